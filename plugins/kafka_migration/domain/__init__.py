@@ -1,0 +1,1 @@
+"""The words and the arithmetic of a migration. Imports nothing of ours."""

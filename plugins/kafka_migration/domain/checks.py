@@ -1,0 +1,51 @@
+"""Named check results. A check that could not run says UNCHECKED, and a gate never counts that as a pass."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class Verdict(enum.StrEnum):
+    PASS = "PASS"
+    FAIL = "FAIL"
+    WARN = "WARN"
+    UNCHECKED = "UNCHECKED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """One named check: its verdict, the evidence seen, and what to do if it is not a pass."""
+
+    name: str
+    verdict: Verdict
+    evidence: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A decision made of checks: open only if none failed and none is unchecked. WARN is shown, not blocking."""
+
+    name: str
+    results: tuple[CheckResult, ...]
+
+    @classmethod
+    def of(cls, name: str, results: Iterable[CheckResult]) -> Gate:
+        return cls(name, tuple(results))
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.results) and not self.blockers
+
+    @property
+    def blockers(self) -> tuple[CheckResult, ...]:
+        return tuple(r for r in self.results if r.verdict in (Verdict.FAIL, Verdict.UNCHECKED))
+
+    @property
+    def exit_code(self) -> int:
+        """0 open; 1 something failed; 3 nothing failed, but something could not be found out."""
+        if self.is_open:
+            return 0
+        return 1 if any(r.verdict is Verdict.FAIL for r in self.results) else 3

@@ -1,0 +1,86 @@
+"""Replication lag: how far the mirror's position is behind the source's end, in source offsets.
+
+Never source end minus target end: the two logs differ by fences, gaps and where they begin. A partition without a
+position counts in full, from its log start: a missing partition is lag, not silence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagSample:
+    """Replication lag at one moment. ``at`` is seconds on a monotonic clock; lag is in source offsets."""
+
+    at: float
+    lag: Mapping[TopicPartition, int]
+    source_ends: Mapping[TopicPartition, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.lag.values())
+
+    @property
+    def worst(self) -> tuple[TopicPartition, int] | None:
+        return max(self.lag.items(), key=lambda item: (item[1], item[0]), default=None)
+
+
+def sample(
+    at: float, ends: Mapping[TopicPartition, PartitionEnds], positions: Mapping[TopicPartition, int]
+) -> LagSample:
+    """Lag per partition: ``end - position``, at least 0; without a position ``end - start``, the whole log."""
+    lag = {
+        tp: max(0, log.end - max(positions[tp], log.start)) if tp in positions else log.end - log.start
+        for tp, log in ends.items()
+    }
+    return LagSample(at=at, lag=lag, source_ends={tp: log.end for tp, log in ends.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagTrend:
+    """How lag moves. Rates are source offsets a second; ``eta_seconds`` is None for "never" (diverging lag)."""
+
+    copied_per_second: float
+    produced_per_second: float
+    eta_seconds: float | None
+
+
+def trend(samples: Sequence[LagSample]) -> LagTrend:
+    """Rates between the first and the last of ``samples`` (their window is the caller's choice)."""
+    if not samples:
+        raise ValueError("a trend needs at least one sample")
+    first, last = samples[0], samples[-1]
+    seconds = last.at - first.at
+    if seconds <= 0:
+        return LagTrend(copied_per_second=0.0, produced_per_second=0.0, eta_seconds=0.0 if last.total == 0 else None)
+    produced = (sum(last.source_ends.values()) - sum(first.source_ends.get(tp, 0) for tp in last.source_ends)) / seconds
+    closing = (first.total - last.total) / seconds
+    eta: float | None
+    if last.total == 0:
+        eta = 0.0
+    else:
+        eta = last.total / closing if closing > 0 else None
+    if eta is not None and not math.isfinite(eta):
+        eta = None
+    return LagTrend(copied_per_second=max(0.0, produced + closing), produced_per_second=produced, eta_seconds=eta)
+
+
+class LagGate:
+    """Passes after ``samples`` consecutive lag samples at or under ``threshold`` (source offsets in total)."""
+
+    __slots__ = ("threshold", "needed", "streak")
+
+    def __init__(self, *, threshold: int, samples: int) -> None:
+        if threshold < 0 or samples < 1:
+            raise ValueError(f"a lag gate needs a threshold of 0 or more and a sample or more, not {threshold}/{samples}")
+        self.threshold, self.needed, self.streak = threshold, samples, 0
+
+    def observe(self, lag: LagSample) -> bool:
+        """Take one sample; True once enough in a row were at or under the threshold."""
+        self.streak = self.streak + 1 if lag.total <= self.threshold else 0
+        return self.streak >= self.needed

@@ -1,0 +1,111 @@
+"""The nouns that every room shares. Offsets are always "next to read"; sizes are bytes; times are milliseconds."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic, on either cluster (names are identical on both)."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Halt(enum.StrEnum):
+    """Why the mirror of a partition stopped. Names are shown to people and are part of the state's format."""
+
+    FOREIGN_WRITER = "FOREIGN_WRITER"
+    DUPLICATED = "DUPLICATED"
+    LOG_REGRESSED = "LOG_REGRESSED"
+    CORRUPT = "CORRUPT"
+    DATA_LOSS = "DATA_LOSS"
+    TRUNCATED = "TRUNCATED"
+    RECREATED = "RECREATED"
+    TOPIC_MISSING = "TOPIC_MISSING"
+    REFUSED = "REFUSED"
+    TRANSACTIONAL = "TRANSACTIONAL"
+    CONTROL = "CONTROL"
+    THINNED = "THINNED"
+    LOG_APPEND_TIME = "LOG_APPEND_TIME"
+    OLD_FORMAT = "OLD_FORMAT"
+
+
+class Desired(enum.StrEnum):
+    """What a person wants of a link; every mirror reads it after every connect."""
+
+    RUN = "run"
+    DRAIN = "drain"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionEnds:
+    """A partition's log at one moment. ``end`` is the high watermark: the next offset a consumer would read."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise ValueError(f"log start offset {self.start} and end {self.end} do not describe a log")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where the mirror of one partition stands.
+
+    ``source`` is the next source offset to copy, ``target`` the target offset where its record will land,
+    ``fence`` (its ordinal in the link) and ``records`` (written since that fence) say by which attempt.
+    """
+
+    source: int
+    target: int
+    fence: int
+    records: int
+
+    def __post_init__(self) -> None:
+        if min(self.source, self.target, self.records) < 0:
+            raise ValueError(f"a position cannot be negative: {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What one task copied of one partition, in one stretch: what the driver folds into progress and report."""
+
+    topic: str
+    partition: int
+    fence: int
+    source_start: int
+    source_end: int
+    target_start: int
+    target_end: int
+    records: int
+    bytes: int
+    batches: int
+    max_timestamp: int
+    digest: int
+    executor: str = ""
+    halt: str = ""
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        if self.source_end < self.source_start or self.target_end < self.target_start:
+            raise ValueError(f"a receipt cannot run backwards: {self}")
+        if self.target_end - self.target_start != self.records:
+            raise ValueError(f"{self.records} records do not fill target offsets {self.target_start}..{self.target_end}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """A topic as declared: what ``create`` makes and compares. ``configs`` holds explicit settings only."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: dict[str, str] = field(default_factory=dict)

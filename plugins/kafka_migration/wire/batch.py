@@ -1,0 +1,163 @@
+"""Record batches as the broker stored them: reading their headers and addressing them anew.
+
+Layout of a batch of message format v2 (Kafka protocol guide, "Record Batch"), all numbers big-endian::
+
+    0  base offset      int64     21 attributes         int16     51 producer epoch  int16
+    8  batch length     int32     23 last offset delta  int32     53 base sequence   int32
+    12 leader epoch     int32     27 base timestamp     int64     57 record count    int32
+    16 magic            int8      35 max timestamp      int64     61 records
+    17 CRC-32C of 21…   uint32    43 producer id        int64
+
+The CRC covers everything from the attributes on, so base offset and leader epoch may change without touching it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import crc32c
+
+from kafka_migration.domain.types import Halt
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_PRODUCER = struct.Struct(">qhi")
+_LOG_OVERHEAD = 12
+HEADER_BYTES = _HEADER.size
+MAX_SEQUENCE = 2**31  # sequences wrap to 0 after Int.MAX_VALUE
+
+_CODEC_MASK, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
+_KEPT_ATTRIBUTES = _CODEC_MASK
+"""What a re-appended batch keeps: its codec. The broker *keeps* a delete-horizon bit that a client sends, and a
+tombstone then vanishes early; unknown bits 7-15 mean something to a broker of another version."""
+
+
+class CorruptBatch(Exception):
+    """The bytes of a batch do not describe a batch, or do not match its CRC."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """The header of one batch. ``size`` is the whole batch in bytes, ``records`` its record count."""
+
+    base_offset: int
+    size: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records: int
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & _CODEC_MASK
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def is_gapless(self) -> bool:
+        """True if every offset of the batch holds a record (compaction has not thinned it)."""
+        return self.records == self.last_offset_delta + 1
+
+    def obstacle(self) -> tuple[Halt, str] | None:
+        """Why this batch cannot be re-appended as it is, or None.
+
+        Brokers refuse control batches and thinned ones from clients. They do *not* refuse the LogAppendTime bit on
+        a CreateTime topic but silently shift timestamps, so it is refused here.
+        """
+        if self.magic != 2:
+            return Halt.OLD_FORMAT, f"message format v{self.magic}"
+        if self.is_control:
+            return Halt.CONTROL, "a transaction marker"
+        if self.is_transactional:
+            return Halt.TRANSACTIONAL, f"a transactional batch of producer id {self.producer_id}"
+        if self.is_log_append_time:
+            return Halt.LOG_APPEND_TIME, "timestamps given by the source broker (LogAppendTime)"
+        if not self.is_gapless:
+            return Halt.THINNED, f"{self.records} records in {self.last_offset_delta + 1} offsets (compacted)"
+        return None
+
+
+def parse_header(buffer: bytes | memoryview, at: int = 0) -> BatchHeader:
+    """The header of the batch that begins at ``at``; only base offset, size and magic are meaningful if magic < 2."""
+    base, length, _, magic, crc, attributes, delta, first, last, pid, epoch, sequence, count = _HEADER.unpack_from(
+        buffer, at
+    )
+    return BatchHeader(
+        base, length + _LOG_OVERHEAD, magic, crc, attributes, delta, first, last, pid, epoch, sequence, count
+    )
+
+
+def batches(records: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """All *complete* batches of a fetched record set, with their bytes.
+
+    A fetch response may begin with a batch that starts before the requested offset, and may end with a partial
+    batch: the former is yielded like any other, the latter is left out.
+    """
+    view = memoryview(records)
+    at, end = 0, len(view)
+    while end - at >= HEADER_BYTES:
+        header = parse_header(view, at)
+        if header.size < _LOG_OVERHEAD + 5:
+            raise CorruptBatch(f"batch at offset {header.base_offset} claims {header.size} bytes")
+        if at + header.size > end:
+            return
+        yield header, view[at : at + header.size]
+        at += header.size
+
+
+def verify_crc(header: BatchHeader, batch: memoryview) -> None:
+    """Raise :class:`CorruptBatch` unless the batch's bytes match its CRC.
+
+    Always checked before a batch is addressed anew: a fresh CRC over damaged bytes would launder the damage.
+    """
+    actual = crc32c.crc32c(batch[21:])
+    if actual != header.crc:
+        raise CorruptBatch(
+            f"batch at offset {header.base_offset}: CRC-32C is {actual:#010x}, its header says {header.crc:#010x}"
+        )
+
+
+def readdress(batch: bytes | memoryview, *, producer_id: int, producer_epoch: int, sequence: int) -> bytearray:
+    """A copy of ``batch`` that a broker accepts from the producer given, with ``sequence`` as its first.
+
+    Base offset 0 (anything else is refused with error 87), leader epoch -1 as a producer writes it, the records'
+    own bytes untouched.
+    """
+    copy = bytearray(batch)
+    struct.pack_into(">q", copy, 0, 0)
+    struct.pack_into(">i", copy, 12, -1)
+    (attributes,) = struct.unpack_from(">H", copy, 21)
+    struct.pack_into(">H", copy, 21, attributes & _KEPT_ATTRIBUTES)
+    _PRODUCER.pack_into(copy, 43, producer_id, producer_epoch, sequence % MAX_SEQUENCE)
+    struct.pack_into(">I", copy, 17, crc32c.crc32c(memoryview(copy)[21:]))
+    return copy
+
+
+def assemble(
+    *, attributes: int, base_timestamp: int, max_timestamp: int, count: int, payload: bytes, base_offset: int = 0
+) -> bytes:
+    """A batch of format v2 around an encoded (and compressed, as ``attributes`` say) records section, no producer."""
+    body = struct.pack(">hiqqqhii", attributes, count - 1, base_timestamp, max_timestamp, -1, -1, -1, count) + payload
+    length = 4 + 1 + 4 + len(body)
+    return struct.pack(">qiibI", base_offset, length, -1, 2, crc32c.crc32c(body)) + body

@@ -1,0 +1,132 @@
+"""Records inside a batch: reading them, and re-encoding a batch that cannot be copied as it stands.
+
+A record is ``length, attributes, timestamp delta, offset delta, key, value, headers`` with zigzag varints (Kafka
+protocol guide, "Record"). Re-encoding rewrites the two deltas and keeps the rest of each record's bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from kafka_migration.wire import codecs
+from kafka_migration.wire.batch import HEADER_BYTES, BatchHeader, CorruptBatch, assemble, parse_header
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag varint at ``at``: its value and the position after it."""
+    shift = value = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+        if shift > 63:
+            raise CorruptBatch("a varint of more than ten bytes")
+
+
+def write_varint(value: int) -> bytes:
+    """``value`` (64 bits, signed) as a zigzag varint."""
+    value = ((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF
+    out = bytearray()
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """A record's place and time in its batch, and ``rest``: key, value and headers as encoded."""
+
+    timestamp_delta: int
+    offset_delta: int
+    attributes: int
+    rest: bytes
+
+
+def raw_records(header: BatchHeader, batch: bytes | memoryview) -> Iterator[RawRecord]:
+    """The records of a batch, decompressed, in order. Raises :class:`CorruptBatch` on malformed bytes."""
+    data = codecs.decompress(header.codec, bytes(batch[HEADER_BYTES:]))
+    at = 0
+    try:
+        for _ in range(header.records):
+            length, at = read_varint(data, at)
+            end = at + length
+            timestamp_delta, after = read_varint(data, at + 1)
+            offset_delta, after = read_varint(data, after)
+            if length < 0 or end > len(data) or after > end:
+                raise CorruptBatch(f"batch at offset {header.base_offset}: a record of {length} bytes")
+            yield RawRecord(timestamp_delta, offset_delta, data[at], data[after:end])
+            at = end
+    except IndexError as error:
+        raise CorruptBatch(f"batch at offset {header.base_offset}: records end early") from error
+
+
+def encode_records(records: Iterable[RawRecord]) -> bytes:
+    """Records as a (not compressed) records section, offset deltas counted from 0."""
+    out = []
+    for index, record in enumerate(records):
+        body = (
+            bytes((record.attributes,)) + write_varint(record.timestamp_delta) + write_varint(index) + record.rest
+        )
+        out.append(write_varint(len(body)) + body)
+    return b"".join(out)
+
+
+def trim(header: BatchHeader, batch: bytes | memoryview, offset: int) -> bytes:
+    """The part of a batch from ``offset`` on, as a batch of its own with that base offset and the same codec.
+
+    A log start offset moved by DeleteRecords may lie inside a batch: what is before it was deleted by its owner and
+    must not come alive on the target.
+    """
+    kept = [r for r in raw_records(header, batch) if header.base_offset + r.offset_delta >= offset]
+    if not kept:
+        raise ValueError(f"no record of batch {header.base_offset} stands at or after offset {offset}")
+    return assemble(
+        attributes=header.codec,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.base_timestamp + max(r.timestamp_delta for r in kept),
+        count=len(kept),
+        payload=codecs.compress(header.codec, encode_records(kept)),
+        base_offset=header.base_offset + kept[0].offset_delta,
+    )
+
+
+def key_value(record: RawRecord) -> tuple[bytes | None, bytes | None]:
+    """Key and value of a record; None is null, which is not empty."""
+    key, at = _sized(record.rest, 0)
+    value, _ = _sized(record.rest, at)
+    return key, value
+
+
+def keyed_batch(entries: Iterable[tuple[bytes, bytes | None]], *, timestamp: int) -> bytes:
+    """A plain batch of keyed records, as our internal topics hold them. ``timestamp`` is ms since the epoch."""
+    records = [RawRecord(0, 0, 0, _field(key) + _field(value) + write_varint(0)) for key, value in entries]
+    if not records:
+        raise ValueError("a batch needs a record")
+    return assemble(
+        attributes=codecs.NONE,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        count=len(records),
+        payload=encode_records(records),
+    )
+
+
+def keyed_records(batch: memoryview) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Keys and values of a batch of an internal topic."""
+    for record in raw_records(parse_header(batch), batch):
+        yield key_value(record)
+
+
+def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size, at = read_varint(data, at)
+    return (None, at) if size < 0 else (data[at : at + size], at + size)
+
+
+def _field(value: bytes | None) -> bytes:
+    return write_varint(-1) if value is None else write_varint(len(value)) + value
