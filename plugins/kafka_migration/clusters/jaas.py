@@ -1,0 +1,39 @@
+"""The JVM's ``sasl.jaas.config``: one login module with quoted options.
+
+Kafka reads it with java.io.StreamTokenizer: inside double quotes a backslash begins an escape, and nothing else is
+special but the quote itself. Line ends would end the string; connections refuse them before they come here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_OPTION = re.compile(r"""\s+([A-Za-z_][\w.]*)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)""")
+_MODULE = re.compile(r"\s*[\w.$]+\.(?:PlainLoginModule|ScramLoginModule)\s+(?:required|requisite|sufficient|optional)")
+# Escapes with a meaning of their own (\n, \t, \101) would need StreamTokenizer's whole table: not taken.
+_SPECIAL = re.compile(r"\\(?:\\\\)*[abfnrtv0-7]")
+
+
+def escaped(text: str) -> str:
+    """``text`` as it stands between the quotes."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def entry(module: str, options: Mapping[str, str]) -> str:
+    """``module required name="value" …;``"""
+    return f"{module} required " + " ".join(f'{name}="{escaped(text)}"' for name, text in options.items()) + ";"
+
+
+def options(text: str) -> dict[str, str] | None:
+    """The options of one PLAIN or SCRAM login module, or None if ``text`` is anything else."""
+    module = _MODULE.match(text)
+    if module is None or _SPECIAL.search(text):
+        return None
+    found: dict[str, str] = {}
+    at = module.end()
+    while option := _OPTION.match(text, at):
+        name, raw = option.groups()
+        found[name] = re.sub(r"\\(.)", r"\1", raw[1:-1]) if raw[0] in "\"'" else raw
+        at = option.end()
+    return found if text[at:].strip() == ";" else None
