@@ -1,0 +1,21 @@
+"""Two real clusters for the whole run, started when the first test asks for them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from demo.brokers import EmbeddedKafka
+
+
+@pytest.fixture(scope="session")
+def source_cluster() -> Iterator[EmbeddedKafka]:
+    """A running single-node cluster to migrate from; tests share it, so each names topics and groups of its own."""
+    with EmbeddedKafka(name="source") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def target_cluster() -> Iterator[EmbeddedKafka]:
+    """A running single-node cluster to migrate to; tests share it, so each names topics and groups of its own."""
+    with EmbeddedKafka(name="target") as cluster:
+        yield cluster
