@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from demo.errors import DemoError
 from demo.java import java_executable
 
 REPOSITORY_VARIABLE = "KAFKA_MIGRATION_MAVEN_REPOSITORY"
@@ -30,7 +31,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _USER_INFO = re.compile(r"://[^/@\s]+@")
 
 
-class JarError(RuntimeError):
+class JarError(DemoError):
     """Jars are unavailable, or are not what the lock file says; the message names the remedy."""
 
 
@@ -145,12 +146,17 @@ def _fetch(jars: list[LockedJar], work: Path) -> list[tuple[LockedJar, Path]]:
     ]
     try:
         run = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_TIMEOUT_SECONDS, check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=FETCH_TIMEOUT_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise JarError(
-            f"fetching {len(jars)} jars took longer than {FETCH_TIMEOUT_SECONDS} s. Look at the network, or name a nearer"
-            f" repository in {REPOSITORY_VARIABLE}."
+            f"fetching {len(jars)} jars took over {FETCH_TIMEOUT_SECONDS} s."
+            f" Look at the network, or name a nearer repository in {REPOSITORY_VARIABLE}."
         ) from error
     fetched = [(jar, libraries / jar.file_name) for jar in jars]
     missing = [jar.coordinates for jar, path in fetched if not path.is_file()]
@@ -193,5 +199,6 @@ def _module_xml(jars: list[LockedJar]) -> str:
     )
     return (
         "<ivy-module version='2.0'><info organisation='kafka-migration' module='jars'/>"
-        f"<configurations><conf name='default'/></configurations><dependencies>{dependencies}</dependencies></ivy-module>"
+        "<configurations><conf name='default'/></configurations>"
+        f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )

@@ -6,11 +6,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from demo.errors import DemoError
+
 MINIMUM_JAVA = 17
 """Kafka 4 brokers and Spark 4 both ask for 17 or later."""
 
 
-class JavaError(RuntimeError):
+class JavaError(DemoError):
     """No usable Java on this machine; the message names the remedy."""
 
 

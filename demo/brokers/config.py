@@ -1,6 +1,6 @@
-"""What a broker node is told: its properties, its log configuration, its command line."""
+"""What a broker node is told: where its files are, its properties, its log configuration, its command line."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,12 +8,12 @@ from demo.brokers.ports import HOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """One node, broker and controller in one process.
+class Layout:
+    """Ports and files of one node, which is broker and controller in one process.
 
-    The `client_port` is what the outside uses, and the only listener that security settings need to touch. Nodes talk
-    among themselves on `internal_port`, which stays plaintext: a cluster can be started and administered without
-    credentials however its client listener is guarded.
+    The `client_port` is what the outside uses, and the only listener that security settings need to touch. Nodes
+    talk among themselves on `internal_port`, which stays plaintext: a cluster can be started and administered
+    without credentials, however its client listener is guarded.
     """
 
     node_id: int
@@ -48,32 +48,31 @@ class Node:
         return self.directory / "log4j2.properties"
 
 
-def server_properties(
-    node: Node, nodes: list[Node], *, replication: int, overrides: Mapping[str, str | None]
-) -> dict[str, str]:
-    """Properties of one node: defaults for a small machine, then `overrides`, where None removes a property."""
-    listeners = {"CLIENT": node.client_port, "INTERNAL": node.internal_port, "CONTROLLER": node.controller_port}
+def server_properties(node: Layout, nodes: Sequence[Layout], overrides: Mapping[str, str | None]) -> dict[str, str]:
+    """Properties of one node of `nodes`: defaults for a small machine, then `overrides` (None removes one)."""
+    ports = {"CLIENT": node.client_port, "INTERNAL": node.internal_port, "CONTROLLER": node.controller_port}
+    replication = str(min(3, len(nodes)))
     defaults = {
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
         "controller.quorum.voters": ",".join(f"{n.node_id}@{HOST}:{n.controller_port}" for n in nodes),
-        "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in listeners.items()),
-        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
+        "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items()),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in ports),
         "inter.broker.listener.name": "INTERNAL",
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(node.data),
         "auto.create.topics.enable": "false",
-        "default.replication.factor": str(replication),
+        "default.replication.factor": replication,
         # A newly joined member waits 3 s for others otherwise, in every test.
         "group.initial.rebalance.delay.ms": "0",
         # Fifty partitions of each would cost seconds of start-up and hundreds of open files.
         "offsets.topic.num.partitions": "4",
-        "offsets.topic.replication.factor": str(replication),
+        "offsets.topic.replication.factor": replication,
         "transaction.state.log.num.partitions": "4",
-        "transaction.state.log.replication.factor": str(replication),
+        "transaction.state.log.replication.factor": replication,
         "transaction.state.log.min.isr": "1",
         "share.coordinator.state.topic.num.partitions": "1",
-        "share.coordinator.state.topic.replication.factor": str(replication),
+        "share.coordinator.state.topic.replication.factor": replication,
         "share.coordinator.state.topic.min.isr": "1",
         "log.cleaner.enable": "true",
         # A quarter of the heap by default.
@@ -98,8 +97,8 @@ def render_properties(properties: Mapping[str, str]) -> str:
     return "".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in properties.items())
 
 
-def log4j_properties(node: Node) -> str:
-    """Log to one file in the node's directory, bounded, with the request log and friends at their quiet levels."""
+def log4j_properties(node: Layout) -> str:
+    """Log to one file in the node's directory, bounded."""
     return f"""\
 status=error
 appender.file.type=RollingFile
@@ -118,12 +117,11 @@ rootLogger.appenderRef.file.ref=file
 """
 
 
-def broker_command(*, java: Path, class_path: str, node: Node, heap_megabytes: int) -> list[str]:
+def broker_command(*, java: Path, class_path: str, node: Layout, heap_megabytes: int) -> list[str]:
     """Command line of one node. Nothing secret is on it: properties are in a file."""
     return [
         str(java),
         f"-Xmx{heap_megabytes}m",
-        f"-Xms{min(heap_megabytes, 256)}m",
         "-XX:+ExitOnOutOfMemoryError",
         "-Djava.awt.headless=true",
         f"-Dlog4j2.configurationFile={node.log4j_file}",
@@ -133,7 +131,7 @@ def broker_command(*, java: Path, class_path: str, node: Node, heap_megabytes: i
     ]
 
 
-def format_command(*, java: Path, class_path: str, node: Node, cluster_id: str) -> list[str]:
+def format_command(*, java: Path, class_path: str, node: Layout, cluster_id: str) -> list[str]:
     """Command line that prepares a node's data directory."""
     return [
         str(java),

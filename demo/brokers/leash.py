@@ -2,15 +2,18 @@
 
     python -I leash.py SCRATCH COMMAND...
 
-The asker holds the other end of this process's standard input. Each line read there is the name of a signal to send to
-the command (`SIGTERM`, `SIGSTOP`, ...). End of file without the command having ended means that the asker died, however
-it died: the command is killed and the directory SCRATCH (if not empty) is removed, with its parent if that is then empty.
+The asker holds the other end of this process's standard input. Each line read there is the name of a signal to
+send to the command (`SIGTERM`, `SIGSTOP`, ...). End of file before the command has ended means that the asker
+died, however it died (the process that started this one being gone means the same): the command is killed, and
+the directory SCRATCH (unless empty) is removed, with its parent if nothing else is in there.
 
-Why not the alternatives: PR_SET_PDEATHSIG fires when the *thread* that started the process ends, so a broker started
-from a worker thread would die early, and its hook between fork and exec is unsafe in a process with threads; an
-atexit handler does not run after SIGKILL; polling the parent's pid meets recycled pids. The kernel closes a dead
-process's pipes in every case. Since only this process reaps the command, no signal can reach a recycled pid either.
-PR_SET_PDEATHSIG is still used one level down, where there is one thread: the command dies with its leash.
+Why not the alternatives: PR_SET_PDEATHSIG fires when the *thread* that started the process ends, so a broker
+started from a worker thread would die early, and a hook between fork and exec is unsafe in a process with
+threads; an atexit handler does not run after SIGKILL; looking up the asker's pid meets recycled pids. The
+kernel closes a dead process's pipes in every case, unless a fork of it holds them open, and for that there is
+the parent's id: a process whose parent died gets another one. As only this process reaps the command, no signal
+can reach a recycled pid. PR_SET_PDEATHSIG is used one level down, where there is a single thread: the command
+dies with its leash.
 """
 
 import contextlib
@@ -24,6 +27,7 @@ import sys
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_PARENT_CHECK_SECONDS = 1.0
 
 
 def _die_with_leash() -> None:
@@ -33,9 +37,12 @@ def _die_with_leash() -> None:
 
 def _serve(command: subprocess.Popen[bytes], child_ended: int) -> bool:
     """Relay signals until the command ends (True) or the asker is gone (False)."""
+    asker = os.getppid()
     pending = b""
     while command.poll() is None:
-        readable, _, _ = select.select([0, child_ended], [], [])
+        readable, _, _ = select.select([0, child_ended], [], [], _PARENT_CHECK_SECONDS)
+        if os.getppid() != asker:
+            return False
         if child_ended in readable:
             os.read(child_ended, 4096)
         if 0 in readable:
@@ -66,7 +73,13 @@ def main() -> int:
             signal.signal(number, signal.SIG_DFL)
         _die_with_leash()
 
-    command = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=2, preexec_fn=before_exec)
+    # The hook is safe here: this process has one thread.
+    command = subprocess.Popen(
+        arguments,
+        stdin=subprocess.DEVNULL,
+        stdout=2,
+        preexec_fn=before_exec,  # noqa: PLW1509
+    )
     # The asker waits for this line; the command itself writes to standard error only.
     os.write(1, f"{command.pid}\n".encode("ascii"))
     os.close(1)

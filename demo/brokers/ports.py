@@ -9,12 +9,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from demo.errors import DemoError
+
 HOST = "127.0.0.1"
-CANDIDATES = range(20_000, 32_000)
-"""Below the range from which kernels take ports for outgoing connections: a broker's port stays free while it restarts."""
+CANDIDATES = range(20_000, 28_000)
+"""Below what kernels hand out for outgoing connections: a broker's port stays free while it restarts."""
 
 
-class PortError(RuntimeError):
+class PortError(DemoError):
     """A port is taken, or none is free."""
 
 

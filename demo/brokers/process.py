@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
+from demo.errors import DemoError
+
 LEASH = Path(__file__).with_name("leash.py")
 
 
-class BrokerError(RuntimeError):
+class BrokerError(DemoError):
     """A broker did not do as told; the message shows the end of its log."""
 
 

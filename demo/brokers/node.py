@@ -1,0 +1,153 @@
+"""One node of an embedded cluster: prepare its directory, run it, wait until it serves, end it."""
+
+import contextlib
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Set
+
+from demo import jars
+from demo.brokers import config
+from demo.brokers.ports import HOST
+from demo.brokers.process import BrokerError, BrokerProcess, LeashedProcess, StandingProcess, tail
+from demo.java import require_java
+
+FORMAT_TIMEOUT_SECONDS = 60.0
+KILL_TIMEOUT_SECONDS = 10.0
+POLL_SECONDS = 0.1
+
+
+class BrokerNode:
+    """One node's process over its life: it may be ended and launched again on the same data and ports."""
+
+    def __init__(
+        self, layout: config.Layout, *, title: str, heap_megabytes: int, standing: bool, temporary: bool
+    ) -> None:
+        """Describe a node; nothing is started.
+
+        Args:
+            layout: its ports and files.
+            title: what messages call it.
+            heap_megabytes: its largest heap, MiB.
+            standing: let it outlive this process.
+            temporary: let its directory go when this process dies.
+        """
+        self.layout = layout
+        self._title = title
+        self._heap_megabytes = heap_megabytes
+        self._standing = standing
+        self._temporary = temporary
+        self._process: BrokerProcess | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, also of a paused one; None when it does not run."""
+        return self._process.pid if self._process is not None and self._process.alive() else None
+
+    def prepare(self, properties: Mapping[str, str], cluster_id: str) -> None:
+        """Write its files, and format its data directory unless that holds a node already.
+
+        Raises:
+            BrokerError: formatting failed.
+        """
+        layout = self.layout
+        layout.directory.mkdir(parents=True, exist_ok=True)
+        # Properties may hold a listener's credentials: never readable by others, not even for a moment.
+        layout.properties_file.touch(mode=0o600)
+        layout.properties_file.write_text(config.render_properties(properties), encoding="utf-8")
+        layout.log4j_file.write_text(config.log4j_properties(layout), encoding="utf-8")
+        if (layout.data / "meta.properties").exists():
+            return
+        command = config.format_command(
+            java=require_java(), class_path=jars.class_path("kafka"), node=layout, cluster_id=cluster_id
+        )
+        try:
+            run = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=FORMAT_TIMEOUT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise BrokerError(f"formatting {self._title} took over {FORMAT_TIMEOUT_SECONDS} s.") from error
+        if run.returncode != 0:
+            raise BrokerError(f"formatting {self._title} failed:\n{run.stdout}{run.stderr}".strip())
+
+    def launch(self) -> None:
+        """Start the process, without waiting for it to serve."""
+        layout = self.layout
+        command = config.broker_command(
+            java=require_java(),
+            class_path=jars.class_path("kafka"),
+            node=layout,
+            heap_megabytes=self._heap_megabytes,
+        )
+        if self._standing:
+            self._process = StandingProcess(command, console=layout.console_log)
+        else:
+            scratch = layout.directory if self._temporary else None
+            self._process = LeashedProcess(command, console=layout.console_log, scratch=scratch)
+
+    def wait_ready(self, deadline: float, expected: Callable[[], Set[int]]) -> None:
+        """Wait until this node, asked by a client, lists the `expected` node ids.
+
+        Args:
+            deadline: on the monotonic clock, seconds.
+            expected: ids of the nodes that run; asked again each time, as one may end meanwhile.
+
+        Raises:
+            BrokerError: it ended, or time is up.
+        """
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        client: AdminClient | None = None
+        while time.monotonic() < deadline:
+            if self.pid is None:
+                raise BrokerError(f"{self._title} ended. Its log ends with:\n{self.log_tail()}")
+            # Sockets first: librdkafka would print a line for each refused connection.
+            if _listens(self.layout.client_port) and _listens(self.layout.internal_port):
+                servers = f"{HOST}:{self.layout.internal_port}"
+                client = client or AdminClient({"bootstrap.servers": servers, "log_level": 0})
+                # A listening socket says nothing yet: a broker is listed once the controller lets it serve.
+                with contextlib.suppress(KafkaException):
+                    if client.list_topics(timeout=5.0).brokers.keys() >= expected():
+                        return
+            time.sleep(POLL_SECONDS)
+        raise BrokerError(f"{self._title} did not answer in time. Its log ends with:\n{self.log_tail()}")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if the node runs."""
+        if self._process is not None:
+            self._process.send(number)
+
+    def request_end(self) -> None:
+        """Ask it to end, without waiting. A paused one is resumed, as it would not see the request."""
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGTERM)
+
+    def await_end(self, grace_seconds: float) -> None:
+        """Wait for its end, at most the grace; then kill it.
+
+        Raises:
+            BrokerError: it outlived that, too.
+        """
+        if self._process is None or self._process.wait(max(0.0, grace_seconds)):
+            return
+        self._process.send(signal.SIGKILL)
+        if not self._process.wait(KILL_TIMEOUT_SECONDS):
+            raise BrokerError(f"{self._title} (pid {self._process.pid}) outlived SIGKILL.")
+
+    def log_tail(self, *, lines: int = 30) -> str:
+        """The end of its log, and of what its JVM printed."""
+        texts = [tail(path, lines=lines) for path in (self.layout.server_log, self.layout.console_log)]
+        return "\n".join(text for text in texts if text)
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1.0):
+        return True
+    return False
