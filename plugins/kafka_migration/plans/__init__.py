@@ -1,0 +1,1 @@
+"""The plan file and everything that can be wrong with it. A plan is read whole, refused whole, and never guessed at."""

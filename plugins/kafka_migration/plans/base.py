@@ -1,0 +1,44 @@
+"""What all parts of the plan's model share: strictness, units, and how a validator says what is wrong."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+#: The type of every error that our own validators raise; ``ctx`` holds ``remedy``.
+OURS = "plan"
+
+Seconds = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]
+"""A duration in seconds, up to a year."""
+
+ConnectionId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,200}$")]
+"""The id of an Airflow connection."""
+
+
+class PlanModel(BaseModel):
+    """A part of the plan: unknown keys refused, no conversion between types, immutable."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+
+def wrong(message: str, remedy: str) -> PydanticCustomError:
+    """The error that a validator raises for one value: what is wrong with it, and what to write instead."""
+    return PydanticCustomError(OURS, "{message}", {"message": message, "remedy": remedy})
+
+
+class Contradictions:
+    """Collects what contradicts between fields, so that a validator reports all of it and not the first."""
+
+    def __init__(self) -> None:
+        self._found: list[InitErrorDetails] = []
+
+    def add(self, where: tuple[str | int, ...], value: Any, message: str, remedy: str) -> None:
+        """``where`` is relative to the model or field whose validator collects."""
+        self._found.append(InitErrorDetails(type=wrong(message, remedy), loc=where, input=value))
+
+    def raise_any(self, title: str) -> None:
+        """Raises what was collected; pydantic puts the path of the enclosing fields before each ``where``."""
+        if self._found:
+            raise ValidationError.from_exception_data(title, self._found)

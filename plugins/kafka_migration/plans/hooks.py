@@ -1,0 +1,166 @@
+"""How consumers are stopped and started, as a plan may say it: a command, an HTTP call, or "wait until it is so"."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+from urllib.parse import quote, urlsplit
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from kafka_migration.plans.base import Contradictions, PlanModel, Seconds, wrong
+from kafka_migration.plans.patterns import Patterns, matches_any
+from kafka_migration.plans.problems import is_secret_name
+
+#: What a template may name. ``phase`` is ``cutover``, or ``undo`` when a group is moved back.
+PLACEHOLDERS = ("group", "migration", "phase")
+
+#: Only such variables may be read into a header, so that no plan can send another secret of the process away.
+SECRET_PREFIX = "KAFKA_MIGRATION_HOOK_"
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_FROM_ENVIRONMENT = re.compile(rf"env:{SECRET_PREFIX}[A-Z0-9_]+")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+def fill(template: str, values: dict[str, str]) -> str:
+    """``template`` with ``{group}``, ``{migration}`` and ``{phase}`` replaced, in one pass.
+
+    One pass, so that a group named ``{phase}`` stays what it is.
+    """
+    return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), template)
+
+
+def _known_placeholders(text: str) -> str:
+    for name in _PLACEHOLDER.findall(text):
+        if name not in PLACEHOLDERS:
+            allowed = ", ".join(f"{{{p}}}" for p in PLACEHOLDERS)
+            raise wrong(f"{{{name}}} is not a placeholder", f"use one of {allowed}")
+    if "\0" in text:
+        raise wrong("a NUL character cannot be passed on", "remove it")
+    return text
+
+
+def _url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise wrong(f"not a URL: {error}", "write it like https://deployer.example/stop/{group}") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise wrong("not an http or https URL", "write it like https://deployer.example/stop/{group}")
+    if "@" in parts.netloc:
+        raise wrong(
+            "credentials in a URL would stand in the plan, its digest and logs",
+            f"send them as a header whose value is env:{SECRET_PREFIX}...",
+        )
+    if _PLACEHOLDER.search(parts.netloc):
+        raise wrong("the host cannot be a placeholder", "use placeholders in the path or the query")
+    if any(ord(c) <= 32 or ord(c) == 127 for c in text):
+        raise wrong("a URL has no blanks or control characters", "write them percent-encoded")
+    return _known_placeholders(text)
+
+
+class HttpCall(PlanModel):
+    """One HTTP request without a body. Any answer of 2xx is success; redirects are not followed."""
+
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
+    """The request's method."""
+
+    url: Annotated[str, AfterValidator(_url)]
+    """http or https. {group}, {migration} and {phase} are replaced, percent-encoded, in path and query."""
+
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Headers. A value env:KAFKA_MIGRATION_HOOK_... is read from that environment variable when the call is made."""
+
+    timeout_seconds: Seconds = 10.0
+    """For the whole call, in seconds."""
+
+    @field_validator("headers")
+    @classmethod
+    def _no_secret_in_plan(cls, headers: dict[str, str]) -> dict[str, str]:
+        found = Contradictions()
+        for name, value in headers.items():
+            if not _HEADER_NAME.fullmatch(name):
+                found.add((name,), "", "not a header name", "use letters, digits and hyphens")
+            elif value.startswith("env:") and not _FROM_ENVIRONMENT.fullmatch(value):
+                found.add(
+                    (name,),
+                    value,
+                    "this environment variable may not be read by a plan",
+                    f"name the variable {SECRET_PREFIX}..., in capitals, and set it where the hooks run",
+                )
+            elif is_secret_name(name) and not value.startswith("env:"):
+                found.add(
+                    (name,),
+                    "",
+                    "a secret must not stand in a plan",
+                    f"put it into an environment variable and write env:{SECRET_PREFIX}...",
+                )
+            elif any(ord(c) < 32 or ord(c) > 126 for c in value):
+                found.add((name,), value, "a header's value is printable ASCII", "remove other characters")
+        found.raise_any("headers")
+        return headers
+
+    def url_for(self, values: dict[str, str]) -> str:
+        """The URL with its placeholders replaced; a group's name can add no path segment and no parameter."""
+        return fill(self.url, {name: quote(value, safe="") for name, value in values.items()})
+
+
+class Hook(PlanModel):
+    """One step that stops or starts consumers: exactly one of command, http and wait."""
+
+    command: Annotated[tuple[Annotated[str, AfterValidator(_known_placeholders)], ...], Field(min_length=1)] | None = (
+        None
+    )
+    """A program and its arguments, run without a shell. The program is an absolute path, or a file name, and must be
+    one that the administrator lists in KAFKA_MIGRATION_ALLOWED_COMMANDS. {group}, {migration} and {phase} are
+    replaced in the arguments."""
+
+    http: HttpCall | None = None
+    """An HTTP call."""
+
+    wait: Literal[True] | None = None
+    """Somebody else does it: wait until it is so."""
+
+    timeout_seconds: Seconds | None = None
+    """How long the command may run, in seconds (60 if not given)."""
+
+    groups: Patterns | None = None
+    """For groups whose whole name matches one of these only; without it, for every group."""
+
+    @field_validator("command")
+    @classmethod
+    def _names_a_program(cls, command: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        program = command[0] if command else None
+        if program is None:
+            return command
+        if _PLACEHOLDER.search(program):
+            raise wrong("the program itself cannot be a placeholder", "name the program, and pass {group} to it")
+        if not program.strip() or ("/" in program and not program.startswith("/")):
+            raise wrong("the program is neither an absolute path nor a file name", "write /opt/bin/stop or stop")
+        return command
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Hook:
+        found = Contradictions()
+        given = [name for name in ("command", "http", "wait") if getattr(self, name) is not None]
+        if len(given) != 1:
+            what = " and ".join(given) or "none of them"
+            found.add((), what, "a hook is exactly one of command, http and wait", "write one entry for each step")
+        if self.timeout_seconds is not None and self.command is None and given:
+            remedy = "write it inside http" if self.http else "use consumers.wait_seconds"
+            found.add(("timeout_seconds",), self.timeout_seconds, "is for commands only", remedy)
+        if self.groups == ():
+            found.add(("groups",), [], "a hook for no group never runs", "name groups, or leave the field out")
+        found.raise_any("hook")
+        return self
+
+    def is_for(self, group: str) -> bool:
+        """Whether this hook runs for ``group``."""
+        return self.groups is None or matches_any(self.groups, group)
+
+    @property
+    def command_timeout(self) -> float:
+        """Seconds that the command may run."""
+        return 60.0 if self.timeout_seconds is None else self.timeout_seconds

@@ -1,0 +1,121 @@
+"""Selection by regular expressions: which topics and which groups a plan means. Pure, and the same everywhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from kafka_migration.plans.base import Contradictions, PlanModel, wrong
+
+#: Excluded from every plan unless ``topics.internal`` says otherwise.
+INTERNAL_TOPICS = ("__.*", r".*\.internal")
+
+#: Kafka's own topics: the state of a cluster, never data. Copying them would corrupt the target.
+_NEVER = re.compile(r"__(consumer_offsets|transaction_state|share_group_state|cluster_metadata)")
+
+_SPLIT_QUANTIFIER = re.compile(r"\{\d*,\d*\}")
+
+
+def _compiles(pattern: str) -> str:
+    if not pattern.strip():
+        raise wrong("an empty pattern matches no name", "write a regular expression, or remove the entry")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise wrong(
+            f"not a regular expression: {error}",
+            "correct it; a literal character such as ( or * needs a backslash before it",
+        ) from None
+    except (OverflowError, RecursionError) as error:
+        raise wrong(f"not a usable regular expression: {error}", "write a simpler one") from None
+    return pattern
+
+
+def _split(value: Any) -> Any:
+    """A string is MirrorMaker's short form: a comma means "or"."""
+    if isinstance(value, list):
+        return tuple(value)
+    if not isinstance(value, str):
+        return value
+    if _SPLIT_QUANTIFIER.search(value):
+        raise wrong(
+            "a comma inside braces would be taken for the end of a pattern",
+            "write the patterns as a YAML list, where a comma is just a comma",
+        )
+    return tuple(part.strip() for part in value.split(",")) if value.strip() else ()
+
+
+Pattern = Annotated[str, AfterValidator(_compiles)]
+Patterns = Annotated[
+    tuple[Pattern, ...],
+    BeforeValidator(_split, json_schema_input_type=str | list[str]),
+]
+
+
+def matches_any(patterns: tuple[str, ...], name: str) -> bool:
+    """Whether a pattern matches the whole of ``name`` (Python's ``re``).
+
+    One by one, not joined by |: joined, a flag or a back reference of one pattern would change its neighbours.
+    """
+    return any(_one(pattern).fullmatch(name) for pattern in patterns)
+
+
+@lru_cache(maxsize=1024)
+def _one(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+class Selection(PlanModel):
+    """Names that match a pattern of ``include`` and none of ``exclude``. Patterns match the whole name."""
+
+    include: Patterns = ()
+    """Regular expressions; a name must match one of them, whole. As one string, a comma means "or"."""
+
+    exclude: Patterns = ()
+    """Regular expressions; a name that matches one of them is left out, whatever ``include`` says."""
+
+    @model_validator(mode="after")
+    def _exclude_leaves_something(self) -> Selection:
+        found = Contradictions()
+        for at, pattern in enumerate(self.include):
+            if pattern in self.exclude:
+                found.add(
+                    ("include", at),
+                    pattern,
+                    "the same pattern is excluded, so it selects nothing",
+                    "remove it from include or from exclude",
+                )
+        if self.exclude and not self.include:
+            found.add(("exclude",), list(self.exclude), "excludes from nothing, as include is empty", "fill include")
+        found.raise_any(type(self).__name__)
+        return self
+
+    def matches(self, name: str) -> bool:
+        """Whether the plan means this name."""
+        return matches_any(self.include, name) and not matches_any(self.exclude, name)
+
+    def select(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of ``names`` that the plan means, sorted, each once."""
+        return tuple(sorted({name for name in names if self.matches(name)}))
+
+
+class TopicSelection(Selection):
+    """Topics to mirror: include, less exclude, less internal topics."""
+
+    include: Annotated[Patterns, Field(min_length=1)]
+    """Regular expressions; a topic must match one of them, whole. As one string, a comma means "or"."""
+
+    internal: Patterns = INTERNAL_TOPICS
+    """Topics left out by default: Kafka's and tools' own. Give another list only to migrate such a topic."""
+
+    def matches(self, name: str) -> bool:
+        """Whether the plan mirrors this topic. Kafka's own state topics never match."""
+        return not _NEVER.fullmatch(name) and not matches_any(self.internal, name) and super().matches(name)
+
+
+class GroupSelection(Selection):
+    """Consumer groups to move: include, less exclude. Empty: topics only, no group is moved."""

@@ -1,0 +1,206 @@
+"""The sections of a plan, each with its defaults and what would contradict within it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from kafka_migration.plans.base import ConnectionId, Contradictions, PlanModel, Seconds, wrong
+from kafka_migration.plans.hooks import Hook
+
+
+def _a_name(text: str) -> str:
+    if not text.strip() or text != text.strip():
+        raise wrong("a name is neither empty nor padded with blanks", "write the name exactly as it is used")
+    return text
+
+
+Name = Annotated[str, AfterValidator(_a_name)]
+
+
+def _each_once(found: Contradictions, field: str, names: tuple[str, ...]) -> None:
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            found.add((field, at), name, "given twice", "remove one of them")
+
+
+def _cron(text: str) -> str:
+    # Imported here: only plans with a schedule pay for it when a DAG file is parsed.
+    from datetime import UTC, datetime
+
+    from croniter import (  # type: ignore[import-untyped]
+        CroniterBadDateError,
+        CroniterError,
+        croniter,
+    )
+
+    remedy = "write five fields: minute hour day month weekday, such as '0 3 * * *' for 03:00 UTC every day"
+    if not text.startswith("@") and len(text.split()) != 5:
+        raise wrong("a cron expression has five fields", remedy)
+    try:
+        croniter(text, datetime.now(UTC)).get_next(datetime)
+    except CroniterBadDateError:
+        raise wrong("this moment never comes", remedy) from None
+    except (CroniterError, ValueError, KeyError) as error:
+        raise wrong(f"not a cron expression: {error}", remedy) from None
+    return text
+
+
+class TopicDefaults(PlanModel):
+    """How a target topic differs from its source, where it must."""
+
+    replication_factor: Literal["source"] | Annotated[int, Field(ge=1, le=32767)] = "source"
+    """Replicas of each target topic: "source" for the source topic's own number, or a number for all."""
+
+
+class Mirror(PlanModel):
+    """The running copy."""
+
+    num_streams: Annotated[int, Field(ge=1, le=1024)] = 2
+    """Copy tasks side by side (Spark tasks)."""
+
+    epoch_seconds: Annotated[float, Field(ge=1, le=600, allow_inf_nan=False)] = 15.0
+    """How long an epoch lasts, in seconds: how soon partitions are reassigned and new topics join."""
+
+    spark_connection: ConnectionId = "spark_default"
+    """The Airflow connection that the mirror is submitted to."""
+
+
+class LagGateSettings(PlanModel):
+    """When the mirror counts as caught up. Lag is in source offsets, summed over all partitions."""
+
+    threshold_records: Annotated[int, Field(ge=0)] = 1000
+    """The largest total replication lag that passes."""
+
+    samples: Annotated[int, Field(ge=1, le=10_000)] = 3
+    """How many samples in a row must be at or under the threshold."""
+
+    interval_seconds: Seconds = 2.0
+    """Seconds between two samples."""
+
+    deadline_seconds: Seconds = 86_400.0
+    """After so many seconds the gate gives up, having changed nothing."""
+
+    @model_validator(mode="after")
+    def _can_pass(self) -> Self:
+        found = Contradictions()
+        least = (self.samples - 1) * self.interval_seconds
+        if least >= self.deadline_seconds:
+            found.add(
+                ("deadline_seconds",),
+                self.deadline_seconds,
+                f"{self.samples} samples take {least:g} s, so the gate could never pass",
+                f"give a deadline well over {least:g} s, or fewer samples",
+            )
+        found.raise_any("lag_gate")
+        return self
+
+
+class Validation(PlanModel):
+    """The independent comparison of source and target."""
+
+    segment_records: Annotated[int, Field(ge=1000, le=1_000_000_000)] = 1_000_000
+    """Records of a partition that are digested together; a closed segment is not read again."""
+
+    schedule: Annotated[str, AfterValidator(_cron)] | None = None
+    """Cron expression (UTC) on which a validation reruns by itself; null for by hand only."""
+
+    spark_connection: ConnectionId = "spark_default"
+    """The Airflow connection that validations are submitted to."""
+
+
+class Approvals(PlanModel):
+    """Which gates wait for a person. No answer is never an approval."""
+
+    plan: bool = True
+    """Ask before anything is created on the target."""
+
+    cutover: bool = True
+    """Ask before the first consumer group is moved."""
+
+    approvers: tuple[Name, ...] = ()
+    """Users who may answer; empty: whoever may answer in Airflow."""
+
+    max_age_seconds: Seconds = 3600.0
+    """Evidence older than this many seconds cannot be approved any more."""
+
+    @model_validator(mode="after")
+    def _somebody_is_asked(self) -> Self:
+        found = Contradictions()
+        if self.approvers and not (self.plan or self.cutover):
+            found.add(
+                ("approvers",),
+                list(self.approvers),
+                "approvers are named, but no gate asks them",
+                "set approvals.plan or approvals.cutover to true, or remove the approvers",
+            )
+        _each_once(found, "approvers", self.approvers)
+        found.raise_any("approvals")
+        return self
+
+
+class Cutover(PlanModel):
+    """How consumer groups are moved."""
+
+    rest_seconds: Seconds = 5.0
+    """An empty group's commits on the source must not move for this many seconds before they are translated."""
+
+    uncommitted: Literal["refuse", "earliest", "cut"] = "refuse"
+    """A partition that a group subscribes to but never committed: refuse the group, or commit the target's log start
+    offset (earliest), or the target's end at the moment of the cut (cut)."""
+
+    watch_seconds: Seconds = 300.0
+    """How long a started group may take to commit past its translated offset on the target."""
+
+    stopped_groups: tuple[Name, ...] = ()
+    """Groups that have no running consumers and shall have none: no hooks, and the read-back is enough."""
+
+    batch_size: Annotated[int, Field(ge=1, le=1000)] = 50
+    """Groups that one task moves, one after the other."""
+
+    rewind: bool = False
+    """Allow committing below what the group has committed on the target already."""
+
+    @model_validator(mode="after")
+    def _each_group_once(self) -> Self:
+        found = Contradictions()
+        _each_once(found, "stopped_groups", self.stopped_groups)
+        found.raise_any("cutover")
+        return self
+
+
+class Consumers(PlanModel):
+    """How consumers are stopped on the source and started on the target. In order; all must succeed."""
+
+    stop: tuple[Hook, ...] = ()
+    """Run before a group is moved. Empty: the group must be empty already, and is refused otherwise."""
+
+    start: tuple[Hook, ...] = ()
+    """Run after a group was moved. Empty, or wait: somebody else starts it, and the watch waits for it."""
+
+    wait_seconds: Seconds = 300.0
+    """How long to wait until a stopped group is empty and the mirror has copied up to its last commit."""
+
+
+class Drain(PlanModel):
+    """The gate before the mirror is stopped for good."""
+
+    window_seconds: Seconds = 10.0
+    """Source log ends must not move for this many seconds."""
+
+    deadline_seconds: Seconds = 600.0
+    """After so many seconds the gate refuses, having changed nothing."""
+
+    @model_validator(mode="after")
+    def _can_pass(self) -> Self:
+        found = Contradictions()
+        if self.deadline_seconds <= self.window_seconds:
+            found.add(
+                ("deadline_seconds",),
+                self.deadline_seconds,
+                f"a window of {self.window_seconds:g} s never fits in, so the gate could never pass",
+                "give a deadline longer than drain.window_seconds",
+            )
+        found.raise_any("drain")
+        return self

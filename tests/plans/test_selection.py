@@ -1,0 +1,85 @@
+"""Which topics and groups a plan means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kafka_migration.plans.model import Plan
+
+PlanWith = Callable[..., Plan]
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "name", "meant"),
+    [
+        (["orders"], [], "orders", True),
+        (["orders"], [], "orders2", False),
+        (["orders"], [], "my-orders", False),
+        (["orders|pay"], [], "orders", True),
+        (["orders|pay"], [], "ordersx", False),
+        ("orders,pay.*", [], "payments", True),
+        ("orders , pay.*", "payments", "payments", False),
+        ("a{1}", [], "a", True),
+        (["a{1,2}"], [], "aa", True),
+        ([".*"], ["tmp\\..*"], "tmp.x", False),
+        ([".*"], ["tmp"], "tmp.x", True),
+        ([".*"], [], "a\n", False),
+        (["(?i)orders"], [], "ORDERS", True),
+        (["(?i)orders", "pay"], [], "PAY", False),
+        (["(a)\\1", "(b)\\1"], [], "bb", True),
+    ],
+)
+def test_pattern_matches_whole_names(
+    include: object, exclude: object, name: str, meant: bool, plan_with: PlanWith
+) -> None:
+    plan = plan_with(
+        topics={"include": include, "exclude": exclude},
+        groups={"include": include, "exclude": exclude} if exclude else {"include": include},
+    )
+    assert plan.topics.matches(name) is meant
+    assert plan.groups.matches(name) is meant
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__x", "links.internal", "mm2-offset-syncs.b.internal"])
+def test_internal_topics_are_left_out_by_default(name: str, plan_with: PlanWith) -> None:
+    assert not plan_with(topics={"include": [".*"]}).topics.matches(name)
+
+
+def test_internal_topics_may_be_asked_for_but_never_kafkas_own(plan_with: PlanWith) -> None:
+    topics = plan_with(topics={"include": [".*"], "internal": []}).topics
+    assert topics.select(["__consumer_offsets", "__transaction_state", "orders.internal", "__x"]) == (
+        "__x",
+        "orders.internal",
+    )
+
+
+def test_select_sorts_and_names_each_once(plan_with: PlanWith) -> None:
+    assert plan_with(topics={"include": "a.*"}).topics.select(["ab", "b", "aa", "ab"]) == ("aa", "ab")
+
+
+def test_without_groups_no_group_is_meant(plan_with: PlanWith) -> None:
+    assert not plan_with().groups.matches("anything")
+
+
+def test_newline_at_the_end_is_part_of_a_name(plan_with: PlanWith) -> None:
+    assert not plan_with(topics={"include": ["a$"]}).topics.matches("a\n")
+
+
+def test_hooks_are_those_of_the_group_and_none_for_a_stopped_one(plan_with: PlanWith) -> None:
+    plan = plan_with(
+        groups={"include": ["g.*"]},
+        cutover={"stopped_groups": ["g-stopped"]},
+        consumers={
+            "stop": [
+                {"command": ["one"], "groups": ["g1"]},
+                {"command": ["all"]},
+                {"http": {"url": "http://127.0.0.1/x"}, "groups": "g2,g3"},
+            ]
+        },
+    )
+    assert [h.command for h in plan.stop_hooks("g1")] == [("one",), ("all",)]
+    assert len(plan.stop_hooks("g3")) == 2
+    assert plan.stop_hooks("g-stopped") == ()
+    assert plan.start_hooks("g1") == ()
