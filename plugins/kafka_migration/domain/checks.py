@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 
 class Verdict(enum.StrEnum):
+    """How a check came out. UNCHECKED: it could not run, so nothing is claimed."""
+
     PASS = "PASS"
     FAIL = "FAIL"
     WARN = "WARN"

@@ -77,7 +77,9 @@ class LagGate:
 
     def __init__(self, *, threshold: int, samples: int) -> None:
         if threshold < 0 or samples < 1:
-            raise ValueError(f"a lag gate needs a threshold of 0 or more and a sample or more, not {threshold}/{samples}")
+            raise ValueError(
+                f"a lag gate needs a threshold of 0 or more and a sample or more, not {threshold}/{samples}"
+            )
         self.threshold, self.needed, self.streak = threshold, samples, 0
 
     def observe(self, lag: LagSample) -> bool:

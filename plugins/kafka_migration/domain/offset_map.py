@@ -100,7 +100,8 @@ class OffsetMap:
                 runs.append(Run(opening.source, opening.target, limit - opening.target))
                 limit = opening.target
             if opening.closes is not None:
-                limit = opening.closes
+                # A fence newer than the position told: data of the old one may reach further than told.
+                limit = min(limit, opening.closes)
         return cls(reversed(runs), source_end=source_end, target_end=target_end, target_start=target_start)
 
     def __len__(self) -> int:
@@ -122,7 +123,13 @@ class OffsetMap:
         Raises :class:`NotMirroredYet` beyond the position.
         """
         return self._translate(
-            source_offset, self._source, self._target, self.source_end, self.target_end, self.target_start, "source"
+            source_offset,
+            self._source,
+            self._target,
+            self.source_end,
+            self.target_end,
+            self.target_start,
+            "source",
         )
 
     def to_source(self, target_offset: int) -> int:
@@ -136,7 +143,14 @@ class OffsetMap:
         )
 
     def _translate(
-        self, offset: int, here: array[int], there: array[int], end: int, other_end: int, first: int, side: str
+        self,
+        offset: int,
+        here: array[int],
+        there: array[int],
+        end: int,
+        other_end: int,
+        first: int,
+        side: str,
     ) -> int:
         if offset > end:
             raise NotMirroredYet(

@@ -90,15 +90,18 @@ class Receipt:
     batches: int
     max_timestamp: int
     digest: int
-    executor: str = ""
+    stand: str = "run"
     halt: str = ""
     detail: str = ""
+    executor: str = ""
 
     def __post_init__(self) -> None:
         if self.source_end < self.source_start or self.target_end < self.target_start:
             raise ValueError(f"a receipt cannot run backwards: {self}")
         if self.target_end - self.target_start != self.records:
-            raise ValueError(f"{self.records} records do not fill target offsets {self.target_start}..{self.target_end}")
+            raise ValueError(
+                f"{self.records} records do not fill target offsets {self.target_start}..{self.target_end}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

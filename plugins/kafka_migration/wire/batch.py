@@ -43,6 +43,7 @@ class BatchHeader:
 
     base_offset: int
     size: int
+    leader_epoch: int
     magic: int
     crc: int
     attributes: int
@@ -100,12 +101,8 @@ class BatchHeader:
 
 def parse_header(buffer: bytes | memoryview, at: int = 0) -> BatchHeader:
     """The header of the batch that begins at ``at``; only base offset, size and magic are meaningful if magic < 2."""
-    base, length, _, magic, crc, attributes, delta, first, last, pid, epoch, sequence, count = _HEADER.unpack_from(
-        buffer, at
-    )
-    return BatchHeader(
-        base, length + _LOG_OVERHEAD, magic, crc, attributes, delta, first, last, pid, epoch, sequence, count
-    )
+    base_offset, length, *rest = _HEADER.unpack_from(buffer, at)
+    return BatchHeader(base_offset, length + _LOG_OVERHEAD, *rest)
 
 
 def batches(records: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -155,7 +152,13 @@ def readdress(batch: bytes | memoryview, *, producer_id: int, producer_epoch: in
 
 
 def assemble(
-    *, attributes: int, base_timestamp: int, max_timestamp: int, count: int, payload: bytes, base_offset: int = 0
+    *,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    count: int,
+    payload: bytes,
+    base_offset: int = 0,
 ) -> bytes:
     """A batch of format v2 around an encoded (and compressed, as ``attributes`` say) records section, no producer."""
     body = struct.pack(">hiqqqhii", attributes, count - 1, base_timestamp, max_timestamp, -1, -1, -1, count) + payload

@@ -70,9 +70,7 @@ def encode_records(records: Iterable[RawRecord]) -> bytes:
     """Records as a (not compressed) records section, offset deltas counted from 0."""
     out = []
     for index, record in enumerate(records):
-        body = (
-            bytes((record.attributes,)) + write_varint(record.timestamp_delta) + write_varint(index) + record.rest
-        )
+        body = bytes((record.attributes,)) + write_varint(record.timestamp_delta) + write_varint(index) + record.rest
         out.append(write_varint(len(body)) + body)
     return b"".join(out)
 

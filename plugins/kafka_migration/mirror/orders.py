@@ -1,0 +1,66 @@
+"""What the driver hands to a task: all that it needs, picklable. Holds credentials, so it is never printed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_migration.domain.types import Position, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """One partition to copy in an epoch, from a position that is certain.
+
+    ``fence_end`` is the target offset after the newest fence's marker, so that records land at
+    ``fence_end + records since the fence``. ``closes`` is where the data of earlier fences ended. ``armed`` says that
+    the broker has answered a batch since the fence: until then one request at a time (MIRROR.md, rule 4 and C).
+    ``until`` ends the partition's copy at that source offset, if given.
+    """
+
+    partition: TopicPartition
+    position: Position
+    fence_end: int
+    closes: int
+    armed: bool
+    topic_key: str
+    producer_id: int
+    producer_epoch: int
+    source_topic_id: uuid.UUID
+    target_topic_id: uuid.UUID
+    until: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.position.target != self.fence_end + self.position.records:
+            raise ValueError(f"{self.partition}: position {self.position} contradicts fence end {self.fence_end}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much a task holds and sends at once, in bytes, and how long it waits, in seconds."""
+
+    fetch_bytes: int = 16 * 1024 * 1024
+    partition_fetch_bytes: int = 1024 * 1024
+    partition_queue_bytes: int = 4 * 1024 * 1024
+    request_bytes: int = 8 * 1024 * 1024
+    in_flight_requests: int = 5
+    throttle_bytes_per_second: int | None = None
+    progress_seconds: float = 1.0
+    command_seconds: float = 0.5
+    settle_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOrders:
+    """One task's share of one epoch. ``commands_from`` is the offset of the links topic from which commands count."""
+
+    link: str
+    epoch: int
+    seconds: float
+    commands_from: int
+    assignments: tuple[Assignment, ...]
+    limits: Limits
+    source: Mapping[str, Any] = field(repr=False)
+    target: Mapping[str, Any] = field(repr=False)

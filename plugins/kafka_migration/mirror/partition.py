@@ -1,0 +1,302 @@
+"""One partition's copy: what may be sent, where it must land, and what stops it. No I/O, so every rule is testable.
+
+The rules are those of MIRROR.md, "Exactly-once". In short: the target offset of every record is known *before* it is
+sent (fence end + records since the fence), each answer must confirm it, and anything unexplained stops this partition,
+and only this one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from dataclasses import dataclass
+
+import xxhash
+
+from kafka_migration.domain.offset_map import RunOpening
+from kafka_migration.domain.types import Halt, Position, Receipt
+from kafka_migration.mirror.orders import Assignment, Limits
+from kafka_migration.wire.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    batches,
+    parse_header,
+    readdress,
+    verify_crc,
+)
+from kafka_migration.wire.cluster import code_name
+from kafka_migration.wire.fetch import Fetched
+from kafka_migration.wire.produce import REFUSED_FOR_GOOD, TAKEN_OVER, Appended
+from kafka_migration.wire.records import trim
+
+_DIGEST_PRIME = 0x100000001B3
+_DIGEST_MASK = (1 << 64) - 1
+
+
+class Stand(enum.StrEnum):
+    """How a partition stands within its task."""
+
+    RUN = "run"
+    UNSETTLED = "unsettled"
+    """A request got no clear answer. Only a fence tells what was appended (MIRROR.md, rules 2, 4 and F)."""
+    TAKEN_OVER = "taken_over"
+    HALTED = "halted"
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A batch ready to be sent. ``records_before`` counts records since the fence; it is also its first sequence."""
+
+    source_start: int
+    source_end: int
+    records_before: int
+    records: int
+    max_timestamp: int
+    data: bytearray
+    digest: int
+    opening: RunOpening | None
+    opening_durable: bool
+
+
+class PartitionCopy:
+    """The copy of one partition within one task."""
+
+    def __init__(self, assignment: Assignment, limits: Limits) -> None:
+        self.assignment, self.limits = assignment, limits
+        self.partition = assignment.partition
+        self.fetch_offset = assignment.position.source
+        self.last_epoch = -1
+        self.stand, self.halt, self.detail = Stand.RUN, "", ""
+        self.halting: tuple[Halt, str] | None = None
+        self.queue: deque[Prepared] = deque()
+        self.queued_bytes = 0
+        self.in_flight: deque[Prepared] = deque()
+        self.armed = assignment.armed
+        self.source = assignment.position.source
+        self.records = assignment.position.records
+        self._prepared_records = assignment.position.records
+        self.bytes = self.batches = self.digest = 0
+        self.max_timestamp = -1
+
+    # -- fetching ---------------------------------------------------------------------------------------------
+
+    @property
+    def wants_fetch(self) -> bool:
+        return (
+            self.stand is Stand.RUN
+            and self.halting is None
+            and not self.is_past_end
+            and self.queued_bytes < self.limits.partition_queue_bytes
+        )
+
+    @property
+    def is_past_end(self) -> bool:
+        """True once everything up to ``until`` has been fetched."""
+        until = self.assignment.until
+        return until is not None and self.fetch_offset >= until
+
+    def take(self, fetched: Fetched) -> list[RunOpening]:
+        """Queue what was fetched. Returns openings that must be durable before their batches may be sent."""
+        openings: list[RunOpening] = []
+        if self.stand is not Stand.RUN or self.halting is not None:
+            return openings
+        if fetched.diverging_end is not None:
+            self.stop_after_queue(
+                Halt.TRUNCATED, f"the source's log was truncated to {fetched.diverging_end}, below our position"
+            )
+            return openings
+        try:
+            for header, batch in batches(fetched.records):
+                if header.next_offset <= self.fetch_offset:
+                    continue
+                if self.is_past_end:
+                    break
+                obstacle = header.obstacle()
+                if obstacle is not None:
+                    if obstacle[0] is Halt.THINNED and header.records == 0:
+                        # Compaction keeps an emptied batch for its producer's state: no record, so nothing to copy.
+                        self.fetch_offset = header.next_offset
+                        continue
+                    self.stop_after_queue(*obstacle)
+                    break
+                opening = self._prepare(header, batch)
+                if opening is not None:
+                    openings.append(opening)
+        except CorruptBatch as error:
+            self.stop_after_queue(Halt.CORRUPT, str(error))
+        return openings
+
+    def _prepare(self, header: BatchHeader, batch: memoryview) -> RunOpening | None:
+        verify_crc(header, batch)
+        if header.base_offset < self.fetch_offset:
+            trimmed = trim(header, batch, self.fetch_offset)
+            header, batch = parse_header(trimmed), memoryview(trimmed)
+        opening = None
+        if header.base_offset != self.fetch_offset:
+            before = self._prepared_records
+            opening = RunOpening(
+                fence=self.assignment.position.fence,
+                records=before,
+                source=header.base_offset,
+                target=self.assignment.fence_end + before,
+                closes=self.assignment.closes if before == 0 else None,
+            )
+        data = readdress(
+            batch,
+            producer_id=self.assignment.producer_id,
+            producer_epoch=self.assignment.producer_epoch,
+            sequence=self._prepared_records,
+        )
+        self.queue.append(
+            Prepared(
+                source_start=header.base_offset,
+                source_end=header.next_offset,
+                records_before=self._prepared_records,
+                records=header.records,
+                max_timestamp=header.max_timestamp,
+                data=data,
+                digest=xxhash.xxh3_64_intdigest(batch[HEADER_BYTES:]),
+                opening=opening,
+                opening_durable=opening is None,
+            )
+        )
+        self.queued_bytes += len(data)
+        self._prepared_records += header.records
+        self.fetch_offset = header.next_offset
+        self.last_epoch = header.leader_epoch
+        return opening
+
+    def openings_are_durable(self, openings: list[RunOpening]) -> None:
+        """The write-ahead of these openings succeeded (MIRROR.md, rule 6)."""
+        durable = set(openings)
+        for prepared in self.queue:
+            if prepared.opening in durable:
+                prepared.opening_durable = True
+
+    # -- sending ----------------------------------------------------------------------------------------------
+
+    @property
+    def sendable(self) -> Prepared | None:
+        """The batch to send next, or None. After a fence one request at a time until the first is confirmed."""
+        if self.stand is not Stand.RUN or not self.queue or not self.queue[0].opening_durable:
+            return None
+        window = self.limits.in_flight_requests if self.armed else 1
+        return self.queue[0] if len(self.in_flight) < window else None
+
+    def sent(self) -> Prepared:
+        """The sendable batch is on its way."""
+        prepared = self.queue.popleft()
+        self.queued_bytes -= len(prepared.data)
+        self.in_flight.append(prepared)
+        return prepared
+
+    def not_sent(self, prepared: Prepared) -> None:
+        """The connection took nothing: the batch stands first in the queue again, as it was."""
+        self.in_flight.pop()
+        self.queue.appendleft(prepared)
+        self.queued_bytes += len(prepared.data)
+
+    def answered(self, prepared: Prepared, answer: Appended) -> None:
+        """The broker's answer. Success counts only where the record count says that the batch must be."""
+        self._settle(prepared)
+        if self.stand is not Stand.RUN:
+            return
+        if answer.error == 0:
+            self._confirm(prepared, answer.base_offset)
+        elif answer.error in TAKEN_OVER:
+            self.stand, self.detail = Stand.TAKEN_OVER, code_name(answer.error)
+        elif answer.error in REFUSED_FOR_GOOD:
+            self._halt(
+                Halt.REFUSED, f"the target refuses the batch: {code_name(answer.error)} {answer.message}".strip()
+            )
+        else:
+            self.stand, self.detail = Stand.UNSETTLED, code_name(answer.error)
+
+    def unanswered(self, prepared: Prepared, why: str) -> None:
+        """No answer came: the batch may have been appended, or still be."""
+        self._settle(prepared)
+        if self.stand is Stand.RUN:
+            self.stand, self.detail = Stand.UNSETTLED, why
+
+    def _settle(self, prepared: Prepared) -> None:
+        self.in_flight.remove(prepared)
+
+    def _confirm(self, prepared: Prepared, base_offset: int) -> None:
+        expected = self.assignment.fence_end + prepared.records_before
+        if prepared.records_before != self.records:
+            # An earlier batch of this partition failed, and this later one was accepted all the same (case C).
+            self._halt(
+                Halt.FOREIGN_WRITER, f"a batch was accepted although the one before it was not, at {base_offset}"
+            )
+        elif base_offset != expected:
+            reason = Halt.FOREIGN_WRITER if base_offset > expected else Halt.LOG_REGRESSED
+            self._halt(reason, f"a batch landed at {base_offset}, it belongs at {expected}")
+        else:
+            self.armed = True
+            self.source = prepared.source_end
+            self.records += prepared.records
+            self.bytes += len(prepared.data)
+            self.batches += 1
+            self.digest = (self.digest * _DIGEST_PRIME + prepared.digest) & _DIGEST_MASK
+            self.max_timestamp = max(self.max_timestamp, prepared.max_timestamp)
+
+    # -- stopping ---------------------------------------------------------------------------------------------
+
+    def stop_after_queue(self, reason: Halt, detail: str) -> None:
+        """Halt, once what was fetched before the obstacle has been copied."""
+        if self.halting is None:
+            self.halting = (reason, f"at source offset {self.fetch_offset}: {detail}")
+
+    def _halt(self, reason: Halt, detail: str) -> None:
+        self.stand, self.halt, self.detail = Stand.HALTED, str(reason), detail
+
+    def settle_halt(self) -> None:
+        """Turn a pending halt into one, once nothing before it is left to copy."""
+        if self.halting is not None and self.stand is Stand.RUN and not self.queue and not self.in_flight:
+            self._halt(*self.halting)
+
+    @property
+    def is_done(self) -> bool:
+        """True if this task can do nothing more for the partition."""
+        if self.in_flight:
+            return False
+        return self.stand is not Stand.RUN or (self.is_past_end and not self.queue)
+
+    def drop_queue(self) -> None:
+        """Forget what was fetched but not sent; the position knows nothing of it."""
+        self.queue.clear()
+        self.queued_bytes = 0
+
+    # -- telling ----------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        """Everything before it is confirmed by the target."""
+        return Position(
+            source=self.source,
+            target=self.assignment.fence_end + self.records,
+            fence=self.assignment.position.fence,
+            records=self.records,
+        )
+
+    def receipt(self) -> Receipt:
+        """What this task did for the partition."""
+        start = self.assignment.position
+        return Receipt(
+            topic=self.partition.topic,
+            partition=self.partition.partition,
+            fence=start.fence,
+            source_start=start.source,
+            source_end=self.source,
+            target_start=start.target,
+            target_end=self.position.target,
+            records=self.records - start.records,
+            bytes=self.bytes,
+            batches=self.batches,
+            max_timestamp=self.max_timestamp,
+            digest=self.digest,
+            stand=str(self.stand),
+            halt=self.halt,
+            detail=self.detail,
+        )

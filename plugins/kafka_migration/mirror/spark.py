@@ -1,0 +1,155 @@
+"""Epochs as Spark jobs: one task per stream, receipts back as rows.
+
+Any master will do (local, standalone, YARN, Kubernetes). Credentials travel inside the pickled function, which Spark
+neither logs nor shows; nothing of them is in the configuration, the command line or the plan.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import threading
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.domain.errors import MigrationError
+from kafka_migration.domain.types import Receipt
+from kafka_migration.mirror.orders import TaskOrders
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import SparkSession
+
+#: Settings without which rule 1 of the exactly-once argument (one producer epoch, one attempt) would not hold.
+REQUIRED_CONF = {
+    "spark.task.maxFailures": "1",
+    "spark.speculation": "false",
+    "spark.python.worker.reuse": "true",
+}
+_COLUMNS = {
+    name: "string" if name in ("topic", "stand", "halt", "detail") else "bigint"
+    for name in (f.name for f in fields(Receipt))
+    if name not in ("executor", "digest")
+} | {"digest": "string"}
+_SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in (*_COLUMNS.items(), ("task", "int"), ("error", "string")))
+
+
+class SparkEpoch:
+    """An epoch that runs as a Spark job, watched from a thread."""
+
+    def __init__(self, spark: SparkSession, orders: list[TaskOrders]) -> None:
+        self._spark, self._orders = spark, orders
+        self._rows: list[Any] = []
+        self._error: BaseException | None = None
+        self._group = f"{orders[0].link} epoch {orders[0].epoch}"
+        self._thread = threading.Thread(target=self._work, name=self._group, daemon=True)
+        self._thread.start()
+
+    def is_done(self) -> bool:
+        """True once the job has ended."""
+        return not self._thread.is_alive()
+
+    def receipts(self) -> list[Receipt]:
+        """All receipts, with the executors that earned them. Raises what a task raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        executors = self._executors()
+        receipts = []
+        for row in self._rows:
+            values = row.asDict()
+            error, task = values.pop("error"), values.pop("task")
+            if error:
+                raise _revive(error)
+            values["digest"] = int(values["digest"], 16)
+            receipts.append(Receipt(**values, executor=executors.get(task, "")))
+        return receipts
+
+    def _work(self) -> None:
+        try:
+            context = self._spark.sparkContext
+            context.setJobGroup(self._group, self._group)
+            tasks = len(self._orders)
+            frame = self._spark.range(0, tasks, 1, tasks).mapInArrow(_in_task(self._orders), _SCHEMA)
+            self._rows = frame.collect()
+        except BaseException as error:
+            self._error = error
+
+    def _executors(self) -> dict[int, str]:
+        """Which executor ran which task, as Spark's own status store says."""
+        context = self._spark.sparkContext
+        found: dict[int, str] = {}
+        tracker = context.statusTracker()
+        for job in tracker.getJobIdsForGroup(self._group):
+            info = tracker.getJobInfo(job)
+            for stage in info.stageIds if info else ():
+                tasks = context._jsc.sc().statusStore().taskList(stage, 0, 10_000)
+                for at in range(tasks.length()):
+                    task = tasks.apply(at)
+                    found[int(task.index())] = str(task.executorId())
+        return found
+
+
+class SparkRunner:
+    """Runs epochs on a Spark session, which the caller owns."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        conf = spark.sparkContext.getConf()
+        for key, value in REQUIRED_CONF.items():
+            if conf.get(key, value) != value:
+                raise MigrationError(
+                    f"Spark runs with {key}={conf.get(key)}, the mirror needs {value}",
+                    remedy=f"set {key}={value} in the Spark connection or session",
+                )
+        self._spark = spark
+
+    def start(self, orders: list[TaskOrders]) -> SparkEpoch:
+        """Begin an epoch."""
+        return SparkEpoch(self._spark, orders)
+
+
+def _in_task(orders: list[TaskOrders]) -> Any:
+    def copy(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        from kafka_migration.mirror.spark import receipts_of
+
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                yield receipts_of(orders[task], task)
+
+    return copy
+
+
+def receipts_of(orders: TaskOrders, task: int) -> pyarrow.RecordBatch:
+    """Run one task's orders, in the worker; its receipts, or its error, as an Arrow batch."""
+    import pyarrow
+
+    from kafka_migration.mirror.task import run_task
+
+    rows: list[dict[str, Any]]
+    try:
+        rows = [
+            {
+                **{name: getattr(receipt, name) for name in _COLUMNS if name != "digest"},
+                "digest": f"{receipt.digest:016x}",
+                "task": task,
+                "error": "",
+            }
+            for receipt in run_task(orders)
+        ]
+    except MigrationError as error:
+        rows = [{**dict.fromkeys(_COLUMNS), "task": task, "error": _preserve(error)}]
+    kinds = {"string": pyarrow.string(), "bigint": pyarrow.int64(), "int": pyarrow.int32()}
+    schema = pyarrow.schema(
+        [(name, kinds[kind]) for name, kind in (*_COLUMNS.items(), ("task", "int"), ("error", "string"))]
+    )
+    return pyarrow.RecordBatch.from_pylist(rows, schema=schema)
+
+
+def _preserve(error: MigrationError) -> str:
+    return base64.b64encode(pickle.dumps(error)).decode()
+
+
+def _revive(text: str) -> MigrationError:
+    error = pickle.loads(base64.b64decode(text))
+    return error if isinstance(error, MigrationError) else MigrationError(str(error))

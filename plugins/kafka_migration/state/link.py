@@ -1,0 +1,267 @@
+"""The state of a link: its topics, its fences, where every partition stands, and what a person wants of it.
+
+Written by the mirror's driver (identity, fences, halts), by its tasks (openings and progress, see
+:mod:`kafka_migration.mirror.task`), and by commands (desired state); read by everyone. All of it lives in internal
+topics on the target, so a later run on another machine finds everything.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_migration.domain import ledger
+from kafka_migration.domain.errors import StateConflict
+from kafka_migration.domain.offset_map import OffsetMap, RunOpening
+from kafka_migration.domain.types import Desired, Position, TopicPartition
+from kafka_migration.state.store import MemoryStore, Store, TopicStore
+from kafka_migration.state.topic_log import TopicLog
+from kafka_migration.wire.fence import Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTopic:
+    """A topic as the link pinned it: another id under the same name is another topic."""
+
+    name: str
+    source_id: uuid.UUID
+    target_id: uuid.UUID
+
+    @property
+    def key(self) -> str:
+        """What the offset map calls the topic: its target id, or its name where brokers know no ids."""
+        return str(self.target_id) if self.target_id.int else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a person wants of the link. ``ends`` (with DRAIN) are the source offsets up to which to copy."""
+
+    desired: Desired
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    reason: str = ""
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaltRecord:
+    """Why a partition's mirror stopped, as recorded."""
+
+    reason: str
+    detail: str
+    source_offset: int
+    target_offset: int
+    at: str
+
+
+class LinkState:
+    """The state of the link called ``name``. ``links`` holds its records; the two logs may be absent in memory."""
+
+    def __init__(self, name: str, links: Store, openings: TopicLog | None, progress: TopicLog | None) -> None:
+        self.name = name
+        self._links, self._openings_log, self._progress_log = links, openings, progress
+        self._openings: dict[tuple[str, int], dict[tuple[int, int], RunOpening]] = {}
+        self._progress: dict[TopicPartition, tuple[Position, dict[str, Any]]] = {}
+
+    @classmethod
+    def on_target(cls, name: str, properties: Mapping[str, str], *, create: bool = False) -> LinkState:
+        """The link's state on the target that librdkafka's ``properties`` reach.
+
+        With ``create`` the internal topics are made first; without, a target that has none yields an empty state.
+        """
+        logs = [TopicLog(properties, t) for t in (ledger.LINKS_TOPIC, ledger.OFFSET_MAP_TOPIC, ledger.PROGRESS_TOPIC)]
+        if create:
+            for log in logs:
+                log.ensure()
+        elif not all(log.exists() for log in logs):
+            return cls(name, MemoryStore(), None, None)
+        return cls(name, TopicStore(logs[0]), logs[1], logs[2])
+
+    def close(self) -> None:
+        """Give up connections."""
+        self._links.close()
+        for log in (self._openings_log, self._progress_log):
+            if log is not None:
+                log.close()
+
+    # -- identity ---------------------------------------------------------------------------------------------
+
+    @property
+    def transactional_id(self) -> str:
+        """The id whose producer epochs fence this link's attempts."""
+        return f"kafka-migration.{self.name}"
+
+    def pin(self, *, source_cluster: str, target_cluster: str, topics: Iterable[LinkTopic], at: str) -> None:
+        """Pin cluster ids and topics. Raises StateConflict where something else was pinned before."""
+        pinned = {"source_cluster": source_cluster, "target_cluster": target_cluster, "isolation": "read_uncommitted"}
+        before = self._links.get(self._key())
+        if before is not None and {k: before.get(k) for k in pinned} != pinned:
+            raise StateConflict(
+                f"link {self.name} was made for {before}, not for {pinned}",
+                remedy="give this migration another name, or point its connections at the clusters that it began with",
+            )
+        if before is None:
+            self._links.put(self._key(), {**pinned, "at": at})
+        known = self.topics()
+        for topic in topics:
+            if topic.name not in known:
+                value = {"source_id": str(topic.source_id), "target_id": str(topic.target_id), "at": at}
+                self._links.put(self._key("topic", topic.name), value)
+
+    def topics(self) -> dict[str, LinkTopic]:
+        """The pinned topics, by name."""
+        prefix = self._key("topic", "")
+        return {
+            key[len(prefix) :]: LinkTopic(
+                name=key[len(prefix) :],
+                source_id=uuid.UUID(value["source_id"]),
+                target_id=uuid.UUID(value["target_id"]),
+            )
+            for key, value in self._links.items(prefix).items()
+        }
+
+    # -- fences and openings ----------------------------------------------------------------------------------
+
+    def fences(self) -> dict[int, Identity]:
+        """All fences so far, by ordinal."""
+        prefix = self._key("fence", "")
+        return {
+            int(key[len(prefix) :]): Identity(value["producer_id"], value["producer_epoch"])
+            for key, value in self._links.items(prefix).items()
+        }
+
+    def record_fence(self, ordinal: int, identity: Identity, *, at: str) -> None:
+        """Note who writes from fence ``ordinal`` on. Before any opening of that fence is written."""
+        value = {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch, "at": at}
+        self._links.put(self._key("fence", str(ordinal)), value)
+
+    def record_openings(self, openings: Iterable[tuple[TopicPartition, RunOpening]]) -> None:
+        """Write openings to the offset map; durable on return."""
+        if self._openings_log is None:
+            raise StateConflict(f"link {self.name} has no internal topics yet")
+        topics = self.topics()
+        self._openings_log.append(
+            (
+                ledger.opening_key(self.name, topics[tp.topic].key, tp.partition, opening),
+                ledger.opening_value(opening),
+            )
+            for tp, opening in openings
+        )
+
+    def openings(self) -> dict[TopicPartition, tuple[RunOpening, ...]]:
+        """All stored openings by partition, ordered by fence and records; void ones included."""
+        self._read_openings()
+        out = {}
+        for topic in self.topics().values():
+            for (key, partition), found in self._openings.items():
+                if key == topic.key:
+                    out[TopicPartition(topic.name, partition)] = tuple(found[place] for place in sorted(found))
+        return out
+
+    def _read_openings(self) -> None:
+        for entry in self._openings_log.new_entries() if self._openings_log else ():
+            if entry.value is None or not entry.key.startswith(f"{self.name}/".encode()):
+                continue
+            _, key, partition, opening = ledger.read_opening(entry.key, entry.value)
+            self._openings.setdefault((key, partition), {})[opening.fence, opening.records] = opening
+
+    # -- positions and translation ----------------------------------------------------------------------------
+
+    def progress(self) -> dict[TopicPartition, tuple[Position, dict[str, Any]]]:
+        """The newest told position per partition, with ``b`` bytes since the fence, ``x`` state, ``at`` ms."""
+        for entry in self._progress_log.new_entries() if self._progress_log else ():
+            if entry.value is None or not entry.key.startswith(f"{self.name}/".encode()):
+                continue
+            _, tp, position, rest = ledger.read_progress(entry.key, entry.value)
+            before = self._progress.get(tp)
+            # Tasks of an earlier fence may still be telling: what they say cannot move a position back.
+            if before is None or (before[0].fence, before[0].records) <= (position.fence, position.records):
+                self._progress[tp] = (position, rest)
+        return dict(self._progress)
+
+    def positions(self) -> dict[TopicPartition, Position]:
+        """Where every partition stands, as far as tasks have told; everything before it is confirmed."""
+        told = {tp: position for tp, (position, _) in self.progress().items()}
+        out = {}
+        for tp, openings in self.openings().items():
+            newest = openings[-1].fence
+            opened = next(o for o in openings if o.fence == newest)
+            position = told.get(tp)
+            if position is None or position.fence < newest:
+                position = Position(source=opened.source, target=opened.target, fence=newest, records=0)
+            out[tp] = position
+        return out
+
+    def offset_maps(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetMap]:
+        """The offset maps up to the positions, of ``partitions`` or of all that have one."""
+        positions = self.positions()
+        wanted = positions.keys() if partitions is None else [tp for tp in partitions if tp in positions]
+        openings = self.openings()
+        return {
+            tp: OffsetMap.from_openings(openings[tp], source_end=positions[tp].source, target_end=positions[tp].target)
+            for tp in wanted
+        }
+
+    # -- halts and wishes -------------------------------------------------------------------------------------
+
+    def halt(self, tp: TopicPartition, reason: str, detail: str, source: int, target: int, at: str) -> None:
+        """Note that a partition's mirror stopped, and why; offsets are where it stood."""
+        value = {"reason": reason, "detail": detail, "source_offset": source, "target_offset": target, "at": at}
+        self._links.put(self._key("halt", tp.topic, str(tp.partition)), value)
+
+    def halted(self) -> set[TopicPartition]:
+        """Partitions that the mirror will not touch until a person has decided."""
+        return set(self.halts())
+
+    def halts(self) -> dict[TopicPartition, HaltRecord]:
+        """Why each halted partition stopped."""
+        prefix = self._key("halt", "")
+        out = {}
+        for key, value in self._links.items(prefix).items():
+            topic, partition = key[len(prefix) :].rsplit("/", 1)
+            out[TopicPartition(topic, int(partition))] = HaltRecord(**value)
+        return out
+
+    def wish(self, wish: Wish) -> None:
+        """Say what is wanted of the link; a running mirror obeys within two seconds."""
+        ends: dict[str, dict[str, int]] = {}
+        for tp, end in wish.ends.items():
+            ends.setdefault(tp.topic, {})[str(tp.partition)] = end
+        value = {"desired": str(wish.desired), "ends": ends, "reason": wish.reason, "at": wish.at}
+        self._links.put(self._key("desired"), value)
+
+    def wished(self) -> Wish:
+        """What is wanted of the link; to run, if nobody said anything."""
+        value = self._links.get(self._key("desired"))
+        if value is None:
+            return Wish(desired=Desired.RUN)
+        ends = {TopicPartition(t, int(p)): end for t, parts in value["ends"].items() for p, end in parts.items()}
+        return Wish(desired=Desired(value["desired"]), ends=ends, reason=value["reason"], at=value["at"])
+
+    def wanted(self) -> tuple[Desired, Mapping[TopicPartition, int]]:
+        """The wish as the mirror takes it: the desired state, and the source offsets up to which to drain."""
+        wish = self.wished()
+        return wish.desired, wish.ends
+
+    # -- the running mirror -----------------------------------------------------------------------------------
+
+    def commands_from(self) -> int:
+        """The offset of the links topic from which later commands can be followed."""
+        return self._links.end() if isinstance(self._links, TopicStore) else 0
+
+    def recall(self, epoch: int) -> None:
+        """Ask the tasks of ``epoch`` to end it now."""
+        self._links.put(self._key("recall"), {"epoch": epoch})
+
+    def record_run(self, value: dict[str, Any]) -> None:
+        """What the running (or last) mirror says of itself: ``state`` running or ended, ``fence``, ``at``, …"""
+        self._links.put(self._key("run"), value)
+
+    def run(self) -> dict[str, Any] | None:
+        """What the running (or last) mirror said of itself, or None."""
+        return self._links.get(self._key("run"))
+
+    def _key(self, *parts: str) -> str:
+        return ledger.link_key(self.name, *parts).decode()

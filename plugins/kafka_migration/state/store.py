@@ -1,0 +1,94 @@
+"""Keys and values that survive: the one interface under journal and link, in memory or in an internal topic."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any, Protocol
+
+from kafka_migration.domain import ledger
+from kafka_migration.state.topic_log import TopicLog
+
+Value = dict[str, Any]
+
+
+class Store(Protocol):
+    """JSON values under string keys. What ``put`` wrote is durable, and visible to every later reader."""
+
+    def get(self, key: str) -> Value | None:
+        """The value of ``key``, as of now, or None."""
+
+    def put(self, key: str, value: Value) -> None:
+        """Write ``value``; durable on return."""
+
+    def delete(self, key: str) -> None:
+        """Remove ``key``; durable on return. Nothing happens if it is not there."""
+
+    def items(self, prefix: str = "") -> dict[str, Value]:
+        """All values whose key begins with ``prefix``, ordered by when they were last written."""
+
+    def close(self) -> None:
+        """Give up connections."""
+
+
+class MemoryStore:
+    """A store that lives as long as this object."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+
+    def get(self, key: str) -> Value | None:
+        found = self._values.get(key)
+        return None if found is None else dict(json.loads(found))
+
+    def put(self, key: str, value: Value) -> None:
+        self._values.pop(key, None)
+        # As text, like the topic: a value that is not JSON fails here too, and nobody shares an object.
+        self._values[key] = json.dumps(value)
+
+    def delete(self, key: str) -> None:
+        self._values.pop(key, None)
+
+    def items(self, prefix: str = "") -> dict[str, Value]:
+        return {key: json.loads(text) for key, text in self._values.items() if key.startswith(prefix)}
+
+    def close(self) -> None:
+        """Nothing to give up."""
+
+
+class TopicStore:
+    """A store in an internal topic of a single partition. Reads see every write that was durable before them."""
+
+    def __init__(self, log: TopicLog) -> None:
+        if log.partitions != 1:
+            raise ValueError(f"{log.topic} has {log.partitions} partitions: their writes have no common order")
+        self._log = log
+        self._values: dict[str, Value] = {}
+
+    def get(self, key: str) -> Value | None:
+        self._refresh()
+        return copy.deepcopy(self._values.get(key))
+
+    def put(self, key: str, value: Value) -> None:
+        self._log.append([(key.encode(), ledger.encode(value))])
+
+    def delete(self, key: str) -> None:
+        self._log.append([(key.encode(), None)])
+
+    def items(self, prefix: str = "") -> dict[str, Value]:
+        self._refresh()
+        return {key: copy.deepcopy(value) for key, value in self._values.items() if key.startswith(prefix)}
+
+    def close(self) -> None:
+        self._log.close()
+
+    def end(self) -> int:
+        """The offset from which later writes can be followed."""
+        return self._log.end()
+
+    def _refresh(self) -> None:
+        for entry in self._log.new_entries():
+            key = entry.key.decode()
+            self._values.pop(key, None)
+            if entry.value is not None:
+                self._values[key] = ledger.decode(entry.value, where=f"{self._log.topic} {key}")

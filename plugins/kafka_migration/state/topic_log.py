@@ -1,0 +1,183 @@
+"""A compacted internal topic as a log of keyed values: append durably, read everything, follow what is new.
+
+Not thread-safe: every process and thread opens its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, cast
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from kafka_migration.domain import ledger
+from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, NotAuthorized
+from kafka_migration.wire.keyed import partition_of
+
+_TIMEOUT = 30.0
+_MAX_REPLICAS = 3
+_UNAUTHORIZED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+
+
+class Entry(NamedTuple):
+    """One record of the log. ``value`` is None for a deleted key; ``offset`` orders entries within a partition."""
+
+    partition: int
+    offset: int
+    key: bytes
+    value: bytes | None
+
+
+class TopicLog:
+    """One internal topic on the target, reached with librdkafka's ``properties``."""
+
+    def __init__(self, properties: Mapping[str, str], topic: str) -> None:
+        self.topic, self.partitions = topic, ledger.PARTITIONS[topic]
+        self._properties = dict(properties)
+        self._servers = str(properties.get("bootstrap.servers", ""))
+        self._consumer: confluent_kafka.Consumer | None = None
+        self._producer: Producer | None = None
+        self._next = dict.fromkeys(range(self.partitions), 0)
+
+    def __enter__(self) -> TopicLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End connections. What was appended is durable already."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+        self._producer = None
+
+    def exists(self) -> bool:
+        """True if the topic is there: a migration that never began has none."""
+        try:
+            metadata = AdminClient(self._client({})).list_topics(timeout=_TIMEOUT)
+        except KafkaException as error:
+            raise self._unreachable(error) from error
+        return self.topic in metadata.topics
+
+    def ensure(self) -> None:
+        """Create the topic, compacted, on as many replicas as the cluster has brokers (three at most)."""
+        admin = AdminClient(self._client({}))
+        try:
+            metadata = admin.list_topics(timeout=_TIMEOUT)
+            if self.topic in metadata.topics:
+                return
+            topic = NewTopic(
+                self.topic,
+                num_partitions=self.partitions,
+                replication_factor=min(_MAX_REPLICAS, len(metadata.brokers)),
+                config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"},
+            )
+            admin.create_topics([topic], operation_timeout=_TIMEOUT)[self.topic].result(_TIMEOUT)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return
+            if error.args[0].code() in _UNAUTHORIZED:
+                raise NotAuthorized("target", "Create", f"topic {self.topic}") from error
+            raise self._unreachable(error) from error
+
+    def append(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Write entries, in order per key; all are durable (acks=all) on return. Raises CouldNotFindOut otherwise."""
+        if self._producer is None:
+            self._producer = Producer(self._client({"enable.idempotence": "true", "acks": "all", "linger.ms": "2"}))
+        failures: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _message: object) -> None:
+            if error is not None:
+                failures.append(error)
+
+        for key, value in entries:
+            while True:
+                try:
+                    self._producer.produce(
+                        self.topic, value, key, partition=partition_of(key, self.partitions), on_delivery=delivered
+                    )
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+        left = self._producer.flush(2 * _TIMEOUT)
+        if failures or left:
+            self._producer = None
+            if failures and failures[0].code() in _UNAUTHORIZED:
+                raise NotAuthorized("target", "Write", f"topic {self.topic}")
+            why = failures[0].str() if failures else f"{left} records unanswered"
+            raise CouldNotFindOut(f"target: {self.topic} cannot be written: {why}", remedy="run the command again")
+
+    def new_entries(self) -> Iterator[Entry]:
+        """Everything that this reader has not yielded yet, up to the end as it is now."""
+        ends = self._ends()
+        wanted = {p: end for p, end in ends.items() if end > self._next[p]}
+        if not wanted:
+            return
+        consumer = self._reader()
+        consumer.assign([TopicPartition(self.topic, p, self._next[p]) for p in wanted])
+        until = time.monotonic() + _TIMEOUT
+        while wanted:
+            for message in consumer.consume(5_000, timeout=1.0):
+                error = message.error()
+                partition, offset = cast(int, message.partition()), cast(int, message.offset())
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise self._unreachable(KafkaException(error))
+                until = time.monotonic() + _TIMEOUT
+                if error is not None:
+                    self._next[partition] = max(self._next[partition], offset)
+                else:
+                    self._next[partition] = offset + 1
+                    yield Entry(partition, offset, cast(bytes, message.key()), message.value())
+                if self._next[partition] >= wanted.get(partition, offset + 2):
+                    del wanted[partition]
+            if wanted and time.monotonic() > until:
+                raise CouldNotFindOut(
+                    f"target: {self.topic} could not be read to its end (partitions {sorted(wanted)})",
+                    remedy="check that the topic's partitions have leaders, then run this again",
+                )
+
+    def end(self, partition: int = 0) -> int:
+        """The next offset that will be written."""
+        return self._ends()[partition]
+
+    def _ends(self) -> dict[int, int]:
+        consumer = self._reader()
+        try:
+            return {
+                p: consumer.get_watermark_offsets(TopicPartition(self.topic, p), timeout=_TIMEOUT)[1]
+                for p in range(self.partitions)
+            }
+        except KafkaException as error:
+            if error.args[0].code() in _UNAUTHORIZED:
+                raise NotAuthorized("target", "Read", f"topic {self.topic}") from error
+            raise self._unreachable(error) from error
+
+    def _reader(self) -> confluent_kafka.Consumer:
+        if self._consumer is None:
+            self._consumer = confluent_kafka.Consumer(
+                self._client(
+                    {
+                        # Never used for commits; librdkafka insists on a group.
+                        "group.id": "kafka-migration.internal",
+                        "enable.auto.commit": "false",
+                        "auto.offset.reset": "earliest",
+                        "enable.partition.eof": "true",
+                        "isolation.level": "read_committed",
+                    }
+                )
+            )
+        return self._consumer
+
+    def _client(self, extra: dict[str, str]) -> dict[str, Any]:
+        return {**self._properties, **extra, "log_level": 2}
+
+    def _unreachable(self, error: KafkaException) -> ClusterUnreachable:
+        return ClusterUnreachable("target", self._servers, str(error.args[0]))

@@ -1,0 +1,235 @@
+"""One cluster at the protocol's level: leaders, and the requests that the mirror and its fences make.
+
+Several clusters can share one event loop (``kafka.net.NetworkSelector``), so a task copies from one to another
+without threads. The loop is kafka-python's own, not asyncio's: coroutines here await only its futures.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, NotAuthorized
+from kafka_migration.domain.types import TopicPartition
+
+NO_TOPIC_ID = uuid.UUID(int=0)
+EARLIEST, LATEST = -2, -1
+_UNAUTHORIZED = frozenset({29, 30, 31, 53, 65})
+_RECEIVE_MAX_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads a partition: broker id and leader epoch (-1 where the broker does not say)."""
+
+    node: int
+    epoch: int
+
+
+class LeaderUnknown(CouldNotFindOut):
+    """A partition has no leader that the cluster could name in time."""
+
+
+def code_name(code: int) -> str:
+    """A protocol error code as people know it: ``NOT_ENOUGH_REPLICAS (19)``."""
+    error = kafka_errors.for_code(code)
+    return f"{getattr(error, 'message', error.__name__)} ({code})"
+
+
+class WireCluster:
+    """Connections to one cluster. ``config`` are kafka-python's properties; ``role`` is source or target."""
+
+    def __init__(self, net: NetworkSelector, config: Mapping[str, Any], role: str, *, in_flight: int = 5) -> None:
+        self.net, self.role = net, role
+        self.servers = str(config.get("bootstrap_servers", ""))
+        self.request_timeout_ms = int(config.get("request_timeout_ms", 30_000))
+        self.manager = KafkaConnectionManager(
+            net,
+            **{
+                "receive_message_max_bytes": _RECEIVE_MAX_BYTES,
+                "reconnect_backoff_max_ms": 1_000,
+                **config,
+                # One in flight more than we use: kafka-python pauses a connection that reaches the limit.
+                "max_in_flight_requests_per_connection": in_flight + 1,
+            },
+        )
+        self.leaders: dict[TopicPartition, Leader] = {}
+        self.topic_ids: dict[str, uuid.UUID] = {}
+        self._names: dict[uuid.UUID, str] = {}
+
+    def connect(self, timeout_ms: int = 30_000) -> None:
+        """Reach any broker of the cluster. Raises ClusterUnreachable or NotAuthorized."""
+        try:
+            self.manager.bootstrap(timeout_ms)
+        except kafka_errors.KafkaError as error:
+            self._raise_unreachable(error)
+
+    async def ensure_connected(self, timeout_ms: int = 30_000) -> None:
+        """As :meth:`connect`, inside the loop; at once if it is already connected."""
+        try:
+            await self.manager.bootstrap_async(timeout_ms, refresh=False)
+        except kafka_errors.KafkaError as error:
+            self._raise_unreachable(error)
+
+    def _raise_unreachable(self, error: Exception) -> None:
+        for broker in self.manager.cluster.bootstrap_brokers():
+            failure = self.manager.auth_failure(broker.node_id)
+            if failure is not None:
+                raise ClusterUnreachable(self.role, self.servers, f"authentication failed: {failure}") from error
+        raise ClusterUnreachable(self.role, self.servers, str(error) or type(error).__name__) from error
+
+    def close(self) -> None:
+        """End all connections; requests still under way are failed."""
+        self.manager.close()
+
+    def name_of(self, topic_id: uuid.UUID | None) -> str:
+        """The topic with this id, as the newest metadata say; empty if none."""
+        return self._names.get(topic_id, "") if topic_id is not None else ""
+
+    def supports(self, request: type, version: int) -> bool:
+        """True if the brokers take ``version`` of ``request``."""
+        known = self.manager.broker_version_data
+        if known is None:
+            return False
+        try:
+            return bool(known.api_version(request) >= version)
+        except kafka_errors.KafkaError:
+            return False
+
+    async def send(self, request: Any, node: int | None, *, timeout_ms: int | None = None) -> Any:
+        """Send one request and await its response. Raises kafka-python's errors."""
+        return await self.manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
+
+    async def send_patiently(self, request: Any, node: int | None, *, deadline: float) -> Any:
+        """As :meth:`send`, again after connection trouble until ``deadline`` (monotonic seconds).
+
+        Only for requests that may be repeated safely.
+        """
+
+        while True:
+            try:
+                return await self.send(request, node)
+            except (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError) as error:
+                raise ClusterUnreachable(self.role, self.servers, f"authentication failed: {error}") from error
+            except kafka_errors.KafkaError as error:
+                if time.monotonic() > deadline:
+                    raise ClusterUnreachable(self.role, self.servers, str(error) or type(error).__name__) from error
+                if node is not None and isinstance(error, kafka_errors.UnknownBrokerIdError):
+                    self.manager.cluster.request_update()
+                await self.net.sleep(0.1)
+
+    async def refresh(self, topics: Iterable[str], *, timeout: float = 30.0) -> dict[str, int]:
+        """Ask for the leaders of ``topics``; never creates one. Returns error codes of topics that have any.
+
+        Fills :attr:`leaders` and :attr:`topic_ids`. Partitions without a leader are simply absent afterwards.
+        """
+
+        wanted = sorted(set(topics))
+        request = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=name, topic_id=NO_TOPIC_ID) for name in wanted],
+            allow_auto_topic_creation=False,
+        )
+        response = await self.send_patiently(request, None, deadline=time.monotonic() + timeout)
+        problems: dict[str, int] = {}
+        for tp in [tp for tp in self.leaders if tp.topic in set(wanted)]:
+            del self.leaders[tp]
+        for topic in response.topics:
+            if topic.error_code:
+                problems[topic.name] = topic.error_code
+                continue
+            topic_id = getattr(topic, "topic_id", None) or NO_TOPIC_ID
+            self.topic_ids[topic.name] = topic_id
+            self._names[topic_id] = topic.name
+            for partition in topic.partitions:
+                if partition.leader_id >= 0:
+                    epoch = partition.leader_epoch
+                    self.leaders[TopicPartition(topic.name, partition.partition_index)] = Leader(
+                        partition.leader_id, -1 if epoch is None else epoch
+                    )
+        known = {broker.node_id for broker in self.manager.cluster.brokers()}
+        if any(broker.node_id not in known for broker in response.brokers):
+            await self.manager.cluster.refresh_metadata()
+        return problems
+
+    async def wait_for_leaders(self, partitions: Iterable[TopicPartition], *, deadline: float) -> None:
+        """Refresh until every partition has a leader. Raises LeaderUnknown at ``deadline``, NotAuthorized at once."""
+
+        wanted = set(partitions)
+        while True:
+            problems = await self.refresh({tp.topic for tp in wanted})
+            for topic, code in problems.items():
+                if code in _UNAUTHORIZED:
+                    raise NotAuthorized(self.role, "Describe", f"topic {topic}")
+            missing = wanted - self.leaders.keys()
+            if not missing:
+                return
+            if time.monotonic() > deadline:
+                first = min(missing)
+                why = code_name(problems[first.topic]) if first.topic in problems else "no leader"
+                raise LeaderUnknown(
+                    f"{self.role}: {len(missing)} partitions without a leader, first {first}: {why}",
+                    remedy="check that the topic exists and that its brokers are up, then run this again",
+                )
+            await self.net.sleep(0.1)
+
+    def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """Partitions grouped by the broker that leads them; those without a leader are left out."""
+        grouped: dict[int, list[TopicPartition]] = {}
+        for tp in partitions:
+            leader = self.leaders.get(tp)
+            if leader is not None:
+                grouped.setdefault(leader.node, []).append(tp)
+        return grouped
+
+    async def list_offsets(
+        self, partitions: Iterable[TopicPartition], when: int, *, deadline: float, committed: bool = False
+    ) -> dict[TopicPartition, int]:
+        """Offsets at ``when`` (EARLIEST or LATEST) of all partitions, asked of their current leaders.
+
+        LATEST is the high watermark, or the last stable offset with ``committed``. Asks again after leader moves
+        until ``deadline``, then raises LeaderUnknown.
+        """
+
+        pending, found = set(partitions), dict[TopicPartition, int]()
+        await self.wait_for_leaders(pending, deadline=deadline)
+        while pending:
+            for node, group in self.by_leader(pending).items():
+                request = ListOffsetsRequest(
+                    replica_id=-1,
+                    isolation_level=int(committed),
+                    topics=_list_offsets_topics(group, when, self.leaders),
+                )
+                response = await self.send_patiently(request, node, deadline=deadline)
+                for topic in response.topics:
+                    for answer in topic.partitions:
+                        tp = TopicPartition(topic.name, answer.partition_index)
+                        if answer.error_code in _UNAUTHORIZED:
+                            raise NotAuthorized(self.role, "Describe", f"topic {topic.name}")
+                        if answer.error_code == 0:
+                            found[tp] = answer.offset
+                            pending.discard(tp)
+            if pending:
+                if time.monotonic() > deadline:
+                    raise LeaderUnknown(f"{self.role}: no offsets of {len(pending)} partitions, first {min(pending)}")
+                await self.net.sleep(0.05)
+                await self.wait_for_leaders(pending, deadline=deadline)
+        return found
+
+
+def _list_offsets_topics(group: list[TopicPartition], when: int, leaders: Mapping[TopicPartition, Leader]) -> list[Any]:
+    topics: dict[str, list[Any]] = {}
+    for tp in group:
+        partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+            partition_index=tp.partition, current_leader_epoch=leaders[tp].epoch, timestamp=when
+        )
+        topics.setdefault(tp.topic, []).append(partition)
+    return [ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()]

@@ -1,0 +1,202 @@
+"""Fences: taking a link over so that nothing sent by an earlier attempt can land any more.
+
+A fence is an aborted, empty transaction of the link's own transactional id over all its partitions: InitProducerId
+(the next producer epoch), AddPartitionsToTxn, EndTxn(abort), and then *seeing the marker* in every partition.
+EndTxn answers up to 97 ms before the markers are written, and requests of the earlier epoch have landed in between;
+an epoch bump without a marker fences nothing (MIRROR.md, rule 2). A marker takes one offset that no consumer sees.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.protocol.metadata import FindCoordinatorRequest
+from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
+
+from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized, TakenOver
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.wire.batch import BatchHeader, batches
+from kafka_migration.wire.cluster import WireCluster, code_name
+from kafka_migration.wire.fetch import FetchFrom, fetch
+
+_RETRIED = frozenset({14, 15, 16, 51, 7, 3, 6, 9})  # coordinator moves and loads, concurrent transactions, new topics
+_UNAUTHORIZED = {
+    29: ("Write", "topic"),
+    31: ("IdempotentWrite", "cluster"),
+    53: ("Write", "transactional id"),
+}
+_FENCED = frozenset({47, 90})
+_CLIENT_TRANSACTIONS = 4
+"""EndTxn v5 (KIP-890) bumps the epoch by itself; the link counts its own fences, so the version stops before it."""
+_CLIENT_ADD_PARTITIONS = 3
+_PARTITIONS_PER_REQUEST = 1000
+_SCAN_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who writes for a link: the producer id of its transactional id, and the epoch of its newest fence."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+async def take_identity(cluster: WireCluster, transactional_id: str, *, deadline: float) -> tuple[int, Identity]:
+    """InitProducerId: the link's producer id at its next epoch, and the coordinator's node.
+
+    Ends an unfinished transaction of an earlier author by the way. Raises CouldNotFindOut at ``deadline``.
+    """
+    while True:
+        node = await _coordinator(cluster, transactional_id, deadline=deadline)
+        request = InitProducerIdRequest(max_version=4, transactional_id=transactional_id, transaction_timeout_ms=60_000)
+        response = await cluster.send_patiently(request, node, deadline=deadline)
+        if response.error_code == 0:
+            return node, Identity(response.producer_id, response.producer_epoch)
+        await _pause_or_raise(cluster, response.error_code, f"transactional id {transactional_id}", deadline)
+
+
+async def write_markers(
+    cluster: WireCluster,
+    node: int,
+    transactional_id: str,
+    identity: Identity,
+    partitions: list[TopicPartition],
+    *,
+    deadline: float,
+) -> None:
+    """Put ``partitions`` into a transaction of ``identity`` and abort it. The markers are *not yet* visible then.
+
+    Raises TakenOver if a newer fence of this link began meanwhile.
+    """
+    for at in range(0, len(partitions), _PARTITIONS_PER_REQUEST):
+        chunk = partitions[at : at + _PARTITIONS_PER_REQUEST]
+        topics: dict[str, list[int]] = {}
+        for tp in chunk:
+            topics.setdefault(tp.topic, []).append(tp.partition)
+        add = AddPartitionsToTxnRequest(
+            max_version=_CLIENT_ADD_PARTITIONS,
+            v3_and_below_transactional_id=transactional_id,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.producer_epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=parts)
+                for name, parts in topics.items()
+            ],
+        )
+        await _until_done(cluster, node, add, _add_partitions_error, transactional_id, deadline)
+    end = EndTxnRequest(
+        max_version=_CLIENT_TRANSACTIONS,
+        transactional_id=transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        committed=False,
+    )
+    await _until_done(cluster, node, end, lambda response: response.error_code, transactional_id, deadline)
+
+
+async def await_markers(
+    cluster: WireCluster,
+    identity: Identity,
+    scan_from: Mapping[TopicPartition, int],
+    see: Callable[[TopicPartition, BatchHeader], None],
+    *,
+    deadline: float,
+) -> dict[TopicPartition, int]:
+    """Read every partition from ``scan_from`` until the marker of ``identity`` is visible; its offsets.
+
+    ``see`` is shown the header of every batch on the way, the marker included: the caller judges whether each is
+    explained by the link. Raises CouldNotFindOut at ``deadline``.
+    """
+    offsets, markers = dict(scan_from), dict[TopicPartition, int]()
+    while offsets:
+        progressed = False
+        await cluster.wait_for_leaders(offsets, deadline=deadline)
+        for node, group in cluster.by_leader(offsets).items():
+            wanted = [FetchFrom(tp, offsets[tp], _SCAN_BYTES) for tp in group]
+            try:
+                answers = await fetch(cluster, node, wanted, max_wait_ms=50, max_bytes=4 * _SCAN_BYTES)
+            except kafka_errors.KafkaError:
+                continue
+            for answer in answers:
+                for header, _ in batches(answer.records):
+                    if header.next_offset <= offsets[answer.partition]:
+                        continue
+                    see(answer.partition, header)
+                    offsets[answer.partition] = header.next_offset
+                    progressed = True
+                    if is_marker_of(header, identity):
+                        markers[answer.partition] = header.base_offset
+                        del offsets[answer.partition]
+                        break
+        if not progressed and time.monotonic() > deadline:
+            raise CouldNotFindOut(
+                f"target: the fence's marker is not visible in {len(offsets)} partitions, first {min(offsets)}",
+                remedy="check that these partitions have a leader and enough in-sync replicas, then run this again",
+            )
+    return markers
+
+
+def is_marker_of(header: BatchHeader, identity: Identity) -> bool:
+    """True if ``header`` is the transaction marker that ``identity``'s fence wrote."""
+    return (
+        header.is_control
+        and header.producer_id == identity.producer_id
+        and header.producer_epoch == identity.producer_epoch
+    )
+
+
+async def _coordinator(cluster: WireCluster, transactional_id: str, *, deadline: float) -> int:
+    while True:
+        request = FindCoordinatorRequest(max_version=3, key=transactional_id, key_type=1)
+        response = await cluster.send_patiently(request, None, deadline=deadline)
+        if response.error_code == 0:
+            if cluster.manager.cluster.broker_metadata(response.node_id) is None:
+                await cluster.manager.cluster.refresh_metadata()
+            return int(response.node_id)
+        await _pause_or_raise(cluster, response.error_code, f"transactional id {transactional_id}", deadline)
+
+
+def _add_partitions_error(response: Any) -> int:
+    codes = [
+        part.partition_error_code
+        for topic in response.results_by_topic_v3_and_below
+        for part in topic.results_by_partition
+    ]
+    # 55 (OPERATION_NOT_ATTEMPTED) only accompanies the error that counts.
+    return next((code for code in codes if code not in (0, 55)), 0)
+
+
+async def _until_done(
+    cluster: WireCluster,
+    node: int,
+    request: Any,
+    error_of: Callable[[Any], int],
+    transactional_id: str,
+    deadline: float,
+) -> None:
+    while True:
+        response = await cluster.send_patiently(request, node, deadline=deadline)
+        code = error_of(response)
+        if code == 0:
+            return
+        if code in _FENCED:
+            raise TakenOver(f"link {transactional_id}")
+        if code in (14, 15, 16):
+            node = await _coordinator(cluster, transactional_id, deadline=deadline)
+        await _pause_or_raise(cluster, code, f"transactional id {transactional_id}", deadline)
+
+
+async def _pause_or_raise(cluster: WireCluster, code: int, what: str, deadline: float) -> None:
+    if code in _UNAUTHORIZED:
+        operation, resource = _UNAUTHORIZED[code]
+        raise NotAuthorized(cluster.role, operation, f"{resource} ({what})")
+    if code not in _RETRIED or time.monotonic() > deadline:
+        raise CouldNotFindOut(
+            f"{cluster.role}: {what}: {code_name(code)}",
+            remedy="check the brokers' state, then run this again",
+        )
+    await cluster.net.sleep(0.05)

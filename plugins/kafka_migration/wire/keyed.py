@@ -1,0 +1,105 @@
+"""Keyed records in our internal topics, written and read by tasks on the wire layer."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+
+import kafka.errors as kafka_errors
+
+from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.wire.batch import batches
+from kafka_migration.wire.cluster import WireCluster, code_name
+from kafka_migration.wire.fetch import FetchFrom, fetch
+from kafka_migration.wire.produce import Append
+from kafka_migration.wire.records import keyed_batch, keyed_records
+
+_BATCH_RECORDS = 5_000
+_UNAUTHORIZED = 29
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Which partition of an internal topic holds ``key``: fixed, so that compaction sees all of its values."""
+    return zlib.crc32(key) % partitions
+
+
+class KeyedAppender:
+    """Writes keyed records to one internal topic, durably (acks=all).
+
+    Not idempotent: after trouble a record may stand there twice, which keyed records of a compacted topic bear.
+    """
+
+    def __init__(self, cluster: WireCluster, topic: str, *, partitions: int) -> None:
+        self.cluster, self.topic, self.partitions = cluster, topic, partitions
+
+    async def put(self, entries: Iterable[tuple[bytes, bytes | None]], *, deadline: float) -> None:
+        """Write all ``entries``; they are durable when this returns. Raises CouldNotFindOut at ``deadline``."""
+        pending: dict[TopicPartition, list[tuple[bytes, bytes | None]]] = {}
+        for key, value in entries:
+            tp = TopicPartition(self.topic, partition_of(key, self.partitions))
+            pending.setdefault(tp, []).append((key, value))
+        problem: str = "no leader"
+        while pending:
+            if any(tp not in self.cluster.leaders for tp in pending):
+                await self.cluster.wait_for_leaders(pending, deadline=deadline)
+            for node, group in self.cluster.by_leader(pending).items():
+                chunk = {tp: pending[tp][:_BATCH_RECORDS] for tp in group}
+                now = int(time.time() * 1000)
+                request = Append(self.cluster, node, {tp: keyed_batch(c, timestamp=now) for tp, c in chunk.items()})
+                try:
+                    answers = await request.answers()
+                except kafka_errors.KafkaError as error:
+                    problem = str(error) or type(error).__name__
+                    continue
+                for answer in answers:
+                    if answer.error == _UNAUTHORIZED:
+                        raise NotAuthorized(self.cluster.role, "Write", f"topic {self.topic}")
+                    if answer.error:
+                        problem = code_name(answer.error)
+                        self.cluster.leaders.pop(answer.partition, None)
+                        continue
+                    left = pending[answer.partition][len(chunk[answer.partition]) :]
+                    if left:
+                        pending[answer.partition] = left
+                    else:
+                        del pending[answer.partition]
+            if pending and time.monotonic() > deadline:
+                raise CouldNotFindOut(f"{self.cluster.role}: {self.topic} cannot be written: {problem}")
+            if pending and problem != "no leader":
+                await self.cluster.net.sleep(0.05)
+
+
+class KeyedTail:
+    """Follows one partition of an internal topic from an offset on, without ever blocking the loop for long."""
+
+    def __init__(self, cluster: WireCluster, partition: TopicPartition, offset: int) -> None:
+        self.cluster, self.partition, self.offset = cluster, partition, offset
+
+    async def poll(self) -> list[tuple[bytes | None, bytes | None]]:
+        """What has come since the last poll. Trouble means an empty answer; the next poll asks again."""
+        leader = self.cluster.leaders.get(self.partition)
+        if leader is None:
+            await self.cluster.refresh([self.partition.topic])
+            return []
+        want = FetchFrom(self.partition, self.offset, 1024 * 1024)
+        try:
+            answers = await fetch(self.cluster, leader.node, [want], max_wait_ms=0, max_bytes=1024 * 1024)
+        except kafka_errors.KafkaError:
+            self.cluster.leaders.pop(self.partition, None)
+            return []
+        out: list[tuple[bytes | None, bytes | None]] = []
+        for answer in answers:
+            if answer.error:
+                self.cluster.leaders.pop(self.partition, None)
+            out.extend(self._read(answer.records))
+        return out
+
+    def _read(self, records: bytes) -> Iterator[tuple[bytes | None, bytes | None]]:
+        for header, batch in batches(records):
+            if header.next_offset <= self.offset:
+                continue
+            self.offset = header.next_offset
+            if not header.is_control:
+                yield from keyed_records(batch)

@@ -1,0 +1,94 @@
+"""Appending prepared batches: one produce request carries at most one batch per partition."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.protocol.producer import ProduceRequest
+
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.wire.cluster import NO_TOPIC_ID, WireCluster
+
+MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD, UNSUPPORTED_CODEC = 10, 32, 87, 76
+INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
+REFUSED_FOR_GOOD = frozenset({MESSAGE_TOO_LARGE, 18, INVALID_TIMESTAMP, INVALID_RECORD, UNSUPPORTED_CODEC, 44, 43})
+"""Deterministic answers: the same bytes sent again get the same answer."""
+TAKEN_OVER = frozenset({INVALID_PRODUCER_EPOCH, PRODUCER_FENCED})
+_IDS_SINCE = 13
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """A broker's answer for one partition. ``base_offset`` is where the batch landed, if ``error`` is 0."""
+
+    partition: TopicPartition
+    error: int
+    base_offset: int
+    message: str
+
+
+class Append:
+    """One produce request under way. ``future`` is kafka-python's; it fails at once if nothing was written."""
+
+    __slots__ = ("_names", "future")
+
+    def __init__(
+        self,
+        cluster: WireCluster,
+        node: int,
+        batches: Mapping[TopicPartition, bytes | bytearray],
+        *,
+        timeout_ms: int = 30_000,
+        topic_ids: Mapping[str, uuid.UUID] | None = None,
+    ) -> None:
+        """Send one batch per partition to ``node``, acks=all.
+
+        The request is written (or queued behind earlier ones of the same connection) before this returns, so that
+        calls in a row arrive in that order. ``topic_ids`` pins the topics meant: a recreated one then answers with
+        an error instead of taking the data.
+        """
+        pinned = cluster.topic_ids if topic_ids is None else topic_ids
+        topics: dict[str, list[Any]] = {}
+        for tp, batch in batches.items():
+            topics.setdefault(tp.topic, []).append(
+                ProduceRequest.TopicProduceData.PartitionProduceData(index=tp.partition, records=batch)
+            )
+        ids = {name: pinned.get(name, NO_TOPIC_ID) for name in topics}
+        by_id = all(topic_id != NO_TOPIC_ID for topic_id in ids.values())
+        self._names = {topic_id: name for name, topic_id in ids.items()} if by_id else {}
+        request = ProduceRequest(
+            max_version=ProduceRequest.max_version if by_id else _IDS_SINCE - 1,
+            transactional_id=None,
+            acks=-1,
+            timeout_ms=timeout_ms,
+            topic_data=[
+                ProduceRequest.TopicProduceData(name=name, topic_id=ids[name], partition_data=parts)
+                for name, parts in topics.items()
+            ],
+        )
+        self.future = cluster.manager.send(
+            request, node_id=node, request_timeout_ms=cluster.request_timeout_ms + timeout_ms
+        )
+
+    @property
+    def was_not_sent(self) -> bool:
+        """True if the connection took nothing (not ready, throttled): the batches may be sent again as they are."""
+        return bool(self.future.failed()) and isinstance(self.future.exception, kafka_errors.NodeNotReadyError)
+
+    async def answers(self) -> list[Appended]:
+        """Await the broker's answers, one per partition. Raises kafka-python's errors: then nothing is known."""
+        response = await self.future
+        return [
+            Appended(
+                TopicPartition(topic.name or self._names[topic.topic_id], part.index),
+                part.error_code,
+                part.base_offset,
+                part.error_message or "",
+            )
+            for topic in response.responses
+            for part in topic.partition_responses
+        ]
