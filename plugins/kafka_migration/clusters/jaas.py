@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping
 
 _OPTION = re.compile(r"""\s+([A-Za-z_][\w.]*)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)""")
-_MODULE = re.compile(r"\s*[\w.$]+\.(?:PlainLoginModule|ScramLoginModule)\s+(?:required|requisite|sufficient|optional)")
+_MODULE = re.compile(
+    r"\s*[\w.$]+\.(?:PlainLoginModule|ScramLoginModule)\s+(?:required|requisite|sufficient|optional)"
+)
 # Escapes with a meaning of their own (\n, \t, \101) would need StreamTokenizer's whole table: not taken.
 _SPECIAL = re.compile(r"\\(?:\\\\)*[abfnrtv0-7]")
 
@@ -22,7 +24,9 @@ def escaped(text: str) -> str:
 
 def entry(module: str, options: Mapping[str, str]) -> str:
     """``module required name="value" …;``"""
-    return f"{module} required " + " ".join(f'{name}="{escaped(text)}"' for name, text in options.items()) + ";"
+    return (
+        f"{module} required " + " ".join(f'{name}="{escaped(text)}"' for name, text in options.items()) + ";"
+    )
 
 
 def options(text: str) -> dict[str, str] | None:

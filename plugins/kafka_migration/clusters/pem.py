@@ -28,7 +28,9 @@ def require_readable(conn_id: str, name: str, path: Path) -> None:
 def require_unencrypted(conn_id: str, key: Path) -> None:
     """Raises BadInput if ``key`` needs a password: OpenSSL would ask for it on the terminal and wait."""
     if "ENCRYPTED" in _text(conn_id, "ssl.key.location", key):
-        raise _bad(conn_id, "ssl.key.password", f"missing, and {key} is encrypted", "add it to the connection")
+        raise _bad(
+            conn_id, "ssl.key.password", f"missing, and {key} is encrypted", "add it to the connection"
+        )
 
 
 def jvm_keystore(conn_id: str, *, certificate: Path, key: Path, password: str) -> dict[str, str]:

@@ -14,8 +14,8 @@ from kafka_migration.domain.types import TopicPartition
 class TopicDescription:
     """A topic as the cluster holds it. ``leaders[p]`` is partition p's broker id, None while it has no leader.
 
-    ``topic_id`` tells a recreated topic from its predecessor ("" on brokers before 2.8). ``operations`` are what
-    this connection's principal may do with it, None where the cluster did not say.
+    ``topic_id`` (a UUID in its usual form) tells a recreated topic from its predecessor; "" before Kafka 2.8.
+    ``operations`` are what this connection's principal may do with it, None where the cluster did not say.
     """
 
     name: str
@@ -28,7 +28,9 @@ class TopicDescription:
 
     def __post_init__(self) -> None:
         if self.partitions != len(self.leaders) or self.partitions < 1:
-            raise ValueError(f"{self.name}: {self.partitions} partitions, but {len(self.leaders)} leader entries")
+            raise ValueError(
+                f"{self.name}: {self.partitions} partitions, but {len(self.leaders)} leader entries"
+            )
 
     @property
     def topic_partitions(self) -> tuple[TopicPartition, ...]:

@@ -1,0 +1,69 @@
+"""Log ends and timestamps of partitions: thousands in one call, never a request per partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import IsolationLevel
+from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # re-exported without saying so
+
+from kafka_migration.clusters.clients import Clients
+from kafka_migration.clusters.types import TimeSpan
+from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
+
+_WHEN: Any = OffsetSpec  # its methods carry no types
+
+
+def ends(
+    clients: Clients, tps: Iterable[TopicPartition], *, committed: bool
+) -> dict[TopicPartition, PartitionEnds]:
+    """Log start offset and end of each partition: the high watermark, or the last stable offset if ``committed``."""
+    wanted = list(tps)
+    # The start first: it only grows, and never past an end that is read later.
+    starts = _list(clients, wanted, _WHEN.earliest(), committed=False)
+    finishes = _list(clients, wanted, _WHEN.latest(), committed=committed)
+    found = {}
+    for tp in wanted:
+        start, end = starts[tp][0], finishes[tp][0]
+        if start > end:
+            raise CouldNotFindOut(
+                f"{clients.role}: {tp} ends at {end}, before its start at {start}",
+                remedy="the topic was recreated or truncated just now; look at it, then try again",
+            )
+        found[tp] = PartitionEnds(start=start, end=end)
+    return found
+
+
+def time_spans(clients: Clients, tps: Iterable[TopicPartition]) -> dict[TopicPartition, TimeSpan]:
+    """Timestamps of each partition's first record and of its newest. Raises NotSupported before Kafka 3.0."""
+    wanted = list(tps)
+    first = _list(clients, wanted, _WHEN.for_timestamp(0), committed=False)
+    newest = _list(clients, wanted, _WHEN.max_timestamp(), committed=False)
+    return {tp: TimeSpan(earliest=_known(first[tp][1]), latest=_known(newest[tp][1])) for tp in wanted}
+
+
+def _known(timestamp: int) -> int | None:
+    return timestamp if timestamp >= 0 else None
+
+
+def _list(
+    clients: Clients, tps: list[TopicPartition], spec: Any, *, committed: bool
+) -> dict[TopicPartition, tuple[int, int]]:
+    """(offset, timestamp) per partition, asked of the leaders in one request each."""
+    if not tps:
+        return {}
+    isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    request = {RdTopicPartition(tp.topic, tp.partition): spec for tp in tps}
+    found = clients.call_each(
+        clients.asked("Describe", "partition"),
+        lambda admin, seconds: admin.list_offsets(
+            request, isolation_level=isolation, request_timeout=seconds
+        ),
+        name=lambda it: f"{it.topic}-{it.partition}",
+    )
+    return {
+        TopicPartition(it.topic, it.partition): (info.offset, info.timestamp) for it, info in found.items()
+    }

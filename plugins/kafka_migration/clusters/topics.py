@@ -1,0 +1,183 @@
+"""Topics and their settings: what is there, and the three calls that change it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    ResourceType,
+)
+
+from kafka_migration.clusters.clients import Clients
+from kafka_migration.clusters.errors import UNKNOWN_TOPIC, BrokerRefused
+from kafka_migration.clusters.types import ConfigValue, TopicDescription
+from kafka_migration.domain.types import TopicSpec
+
+_INVALID_CONFIG = 40
+#: Set on the resource itself, at run time; everything else is a default of broker or cluster.
+_EXPLICIT = {
+    ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC_CONFIG,
+    ResourceType.BROKER: ConfigSource.DYNAMIC_BROKER_CONFIG,
+}
+
+
+def list_names(clients: Clients) -> list[str]:
+    """Names of all topics that the principal may see, internal ones included."""
+    asked = clients.asked("Describe", "topics")
+    metadata = clients.blocking(asked, lambda admin, seconds: admin.list_topics(timeout=seconds))
+    return sorted(metadata.topics)
+
+
+def describe(clients: Clients, names: Iterable[str]) -> dict[str, TopicDescription]:
+    """Descriptions of those of ``names`` that exist."""
+    wanted = list(names)
+    if not wanted:
+        return {}
+    found = clients.call_each(
+        clients.asked("Describe", "topic"),
+        lambda admin, seconds: admin.describe_topics(
+            TopicCollection(wanted), include_authorized_operations=True, request_timeout=seconds
+        ),
+        on_error=lambda name, error: error.code() == UNKNOWN_TOPIC,
+    )
+    return {name: _description(name, it) for name, it in found.items()}
+
+
+def _description(name: str, it: Any) -> TopicDescription:
+    partitions = sorted(it.partitions, key=lambda p: int(p.id))
+    return TopicDescription(
+        name=name,
+        topic_id=_uuid(it.topic_id),
+        partitions=len(partitions),
+        replication_factor=max((len(p.replicas) for p in partitions), default=0),
+        leaders=tuple(None if p.leader is None or p.leader.id < 0 else p.leader.id for p in partitions),
+        is_internal=bool(it.is_internal),
+        operations=None
+        if it.authorized_operations is None
+        else frozenset(o.name for o in it.authorized_operations),
+    )
+
+
+def _uuid(it: Any) -> str:
+    if it is None:
+        return ""
+    mask = 2**64 - 1
+    # Java's two signed halves.
+    number = (it.get_most_significant_bits() & mask) << 64 | (it.get_least_significant_bits() & mask)
+    return str(uuid.UUID(int=number)) if number else ""
+
+
+def configs(clients: Clients, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
+    """Every setting of the topics, explicit and inherited. Raises UnknownTopic for one that does not exist."""
+    return _configs(clients, ResourceType.TOPIC, names, "topic")
+
+
+def broker_configs(clients: Clients, broker: int) -> dict[str, ConfigValue]:
+    """Every setting of one broker."""
+    return _configs(clients, ResourceType.BROKER, [str(broker)], "broker")[str(broker)]
+
+
+def _configs(
+    clients: Clients, kind: ResourceType, names: Iterable[str], word: str
+) -> dict[str, dict[str, ConfigValue]]:
+    resources = [ConfigResource(kind, name) for name in names]
+    if not resources:
+        return {}
+    found = clients.call_each(
+        clients.asked("DescribeConfigs", word),
+        lambda admin, seconds: admin.describe_configs(resources, request_timeout=seconds),
+        name=lambda resource: resource.name,
+    )
+    return {
+        resource.name: {name: _value(entry, kind) for name, entry in sorted(entries.items())}
+        for resource, entries in found.items()
+    }
+
+
+def _value(entry: ConfigEntry, kind: ResourceType) -> ConfigValue:
+    return ConfigValue(
+        value=entry.value,
+        is_explicit=ConfigSource(entry.source) is _EXPLICIT[kind],
+        is_sensitive=bool(entry.is_sensitive),
+    )
+
+
+def create(clients: Clients, specs: Iterable[TopicSpec], *, dry_run: bool) -> None:
+    """Create topics, or with ``dry_run`` only have the cluster check the request (nothing is changed then).
+
+    Returns when the cluster has acknowledged all. Raises TopicExists, BrokerRefused (which says why) or
+    NotAuthorized for the first one that fails; the others may have been created.
+    """
+    new = [
+        NewTopic(
+            spec.name,
+            num_partitions=spec.partitions,
+            replication_factor=spec.replication_factor,
+            config=dict(spec.configs),
+        )
+        for spec in specs
+    ]
+    if new:
+        clients.call_each(
+            clients.asked("Create", "topic"),
+            lambda admin, seconds: admin.create_topics(
+                new, request_timeout=seconds, operation_timeout=seconds, validate_only=dry_run
+            ),
+        )
+
+
+def refused_configs(clients: Clients, spec: TopicSpec) -> dict[str, str]:
+    """Settings of ``spec`` that this cluster does not take, with its reasons. Changes nothing.
+
+    The protocol has no list of known settings, so the cluster is asked to validate: all at once, and one by one
+    only if it says no. The topic must not exist (TopicExists otherwise).
+    """
+
+    def reason(settings: Mapping[str, str]) -> str | None:
+        trial = TopicSpec(
+            name=spec.name,
+            partitions=spec.partitions,
+            replication_factor=spec.replication_factor,
+            configs=dict(settings),
+        )
+        try:
+            create(clients, [trial], dry_run=True)
+        except BrokerRefused as refusal:
+            if refusal.code != _INVALID_CONFIG:
+                raise
+            return refusal.reason
+        return None
+
+    if reason(spec.configs) is None:
+        return {}
+    alone = {name: reason({name: value}) for name, value in spec.configs.items()}
+    return {name: why for name, why in alone.items() if why is not None}
+
+
+def alter_configs(
+    clients: Clients, topic: str, *, set_: Mapping[str, str], delete: Iterable[str] = ()
+) -> None:
+    """Change single settings of a topic (KIP-339: what is not named stays). Returns when acknowledged."""
+    entries = [
+        *(
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in set_.items()
+        ),
+        *(ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in delete),
+    ]
+    if not entries:
+        return
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    clients.call_each(
+        clients.asked("AlterConfigs", "topic"),
+        lambda admin, seconds: admin.incremental_alter_configs([resource], request_timeout=seconds),
+        name=lambda resource: resource.name,
+    )
