@@ -125,7 +125,8 @@ class TopicLog:
         consumer.assign([TopicPartition(self.topic, p, self._next[p]) for p in wanted])
         until = time.monotonic() + _TIMEOUT
         while wanted:
-            for message in consumer.consume(5_000, timeout=1.0):
+            # consume() waits for as many as asked or the whole time, so the time is short.
+            for message in consumer.consume(5_000, timeout=0.02):
                 error = message.error()
                 partition, offset = cast(int, message.partition()), cast(int, message.offset())
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
@@ -143,6 +144,7 @@ class TopicLog:
                     f"target: {self.topic} could not be read to its end (partitions {sorted(wanted)})",
                     remedy="check that the topic's partitions have leaders, then run this again",
                 )
+        consumer.unassign()
 
     def end(self, partition: int = 0) -> int:
         """The next offset that will be written."""
@@ -170,6 +172,8 @@ class TopicLog:
                         "enable.auto.commit": "false",
                         "auto.offset.reset": "earliest",
                         "enable.partition.eof": "true",
+                        # A long poll would hold up the next question for the end, on the same connection.
+                        "fetch.wait.max.ms": "10",
                         "isolation.level": "read_committed",
                     }
                 )

@@ -94,7 +94,7 @@ async def fetch(
 
 
 def _answers(response: Any, names: dict[Any, str]) -> Iterator[Fetched]:
-    for topic in response.topics:
+    for topic in response.responses:
         name = names[topic.topic_id] if names else topic.topic
         for part in topic.partitions:
             diverging = getattr(part, "diverging_epoch", None)

@@ -1,0 +1,34 @@
+"""The Spark session of a command or a submitted job."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kafka_migration.mirror.spark import REQUIRED_CONF
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def open_session(name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """A session called ``name``; ``master`` None leaves it to spark-submit (or local, if nobody says).
+
+    The caller stops it. Workers run this interpreter unless PYSPARK_PYTHON says otherwise: Spark's own default is
+    whatever ``python3`` means on the PATH, which lacks our packages.
+    """
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    elif "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        builder = builder.master("local[*]")
+    for key, value in {**REQUIRED_CONF, **(conf or {})}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

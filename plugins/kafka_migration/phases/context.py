@@ -1,0 +1,106 @@
+"""What every phase gets: the plan, both clusters, the journal and the link, a clock, and a way to tell a person.
+
+Opened once per command or task and closed at its end. Read-only phases open it without making anything: a target that
+has no internal topics yet yields an empty journal and an empty link.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+
+from kafka_migration.clusters.cluster import Cluster
+from kafka_migration.clusters.lookup import find_connection
+from kafka_migration.domain import ledger
+from kafka_migration.plans.model import Plan
+from kafka_migration.state.journal import Journal
+from kafka_migration.state.link import LinkState
+from kafka_migration.state.store import MemoryStore, Store, TopicStore
+from kafka_migration.state.topic_log import TopicLog
+
+
+class Clock(Protocol):
+    """Time, injected, so that waiting and failure are testable."""
+
+    def now(self) -> datetime:
+        """The wall clock, UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds that never run backwards."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now(self) -> datetime:
+        """The wall clock, UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary moment."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Block this thread."""
+        time.sleep(seconds)
+
+
+def silent(_text: str) -> None:
+    """Tell nobody."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Context:
+    """Everything a phase works with. ``dry_run``: say what would be done, change nothing."""
+
+    plan: Plan
+    source: Cluster
+    target: Cluster
+    journal: Journal
+    link: LinkState
+    clock: Clock = field(default_factory=SystemClock)
+    tell: Callable[[str], None] = silent
+    dry_run: bool = False
+
+    def stamp(self) -> str:
+        """The wall clock as stored values hold it: ISO-8601, UTC."""
+        return self.clock.now().isoformat(timespec="milliseconds")
+
+
+@contextmanager
+def open_context(
+    plan: Plan, *, tell: Callable[[str], None] = silent, dry_run: bool = False, make_state: bool = False
+) -> Iterator[Context]:
+    """The context of ``plan``, from its connections. ``make_state`` creates the internal topics if need be.
+
+    Raises BadInput for an unknown connection, ClusterUnreachable or NotAuthorized for a target that does not answer.
+    """
+    source = Cluster("source", find_connection(plan.source))
+    target = Cluster("target", find_connection(plan.target))
+    journal: Journal | None = None
+    link: LinkState | None = None
+    try:
+        properties = target.connection.librdkafka()
+        make = make_state and not dry_run
+        link = LinkState.on_target(plan.name, properties, create=make)
+        journal = Journal(_journal_store(TopicLog(properties, ledger.JOURNAL_TOPIC), create=make), plan.name)
+        yield Context(plan=plan, source=source, target=target, journal=journal, link=link, tell=tell, dry_run=dry_run)
+    finally:
+        for part in (journal, link, source, target):
+            if part is not None:
+                part.close()
+
+
+def _journal_store(log: TopicLog, *, create: bool) -> Store:
+    if create:
+        log.ensure()
+    elif not log.exists():
+        return MemoryStore()
+    return TopicStore(log)

@@ -1,0 +1,120 @@
+"""The lag phase: how far behind the mirror is, and the gate that waits until it has converged (BEHAVIOURS 18, 19)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.domain.errors import Refused
+from kafka_migration.domain.lag import LagGate, LagSample, LagTrend, sample, trend
+from kafka_migration.domain.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.context import Context
+
+_TREND_SAMPLES = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagReport:
+    """Replication lag now. Lag is in source offsets; ``seconds`` at the rate copied lately, None for "never"."""
+
+    at: str
+    sample: LagSample
+    trend: LagTrend
+    halted: Mapping[TopicPartition, str]
+    mirror: str
+
+    @property
+    def total(self) -> int:
+        """Source offsets to go, over all partitions."""
+        return self.sample.total
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only; ``eta_seconds`` null means never."""
+        return {
+            "at": self.at,
+            "mirror": self.mirror,
+            "total": self.total,
+            "partitions": {str(tp): lag for tp, lag in sorted(self.sample.lag.items())},
+            "halted": {str(tp): reason for tp, reason in sorted(self.halted.items())},
+            "copied_per_second": round(self.trend.copied_per_second, 1),
+            "produced_per_second": round(self.trend.produced_per_second, 1),
+            "eta_seconds": None if self.trend.eta_seconds is None else round(self.trend.eta_seconds, 1),
+        }
+
+
+class LagMeter:
+    """Takes samples of the same migration over time, so that rates and an ETA can be told."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._recent: deque[LagSample] = deque(maxlen=_TREND_SAMPLES)
+
+    def read(self) -> LagReport:
+        """Lag as of now. Raises ClusterUnreachable; Refused if the migration has no topics yet."""
+        ctx = self._ctx
+        names = sorted(ctx.journal.all("topic"))
+        if not names:
+            raise Refused(f"migration {ctx.plan.name} mirrors nothing yet", remedy="run `create` and `mirror` first")
+        positions = {tp: position.source for tp, position in ctx.link.positions().items()}
+        partitions = [tp for topic in ctx.source.topics(names).values() for tp in topic.topic_partitions]
+        now = sample(ctx.clock.monotonic(), ctx.source.ends(partitions), positions)
+        self._recent.append(now)
+        run = ctx.link.run() or {}
+        return LagReport(
+            at=ctx.stamp(),
+            sample=now,
+            trend=trend(list(self._recent)),
+            halted={tp: halt.reason for tp, halt in ctx.link.halts().items()},
+            mirror=str(run.get("state", "not started")),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagGateResult:
+    """How waiting ended: ``passed``, or why not."""
+
+    passed: bool
+    reason: str
+    report: LagReport
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        return {"passed": self.passed, "reason": self.reason, "lag": self.report.as_dict()}
+
+
+def verify(ctx: Context) -> LagGateResult:
+    """Wait until lag has been at or under the plan's threshold for enough samples in a row.
+
+    Changes nothing, whatever happens. Gives up at the plan's deadline, and at once if a partition is halted: waiting
+    does not help it.
+    """
+    settings = ctx.plan.lag_gate
+    gate = LagGate(threshold=settings.threshold_records, samples=settings.samples)
+    meter, deadline = LagMeter(ctx), ctx.clock.monotonic() + settings.deadline_seconds
+    while True:
+        report = meter.read()
+        ctx.tell(describe(report))
+        if report.halted:
+            halted = ", ".join(f"{tp} {reason}" for tp, reason in sorted(report.halted.items())[:5])
+            return LagGateResult(passed=False, reason=f"halted partitions: {halted}", report=report)
+        if gate.observe(report.sample):
+            reason = f"{gate.needed} samples in a row at or under {gate.threshold}"
+            return LagGateResult(passed=True, reason=reason, report=report)
+        if ctx.clock.monotonic() >= deadline:
+            reason = f"lag was not at or under {gate.threshold} within {settings.deadline_seconds:g} s"
+            return LagGateResult(passed=False, reason=reason, report=report)
+        ctx.clock.sleep(settings.interval_seconds)
+
+
+def describe(report: LagReport) -> str:
+    """One line for a person."""
+    eta = "never" if report.trend.eta_seconds is None else f"{report.trend.eta_seconds:,.0f} s"
+    halted = f", {len(report.halted)} halted" if report.halted else ""
+    return (
+        f"lag {report.total:,} in {len(report.sample.lag)} partitions, copying {report.trend.copied_per_second:,.0f}/s,"
+        f" produced {report.trend.produced_per_second:,.0f}/s, ETA {eta}{halted}"
+    )

@@ -1,0 +1,96 @@
+"""The mirror phase: pin what is to be copied, then copy until told otherwise.
+
+Runs on, beside everything that follows, and is ended by the stop gate (:mod:`kafka_migration.phases.stop`) or by
+``until_caught_up``. May be killed at any moment: the next call goes on.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafka_migration.domain.errors import BadInput, Refused
+from kafka_migration.domain.types import Desired
+from kafka_migration.mirror.epochs import Mirror, Outcome, Runner, Settings
+from kafka_migration.mirror.orders import Limits
+from kafka_migration.state.link import LinkTopic, Wish
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.context import Context
+
+
+def check(ctx: Context) -> list[str]:
+    """The topics to mirror: those that this migration created or adopted. Raises Refused if there are none."""
+    topics = sorted(ctx.journal.all("topic"))
+    if not topics:
+        raise Refused(
+            f"migration {ctx.plan.name} has no target topics yet",
+            remedy="run `create` first; the mirror copies only into topics that this migration made or adopted",
+        )
+    return topics
+
+
+def pin(ctx: Context) -> list[LinkTopic]:
+    """Pin clusters and topics in the link's state, by their ids. A second call changes nothing."""
+    names = check(ctx)
+    source, target = ctx.source.topics(names), ctx.target.topics(names)
+    for side, found in (("source", source), ("target", target)):
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise Refused(
+                f"{side}: topics of this migration are missing: {', '.join(missing[:5])}",
+                remedy="find out who removed them; `check` shows the inventory as it is now",
+            )
+    topics = [
+        LinkTopic(name=name, source_id=_uuid(source[name].topic_id), target_id=_uuid(target[name].topic_id))
+        for name in names
+    ]
+    ctx.link.pin(
+        source_cluster=ctx.source.cluster_id(), target_cluster=ctx.target.cluster_id(), topics=topics, at=ctx.stamp()
+    )
+    return topics
+
+
+def apply(
+    ctx: Context,
+    runner: Runner,
+    *,
+    until_caught_up: bool = False,
+    throttle_bytes_per_second: int | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Copy with ``runner`` until the link's desired state, or ``until_caught_up``, ends it.
+
+    A wish to stop or to drain that an earlier run has already obeyed is taken back: whoever starts the mirror wants it
+    to run. Raises what :meth:`kafka_migration.mirror.epochs.Mirror.run` raises.
+    """
+    if throttle_bytes_per_second is not None and throttle_bytes_per_second < 1:
+        raise BadInput(
+            "must be a positive number of bytes per second", field="throttle", value=throttle_bytes_per_second
+        )
+    pin(ctx)
+    run = ctx.link.run()
+    if ctx.link.wished().desired is not Desired.RUN and (run is None or run.get("state") == "ended"):
+        ctx.link.wish(Wish(desired=Desired.RUN, reason="the mirror was started", at=ctx.stamp()))
+    # Said before the first fence, so that a stop gate asked meanwhile waits for this run instead of the last one.
+    ctx.link.record_run({"state": "running", "at": ctx.stamp()})
+    settings = Settings(
+        streams=ctx.plan.mirror.num_streams,
+        epoch_seconds=ctx.plan.mirror.epoch_seconds,
+        limits=Limits(throttle_bytes_per_second=throttle_bytes_per_second),
+    )
+    mirror = Mirror(
+        link=ctx.link,
+        source={**ctx.source.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.source"},
+        target={**ctx.target.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.target"},
+        runner=runner,
+        settings=settings,
+        tell=ctx.tell,
+        interrupted=interrupted,
+    )
+    return mirror.run(until_caught_up=until_caught_up)
+
+
+def _uuid(text: str) -> uuid.UUID:
+    return uuid.UUID(text) if text else uuid.UUID(int=0)

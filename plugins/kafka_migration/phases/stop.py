@@ -1,0 +1,131 @@
+"""The stop gate: end the mirror once producers have left the source and everything has been copied.
+
+Refuses while any source log end moves or any lag remains, then drains: the mirror copies up to the ends that were
+proved still and ends by itself. ``now`` stops it where it stands (nothing is lost: a later run goes on).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
+from kafka_migration.phases.lag import LagMeter, LagReport
+from kafka_migration.state.link import Wish
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.context import Context
+
+_POLL_SECONDS = 0.5
+_NOW_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopResult:
+    """How the gate decided, and how the mirror ended if it was open."""
+
+    gate: Gate
+    lag: LagReport
+    mirror: dict[str, Any]
+
+    @property
+    def stopped(self) -> bool:
+        """True if the mirror has ended."""
+        return self.gate.is_open and self.mirror.get("state") == "ended"
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        checks = [
+            {"name": r.name, "verdict": str(r.verdict), "evidence": r.evidence, "remedy": r.remedy}
+            for r in self.gate.results
+        ]
+        return {"stopped": self.stopped, "checks": checks, "lag": self.lag.as_dict(), "mirror": self.mirror}
+
+
+def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, PartitionEnds]]:
+    """Look at source log ends over the plan's window, and at lag after it. Changes nothing."""
+    window = ctx.plan.drain.window_seconds
+    names = sorted(ctx.journal.all("topic"))
+    partitions = [tp for topic in ctx.source.topics(names).values() for tp in topic.topic_partitions]
+    before = ctx.source.ends(partitions)
+    ctx.tell(f"watching {len(partitions)} source log ends for {window:g} s")
+    ctx.clock.sleep(window)
+    after = ctx.source.ends(partitions)
+    report = LagMeter(ctx).read()
+    moved = {tp: after[tp].end - before[tp].end for tp in partitions if after[tp].end != before[tp].end}
+    return Gate.of("stop", (_still(moved, window), _lag(report), _halts(report))), report, after
+
+
+def apply(ctx: Context, *, now: bool = False) -> StopResult:
+    """End the mirror. With ``now`` at once, where it stands; else only through the gate, drained.
+
+    Raises CouldNotFindOut if the mirror does not end in time; the wish stays, and a rerun waits again.
+    """
+    if now:
+        report = LagMeter(ctx).read()
+        gate = Gate.of("stop", (CheckResult(name="asked to stop now", verdict=Verdict.PASS, evidence="no gate"),))
+        if not ctx.dry_run:
+            _wish(ctx, Wish(desired=Desired.STOP, reason="stop now", at=ctx.stamp()), _NOW_SECONDS)
+        return StopResult(gate=gate, lag=report, mirror=ctx.link.run() or {})
+    gate, report, ends = check(ctx)
+    if gate.is_open and not ctx.dry_run:
+        wish = Wish(
+            desired=Desired.DRAIN,
+            ends={tp: log.end for tp, log in ends.items()},
+            reason="source log ends are still and lag is 0",
+            at=ctx.stamp(),
+        )
+        _wish(ctx, wish, ctx.plan.drain.deadline_seconds)
+    return StopResult(gate=gate, lag=report, mirror=ctx.link.run() or {})
+
+
+def _wish(ctx: Context, wish: Wish, seconds: float) -> None:
+    ctx.link.wish(wish)
+    deadline = ctx.clock.monotonic() + seconds
+    while (ctx.link.run() or {"state": "ended"}).get("state") != "ended":
+        if ctx.clock.monotonic() > deadline:
+            raise CouldNotFindOut(
+                f"the mirror of {ctx.plan.name} did not end within {seconds:g} s of being asked to {wish.desired}",
+                remedy="look at the mirror's log (it may have died: then nothing runs), and run this again",
+            )
+        ctx.clock.sleep(_POLL_SECONDS)
+
+
+def _still(moved: dict[TopicPartition, int], window: float) -> CheckResult:
+    if not moved:
+        return CheckResult(
+            name="source log ends are still", verdict=Verdict.PASS, evidence=f"no end moved in {window:g} s"
+        )
+    rows = ", ".join(f"{tp} +{n} ({n / window:.0f}/s)" for tp, n in sorted(moved.items(), key=lambda i: -i[1])[:5])
+    return CheckResult(
+        name="source log ends are still",
+        verdict=Verdict.FAIL,
+        evidence=f"{len(moved)} partitions still grow: {rows}",
+        remedy="stop the producers of these topics on the source, then run this again",
+    )
+
+
+def _lag(report: LagReport) -> CheckResult:
+    worst = report.sample.worst
+    if report.total == 0:
+        return CheckResult(name="no lag remains", verdict=Verdict.PASS, evidence="every position is at its source end")
+    return CheckResult(
+        name="no lag remains",
+        verdict=Verdict.FAIL,
+        evidence=f"{report.total:,} source offsets to go, most in {worst[0] if worst else '-'}",
+        remedy="wait until the mirror has caught up (`lag --watch`), then run this again",
+    )
+
+
+def _halts(report: LagReport) -> CheckResult:
+    if not report.halted:
+        return CheckResult(name="no partition is halted", verdict=Verdict.PASS, evidence="none")
+    rows = ", ".join(f"{tp} {reason}" for tp, reason in sorted(report.halted.items())[:5])
+    return CheckResult(
+        name="no partition is halted",
+        verdict=Verdict.FAIL,
+        evidence=rows,
+        remedy="`status` shows why each is halted and what can be done",
+    )
