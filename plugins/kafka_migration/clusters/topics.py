@@ -103,10 +103,17 @@ def _configs(
 
 
 def _value(entry: ConfigEntry, kind: ResourceType) -> ConfigValue:
+    explicit = _EXPLICIT[kind]
+    # Synonyms are what is or would be effective, the strongest first; the first inherited one is the default.
+    inherited = [
+        it.value for it in (entry.synonyms or {}).values() if ConfigSource(it.source) is not explicit
+    ]
+    is_explicit = ConfigSource(entry.source) is explicit
     return ConfigValue(
         value=entry.value,
-        is_explicit=ConfigSource(entry.source) is _EXPLICIT[kind],
+        is_explicit=is_explicit,
         is_sensitive=bool(entry.is_sensitive),
+        default=next(iter(inherited), None) if is_explicit else entry.value,
     )
 
 

@@ -41,12 +41,14 @@ class TopicDescription:
 class ConfigValue:
     """One setting. ``is_explicit`` means set on the topic (or broker) itself, not inherited from a default.
 
-    ``value`` is None where the cluster does not show it (sensitive ones).
+    ``value`` is None where the cluster does not show it (sensitive ones). ``default`` is what would hold without the
+    explicit setting, None where the cluster does not say.
     """
 
     value: str | None
     is_explicit: bool
     is_sensitive: bool = False
+    default: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
