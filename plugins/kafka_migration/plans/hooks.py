@@ -12,8 +12,9 @@ from kafka_migration.plans.base import Contradictions, PlanModel, Seconds, wrong
 from kafka_migration.plans.patterns import Patterns, matches_any
 from kafka_migration.plans.problems import is_secret_name
 
-#: What a template may name. ``phase`` is ``cutover``, or ``undo`` when a group is moved back.
-PLACEHOLDERS = ("group", "migration", "phase")
+#: What a template may name. ``cluster`` is where the hook acts, ``source`` or ``target``; ``phase`` is ``cutover``, or
+#: ``undo`` when a group is moved back.
+PLACEHOLDERS = ("group", "migration", "cluster", "phase")
 
 #: Only such variables may be read into a header, so that no plan can send another secret of the process away.
 SECRET_PREFIX = "KAFKA_MIGRATION_HOOK_"
@@ -24,7 +25,7 @@ _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 def fill(template: str, values: dict[str, str]) -> str:
-    """``template`` with ``{group}``, ``{migration}`` and ``{phase}`` replaced, in one pass.
+    """``template`` with its placeholders replaced, in one pass.
 
     One pass, so that a group named ``{phase}`` stays what it is.
     """
@@ -68,7 +69,7 @@ class HttpCall(PlanModel):
     """The request's method."""
 
     url: Annotated[str, AfterValidator(_url)]
-    """http or https. {group}, {migration} and {phase} are replaced, percent-encoded, in path and query."""
+    """http or https. {group}, {migration}, {cluster} and {phase} are replaced, percent-encoded, in path and query."""
 
     headers: dict[str, str] = Field(default_factory=dict)
     """Headers. A value env:KAFKA_MIGRATION_HOOK_... is read from that environment variable when the call is made."""
@@ -114,8 +115,8 @@ class Hook(PlanModel):
         None
     )
     """A program and its arguments, run without a shell. The program is an absolute path, or a file name, and must be
-    one that the administrator lists in KAFKA_MIGRATION_ALLOWED_COMMANDS. {group}, {migration} and {phase} are
-    replaced in the arguments."""
+    one that the administrator lists in KAFKA_MIGRATION_ALLOWED_COMMANDS. {group}, {migration}, {cluster} and {phase}
+    are replaced in the arguments."""
 
     http: HttpCall | None = None
     """An HTTP call."""

@@ -1,0 +1,312 @@
+"""Cutting consumer groups over: stop on the source, translate, write, read back, start on the target.
+
+One group after the other, so that each pauses for its own move only. A group that cannot be moved is listed with its
+reason, and the others go on. What a group's move consists of is in :mod:`kafka_migration.phases.group_move`; moving
+one back alone is ``undo``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, TakenOver
+from kafka_migration.phases import watch_groups
+from kafka_migration.phases.group_move import POLL_SECONDS, GroupLives, Mover
+from kafka_migration.phases.group_record import GroupRecord, Step, Translation
+from kafka_migration.phases.hooks import HookCall, check_hooks
+from kafka_migration.phases.translate import GroupView, UncommittedPartitions, listed, selected_groups, view_groups
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.context import Context
+
+#: How long after its start a healthy group is waited for, to see its first commit when it happens. A sick one is the
+#: watch's affair.
+SEE_OFF_SECONDS = 30.0
+
+#: Airflow's default limit of mapped task instances.
+_MOST_BATCHES = 1024
+
+
+class Outcome(enum.StrEnum):
+    """What became of a group."""
+
+    MOVED = "moved"
+    ALREADY_MOVED = "already_moved"
+    WOULD_MOVE = "would_move"
+    NOT_CONCERNED = "not_concerned"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOutcome:
+    """One group: what became of it and, where it was not moved, why, and what to do."""
+
+    group: str
+    outcome: Outcome
+    reason: str = ""
+    remedy: str = ""
+    members: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    translations: tuple[Translation, ...] = ()
+    alive: bool = False
+    pause_seconds: float | None = None
+    exit_code: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "group": self.group,
+            "outcome": str(self.outcome),
+            "reason": self.reason,
+            "remedy": self.remedy,
+            "members": list(self.members),
+            "flags": list(self.flags),
+            "positions": [it.as_dict() for it in self.translations],
+            "alive": self.alive,
+            "pause_seconds": self.pause_seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutoverResult:
+    """All groups asked for, each with its outcome."""
+
+    groups: tuple[GroupOutcome, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 all moved (or not concerned); 1 a group was refused; 3 none was, but one could not be found out about."""
+        codes = {it.exit_code for it in self.groups}
+        return 1 if 1 in codes else max(codes, default=0)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"groups": [it.as_dict() for it in self.groups]}
+
+
+def batches(ctx: Context) -> list[list[str]]:
+    """The plan's groups, in batches of ``cutover.batch_size`` (more where that made too many batches for Airflow)."""
+    groups = selected_groups(ctx)
+    size = max(ctx.plan.cutover.batch_size, -(-len(groups) // _MOST_BATCHES))
+    return [list(groups[at : at + size]) for at in range(0, len(groups), size)]
+
+
+def check(
+    ctx: Context, groups: Sequence[str] | None = None, *, environ: Mapping[str, str] | None = None
+) -> tuple[CheckResult, ...]:
+    """Whether the hooks may run and each group could be moved now, as named checks. Read-only."""
+    names = selected_groups(ctx, groups)
+    views = view_groups(ctx, names)
+    mover = Mover(ctx, environ=environ)
+    return (*check_hooks(ctx.plan, environ=environ), *(_check_group(ctx, mover, views[g]) for g in names))
+
+
+def _check_group(ctx: Context, mover: Mover, view: GroupView) -> CheckResult:
+    name = f"group {view.group}"
+    record = GroupRecord.load(ctx.journal, view.group)
+    if record.is_moved:
+        return CheckResult(name=name, verdict=Verdict.PASS, evidence="moved already")
+    try:
+        mover.require_protocol(view)
+        if not view.is_concerned:
+            evidence = "it has no committed offset of a topic of the plan, and is left alone"
+            return CheckResult(name=name, verdict=Verdict.WARN, evidence=evidence)
+        mover.require_movable(view)
+    except Refused as error:
+        return CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)
+    except CouldNotFindOut as error:
+        return CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
+    members = len(view.state.members)
+    evidence = f"{view.state.state}, {members} members, {len(view.committed)} committed partitions"
+    if view.uncommitted:
+        evidence += f"; {ctx.plan.cutover.uncommitted} for {listed(view.uncommitted)}"
+    if view.flags:
+        return CheckResult(name=name, verdict=Verdict.WARN, evidence=f"{evidence}; {'; '.join(view.flags)}")
+    return CheckResult(name=name, verdict=Verdict.PASS, evidence=evidence)
+
+
+def apply(
+    ctx: Context, groups: Sequence[str] | None = None, *, environ: Mapping[str, str] | None = None
+) -> CutoverResult:
+    """Move the plan's groups, or ``groups`` (BadInput for one that the plan does not select), and list each.
+
+    With ``ctx.dry_run``, tell the steps and what would refuse them, and write nothing. Raises TakenOver, and what goes
+    wrong before the first group; what goes wrong with one group is in its outcome.
+    """
+    names = selected_groups(ctx, groups)
+    views = view_groups(ctx, names)
+    started: list[str] = []
+
+    def see_off() -> None:
+        for group in list(started):
+            if _shows_life(ctx, group):
+                started.remove(group)
+
+    mover = Mover(ctx, environ=environ, tick=see_off)
+    outcomes: dict[str, GroupOutcome] = {}
+    for group in names:
+        outcomes[group] = _outcome(ctx, mover, views[group])
+        if outcomes[group].outcome is Outcome.MOVED:
+            started.append(group)
+    deadline = ctx.clock.monotonic() + min(SEE_OFF_SECONDS, ctx.plan.cutover.watch_seconds)
+    while started and ctx.clock.monotonic() < deadline:
+        mover.sleep(POLL_SECONDS)
+    return CutoverResult(groups=tuple(_with_record(ctx, outcomes[group]) for group in names))
+
+
+def _shows_life(ctx: Context, group: str) -> bool:
+    try:
+        return watch_groups.look(ctx, GroupRecord.load(ctx.journal, group)).life is watch_groups.Life.ALIVE
+    except CouldNotFindOut:
+        # Only the measured pause depends on this look; the watch looks again, and reports.
+        return False
+
+
+def _outcome(ctx: Context, mover: Mover, view: GroupView) -> GroupOutcome:
+    group = view.group
+    record = GroupRecord.load(ctx.journal, group)
+    moved_before = record.is_moved and (record.has(Step.ALIVE) or ctx.dry_run)
+    if not view.is_concerned and not record.steps and view.state.exists:
+        reason = "it has no committed offset of a topic of the plan, and is left alone"
+        return GroupOutcome(group=group, outcome=Outcome.NOT_CONCERNED, reason=reason, flags=view.flags)
+    try:
+        if not record.is_moved:
+            tell_steps(ctx, group)
+        if ctx.dry_run:
+            if not moved_before:
+                mover.require_movable(view)
+        else:
+            # Groups before this one took their time: what was seen at the start is seen again.
+            mover.move(view_groups(ctx, [group])[group])
+    except TakenOver:
+        raise
+    except MigrationError as error:
+        ctx.tell(f"{group}: not moved: {error.message}")
+        return GroupOutcome(
+            group=group,
+            outcome=Outcome.FAILED if isinstance(error, CouldNotFindOut) else Outcome.REFUSED,
+            reason=error.message,
+            remedy=_remedy(ctx, group, error),
+            members=error.members if isinstance(error, GroupLives) else (),
+            flags=view.flags,
+            exit_code=3 if isinstance(error, CouldNotFindOut) else 1,
+        )
+    done = Outcome.ALREADY_MOVED if moved_before else Outcome.WOULD_MOVE if ctx.dry_run else Outcome.MOVED
+    return GroupOutcome(group=group, outcome=done, flags=view.flags)
+
+
+def _remedy(ctx: Context, group: str, error: MigrationError) -> str:
+    record = GroupRecord.load(ctx.journal, group)
+    if record.has(Step.STOPPING) and not record.has(Step.READ_BACK) and ctx.plan.stop_hooks(group):
+        stranded = f"its consumers were stopped: cut group {group} over again soon, or undo it"
+        return f"{error.remedy}; {stranded}" if error.remedy else stranded
+    return error.remedy
+
+
+def _with_record(ctx: Context, outcome: GroupOutcome) -> GroupOutcome:
+    """``outcome`` with what the journal knows by now."""
+    record = GroupRecord.load(ctx.journal, outcome.group)
+    return GroupOutcome(
+        group=outcome.group,
+        outcome=outcome.outcome,
+        reason=outcome.reason,
+        remedy=outcome.remedy,
+        members=outcome.members,
+        flags=outcome.flags,
+        translations=record.translations,
+        alive=record.has(Step.ALIVE),
+        pause_seconds=record.evidence(Step.ALIVE, "pause_seconds"),
+        exit_code=outcome.exit_code,
+    )
+
+
+def tell_steps(ctx: Context, group: str) -> None:
+    """What will be done with a group, in order: the same lines in a dry run and in a real one."""
+    plan = ctx.plan
+
+    def calls(hooks: tuple[Any, ...], cluster: Any) -> str:
+        said = [
+            str(HookCall(hook=h, group=group, migration=plan.name, cluster=cluster, phase="cutover")) for h in hooks
+        ]
+        return ", ".join(said) or "nothing to run"
+
+    stopped = " (declared stopped)" if group in plan.cutover.stopped_groups else ""
+    ctx.tell(f"{group}: stop its consumers on the source: {calls(plan.stop_hooks(group), 'source')}{stopped}")
+    ctx.tell(f"{group}: see it empty on both clusters, and its commits rest for {plan.cutover.rest_seconds:g} s")
+    ctx.tell(f"{group}: translate its commits, exactly; write them on the target, read them back and compare")
+    ctx.tell(f"{group}: start its consumers on the target: {calls(plan.start_hooks(group), 'target')}{stopped}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoResult:
+    """A group that is the source's again."""
+
+    group: str
+    outcome: str
+    hooks: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"group": self.group, "outcome": self.outcome, "hooks": list(self.hooks)}
+
+
+def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) -> UndoResult:
+    """Move one group back to the source, alone: its offsets there were never touched.
+
+    Refused once it has committed past its translation on the target: what it processed there would be processed
+    again. Its offsets on the target stay; they are not ahead of anything. A kill at any step is finished by a rerun.
+    """
+    selected_groups(ctx, [group])
+    record = GroupRecord.load(ctx.journal, group)
+    if record.has(Step.UNDONE):
+        return UndoResult(group=group, outcome="already_undone")
+    if not record.steps:
+        raise Refused(f"group {group} was not touched by this migration", remedy="there is nothing to undo")
+    _require_unused(ctx, record)
+    stop, start = ctx.plan.stop_hooks(group), ctx.plan.start_hooks(group)
+    mover = Mover(ctx, environ=environ)
+    may_run_there = record.has(Step.STARTING)
+    calls = [str(mover.call(h, group, "target", "undo")) for h in stop if may_run_there]
+    calls += [str(mover.call(h, group, "source", "undo")) for h in start]
+    ctx.tell(f"{group}: move back to the source: {', '.join(calls) or 'nothing to run'}")
+    if ctx.dry_run:
+        return UndoResult(group=group, outcome="would_undo", hooks=tuple(calls))
+    record.mark(Step.UNDOING, ctx.clock.now())
+    if may_run_there:
+        mover.run_hooks(stop, group, "target", "undo")
+    mover.wait_for_rest("target", group, ctx.plan.consumers.wait_seconds if stop else 0.0)
+    # It may have committed before it stopped.
+    _require_unused(ctx, record)
+    runs = mover.run_hooks(start, group, "source", "undo")
+    record.mark(Step.UNDONE, ctx.clock.now(), hooks=[run.as_dict() for run in runs])
+    return UndoResult(group=group, outcome="undone", hooks=tuple(calls))
+
+
+def _require_unused(ctx: Context, record: GroupRecord) -> None:
+    there = ctx.target.committed(record.group)
+    past = [
+        f"{it.tp} (translated {it.target}, committed {there[it.tp].offset})"
+        for it in record.translations
+        if it.tp in there and there[it.tp].offset > it.target
+    ]
+    if past:
+        raise Refused(
+            f"group {record.group} has gone on on the target: {listed(past)}",
+            remedy="it cannot be moved back alone: the source would give it these records again",
+        )
+
+
+__all__ = [
+    "CutoverResult",
+    "GroupLives",
+    "GroupOutcome",
+    "Outcome",
+    "UncommittedPartitions",
+    "UndoResult",
+    "apply",
+    "batches",
+    "check",
+    "undo",
+]

@@ -1,0 +1,383 @@
+"""Moving one consumer group: stop, prove it stopped, translate, write, read back, start.
+
+What can go wrong, and what closes it:
+
+- *The process dies anywhere.* Every step is in the journal before and after; :meth:`Mover.move` goes on from there.
+  What can go stale in the meantime (empty, at rest) is proved again, so a run never writes on the word of an old one.
+- *A group without members is not yet stopped:* its consumers may be restarting, or commit without being members. So
+  its commits must rest, too, and all of it is looked at once more right before the write and right after it.
+- *The group runs on the target already* when a later run finds it. Its offsets are not touched again then; Kafka
+  itself refuses to write the offsets of a group with members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+from kafka_migration.clusters.types import CommittedOffset, GroupState
+from kafka_migration.domain.errors import NeedsRollback, Refused
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases.group_record import GroupRecord, Step, Translation
+from kafka_migration.phases.hooks import HookCall, HookRun, run_hook
+from kafka_migration.phases.translate import (
+    MOVABLE_PROTOCOLS,
+    GroupView,
+    Positions,
+    UncommittedPartitions,
+    current_positions,
+    listed,
+    subscribed_topics,
+    view_groups,
+)
+from kafka_migration.plans.hooks import Hook
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.context import Context
+
+Side = Literal["source", "target"]
+Commits = Mapping[TopicPartition, CommittedOffset]
+
+#: Seconds between two looks while waiting: it is also how exact a measured pause is.
+POLL_SECONDS = 0.25
+
+
+class GroupLives(Refused):
+    """A group that must be empty has members. ``members`` are their client ids and hosts."""
+
+    def __init__(self, side: Side, state: GroupState) -> None:
+        self.side, self.group, self.state = side, state.group, state.state
+        self.members = tuple(f"{it.client_id} at {it.host} ({it.member_id})" for it in state.members)
+        who = listed(self.members) or f"no members, but state {state.state}"
+        super().__init__(
+            f"group {state.group} is not empty on the {side}: {who}",
+            remedy=f"stop its consumers on the {side} (or have consumers.stop of the plan do it), then run this again",
+        )
+
+
+class WouldRewind(Refused):
+    """The group has committed further on the target than its translated offsets. ``partitions`` are those."""
+
+    def __init__(self, group: str, ahead: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        self.group, self.partitions = group, dict(ahead)
+        what = listed(f"{tp} (there {there}, translated {here})" for tp, (there, here) in sorted(ahead.items()))
+        super().__init__(
+            f"group {group} is further ahead on the target: {what}",
+            remedy="find out who committed there; to set the group back all the same, cutover.rewind: true in the plan",
+        )
+
+
+class Mover:
+    """Moves groups, one at a time.
+
+    ``tick`` is called while it waits. ``environ`` is what hooks are allowed by (default: the process's environment).
+    """
+
+    def __init__(
+        self, ctx: Context, *, environ: Mapping[str, str] | None = None, tick: Callable[[], None] = lambda: None
+    ) -> None:
+        self.ctx, self._environ, self._tick = ctx, environ, tick
+
+    def move(self, view: GroupView) -> GroupRecord:
+        """Move a group from wherever its record says it is, up to started. Raises with nothing half-written.
+
+        ``view`` is the group as seen just now.
+        """
+        record = GroupRecord.load(self.ctx.journal, view.group)
+        if record.has(Step.UNDONE):
+            record.restart()
+        if record.has(Step.UNDOING):
+            raise Refused(
+                f"group {view.group} is being moved back to the source", remedy="finish that first: undo it again"
+            )
+        self._accept_if_written(record, view)
+        if record.has(Step.READ_BACK) and not self._came_back(record, view):
+            self._start(record)
+            return record
+        self.require_movable(view)
+        commits = self._stop(record, view)
+        # Members of before are gone: what they subscribed to is known from the record now.
+        view = view_groups(self.ctx, [view.group])[view.group]
+        translations = self._translate(record, view)
+        self._write(record, commits, translations)
+        self._start(record)
+        return record
+
+    def require_movable(self, view: GroupView) -> None:
+        """Refuse, before its consumers are stopped for nothing, a group that could not be moved anyway."""
+        self.require_protocol(view)
+        if not view.state.is_empty and not self.ctx.plan.stop_hooks(view.group):
+            raise GroupLives("source", view.state)
+        there = self.ctx.target.group_state(view.group)
+        if not there.is_empty:
+            raise GroupLives("target", there)
+        if view.uncommitted and self.ctx.plan.cutover.uncommitted == "refuse":
+            raise UncommittedPartitions(view.group, view.uncommitted)
+
+    def require_protocol(self, view: GroupView) -> None:
+        """Refuse a group that is more than what it committed, or does not exist."""
+        if view.state.protocol not in MOVABLE_PROTOCOLS:
+            raise Refused(
+                f"group {view.group} is of protocol {view.state.protocol}: it is more than its committed offsets",
+                remedy="move its application by its own procedure, and exclude the group from the plan",
+            )
+        if not view.is_concerned and not view.state.exists:
+            raise Refused(
+                f"group {view.group} does not exist on the source",
+                remedy="check its name; a group is forgotten when its last committed offset has expired",
+            )
+
+    # -- stop -------------------------------------------------------------------------------------------------------
+
+    def _stop(self, record: GroupRecord, view: GroupView) -> Commits:
+        group, now = view.group, self.ctx.clock.now
+        live = not view.state.is_empty
+        if live and record.has(Step.STOPPED):
+            # It was stopped, and came back before it was moved: what was found out then is void.
+            record.restart()
+        record.remember_subscription(subscribed_topics(view.state))
+        runs: list[HookRun] = []
+        active_at = now().isoformat() if live else record.evidence(Step.STOPPING, "active_at")
+        if not record.has(Step.STOPPED):
+            record.mark(Step.STOPPING, now(), active_at=active_at, members=len(view.state.members))
+            runs = self.run_hooks(self.ctx.plan.stop_hooks(group), group, "source", "cutover")
+        patience = self.ctx.plan.consumers.wait_seconds if self.ctx.plan.stop_hooks(group) else 0.0
+        commits, last_active = self.wait_for_rest("source", group, patience)
+        record.mark(
+            Step.STOPPED,
+            now(),
+            active_at=last_active.isoformat() if last_active else active_at,
+            hooks=[run.as_dict() for run in runs],
+        )
+        return commits
+
+    def wait_for_rest(self, side: Side, group: str, patience: float) -> tuple[Commits, datetime | None]:
+        """Wait until a group is empty and two reads of its commits, ``rest_seconds`` apart, are equal.
+
+        Returns the commits, and when the group was last seen to do something. Raises GroupLives or Refused once
+        ``patience`` seconds are over; one try is made in any case.
+        """
+        ctx, last_active = self.ctx, None
+        cluster = ctx.source if side == "source" else ctx.target
+        rest = ctx.plan.cutover.rest_seconds
+        deadline = ctx.clock.monotonic() + patience
+        while True:
+            moved: tuple[TopicPartition, ...] = ()
+            state = cluster.group_state(group)
+            if state.is_empty:
+                before = cluster.committed(group)
+                self.sleep(rest)
+                # The state last: a consumer that comes, commits and is still there shows in either.
+                after = cluster.committed(group)
+                state = cluster.group_state(group)
+                if state.is_empty and before == after:
+                    return after, last_active
+                moved = tuple(tp for tp in {*before, *after} if before.get(tp) != after.get(tp))
+            last_active = ctx.clock.now()
+            if ctx.clock.monotonic() >= deadline:
+                if not state.is_empty:
+                    raise GroupLives(side, state)
+                raise Refused(
+                    f"group {group} has no members on the {side}, but still commits: {listed(sorted(moved))}"
+                    f" moved within {rest:g} s",
+                    remedy="find the client that commits for this group without being a member, and stop it",
+                )
+            self.sleep(POLL_SECONDS)
+
+    # -- translate and write ----------------------------------------------------------------------------------------
+
+    def _translate(self, record: GroupRecord, view: GroupView) -> tuple[Translation, ...]:
+        ctx = self.ctx
+        kept = {it.tp: it for it in record.translations}
+        deadline = ctx.clock.monotonic() + ctx.plan.consumers.wait_seconds
+        while True:
+            positions = current_positions(ctx, view, kept=kept)
+            if not positions.pending:
+                break
+            self._refuse_hopeless(view, positions)
+            if ctx.clock.monotonic() >= deadline:
+                why = listed(f"{tp}: {reason}" for tp, reason in sorted(positions.pending.items()))
+                raise Refused(
+                    f"group {view.group}: the mirror has not copied up to its commits within"
+                    f" {ctx.plan.consumers.wait_seconds:g} s ({why})",
+                    remedy="see that the mirror runs and its lag falls, then run this again",
+                )
+            self.sleep(POLL_SECONDS)
+        there = ctx.target.committed(view.group)
+        ahead = {
+            it.tp: (there[it.tp].offset, it.target)
+            for it in positions.translations
+            if it.tp in there and there[it.tp].offset > it.target
+        }
+        if ahead and not ctx.plan.cutover.rewind:
+            raise WouldRewind(view.group, ahead)
+        before = record.evidence(Step.TRANSLATED, "target_before")
+        if before is None:
+            before = [
+                {"topic": tp.topic, "partition": tp.partition, "offset": commit.offset}
+                for tp, commit in sorted(there.items())
+            ]
+        record.mark(
+            Step.TRANSLATED,
+            ctx.clock.now(),
+            positions=[it.as_dict() for it in positions.translations],
+            target_before=before,
+            flags=list(view.flags),
+        )
+        return positions.translations
+
+    def _refuse_hopeless(self, view: GroupView, positions: Positions) -> None:
+        """Refuse at once what no waiting changes: the group stands still meanwhile."""
+        halts = self.ctx.link.halts()
+        halted = [f"{tp} ({halts[tp].reason})" for tp in sorted(positions.pending) if tp in halts]
+        if halted:
+            raise Refused(
+                f"group {view.group}: the mirror halted before its commits of {listed(halted)}",
+                remedy="resolve the halt (see status), then run this again",
+            )
+        absent = [tp for tp in sorted(positions.pending) if tp not in view.committed]
+        if absent:
+            raise Refused(
+                f"group {view.group}: {listed(absent)} does not exist on the target",
+                remedy="create the plan's topics first",
+            )
+        ends = self.ctx.source.ends(list(positions.pending))
+        beyond = [
+            f"{tp} (committed {view.committed[tp].offset}, end {ends[tp].end})"
+            for tp in sorted(ends)
+            if view.committed[tp].offset > ends[tp].end
+        ]
+        if beyond:
+            raise Refused(
+                f"group {view.group} committed beyond the source's log end: {listed(beyond)}",
+                remedy="the topic was recreated or truncated under the group; correct its commit on the source first",
+            )
+
+    def _write(self, record: GroupRecord, commits: Commits, translations: tuple[Translation, ...]) -> None:
+        ctx, group = self.ctx, record.group
+        # The wait for the mirror may have been long: what was proved before it is proved again.
+        self._require_still(group, commits)
+        there = ctx.target.group_state(group)
+        if not there.is_empty:
+            raise GroupLives("target", there)
+        wanted = {it.tp: CommittedOffset(offset=it.target, metadata=it.metadata) for it in translations}
+        now_there = ctx.target.committed(group)
+        changes = {tp: commit for tp, commit in wanted.items() if now_there.get(tp) != commit}
+        ctx.target.commit(group, changes)
+        record.mark(Step.WRITTEN, ctx.clock.now(), partitions=len(changes))
+        found = ctx.target.committed(group)
+        different = [
+            f"{tp} (written {commit.offset} {commit.metadata!r}, read {_said(found.get(tp))})"
+            for tp, commit in sorted(wanted.items())
+            if found.get(tp) != commit
+        ]
+        if different:
+            raise Refused(
+                f"group {group}: what the target has is not what was written: {listed(different)}",
+                remedy="find out who else commits for this group on the target, then run this again",
+            )
+        self._require_still(group, commits)
+        record.mark(Step.READ_BACK, ctx.clock.now(), partitions=len(wanted))
+
+    def _require_still(self, group: str, commits: Commits) -> None:
+        state = self.ctx.source.group_state(group)
+        if not state.is_empty:
+            raise GroupLives("source", state)
+        if self.ctx.source.committed(group) != commits:
+            raise Refused(
+                f"group {group} committed on the source again while it was moved",
+                remedy="stop all of its consumers for good, then run this again",
+            )
+
+    # -- going on where an earlier run ended ------------------------------------------------------------------------
+
+    def _accept_if_written(self, record: GroupRecord, view: GroupView) -> None:
+        """Take note of a write that an earlier run made and died before reading back, if the group went on from it.
+
+        Were it not noted, the group would be refused for ever: it lives on the target, ahead of its translation.
+        """
+        if not record.has(Step.TRANSLATED) or record.has(Step.READ_BACK) or not view.state.is_empty:
+            return
+        translations = record.translations
+        here, there = self.ctx.source.committed(record.group), self.ctx.target.committed(record.group)
+        stands = all(it.tp in there and there[it.tp].offset >= it.target for it in translations)
+        past = any(it.tp in there and there[it.tp].offset > it.target for it in translations)
+        unchanged = not _went_on(translations, here)
+        if stands and unchanged and (past or not self.ctx.target.group_state(record.group).is_empty):
+            record.mark(Step.READ_BACK, self.ctx.clock.now(), partitions=len(translations), found="in use")
+
+    def _came_back(self, record: GroupRecord, view: GroupView) -> bool:
+        """Whether a group that was moved has gone on on the source since, so that it is to be moved once more.
+
+        Raises NeedsRollback if it has gone on on both.
+        """
+        group, translations = record.group, record.translations
+        there = self.ctx.target.committed(group)
+        went_on = _went_on(translations, self.ctx.source.committed(group))
+        past = any(it.tp in there and there[it.tp].offset > it.target for it in translations)
+        lived = record.has(Step.ALIVE) and group not in self.ctx.plan.cutover.stopped_groups
+        runs_there = past or lived or not self.ctx.target.group_state(group).is_empty
+        if went_on or not view.state.is_empty:
+            if runs_there:
+                what = f"committed {listed(went_on)} again" if went_on else f"has {len(view.state.members)} members"
+                raise NeedsRollback(
+                    f"group {group} was moved and runs on the target, but it also {what} on the source",
+                    remedy="stop its consumers on the source for good; what both read is processed twice",
+                )
+            record.restart()
+            return True
+        missing = [it.tp for it in translations if it.tp not in there or there[it.tp].offset < it.target]
+        if missing and not runs_there:
+            # Written, and gone again before anybody used it. Once a group has lived there, its offsets are its own.
+            record.restart()
+            return True
+        return False
+
+    # -- start ------------------------------------------------------------------------------------------------------
+
+    def _start(self, record: GroupRecord) -> None:
+        """Run the start hooks, unless they ran and the group shows life."""
+        ctx, group = self.ctx, record.group
+        if group in ctx.plan.cutover.stopped_groups:
+            return
+        if record.has(Step.STARTED) and (record.has(Step.ALIVE) or not ctx.target.group_state(group).is_empty):
+            return
+        record.mark(Step.STARTING, ctx.clock.now())
+        runs = self.run_hooks(ctx.plan.start_hooks(group), group, "target", "cutover")
+        record.mark(Step.STARTED, ctx.clock.now(), hooks=[run.as_dict() for run in runs])
+
+    # -- hooks and waiting ------------------------------------------------------------------------------------------
+
+    def run_hooks(
+        self, hooks: tuple[Hook, ...], group: str, cluster: Side, phase: Literal["cutover", "undo"]
+    ) -> list[HookRun]:
+        """Run hooks in order. ``wait`` runs nothing: whoever stops waits for rest, whoever starts is watched."""
+        runs = []
+        for hook in hooks:
+            if not hook.wait:
+                runs.append(run_hook(self.call(hook, group, cluster, phase), environ=self._environ))
+        return runs
+
+    def call(self, hook: Hook, group: str, cluster: Side, phase: Literal["cutover", "undo"]) -> HookCall:
+        """``hook`` for one group."""
+        return HookCall(hook=hook, group=group, migration=self.ctx.plan.name, cluster=cluster, phase=phase)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, and tick meanwhile."""
+        end = self.ctx.clock.monotonic() + seconds
+        while (left := end - self.ctx.clock.monotonic()) > 0:
+            self._tick()
+            self.ctx.clock.sleep(min(left, POLL_SECONDS))
+
+
+def _went_on(translations: tuple[Translation, ...], commits: Commits) -> list[TopicPartition]:
+    """Partitions whose commit on the source is another one than was translated.
+
+    A missing one is none: the source forgets a group that is long gone.
+    """
+    return [it.tp for it in translations if it.tp in commits and commits[it.tp].offset != it.source]
+
+
+def _said(commit: CommittedOffset | None) -> str:
+    return "nothing" if commit is None else f"{commit.offset} {commit.metadata!r}"

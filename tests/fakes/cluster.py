@@ -1,0 +1,352 @@
+"""A Kafka cluster in memory, with the methods of ``kafka_migration.clusters.cluster.Cluster``.
+
+It keeps to what real brokers do, as far as phases can see it: offsets of a group with members cannot be written, a
+group is forgotten with its last offset, a topic that is made again has another id. The contract suite in
+tests/clusters runs over both. What a broker's users do (write records, join a group, commit) are methods here, too;
+``changes`` counts what was changed through the methods that a Cluster has.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from kafka_migration.clusters.errors import BrokerRefused, GroupBusy, NotSupported, TopicExists, UnknownTopic
+from kafka_migration.clusters.types import (
+    Acl,
+    ActiveProducer,
+    CommittedOffset,
+    ConfigValue,
+    DiskUse,
+    GroupListing,
+    GroupMember,
+    GroupState,
+    LogDir,
+    Quota,
+    ScramUser,
+    TimeSpan,
+    TopicDescription,
+)
+from kafka_migration.domain.types import PartitionEnds, TopicPartition, TopicSpec
+
+#: A topic's settings where nothing explicit says otherwise, as a broker of 4.x has them.
+DEFAULT_CONFIGS = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.type": "CreateTime",
+    "min.insync.replicas": "1",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "segment.bytes": "1073741824",
+}
+RECORD_BYTES = 100
+
+
+@dataclass(slots=True)
+class _Topic:
+    description: TopicDescription
+    configs: dict[str, str]
+    starts: list[int]
+    timestamps: list[list[int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Group:
+    protocol: str = "classic"
+    members: dict[str, GroupMember] = field(default_factory=dict)
+    commits: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
+
+
+class FakeCluster:
+    """One cluster. ``failing`` makes a method raise, as an unreachable or forbidding cluster does."""
+
+    def __init__(self, role: str = "source", *, brokers: int = 1, has_authorizer: bool = False) -> None:
+        self.role = role
+        self.changes: list[str] = []
+        self.closed = False
+        self._id = uuid.uuid4().hex[:22]
+        self._brokers = tuple(range(1, brokers + 1))
+        self._topics: dict[str, _Topic] = {}
+        self._groups: dict[str, _Group] = {}
+        self._errors: dict[str, Callable[[], BaseException | None]] = {}
+        self._serial = itertools.count(1)
+        self._acls: tuple[Acl, ...] | None = () if has_authorizer else None
+
+    def __enter__(self) -> FakeCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.closed = True
+
+    @contextmanager
+    def failing(self, method: str, error: BaseException, *, on: str = "") -> Iterator[None]:
+        """Have ``method`` raise ``error`` meanwhile; with ``on``, only for that group."""
+        self._errors[method + on] = lambda: error
+        try:
+            yield
+        finally:
+            del self._errors[method + on]
+
+    def _may_fail(self, method: str, names: Iterable[str] = ()) -> None:
+        for key in (method, *(method + name for name in names)):
+            error = self._errors[key]() if key in self._errors else None
+            if error is not None:
+                raise error
+
+    # --- the cluster itself ------------------------------------------------------------------------------------------
+
+    def cluster_id(self) -> str:
+        self._may_fail("cluster_id")
+        return self._id
+
+    def broker_count(self) -> int:
+        return len(self.brokers())
+
+    def brokers(self) -> tuple[int, ...]:
+        self._may_fail("brokers")
+        return self._brokers
+
+    def cluster_operations(self) -> frozenset[str] | None:
+        return None if self._acls is None else frozenset({"ALTER", "CREATE", "DESCRIBE"})
+
+    def api_versions(self) -> dict[str, tuple[int, int]]:
+        return {"Produce": (3, 13), "Fetch": (4, 18), "InitProducerId": (0, 6)}
+
+    def broker_configs(self) -> dict[str, ConfigValue]:
+        return {
+            name: ConfigValue(value=value, is_explicit=False)
+            for name, value in (
+                ("message.max.bytes", "1048588"),
+                ("auto.create.topics.enable", "true"),
+                ("transactional.id.expiration.ms", "604800000"),
+                ("producer.id.expiration.ms", "86400000"),
+            )
+        }
+
+    # --- topics ------------------------------------------------------------------------------------------------------
+
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
+        self._may_fail("topics")
+        wanted = sorted(self._topics) if names is None else list(names)
+        return {name: self._topics[name].description for name in wanted if name in self._topics}
+
+    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
+        self._may_fail("topic_configs")
+        found = {}
+        for name in names:
+            explicit = self._topic(name).configs
+            found[name] = {
+                key: ConfigValue(value=explicit.get(key, value), is_explicit=key in explicit)
+                for key, value in sorted((DEFAULT_CONFIGS | explicit).items())
+            }
+        return found
+
+    def refused_configs(self, spec: TopicSpec) -> dict[str, str]:
+        self._refuse_existing(spec.name)
+        return {name: f"Unknown topic config name: {name}" for name in spec.configs if name not in DEFAULT_CONFIGS}
+
+    def create_topics(self, specs: Iterable[TopicSpec], *, dry_run: bool = False) -> None:
+        self._may_fail("create_topics")
+        for spec in specs:
+            self._refuse_existing(spec.name)
+            if spec.replication_factor > len(self._brokers):
+                reason = f"Replication factor: {spec.replication_factor} larger than available brokers"
+                raise BrokerRefused(f"{spec.name}: {reason}", code=38, reason=reason)
+            for name in self.refused_configs(spec):
+                raise BrokerRefused(f"Unknown topic config name: {name}", code=40, reason="Unknown topic config name")
+            if not dry_run:
+                self.changes.append(f"create {spec.name}")
+                self._make(spec)
+
+    def alter_configs(self, topic: str, *, set: Mapping[str, str], delete: Iterable[str] = ()) -> None:
+        self._may_fail("alter_configs")
+        configs = self._topic(topic).configs
+        for name in (*set, *delete):
+            if name not in DEFAULT_CONFIGS:
+                raise BrokerRefused(f"Unknown topic config name: {name}", code=40, reason="Unknown topic config name")
+        self.changes.append(f"alter {topic}")
+        configs.update(set)
+        for name in delete:
+            configs.pop(name, None)
+
+    def _refuse_existing(self, name: str) -> None:
+        if name in self._topics:
+            raise TopicExists(f"{self.role}: topic {name} exists", remedy="choose another name")
+
+    def _make(self, spec: TopicSpec) -> None:
+        leader = self._brokers[0]
+        self._topics[spec.name] = _Topic(
+            TopicDescription(
+                name=spec.name,
+                topic_id=uuid.uuid4().hex[:22],
+                partitions=spec.partitions,
+                replication_factor=spec.replication_factor,
+                leaders=(leader,) * spec.partitions,
+            ),
+            dict(spec.configs),
+            [0] * spec.partitions,
+            [[] for _ in range(spec.partitions)],
+        )
+
+    def _topic(self, name: str) -> _Topic:
+        if name not in self._topics:
+            raise UnknownTopic(f"{self.role}: topic {name} does not exist", remedy="check the name")
+        return self._topics[name]
+
+    # --- partitions --------------------------------------------------------------------------------------------------
+
+    def ends(self, tps: Iterable[TopicPartition], committed: bool = False) -> dict[TopicPartition, PartitionEnds]:
+        self._may_fail("ends")
+        found = {}
+        for tp in tps:
+            start, timestamps = self._log(tp)
+            found[tp] = PartitionEnds(start=start, end=len(timestamps))
+        return found
+
+    def time_spans(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, TimeSpan]:
+        found = {}
+        for tp in tps:
+            start, timestamps = self._log(tp)
+            kept = timestamps[start:]
+            found[tp] = TimeSpan(earliest=kept[0] if kept else None, latest=max(kept, default=None))
+        return found
+
+    def disk_use(self, tps: Iterable[TopicPartition] = ()) -> DiskUse:
+        dirs = tuple(
+            LogDir(broker=broker, path="/data", total_bytes=10**12, usable_bytes=10**11) for broker in self._brokers
+        )
+        sizes = {tp: RECORD_BYTES * (log.end - log.start) for tp, log in self.ends(tps).items()}
+        return DiskUse(log_dirs=dirs, partition_bytes=sizes)
+
+    def producers(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
+        return {tp: () for tp in tps if tp.topic in self._topics}
+
+    def _log(self, tp: TopicPartition) -> tuple[int, list[int]]:
+        topic = self._topic(tp.topic)
+        if tp.partition >= len(topic.starts):
+            raise UnknownTopic(f"{self.role}: partition {tp} does not exist", remedy="check the name")
+        return topic.starts[tp.partition], topic.timestamps[tp.partition]
+
+    # --- groups ------------------------------------------------------------------------------------------------------
+
+    def groups(self) -> dict[str, GroupListing]:
+        self._may_fail("groups")
+        return {
+            name: GroupListing(group=name, protocol=it.protocol, state=self._state(name).state)
+            for name, it in sorted(self._groups.items())
+        }
+
+    def group_states(self, names: Iterable[str]) -> dict[str, GroupState]:
+        wanted = sorted(set(names))
+        self._may_fail("group_states", wanted)
+        return {name: self._state(name) for name in wanted}
+
+    def group_state(self, group: str) -> GroupState:
+        return self.group_states([group])[group]
+
+    def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        return self.committed_of([group])[group]
+
+    def committed_of(self, names: Iterable[str]) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        wanted = sorted(set(names))
+        self._may_fail("committed", wanted)
+        return {name: dict(self._groups[name].commits) if name in self._groups else {} for name in wanted}
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self._may_fail("commit", [group])
+        if not offsets:
+            return
+        if group in self._groups and self._groups[group].members:
+            raise GroupBusy(f"{self.role}: group {group} has members", remedy="stop its consumers")
+        for tp in offsets:
+            self._log(tp)
+        self.changes.append(f"commit {group}")
+        self._groups.setdefault(group, _Group()).commits.update(offsets)
+
+    def _state(self, name: str) -> GroupState:
+        group = self._groups.get(name)
+        if group is None:
+            return GroupState(group=name, state="Dead", protocol="classic")
+        return GroupState(
+            group=name,
+            state="Stable" if group.members else "Empty",
+            protocol=group.protocol,
+            members=tuple(group.members.values()),
+        )
+
+    # --- access ------------------------------------------------------------------------------------------------------
+
+    def acls(self) -> tuple[Acl, ...]:
+        if self._acls is None:
+            raise NotSupported(f"{self.role}: no authorizer is configured", remedy="none is needed")
+        return self._acls
+
+    def quotas(self) -> tuple[Quota, ...]:
+        return ()
+
+    def scram_users(self) -> tuple[ScramUser, ...]:
+        return ()
+
+    # --- what users of the cluster do --------------------------------------------------------------------------------
+
+    def add_topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Somebody makes a topic."""
+        self._refuse_existing(name)
+        self._make(TopicSpec(name=name, partitions=partitions, replication_factor=1, configs=dict(configs or {})))
+
+    def delete_topic(self, name: str) -> None:
+        """Somebody deletes a topic; groups lose their commits there."""
+        del self._topics[name]
+        for group in self._groups.values():
+            group.commits = {tp: it for tp, it in group.commits.items() if tp.topic != name}
+
+    def append(self, tp: TopicPartition, records: int, *, timestamp: int = 1_700_000_000_000) -> None:
+        """Producers write ``records`` records."""
+        timestamps = self._log(tp)[1]
+        timestamps.extend(range(timestamp + len(timestamps), timestamp + len(timestamps) + records))
+
+    def delete_records(self, tp: TopicPartition, before: int) -> None:
+        """The log starts at ``before`` from now on."""
+        self._log(tp)
+        self._topic(tp.topic).starts[tp.partition] = before
+
+    def join(self, group: str, topics: Iterable[str], *, protocol: str = "classic", client_id: str = "app") -> str:
+        """A consumer joins, and is assigned every partition of its topics. Returns its member id."""
+        member_id = f"{client_id}-{next(self._serial)}"
+        wanted = frozenset(topics)
+        state = self._groups.setdefault(group, _Group())
+        state.protocol = protocol
+        state.members[member_id] = GroupMember(
+            member_id=member_id,
+            client_id=client_id,
+            host="/127.0.0.1",
+            partitions=tuple(tp for name in sorted(wanted) for tp in self._topic(name).description.topic_partitions),
+            topics=wanted,
+        )
+        return member_id
+
+    def leave(self, group: str, member_id: str) -> None:
+        """A consumer leaves. A group without members and offsets is forgotten."""
+        state = self._groups[group]
+        del state.members[member_id]
+        if not state.members and not state.commits:
+            del self._groups[group]
+
+    def consumer_commits(self, group: str, tp: TopicPartition, offset: int, metadata: str = "") -> None:
+        """A consumer commits, as a member or without being one."""
+        self._log(tp)
+        commit = CommittedOffset(offset=offset, metadata=metadata)
+        self._groups.setdefault(group, _Group()).commits[tp] = commit
+
+    def forget_group(self, group: str) -> None:
+        """The cluster forgets a group whose offsets have expired."""
+        del self._groups[group]

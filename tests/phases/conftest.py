@@ -1,0 +1,36 @@
+"""Worlds to move groups in: every scenario that asks for ``world`` runs in memory and on real brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.phases.hook_server import HookServer
+from tests.phases.worlds import FakeWorld, RealWorld, World
+
+
+@pytest.fixture(params=["fake", "real"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """Two clusters with consumers, in memory and real."""
+    if request.param == "fake":
+        yield FakeWorld()
+        return
+    source, target = request.getfixturevalue("source_cluster"), request.getfixturevalue("target_cluster")
+    real = RealWorld(source.bootstrap_servers, target.bootstrap_servers)
+    yield real
+    real.close()
+
+
+@pytest.fixture
+def fake_world() -> FakeWorld:
+    """In memory only: for what real brokers cannot be made to do."""
+    return FakeWorld()
+
+
+@pytest.fixture
+def hooks() -> Iterator[HookServer]:
+    """What stops and starts consumers."""
+    server = HookServer()
+    yield server
+    server.close()
