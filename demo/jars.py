@@ -159,13 +159,15 @@ def _fetch(jars: list[LockedJar], work: Path) -> list[tuple[LockedJar, Path]]:
             f" Look at the network, or name a nearer repository in {REPOSITORY_VARIABLE}."
         ) from error
     fetched = [(jar, libraries / jar.file_name) for jar in jars]
-    missing = [jar.coordinates for jar, path in fetched if not path.is_file()]
-    # Ivy ends with 0 for some unresolved modules, so the files decide.
+    missing = [jar for jar, path in fetched if not path.is_file()]
+    # Ivy ends with 0 for some unresolved modules, so the files decide. For one that is unresolved it leaves out all.
     if missing:
-        tail = "\n".join(_USER_INFO.sub("://", run.stdout + run.stderr).splitlines()[-30:])
+        output = _USER_INFO.sub("://", run.stdout + run.stderr)
+        unresolved = [jar for jar in missing if f"{jar.group}#{jar.artifact};{jar.version}: not found" in output]
         raise JarError(
-            f"could not fetch {', '.join(missing)}. Look at the network, or name another repository in"
-            f" {REPOSITORY_VARIABLE} (Maven 2 layout). The resolver said:\n{tail}"
+            f"could not fetch {', '.join(jar.coordinates for jar in unresolved or missing)}. Look at the network,"
+            f" or name another repository in {REPOSITORY_VARIABLE} (Maven 2 layout). The resolver's last words:\n"
+            + "\n".join(output.splitlines()[-30:])
         )
     return fetched
 

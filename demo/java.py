@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from demo.errors import DemoError
+from demo.errors import DemoError, run_or_explain
 
 MINIMUM_JAVA = 17
 """Kafka 4 brokers and Spark 4 both ask for 17 or later."""
@@ -64,3 +64,8 @@ def require_java() -> Path:
     if version < MINIMUM_JAVA:
         raise JavaError(f"{executable} is Java {version}; {MINIMUM_JAVA} or later is needed. Set JAVA_HOME to one.")
     return executable
+
+
+if __name__ == "__main__":
+    # Before anything is installed: standard library only.
+    run_or_explain(lambda: print(f"Java: {require_java()}"))

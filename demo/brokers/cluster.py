@@ -60,7 +60,7 @@ class EmbeddedKafka:
         """
         if nodes < 1:
             raise ValueError(f"nodes is {nodes}; a cluster has at least 1.")
-        if client_ports is not None and len(set(client_ports)) != nodes:
+        if client_ports is not None and not nodes == len(client_ports) == len(set(client_ports)):
             raise ValueError(f"client_ports is {list(client_ports)}; give {nodes} different ones, one a node.")
         if standing and data_dir is None:
             raise ValueError("a standing cluster outlives any temporary directory; give data_dir.")

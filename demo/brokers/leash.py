@@ -1,11 +1,11 @@
 """Run one command, and end it when whoever asked for it is gone. Started as a script; standard library only.
 
-    python -I leash.py SCRATCH COMMAND...
+    python -I leash.py ASKER SCRATCH COMMAND...
 
-The asker holds the other end of this process's standard input. Each line read there is the name of a signal to
-send to the command (`SIGTERM`, `SIGSTOP`, ...). End of file before the command has ended means that the asker
-died, however it died (the process that started this one being gone means the same): the command is killed, and
-the directory SCRATCH (unless empty) is removed, with its parent if nothing else is in there.
+The asker, whose process id is ASKER, holds the other end of this process's standard input. Each line read there is
+the name of a signal to send to the command (`SIGTERM`, `SIGSTOP`, ...). End of file before the command has ended
+means that the asker died, however it died, and so does a parent that is no longer ASKER: the command is killed, and
+the directory SCRATCH (unless its name is empty) is removed, with its parent if nothing else is in there.
 
 Why not the alternatives: PR_SET_PDEATHSIG fires when the *thread* that started the process ends, so a broker
 started from a worker thread would die early, and a hook between fork and exec is unsafe in a process with
@@ -35,9 +35,8 @@ def _die_with_leash() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _serve(command: subprocess.Popen[bytes], child_ended: int) -> bool:
+def _serve(command: subprocess.Popen[bytes], child_ended: int, asker: int) -> bool:
     """Relay signals until the command ends (True) or the asker is gone (False)."""
-    asker = os.getppid()
     pending = b""
     while command.poll() is None:
         readable, _, _ = select.select([0, child_ended], [], [], _PARENT_CHECK_SECONDS)
@@ -57,7 +56,7 @@ def _serve(command: subprocess.Popen[bytes], child_ended: int) -> bool:
 
 def main() -> int:
     """Exit with the command's status, a signal as 128 plus its number."""
-    scratch, *arguments = sys.argv[1:]
+    asker, scratch, *arguments = sys.argv[1:]
     # SIGCHLD must wake the select below, also when the command ends between poll and select.
     child_ended, wake_up = os.pipe()
     os.set_blocking(wake_up, False)
@@ -83,7 +82,7 @@ def main() -> int:
     # The asker waits for this line; the command itself writes to standard error only.
     os.write(1, f"{command.pid}\n".encode("ascii"))
     os.close(1)
-    if not _serve(command, child_ended):
+    if not _serve(command, child_ended, int(asker)):
         command.kill()
         command.wait()
         if scratch:

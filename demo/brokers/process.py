@@ -48,7 +48,7 @@ class LeashedProcess:
         """
         with console.open("ab") as output:
             self._leash = subprocess.Popen(
-                [sys.executable, "-I", str(LEASH), str(scratch or ""), *command],
+                [sys.executable, "-I", str(LEASH), str(os.getpid()), str(scratch or ""), *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
@@ -71,6 +71,8 @@ class LeashedProcess:
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal through the leash. One that has ended is left alone."""
+        if self._requests.closed:
+            return
         with contextlib.suppress(BrokenPipeError):
             self._requests.write(f"{number.name}\n".encode("ascii"))
             self._requests.flush()

@@ -1,0 +1,69 @@
+# What a person types. Every target sets up what it needs first; a set-up that is done already takes a second.
+# The work is in Python (`python -m demo --help`); this file only finds the interpreter.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+# The first of these that is Python 3.11 or later: export PYTHON to choose another.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The name holds the content's checksum: other requirements, another stamp, and the environment is built anew.
+STAMP := $(VENV)/.installed-$(shell cat requirements.txt requirements.lock | cksum | tr ' ' -)
+
+# Through the environment, and absolute: Airflow and Spark start processes of their own, in other directories.
+export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
+
+.PHONY: help setup lock lint format test demo up down brokers brokers-down clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Environment in .venv, jars in .cache: by checksum, and only what is missing
+	@$(BIN)/python -m demo setup
+
+$(STAMP): requirements.txt requirements.lock
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or later on PATH. Install one, or: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is not Python 3.11 or later. Run: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -m demo.java
+	$(PYTHON) -m venv --clear $(VENV) || { echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+lock: ## Write requirements.lock anew from the pins of requirements.txt
+	$(BIN)/python -m demo.lock
+
+lint: setup ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup ## Let ruff correct what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: setup ## The whole suite, on real brokers; ARGS="-k lag" for a part of it
+	$(BIN)/python -m pytest $(ARGS)
+
+demo: setup ## A whole migration, live, from start to report
+	$(BIN)/python -m demo run
+
+up: setup ## The same, left running with the Airflow UI: approve by hand
+	$(BIN)/python -m demo up
+
+down: setup ## End what `make up` started
+	$(BIN)/python -m demo down
+
+brokers: setup ## Two Kafka clusters: 127.0.0.1:19092 (source) and 127.0.0.1:29092 (target)
+	$(BIN)/python -m demo brokers up
+
+brokers-down: setup ## End what `make brokers` started
+	$(BIN)/python -m demo brokers down
+
+clean: ## Remove the environment, the caches and past runs; what still runs must be ended first
+	@test ! -x $(BIN)/python || ! $(BIN)/python -m demo.brokers status --any >/dev/null 2>&1 \
+		|| { echo "error: brokers run on data below .run. First: make brokers-down" >&2; exit 1; }
+	rm -rf $(VENV) .cache .run reports .pytest_cache .mypy_cache .ruff_cache spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,225 @@
+"""EmbeddedKafka on real brokers: what it starts serves, and what it stops is gone."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from demo.brokers import BrokerError, EmbeddedKafka
+from demo.brokers.ports import HOST, PortError, is_free
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[3]
+SHORT_SESSION = {"broker.session.timeout.ms": "3000"}
+"""The controller takes a killed broker for alive that long, and lets it serve again only then; 9 s by default."""
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def create_topic(servers: str, topic: str, *, replication: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.create_topics([NewTopic(topic, 1, replication)]).values():
+        future.result(timeout=30)
+
+
+def produce(servers: str, topic: str, value: str, **properties: object) -> None:
+    producer = Producer({"bootstrap.servers": servers, "acks": "all", **properties})
+    producer.produce(topic, value.encode())
+    assert producer.flush(30) == 0
+
+
+def consume(servers: str, topic: str, count: int, **properties: object) -> list[str]:
+    settings = {"group.id": "reader", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": servers, **settings, **properties})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        messages = consumer.consume(count, timeout=30)
+        return [message.value().decode() for message in messages if message.error() is None]
+    finally:
+        consumer.close()
+
+
+@contextlib.contextmanager
+def nothing_left(cluster: EmbeddedKafka) -> Iterator[None]:
+    """After the block, the cluster's processes, files and ports are gone."""
+    processes = [psutil.Process(pid) for pid in cluster.pids.values()]
+    directory, servers = cluster.data_dir, cluster.bootstrap_servers
+    yield
+    assert [process for process in processes if process.is_running()] == []
+    assert not directory.exists()
+    assert all(is_free(int(server.rpartition(":")[2])) for server in servers.split(","))
+
+
+def test_record_of_every_codec_produced_and_consumed_then_stopped_leaves_nothing() -> None:
+    with EmbeddedKafka(name="codecs") as cluster, nothing_left(cluster):
+        create_topic(cluster.bootstrap_servers, "t")
+        for codec in CODECS:
+            produce(cluster.bootstrap_servers, "t", codec, **{"compression.type": codec})
+        assert consume(cluster.bootstrap_servers, "t", len(CODECS)) == list(CODECS)
+        cluster.stop()
+        cluster.stop()
+
+
+def test_two_clusters_side_by_side_one_ends_the_other_serves() -> None:
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor() as pool:
+        # From threads, which end before the clusters do.
+        clusters = pool.map(lambda name: EmbeddedKafka(name=name).start(), ("one", "other"))
+        pool.shutdown()
+        one, other = clusters
+        stack.callback(one.stop)
+        stack.callback(other.stop)
+        create_topic(one.bootstrap_servers, "t")
+        create_topic(other.bootstrap_servers, "t")
+        produce(one.bootstrap_servers, "t", "of one")
+        produce(other.bootstrap_servers, "t", "of the other")
+        assert one.data_dir != other.data_dir
+        with nothing_left(one):
+            one.stop()
+        assert consume(other.bootstrap_servers, "t", 1) == ["of the other"]
+
+
+def test_three_nodes_one_is_killed_the_others_serve_until_it_is_back() -> None:
+    with (
+        EmbeddedKafka(name="three", nodes=3, heap_megabytes=256, properties=SHORT_SESSION) as cluster,
+        nothing_left(cluster),
+    ):
+        servers = cluster.bootstrap_servers
+        create_topic(servers, "t", replication=3)
+        produce(servers, "t", "by three")
+        cluster.kill(2)
+        assert sorted(cluster.pids) == [1, 3]
+        produce(servers, "t", "by two")
+        cluster.restart(2)
+        assert sorted(cluster.pids) == [1, 2, 3]
+        assert consume(servers, "t", 2) == ["by three", "by two"]
+        cluster.stop()
+
+
+def test_node_is_killed_and_restarted_keeps_its_records_and_address() -> None:
+    with EmbeddedKafka(name="killed", properties=SHORT_SESSION) as cluster:
+        servers = cluster.bootstrap_servers
+        create_topic(servers, "t")
+        produce(servers, "t", "before")
+        cluster.kill()
+        assert cluster.pids == {}
+        cluster.restart()
+        assert cluster.bootstrap_servers == servers
+        assert consume(servers, "t", 1) == ["before"]
+
+
+def test_node_is_paused_nothing_answers_until_it_is_resumed() -> None:
+    with EmbeddedKafka(name="paused") as cluster:
+        create_topic(cluster.bootstrap_servers, "t")
+        cluster.pause()
+        client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+        with pytest.raises(KafkaException):
+            client.list_topics(timeout=1)
+        assert list(cluster.pids) == [1], "a paused node is still there"
+        cluster.resume()
+        assert "t" in client.list_topics(timeout=30).topics
+        # Stopping must not wait for a process that cannot hear.
+        cluster.pause()
+
+
+def test_data_directory_is_given_kept_and_continued(tmp_path: Path) -> None:
+    with EmbeddedKafka(name="kept", data_dir=tmp_path / "kept") as cluster:
+        create_topic(cluster.bootstrap_servers, "t")
+        produce(cluster.bootstrap_servers, "t", "kept")
+    with EmbeddedKafka(name="kept", data_dir=tmp_path / "kept") as cluster:
+        assert consume(cluster.bootstrap_servers, "t", 1) == ["kept"]
+
+
+def test_client_listener_asks_for_passwords_only_they_open_it() -> None:
+    # What tests of wrong credentials and missing permissions need: properties alone, and the internal listener open.
+    jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    properties = {
+        "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.name.client.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": f'{jaas} user_reader="open sesame";',
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with EmbeddedKafka(name="guarded", properties=properties) as cluster:
+        create_topic(cluster.internal_servers, "t")
+        sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "reader"}
+        servers = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, **sasl}
+        with pytest.raises(KafkaException):
+            AdminClient({**servers, "sasl.password": "wrong"}).list_topics(timeout=3)
+        topics = AdminClient({**servers, "sasl.password": "open sesame"}).list_topics(timeout=30).topics
+        assert "t" not in topics, "no ACL lets the reader see it"
+
+
+def test_given_port_is_taken_refused_by_number() -> None:
+    with (
+        socket.create_server((HOST, 0)) as server,
+        pytest.raises(PortError, match=str(server.getsockname()[1])),
+    ):
+        EmbeddedKafka(client_ports=[server.getsockname()[1]]).start()
+
+
+def test_broker_refuses_its_properties_error_shows_its_log_and_nothing_is_left() -> None:
+    cluster = EmbeddedKafka(name="refused", properties={"log.retention.hours": "forever"})
+    with pytest.raises(BrokerError, match=r"log\.retention\.hours"):
+        cluster.start()
+    assert cluster.pids == {}
+    with pytest.raises(BrokerError, match="not started"):
+        _ = cluster.data_dir
+
+
+def test_broker_ends_during_start_error_shows_the_end_of_its_log() -> None:
+    # Formatting does not look at this one; only the broker itself does.
+    cluster = EmbeddedKafka(name="ends", properties={"authorizer.class.name": "no.such.Authorizer"})
+    with pytest.raises(BrokerError, match=r"(?s)ended\. Its log ends with.*no\.such\.Authorizer"):
+        cluster.start()
+    assert cluster.pids == {}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"nodes": 0}, {"nodes": 3, "client_ports": [1, 2]}, {"client_ports": [1, 1]}, {"standing": True}],
+)
+def test_arguments_contradict_each_other_refused(arguments: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"give|at least"):
+        EmbeddedKafka(**arguments)  # type: ignore[arg-type]
+
+
+def test_owner_is_killed_brokers_and_files_are_gone_and_ports_free() -> None:
+    script = (
+        "import signal\n"
+        "from demo.brokers import EmbeddedKafka\n"
+        "clusters = [EmbeddedKafka(name='orphan').start() for _ in range(2)]\n"
+        "for c in clusters: print(c.pids[1], c.data_dir, c.bootstrap_servers, flush=True)\n"
+        "signal.pause()\n"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with owner:
+        assert owner.stdout is not None
+        told = [owner.stdout.readline().split() for _ in range(2)]
+        brokers = [psutil.Process(int(pid)) for pid, _, _ in told]
+        owner.send_signal(signal.SIGKILL)
+    wait_until(lambda: not any(broker.is_running() for broker in brokers), "the brokers end with their owner")
+    wait_until(lambda: not any(Path(directory).exists() for _, directory, _ in told), "their files go")
+    assert all(is_free(int(servers.rpartition(":")[2])) for _, _, servers in told)
+
+
+def test_session_clusters_are_two(source_cluster: EmbeddedKafka, target_cluster: EmbeddedKafka) -> None:
+    ids = set()
+    for cluster in (source_cluster, target_cluster):
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        ids.add(admin.describe_cluster().result(timeout=30).cluster_id)
+    assert len(ids) == 2

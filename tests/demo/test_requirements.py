@@ -1,0 +1,58 @@
+"""requirements.txt is what people read, requirements.lock what is installed: they say the same."""
+
+import re
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+from demo.lock import LOCK, REQUIREMENTS, ROOT, pins
+
+
+def test_direct_pins_are_locked_at_the_same_version() -> None:
+    assert pins(REQUIREMENTS)
+    assert pins(REQUIREMENTS) <= pins(LOCK)
+
+
+def test_direct_requirements_are_pinned_exactly_with_a_reason() -> None:
+    lines = [line for line in REQUIREMENTS.read_text().splitlines() if line and not line.startswith("#")]
+    assert lines[0] == "-r requirements.lock"
+    assert [line for line in lines[1:] if not re.fullmatch(r"[a-z0-9-]+==\S+ +# .{10,}", line)] == []
+
+
+def test_locked_requirements_are_hashed_and_name_no_host() -> None:
+    text = LOCK.read_text()
+    requirements = [block for block in re.split(r"\n(?=[a-z0-9])", text) if "==" in block.splitlines()[0]]
+    assert len(requirements) == len(re.findall(r"^[a-z0-9].*==", text, re.MULTILINE))
+    assert [block.splitlines()[0] for block in requirements if "--hash=sha256:" not in block] == []
+    assert "://" not in text
+    assert "://" not in REQUIREMENTS.read_text()
+
+
+def test_installed_environment_is_the_locked_one() -> None:
+    locked: dict[str, set[str]] = {}
+    for name, pinned in pins(LOCK):
+        locked.setdefault(name, set()).add(pinned)
+    wrong = {}
+    for name, versions in locked.items():
+        try:
+            installed = version(name)
+        except PackageNotFoundError:
+            continue
+        if installed not in versions:
+            wrong[name] = (installed, versions)
+    assert wrong == {}
+    assert [name for name, pinned in pins(REQUIREMENTS) if version(name) != pinned] == []
+
+
+def test_pip_given_requirements_txt_finds_nothing_to_install() -> None:
+    # Without an index: pip accepts the file, hashes and all, and this environment is what it asks for.
+    run = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "-r", "requirements.txt"],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "Would install" not in run.stdout

@@ -1,0 +1,15 @@
+"""Wait for something to become so, instead of sleeping for as long as it might take."""
+
+import time
+from collections.abc import Callable
+
+POLL_SECONDS = 0.05
+
+
+def wait_until(condition: Callable[[], object], what: str, *, deadline_seconds: float = 15.0) -> None:
+    """Return once `condition()` is true; fail with `what` at the deadline."""
+    deadline = time.monotonic() + deadline_seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {deadline_seconds} s: {what}")
+        time.sleep(POLL_SECONDS)
