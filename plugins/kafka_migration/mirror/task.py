@@ -166,6 +166,8 @@ class CopyTask:
                         max_bytes=self.limits.fetch_bytes,
                     )
                 except kafka_errors.KafkaError as error:
+                    if self.ending:
+                        return
                     log.info("fetch from source broker %s: %s", node, error)
                     self._source_stale = True
                     await self._woken(0.2)

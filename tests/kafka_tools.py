@@ -1,0 +1,160 @@
+"""What tests do to clusters and read from them, through librdkafka alone: no code of the mirror."""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import confluent_kafka
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.cimpl import NewTopic
+
+from kafka_migration.domain.types import TopicPartition
+from tests.waiting import wait_until
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A record as a consumer sees it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Headers = ()
+
+    def without_offset(self) -> tuple[object, ...]:
+        return self.key, self.value, self.timestamp, self.headers
+
+
+@dataclass(frozen=True)
+class ToSend:
+    """A record to produce; a timestamp of None is now."""
+
+    value: bytes | None
+    key: bytes | None = None
+    partition: int = 0
+    timestamp: int | None = None
+    headers: list[tuple[str, bytes | None]] = field(default_factory=list)
+
+
+def create_topics(servers: str, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
+    wanted = [NewTopic(n, num_partitions=p, replication_factor=1, config=dict(config or {})) for n, p in topics.items()]
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.create_topics(wanted).values():
+        future.result(30)
+
+
+def topic_ids(servers: str, names: Iterable[str]) -> dict[str, uuid.UUID]:
+    admin = AdminClient({"bootstrap.servers": servers})
+    out = {}
+    for name, future in admin.describe_topics(TopicCollection(list(names))).items():
+        it = future.result(30).topic_id
+        mask = 2**64 - 1
+        out[name] = uuid.UUID(
+            int=(it.get_most_significant_bits() & mask) << 64 | (it.get_least_significant_bits() & mask)
+        )
+    return out
+
+
+def produce(servers: str, topic: str, records: Iterable[ToSend], **config: object) -> None:
+    """Produce `records` and wait until all are acknowledged."""
+    failures: list[object] = []
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": servers, "queue.buffering.max.messages": 2_000_000, "linger.ms": 20, **config}
+    )
+    for count, record in enumerate(records):
+        extra = {} if record.timestamp is None else {"timestamp": record.timestamp}
+        producer.produce(
+            topic,
+            value=record.value,
+            key=record.key,
+            partition=record.partition,
+            headers=record.headers,
+            on_delivery=lambda error, _: failures.append(error) if error else None,
+            **extra,
+        )
+        if count % 10_000 == 0:
+            producer.poll(0)
+    assert producer.flush(120) == 0
+    assert not failures, failures[:3]
+
+
+def read_all(servers: str, topics: Mapping[str, int]) -> dict[TopicPartition, list[Row]]:
+    """Every committed record of `topics` (name to partition count), in offset order."""
+    tps = [TopicPartition(name, p) for name, count in topics.items() for p in range(count)]
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": f"reader-{uuid.uuid4()}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "check.crcs": True,
+        }
+    )
+    rows: dict[TopicPartition, list[Row]] = {tp: [] for tp in tps}
+    ends = {
+        tp: consumer.get_watermark_offsets(confluent_kafka.TopicPartition(tp.topic, tp.partition), timeout=30)[1]
+        for tp in tps
+    }
+    unread = set(tps)
+    consumer.assign([confluent_kafka.TopicPartition(tp.topic, tp.partition, confluent_kafka.OFFSET_BEGINNING) for tp in tps])
+    try:
+        while unread:
+            for message in consumer.consume(10_000, timeout=0.2):
+                tp = TopicPartition(message.topic(), message.partition())
+                if message.error() is not None:
+                    assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
+                    if message.offset() >= ends[tp]:
+                        unread.discard(tp)
+                else:
+                    rows[tp].append(
+                        Row(
+                            message.offset(),
+                            message.key(),
+                            message.value(),
+                            message.timestamp()[1],
+                            tuple(message.headers() or ()),
+                        )
+                    )
+    finally:
+        consumer.close()
+    return rows
+
+
+def delete_records(servers: str, before: Mapping[TopicPartition, int]) -> None:
+    """Raise log start offsets, as DeleteRecords does."""
+    offsets = [confluent_kafka.TopicPartition(tp.topic, tp.partition, offset) for tp, offset in before.items()]
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.delete_records(offsets).values():
+        future.result(30)
+
+
+def set_topic_config(servers: str, topic: str, config: Mapping[str, str]) -> None:
+    """Set explicit configs of a topic."""
+    entries = [ConfigEntry(n, v, incremental_operation=AlterConfigOpType.SET) for n, v in config.items()]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(30)
+
+
+def delete_topic(servers: str, topic: str) -> None:
+    """Delete a topic and wait until it is gone."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.delete_topics([topic])[topic].result(30)
+    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, f"{topic} deleted")
+
+
+def produce_transaction(servers: str, topic: str, values: Iterable[bytes]) -> None:
+    """Produce `values` in one committed transaction."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "transactional.id": f"tests-{uuid.uuid4()}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value)
+    producer.commit_transaction(30)

@@ -1,0 +1,94 @@
+"""A link between two real clusters for tests of the mirror, and a runner that needs no Spark."""
+
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_migration.domain.types import Receipt
+from kafka_migration.mirror.epochs import Mirror, Settings
+from kafka_migration.mirror.orders import TaskOrders
+from kafka_migration.mirror.task import run_task
+from kafka_migration.state.link import LinkState, LinkTopic
+from tests.kafka_tools import create_topics, topic_ids
+
+
+class ThreadEpoch:
+    """An epoch whose tasks are threads of this process."""
+
+    def __init__(self, orders: list[TaskOrders]) -> None:
+        self._receipts: list[Receipt] = []
+        self._errors: list[BaseException] = []
+        self._threads = [threading.Thread(target=self._work, args=(share,), daemon=True) for share in orders]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self, orders: TaskOrders) -> None:
+        try:
+            self._receipts.extend(run_task(orders))
+        except BaseException as error:  # the test's main thread raises it
+            self._errors.append(error)
+
+    def is_done(self) -> bool:
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def receipts(self) -> list[Receipt]:
+        for thread in self._threads:
+            thread.join()
+        if self._errors:
+            raise self._errors[0]
+        return self._receipts
+
+
+class ThreadRunner:
+    """Runs epochs in threads, and keeps the orders it was given."""
+
+    def __init__(self) -> None:
+        self.orders: list[list[TaskOrders]] = []
+
+    def start(self, orders: list[TaskOrders]) -> ThreadEpoch:
+        self.orders.append(orders)
+        return ThreadEpoch(orders)
+
+
+@dataclass
+class Bench:
+    """Topics that exist on both sides, and a link that pins them."""
+
+    link: LinkState
+    topics: Mapping[str, int]
+    source: str
+    target: str
+
+    def mirror(self, runner: Any = None, *, settings: Settings | None = None, **extra: Any) -> Mirror:
+        return Mirror(
+            link=self.link,
+            source={"bootstrap_servers": self.source},
+            target={"bootstrap_servers": self.target},
+            runner=runner or ThreadRunner(),
+            settings=settings or Settings(streams=2, epoch_seconds=5),
+            **extra,
+        )
+
+
+@contextmanager
+def bench(
+    source: str, target: str, topics: Mapping[str, int], *, config: Mapping[str, str] | None = None
+) -> Iterator[Bench]:
+    """Create `topics` on both clusters (open-ended on the target, as the create phase does) and a link for them."""
+    create_topics(source, topics, config)
+    create_topics(target, topics, {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)})
+    source_ids, target_ids = topic_ids(source, topics), topic_ids(target, topics)
+    link = LinkState.on_target(f"link-{uuid.uuid4().hex[:8]}", {"bootstrap.servers": target}, create=True)
+    try:
+        link.pin(
+            source_cluster="source",
+            target_cluster="target",
+            topics=[LinkTopic(name=n, source_id=source_ids[n], target_id=target_ids[n]) for n in topics],
+            at="2026-01-01T00:00:00+00:00",
+        )
+        yield Bench(link, topics, source, target)
+    finally:
+        link.close()
