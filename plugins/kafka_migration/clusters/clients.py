@@ -7,11 +7,13 @@ for what its admin client lacks (log directories, producers, quotas, groups of e
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -19,7 +21,13 @@ from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
 
 from kafka_migration.clusters.connections import ClusterConnection
-from kafka_migration.clusters.errors import RETRYABLE_CODES, Asked, AuthenticationFailed, translated
+from kafka_migration.clusters.errors import (
+    RETRYABLE_CODES,
+    UNREACHABLE_CODES,
+    Asked,
+    AuthenticationFailed,
+    translated,
+)
 from kafka_migration.clusters.raw import RawClient
 from kafka_migration.domain.errors import BadInput, ClusterUnreachable
 
@@ -28,6 +36,8 @@ K = TypeVar("K")
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05
+#: "sasl_ssl://host:9092/bootstrap: … (after 3ms in state AUTH_REQ)": the middle is what a person needs.
+_DECORATION = re.compile(r"^\S+/(?:bootstrap|\d+): |\s*\(after \d+ms in state \w+\)")
 _BACK_OFF = wait_exponential_jitter(initial=0.1, max=2.0)
 
 
@@ -115,12 +125,7 @@ class Clients:
                 reraise=True,
             )(once)
         except _Failed as failed:
-            where = Asked(
-                role=asked.role,
-                servers=asked.servers,
-                operation=asked.operation,
-                resource=f"{asked.resource} {name(failed.key)}".rstrip(),
-            )
+            where = replace(asked, resource=f"{asked.resource} {name(failed.key)}".rstrip())
             raise self._translate(where, failed.error) from None
 
     def blocking(self, asked: Asked, ask: Callable[[AdminClient, float], T]) -> T:
@@ -166,6 +171,12 @@ class Clients:
 
     def raw(self) -> RawClient:
         """kafka-python's connections, opened at the first call. Raises ClusterUnreachable or AuthenticationFailed."""
+        if not self.reached:
+            # librdkafka says at once, and in words, why it cannot connect.
+            self.call(
+                self.asked("Describe", "cluster"),
+                lambda admin, seconds: admin.describe_cluster(request_timeout=seconds),
+            )
         with self._lock:
             if self._raw is None:
                 self._raw = RawClient(
@@ -197,7 +208,7 @@ class Clients:
                     raise ClusterUnreachable(self.role, self.connection.servers, cause) from None
 
     def _note(self, error: KafkaError) -> None:
-        text = self.scrubbed(error.str())
+        text = _DECORATION.sub("", self.scrubbed(error.str()))
         if error.code() == KafkaError._AUTHENTICATION:
             self._authentication = text
         elif error.code() != KafkaError._ALL_BROKERS_DOWN or not self._cause:
@@ -210,7 +221,7 @@ class Clients:
 
     def _translate(self, asked: Asked, error: KafkaError) -> Exception:
         text = self.scrubbed(error.str())
-        if error.code() == KafkaError._TIMED_OUT and self._cause:
+        if error.code() in UNREACHABLE_CODES and self._cause:
             text = self._cause
         return translated(asked, code=error.code(), name=error.name(), text=text)
 

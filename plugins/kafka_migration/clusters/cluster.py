@@ -73,10 +73,9 @@ class Cluster:
         """Ids of the brokers that are alive."""
         return tuple(sorted(node.id for node in self._describe().nodes))
 
-    def cluster_operations(self) -> frozenset[str] | None:
-        """What the principal may do with the cluster as a whole (CREATE, DESCRIBE, …); None if it does not say."""
-        operations = self._describe().authorized_operations
-        return None if operations is None else frozenset(it.name for it in operations)
+    def cluster_operations(self) -> frozenset[str]:
+        """What the principal may do with the cluster as a whole: CREATE, DESCRIBE, …"""
+        return frozenset(operation.name for operation in self._describe().authorized_operations or ())
 
     def api_versions(self) -> dict[str, tuple[int, int]]:
         """API name (``Produce``) -> (lowest, highest version) that every broker takes."""
@@ -158,6 +157,14 @@ class Cluster:
         """As :meth:`group_states`, of one group."""
         return self.group_states([group])[group]
 
+    def group_operations(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        """What the principal may do with each group, existing or not: READ, DESCRIBE, DELETE."""
+        return groups.operations(self._clients, names)
+
+    def may_use_transactional_id(self, transactional_id: str) -> bool:
+        """Whether the principal may at least describe it. That implies nothing of Write; without it there is none."""
+        return resources.may_describe_transactional_id(self._clients, transactional_id)
+
     def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         """What the group has committed; partitions without a commit are absent. Waits until open transactions are
         decided (require_stable)."""
@@ -177,7 +184,7 @@ class Cluster:
     # --- access ------------------------------------------------------------------------------------------------------
 
     def acls(self) -> tuple[Acl, ...]:
-        """All access rules. Raises NotSupported on a cluster without an authorizer."""
+        """All access rules. Raises NoAuthorizer on a cluster without one."""
         return resources.acls(self._clients)
 
     def quotas(self) -> tuple[Quota, ...]:

@@ -24,12 +24,13 @@ UNKNOWN_TOPIC = 3
 TOPIC_EXISTS = 36
 UNSUPPORTED_VERSION = 35
 SECURITY_DISABLED = 54
+GROUP_AUTHORIZATION_FAILED = 30
 GROUP_NOT_FOUND = 69
 
 _AUTHENTICATION_CODES = frozenset({33, 34, 58, _AUTHENTICATION})
 _AUTHORIZATION_CODES = frozenset({29, 30, 31, 53, 65})
-_UNREACHABLE_CODES = frozenset({_TRANSPORT, _RESOLVE, _ALL_BROKERS_DOWN, _TIMED_OUT, _SSL, _TIMED_OUT_QUEUE})
-_UNSUPPORTED_CODES = frozenset({UNSUPPORTED_VERSION, SECURITY_DISABLED, _UNSUPPORTED_FEATURE})
+UNREACHABLE_CODES = frozenset({_TRANSPORT, _RESOLVE, _ALL_BROKERS_DOWN, _TIMED_OUT, _SSL, _TIMED_OUT_QUEUE})
+_UNSUPPORTED_CODES = frozenset({UNSUPPORTED_VERSION, _UNSUPPORTED_FEATURE})
 #: A coordinator or leader that moves, a metadata that lags: the same call, a moment later, succeeds.
 RETRYABLE_CODES = frozenset({5, 6, 7, 8, 9, 13, 14, 15, 16, 41, 51, 74, 75, 76, 78, 88, 89, 100, 103})
 _BUSY_GROUP_CODES = frozenset({22, 25, 27, 68, 82})
@@ -48,7 +49,11 @@ class AuthenticationFailed(ClusterUnreachable):
 
 
 class NotSupported(CouldNotFindOut):
-    """The cluster lacks a feature that a question needs: too old, or switched off (no authorizer, say)."""
+    """The cluster lacks a feature that a question needs: too old, or switched off."""
+
+
+class NoAuthorizer(NotSupported):
+    """The cluster checks no permissions: there are no access rules, and everybody may do everything."""
 
 
 class UnknownTopic(CouldNotFindOut):
@@ -93,10 +98,12 @@ def translated(asked: Asked, *, code: int, name: str, text: str) -> MigrationErr
     said = text or name
     if code in _AUTHENTICATION_CODES:
         return AuthenticationFailed(asked.role, asked.servers, said)
-    if code in _UNREACHABLE_CODES:
+    if code in UNREACHABLE_CODES:
         return ClusterUnreachable(asked.role, asked.servers, said)
     if code in _AUTHORIZATION_CODES:
         return NotAuthorized(asked.role, asked.operation, asked.resource)
+    if code == SECURITY_DISABLED:
+        return NoAuthorizer(f"{asked}: the cluster has no authorizer ({said})")
     if code in _UNSUPPORTED_CODES:
         return NotSupported(
             f"{asked}: not supported ({said})", remedy="see the evidence of the check that asked"

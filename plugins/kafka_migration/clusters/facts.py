@@ -44,7 +44,7 @@ class TopicFacts:
     retention_bytes: int
     max_message_bytes: int
     min_insync_replicas: int
-    operations: frozenset[str] | None
+    operations: frozenset[str]
     ends: Mapping[int, PartitionEnds]
     records_per_second: float
     bytes: int | None

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as RdTopicPartition
+from kafka.admin import ACLOperation
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from kafka_migration.clusters.clients import Clients
-from kafka_migration.clusters.errors import GROUP_NOT_FOUND, UNSUPPORTED_VERSION, Asked, translated
+from kafka_migration.clusters.errors import (
+    GROUP_AUTHORIZATION_FAILED,
+    GROUP_NOT_FOUND,
+    UNSUPPORTED_VERSION,
+    Asked,
+    translated,
+)
 from kafka_migration.clusters.raw import ConsumerGroupDescribeRequest, RawClient, ShareGroupDescribeRequest
 from kafka_migration.clusters.types import CommittedOffset, GroupListing, GroupMember, GroupState
 from kafka_migration.domain.types import TopicPartition
@@ -86,6 +94,28 @@ def describe(clients: Clients, groups: Iterable[str]) -> dict[str, GroupState]:
     return dict(sorted(found.items()))
 
 
+def operations(clients: Clients, groups: Iterable[str]) -> dict[str, frozenset[str]]:
+    """What the principal may do with each group, whether it exists or not."""
+    wanted = sorted(set(groups))
+    raw, asked = clients.raw(), clients.asked("Describe", "group")
+
+    async def ask() -> dict[str, frozenset[str]]:
+        found: dict[str, frozenset[str]] = {}
+        denied: list[str] = []
+        for node, here in (await raw.coordinators(asked, wanted, denied=denied)).items():
+            # Up to version 5 a group that does not exist is Dead, with operations; later it is an error, without.
+            request = DescribeGroupsRequest(groups=here, include_authorized_operations=True, max_version=5)
+            for it in (await raw.send(request, node)).groups:
+                if it.error_code == GROUP_AUTHORIZATION_FAILED:
+                    denied.append(it.group_id)
+                elif _is_known(raw, asked, it):
+                    bits = it.authorized_operations or ()
+                    found[it.group_id] = frozenset(ACLOperation(bit).name for bit in bits)
+        return found | dict.fromkeys(denied, frozenset())
+
+    return raw.run(asked, ask)
+
+
 def committed(clients: Clients, groups: Iterable[str]) -> dict[str, dict[TopicPartition, CommittedOffset]]:
     """What each group has committed, where it has. Waits for open transactions to end (``require_stable``), so that
     a commit inside one is not missed."""
@@ -139,12 +169,7 @@ def _offsets(
 ) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
     for it in partitions:
         if it.error is not None:
-            where = Asked(
-                role=asked.role,
-                servers=asked.servers,
-                operation=asked.operation,
-                resource=f"{asked.resource}, offset of {it.topic}-{it.partition}",
-            )
+            where = replace(asked, resource=f"{asked.resource}, offset of {it.topic}-{it.partition}")
             raise translated(where, code=it.error.code(), name=it.error.name(), text=it.error.str())
         # Negative: asked for, never committed.
         if it.offset >= 0:
@@ -157,12 +182,7 @@ def _offsets(
 def _is_known(raw: RawClient, asked: Asked, described: Any) -> bool:
     if described.error_code in _NOT_THIS_PROTOCOL:
         return False
-    where = Asked(
-        role=asked.role,
-        servers=asked.servers,
-        operation=asked.operation,
-        resource=f"{asked.resource} {described.group_id}",
-    )
+    where = replace(asked, resource=f"{asked.resource} {described.group_id}")
     raw.require(where, described.error_code, described.error_message)
     return True
 

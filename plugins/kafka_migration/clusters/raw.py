@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import kafka.errors as kafka_errors
@@ -16,7 +17,13 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_e
 from kafka_migration import __version__
 from kafka_migration.clusters import schemas
 from kafka_migration.clusters.connections import ClusterConnection
-from kafka_migration.clusters.errors import RETRYABLE_CODES, Asked, AuthenticationFailed, translated
+from kafka_migration.clusters.errors import (
+    GROUP_AUTHORIZATION_FAILED,
+    RETRYABLE_CODES,
+    Asked,
+    AuthenticationFailed,
+    translated,
+)
 from kafka_migration.domain.errors import ClusterUnreachable, MigrationError
 
 T = TypeVar("T")
@@ -134,20 +141,30 @@ class RawClient:
             raise Moving(code, said)
         raise translated(asked, code=code, name=code_name(code), text=said)
 
-    async def coordinators(self, asked: Asked, groups: Iterable[str]) -> dict[int, list[str]]:
-        """Groups by the broker that coordinates them. Always asked anew: coordinators move."""
+    async def coordinators(
+        self, asked: Asked, groups: Iterable[str], *, denied: list[str] | None = None
+    ) -> dict[int, list[str]]:
+        """Groups by the broker that coordinates them. Always asked anew: coordinators move.
+
+        Groups that the principal may not describe are put into ``denied``; without it, they are an error.
+        """
         found: dict[int, list[str]] = {}
+
+        def put(group: str, it: Any) -> None:
+            if denied is not None and it.error_code == GROUP_AUTHORIZATION_FAILED:
+                denied.append(group)
+                return
+            self.require(replace(asked, resource=f"group {group}"), it.error_code, it.error_message)
+            found.setdefault(it.node_id, []).append(group)
+
         wanted = list(groups)
-        if self.supports(FindCoordinatorRequest, 4):
+        if wanted and self.supports(FindCoordinatorRequest, 4):
             request = FindCoordinatorRequest(key_type=0, coordinator_keys=wanted, min_version=4)
             for it in (await self.send(request, None)).coordinators:
-                self.require(asked, it.error_code, it.error_message)
-                found.setdefault(it.node_id, []).append(it.key)
+                put(it.key, it)
             return found
         for group in wanted:
-            answer = await self.send(FindCoordinatorRequest(key=group, key_type=0, max_version=3), None)
-            self.require(asked, answer.error_code, answer.error_message)
-            found.setdefault(answer.node_id, []).append(group)
+            put(group, await self.send(FindCoordinatorRequest(key=group, key_type=0, max_version=3), None))
         return found
 
     async def refresh(self) -> None:

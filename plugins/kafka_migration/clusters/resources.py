@@ -14,11 +14,13 @@ from kafka.protocol.admin import (
     DescribeUserScramCredentialsRequest,
 )
 from kafka.protocol.api_key import ApiKey
+from kafka.protocol.metadata import FindCoordinatorRequest
 
 from kafka_migration.clusters.clients import Clients
 from kafka_migration.clusters.types import Acl, ActiveProducer, DiskUse, LogDir, Quota, ScramUser
 from kafka_migration.domain.types import TopicPartition
 
+_TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 _SCRAM = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
@@ -109,7 +111,7 @@ def producers(
 
 
 def acls(clients: Clients) -> tuple[Acl, ...]:
-    """All access rules. Raises NotSupported on a cluster without an authorizer (librdkafka would say: none)."""
+    """All access rules. Raises NoAuthorizer on a cluster without one (librdkafka would say: no rules)."""
     raw, asked = clients.raw(), clients.asked("Describe", "cluster (access rules)")
 
     async def ask() -> tuple[Acl, ...]:
@@ -174,7 +176,8 @@ def scram_users(clients: Clients) -> tuple[ScramUser, ...]:
     raw, asked = clients.raw(), clients.asked("Describe", "cluster (SCRAM users)")
 
     async def ask() -> tuple[ScramUser, ...]:
-        answer = await raw.send(DescribeUserScramCredentialsRequest(users=None), None)
+        # Empty means all, as null does; but brokers that deny a null list fail over it and never answer.
+        answer = await raw.send(DescribeUserScramCredentialsRequest(users=[]), None)
         raw.require(asked, answer.error_code, answer.error_message)
         found = []
         for it in answer.results:
@@ -184,6 +187,20 @@ def scram_users(clients: Clients) -> tuple[ScramUser, ...]:
             )
             found.append(ScramUser(user=it.user, credentials=tuple(pairs)))
         return tuple(sorted(found, key=lambda user: user.user))
+
+    return raw.run(asked, ask)
+
+
+def may_describe_transactional_id(clients: Clients, transactional_id: str) -> bool:
+    """Whether the principal may describe a transactional id, existing or not. Changes nothing."""
+    raw, asked = clients.raw(), clients.asked("Describe", f"transactional id {transactional_id}")
+
+    async def ask() -> bool:
+        answer = await raw.send(FindCoordinatorRequest(key=transactional_id, key_type=1, max_version=3), None)
+        if answer.error_code == _TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return False
+        raw.require(asked, answer.error_code, answer.error_message)
+        return True
 
     return raw.run(asked, ask)
 

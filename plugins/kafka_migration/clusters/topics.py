@@ -60,9 +60,8 @@ def _description(name: str, it: Any) -> TopicDescription:
         replication_factor=max((len(p.replicas) for p in partitions), default=0),
         leaders=tuple(None if p.leader is None or p.leader.id < 0 else p.leader.id for p in partitions),
         is_internal=bool(it.is_internal),
-        operations=None
-        if it.authorized_operations is None
-        else frozenset(o.name for o in it.authorized_operations),
+        # We ask for them, so none at all means that there are none.
+        operations=frozenset(operation.name for operation in it.authorized_operations or ()),
     )
 
 

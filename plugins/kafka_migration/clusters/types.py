@@ -15,7 +15,7 @@ class TopicDescription:
     """A topic as the cluster holds it. ``leaders[p]`` is partition p's broker id, None while it has no leader.
 
     ``topic_id`` (a UUID in its usual form) tells a recreated topic from its predecessor; "" before Kafka 2.8.
-    ``operations`` are what this connection's principal may do with it, None where the cluster did not say.
+    ``operations`` are what this connection's principal may do with it.
     """
 
     name: str
@@ -24,7 +24,7 @@ class TopicDescription:
     replication_factor: int
     leaders: tuple[int | None, ...]
     is_internal: bool = False
-    operations: frozenset[str] | None = None
+    operations: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.partitions != len(self.leaders) or self.partitions < 1:

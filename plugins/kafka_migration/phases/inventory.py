@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from kafka_migration.clusters.errors import NotSupported
+from kafka_migration.clusters.errors import NoAuthorizer, NotSupported
 from kafka_migration.clusters.facts import GroupFacts, Inventory, ProducerFacts, TopicFacts
 from kafka_migration.clusters.types import (
     Acl,
@@ -63,7 +63,7 @@ def take(ctx: Context) -> Inventory:
     commits = _commits(source.committed_of, listed, unchecked)
     selected = [name for name in listed if plan.groups.matches(name)]
     states = source.group_states(selected)
-    acls = unless_denied("acls", source.acls)
+    acls = unless_denied("acls", lambda: _acls(source.acls))
     return Inventory(
         taken_at=ctx.clock.now(),
         cluster_id=source.cluster_id(),
@@ -79,6 +79,13 @@ def take(ctx: Context) -> Inventory:
         scram_users=unless_denied("scram users", source.scram_users),
         unchecked=unchecked,
     )
+
+
+def _acls(ask: Callable[[], tuple[Acl, ...]]) -> tuple[Acl, ...]:
+    try:
+        return ask()
+    except NoAuthorizer:
+        return ()
 
 
 def _commits(

@@ -1,0 +1,188 @@
+"""Create targets: every topic of the plan on the target, with its partitions and settings, held open (BEHAVIOURS 6-8).
+
+The failure window: a process that dies between a creation and its note leaves a topic that nobody seems to own. So an
+intent is written before, under a kind of its own (the mirror copies into what is recorded as ``topic`` only), and a
+topic with an intent that exists, is empty and is exactly as declared is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.clusters.errors import TopicExists
+from kafka_migration.clusters.types import TopicDescription
+from kafka_migration.domain.errors import CouldNotFindOut, Refused
+from kafka_migration.domain.types import TopicSpec
+from kafka_migration.phases.topic_specs import spec_as_dict, spec_from
+from kafka_migration.phases.topic_steps import (
+    INTENT,
+    KIND,
+    Action,
+    Drift,
+    TopicStep,
+    differences,
+    existing_step,
+    nobody,
+    source_drift,
+    steps,
+)
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.context import Context
+
+_VISIBLE_WITHIN_SECONDS = 30.0
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Created:
+    """What was done (or, in a dry run, would be), and what is not as declared now."""
+
+    steps: tuple[TopicStep, ...]
+    dry_run: bool
+    drift: tuple[Drift, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "dry_run": self.dry_run,
+            "topics": [step.as_dict() for step in self.steps],
+            "drift": [it.as_dict() for it in self.drift],
+        }
+
+
+def check(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> tuple[TopicStep, ...]:
+    """The steps, one per topic of the plan, each with its problem if it has one. Changes nothing.
+
+    ``adopts`` says whether an existing, empty topic that this migration did not create may be used.
+    """
+    return steps(ctx, adopts=adopts)
+
+
+def apply(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> Created:
+    """Create (or adopt) what is missing; a second call changes nothing. Killed anywhere, the next call converges.
+
+    Raises Refused, naming every topic that cannot be created, before anything is changed.
+    """
+    todo = check(ctx, adopts=adopts)
+    _refuse_problems(ctx, todo)
+    for step in todo:
+        ctx.tell(str(step))
+    if ctx.dry_run:
+        return Created(steps=todo, dry_run=True)
+    taken = ctx.journal.lock([step.name for step in todo], at=ctx.stamp())
+    if taken:
+        raise Refused(
+            "other migrations hold topics of this plan: "
+            + _some(f"{t} ({by})" for t, by in sorted(taken.items())),
+            remedy="complete or cancel those migrations, or exclude the topics here",
+        )
+    for step in todo:
+        if step.action is Action.CREATE:
+            _create(ctx, step)
+        elif step.action is Action.ADOPT:
+            _adopt(ctx, step)
+    return Created(steps=todo, dry_run=False, drift=verify(ctx))
+
+
+def verify(ctx: Context) -> tuple[Drift, ...]:
+    """Read back every topic that this migration created or adopted, and compare: with what was declared on the
+    target, and with what the source was then. Reports, never repairs."""
+    records = ctx.journal.all(KIND)
+    here, there = ctx.target.topics(records), ctx.source.topics(records)
+    configs, configs_there = ctx.target.topic_configs(here), ctx.source.topic_configs(there)
+    drift: list[Drift] = []
+    for name, record in sorted(records.items()):
+        if name in here:
+            if here[name].topic_id != record["topic_id"]:
+                drift.append(
+                    Drift(
+                        topic=name, what="topic id", declared=record["topic_id"], observed=here[name].topic_id
+                    )
+                )
+            drift += differences(spec_from(name, record["spec"]), here[name], configs[name])
+        else:
+            drift.append(Drift(topic=name, what="topic", declared="there", observed="gone"))
+        if name in there:
+            drift += source_drift(record, there[name], configs_there[name])
+        else:
+            drift.append(Drift(topic=name, what="source topic", declared="there", observed="gone"))
+    return tuple(drift)
+
+
+def _refuse_problems(ctx: Context, todo: tuple[TopicStep, ...]) -> None:
+    if not todo:
+        raise Refused(
+            f"plan {ctx.plan.name} matches no topic on the source",
+            remedy="check topics.include and topics.exclude: patterns must match the whole name",
+        )
+    wrong = [step for step in todo if step.problem]
+    if wrong:
+        raise Refused(
+            f"{len(wrong)} of {len(todo)} topics cannot be created: {_some(f'{s.name}: {s.problem}' for s in wrong)}",
+            remedy="; ".join(dict.fromkeys(step.remedy for step in wrong if step.remedy)),
+        )
+
+
+def _create(ctx: Context, step: TopicStep) -> None:
+    # Written before: a topic that appears without it is somebody else's.
+    ctx.journal.record(INTENT, step.name, step.declared.as_dict() | {"at": ctx.stamp()})
+    try:
+        ctx.target.create_topics([step.declared.spec])
+    except TopicExists:
+        # Ours from an interrupted run, or a rival's from this very moment: told apart by looking, as check does.
+        it = _visible(ctx, step.name)
+        again = existing_step(ctx, step.declared, it, nobody)
+        if again.problem:
+            raise Refused(f"{step.name}: {again.problem}", remedy=again.remedy) from None
+    _confirm(ctx, step)
+
+
+def _adopt(ctx: Context, step: TopicStep) -> None:
+    ctx.target.alter_configs(step.name, set=step.declared.spec.configs)
+    _confirm(ctx, step)
+
+
+def _confirm(ctx: Context, step: TopicStep) -> None:
+    it = _visible(ctx, step.name)
+    adopted = step.action is Action.ADOPT
+    spec = step.declared.spec
+    if adopted:
+        # Its replication is what its owner chose.
+        spec = TopicSpec(
+            name=spec.name,
+            partitions=spec.partitions,
+            replication_factor=it.replication_factor,
+            configs=spec.configs,
+        )
+    ctx.journal.record(
+        KIND,
+        step.name,
+        step.declared.as_dict()
+        | {"spec": spec_as_dict(spec)}
+        | {"created": not adopted, "adopted": adopted, "topic_id": it.topic_id, "at": ctx.stamp()},
+    )
+    ctx.journal.forget(INTENT, step.name)
+
+
+def _visible(ctx: Context, name: str) -> TopicDescription:
+    """The topic, as soon as the target shows it with a leader for every partition."""
+    deadline = ctx.clock.monotonic() + _VISIBLE_WITHIN_SECONDS
+    while True:
+        it = ctx.target.topics([name]).get(name)
+        if it is not None and None not in it.leaders:
+            return it
+        if ctx.clock.monotonic() > deadline:
+            raise CouldNotFindOut(
+                f"target: topic {name} was created, but is not there with leaders after {_VISIBLE_WITHIN_SECONDS:g} s",
+                remedy="look into the brokers' logs, then run this again: it goes on from here",
+            )
+        ctx.clock.sleep(0.1)
+
+
+def _some(items: Any) -> str:
+    texts = [str(item) for item in items]
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return "; ".join(texts[:_SHOWN]) + more

@@ -1,0 +1,161 @@
+"""How a topic is declared on the target while it is mirrored: the source's own settings, held open.
+
+Old records arrive in a mirror topic with their old timestamps, so the source's retention would delete them soon after
+they land, compaction would thin them, and bounds on timestamps would refuse them. Until completion, which restores the
+source's values from the journal, none of that may happen (MIRROR.md, "Facts about the wire").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_migration.clusters.types import ConfigValue, TopicDescription
+from kafka_migration.domain.types import TopicSpec
+
+LONG_MAX = str(2**63 - 1)
+BOUNDS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+OLD_BOUND = "message.timestamp.difference.max.ms"
+
+HELD_OPEN: Mapping[str, str] = {
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "cleanup.policy": "delete",
+    "message.timestamp.type": "CreateTime",
+    # Batches keep the codec that their producer chose.
+    "compression.type": "producer",
+    **dict.fromkeys(BOUNDS, LONG_MAX),
+}
+
+#: They name brokers of the source.
+_OF_THE_SOURCE = {
+    "leader.replication.throttled.replicas": "it names the source's replicas",
+    "follower.replication.throttled.replicas": "it names the source's replicas",
+}
+#: Kafka 4.0 removed them, and records do not depend on them.
+_OBSOLETE = {
+    "message.format.version": "records keep the format that they have; the target knows only the current one",
+    "message.downconversion.enable": "the target converts nothing for old consumers",
+    OLD_BOUND: f"its successors {BOUNDS[0]} and {BOUNDS[1]} are open while mirroring",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A target topic as it shall be. ``configs_source`` are the source's explicit settings, for completion;
+    ``left_out`` those that are not carried over, with the reason; ``refused`` those that the target does not take."""
+
+    spec: TopicSpec
+    source_topic_id: str
+    configs_source: Mapping[str, str]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the journal."""
+        return {
+            "source_topic_id": self.source_topic_id,
+            "configs_source": dict(self.configs_source),
+            "left_out": dict(self.left_out),
+            "spec": spec_as_dict(self.spec),
+        }
+
+
+def spec_as_dict(spec: TopicSpec) -> dict[str, Any]:
+    """A spec as JSON types."""
+    return {
+        "partitions": spec.partitions,
+        "replication_factor": spec.replication_factor,
+        "configs": dict(spec.configs),
+    }
+
+
+def spec_from(name: str, value: Mapping[str, Any]) -> TopicSpec:
+    """The inverse of :func:`spec_as_dict`."""
+    return TopicSpec(
+        name=name,
+        partitions=value["partitions"],
+        replication_factor=value["replication_factor"],
+        configs=dict(value["configs"]),
+    )
+
+
+def declare(
+    source: TopicDescription,
+    configs: Mapping[str, ConfigValue],
+    *,
+    replication_factor: int | None,
+    target_max_message_bytes: int | None,
+) -> Declared:
+    """The target topic for a source topic, before the target was asked what it takes of it.
+
+    ``replication_factor`` None keeps the source's. ``target_max_message_bytes`` is the target's default; None
+    (unknown) makes the source's limit explicit, which is right whatever the default.
+    """
+    explicit = {n: c.value for n, c in sorted(configs.items()) if c.is_explicit and c.value is not None}
+    left_out = {name: why for name, why in _OF_THE_SOURCE.items() if name in explicit}
+    limit = configs.get("max.message.bytes")
+    largest = int(limit.value) if limit is not None and limit.value is not None else 0
+    wanted = {name: value for name, value in explicit.items() if name not in left_out} | dict(HELD_OPEN)
+    if largest > (target_max_message_bytes or 0):
+        wanted["max.message.bytes"] = str(largest)
+    return Declared(
+        spec=TopicSpec(
+            name=source.name,
+            partitions=source.partitions,
+            replication_factor=replication_factor or source.replication_factor,
+            configs=dict(sorted(wanted.items())),
+        ),
+        source_topic_id=source.topic_id,
+        configs_source=explicit,
+        left_out=left_out,
+    )
+
+
+def fitted(
+    declared: Declared,
+    configs: Mapping[str, ConfigValue],
+    refused_by: Callable[[TopicSpec], Mapping[str, str]],
+) -> Declared:
+    """``declared`` without what the target does not know and nobody misses; what is missed stands in ``refused``.
+
+    Dropped are: our own newer bounds on timestamps (in favour of their predecessor), settings that changed nothing on
+    the source (explicit, but equal to the default), and those that Kafka 4.0 removed without effect on records.
+    """
+    refused = dict(refused_by(declared.spec))
+    if not refused:
+        return declared
+    wanted, left_out = dict(declared.spec.configs), dict(declared.left_out)
+    if any(refused.pop(name, None) is not None for name in BOUNDS):
+        # Before Kafka 3.6 (KIP-937): one bound for both directions.
+        for name in BOUNDS:
+            wanted.pop(name)
+            refused.pop(name, None)
+            if name in declared.configs_source:
+                left_out[name] = f"the target knows only {OLD_BOUND}"
+        wanted[OLD_BOUND] = LONG_MAX
+    for name, why in list(refused.items()):
+        setting = configs.get(name)
+        is_default = setting is not None and setting.default is not None and setting.value == setting.default
+        if name in declared.configs_source and (name in _OBSOLETE or is_default):
+            left_out[name] = (
+                _OBSOLETE.get(name) or f"the target refuses it ({why}), and it equals the default"
+            )
+            wanted.pop(name)
+            del refused[name]
+    spec = TopicSpec(
+        name=declared.spec.name,
+        partitions=declared.spec.partitions,
+        replication_factor=declared.spec.replication_factor,
+        configs=wanted,
+    )
+    if not refused:
+        refused = dict(refused_by(spec))
+    return Declared(
+        spec=spec,
+        source_topic_id=declared.source_topic_id,
+        configs_source=declared.configs_source,
+        left_out=left_out,
+        refused=refused,
+    )

@@ -1,0 +1,265 @@
+"""What is to be done with each target topic, found out without changing anything: the steps of ``create``."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.clusters.errors import BrokerRefused, NotSupported, TopicExists
+from kafka_migration.clusters.types import ConfigValue, TopicDescription
+from kafka_migration.domain.errors import NotAuthorized
+from kafka_migration.domain.types import TopicSpec
+from kafka_migration.phases.topic_specs import Declared, declare, fitted, spec_from
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.context import Context
+
+KIND = "topic"
+INTENT = "topic-intent"
+
+
+class Action(enum.StrEnum):
+    """What is to be done with one target topic."""
+
+    CREATE = "create"
+    ADOPT = "adopt"
+    KEEP = "keep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStep:
+    """One target topic and what is to be done with it; ``problem`` says why it cannot be, and ``remedy`` what helps."""
+
+    action: Action
+    declared: Declared
+    problem: str = ""
+    remedy: str = ""
+
+    @property
+    def name(self) -> str:
+        """The topic, named alike on both clusters."""
+        return self.declared.spec.name
+
+    def __str__(self) -> str:
+        """One line for people: the same in a dry run and in earnest."""
+        spec = self.declared.spec
+        settings = ", ".join(f"{name}={value}" for name, value in sorted(spec.configs.items()))
+        left = "".join(f"; without {name} ({why})" for name, why in sorted(self.declared.left_out.items()))
+        return (
+            f"{self.action} topic {spec.name}: {spec.partitions} partitions, replication {spec.replication_factor},"
+            f" {settings}{left}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "topic": self.name,
+            "action": str(self.action),
+            "problem": self.problem,
+        } | self.declared.as_dict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """Something about a topic that is not as declared."""
+
+    topic: str
+    what: str
+    declared: str
+    observed: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.what} is {self.observed}, declared {self.declared}"
+
+    def as_dict(self) -> dict[str, str]:
+        """For JSON."""
+        return {"topic": self.topic, "what": self.what, "declared": self.declared, "observed": self.observed}
+
+
+def nobody(_topic: str) -> bool:
+    """Adopt no topic."""
+    return False
+
+
+def steps(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> tuple[TopicStep, ...]:
+    """One step per topic of the plan, each with its problem if it has one.
+
+    ``adopts`` says whether an existing, empty topic that this migration did not create may be used.
+    """
+    source, target, plan = ctx.source, ctx.target, ctx.plan
+    described = {name: it for name, it in sorted(source.topics().items()) if plan.topics.matches(name)}
+    configs = source.topic_configs(described)
+    existing = target.topics(described)
+    holders = ctx.journal.holders(described)
+    factor = plan.topic_defaults.replication_factor
+    largest = _default_max_message_bytes(ctx)
+    found = []
+    for name, it in described.items():
+        declared = declare(
+            it,
+            configs[name],
+            replication_factor=None if factor == "source" else factor,
+            target_max_message_bytes=largest,
+        )
+        holder = holders.get(name, ctx.journal.migration)
+        if holder != ctx.journal.migration:
+            found.append(
+                TopicStep(
+                    action=Action.CREATE,
+                    declared=declared,
+                    problem=f"migration {holder} holds it",
+                    remedy="complete or cancel that migration, or exclude the topic here",
+                )
+            )
+        elif name in existing:
+            found.append(existing_step(ctx, declared, existing[name], adopts))
+        elif ctx.journal.read(KIND, name) is not None:
+            found.append(
+                TopicStep(
+                    action=Action.KEEP,
+                    declared=declared,
+                    problem="this migration created it, and it is gone from the target",
+                    remedy="find out who deleted it; what the mirror had copied into it is lost",
+                )
+            )
+        else:
+            found.append(_absent(ctx, declared, configs[name]))
+    return tuple(found)
+
+
+def differences(
+    spec: TopicSpec, it: TopicDescription, configs: Mapping[str, ConfigValue]
+) -> tuple[Drift, ...]:
+    """How a topic differs from its declaration, explicit settings included that were never declared."""
+    observed = {name: c.value or "" for name, c in configs.items() if c.is_explicit}
+    pairs = [
+        ("partitions", str(spec.partitions), str(it.partitions)),
+        ("replication factor", str(spec.replication_factor), str(it.replication_factor)),
+        *(
+            (name, spec.configs.get(name, "unset"), observed.get(name, "unset"))
+            for name in spec.configs | observed
+        ),
+    ]
+    return tuple(
+        Drift(topic=spec.name, what=what, declared=declared, observed=seen)
+        for what, declared, seen in pairs
+        if declared != seen
+    )
+
+
+def source_drift(
+    record: Mapping[str, Any], it: TopicDescription, configs: Mapping[str, ConfigValue]
+) -> tuple[Drift, ...]:
+    """What changed on the source since the topic's target was declared."""
+    observed = {name: c.value or "" for name, c in configs.items() if c.is_explicit and c.value is not None}
+    declared = record["configs_source"]
+    pairs = [
+        ("source topic id", record["source_topic_id"], it.topic_id),
+        ("source partitions", str(record["spec"]["partitions"]), str(it.partitions)),
+        *((f"source's {n}", declared.get(n, "unset"), observed.get(n, "unset")) for n in declared | observed),
+    ]
+    return tuple(
+        Drift(topic=it.name, what=what, declared=then, observed=now)
+        for what, then, now in pairs
+        if then != now
+    )
+
+
+def _default_max_message_bytes(ctx: Context) -> int | None:
+    try:
+        value = ctx.target.broker_configs()["message.max.bytes"].value
+    except (NotAuthorized, NotSupported, KeyError):
+        return None
+    return None if value is None else int(value)
+
+
+def _absent(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue]) -> TopicStep:
+    def with_problem(problem: str, remedy: str) -> TopicStep:
+        return TopicStep(action=Action.CREATE, declared=declared, problem=problem, remedy=remedy)
+
+    try:
+        declared = fitted(declared, configs, ctx.target.refused_configs)
+    except BrokerRefused as error:
+        return with_problem(f"the target refuses it: {error.reason}", "see topic_defaults of the plan")
+    except NotAuthorized as error:
+        return with_problem(error.message, error.remedy)
+    except TopicExists:
+        return with_problem(
+            "it appeared on the target just now", "find out who created it, then run this again"
+        )
+    if declared.refused:
+        reasons = "; ".join(f"{name}: {why}" for name, why in sorted(declared.refused.items()))
+        return with_problem(
+            f"the target does not take its settings: {reasons}",
+            "delete these settings on the source topic if nobody needs them, or exclude the topic",
+        )
+    return TopicStep(action=Action.CREATE, declared=declared)
+
+
+def existing_step(
+    ctx: Context, declared: Declared, it: TopicDescription, adopts: Callable[[str], bool]
+) -> TopicStep:
+    """The step for a topic that the target has: ours, ours from an interrupted run, to be adopted, or a stranger's."""
+    record = ctx.journal.read(KIND, it.name)
+    if record is not None:
+        kept = Declared(
+            spec=spec_from(it.name, record["spec"]),
+            source_topic_id=record["source_topic_id"],
+            configs_source=record["configs_source"],
+            left_out=record["left_out"],
+        )
+        if record["topic_id"] == it.topic_id:
+            return TopicStep(action=Action.KEEP, declared=kept)
+        return TopicStep(
+            action=Action.KEEP,
+            declared=kept,
+            problem="this migration created it, and somebody recreated it since",
+            remedy="find out who; what the mirror had copied into the first one is lost",
+        )
+    intent = ctx.journal.read(INTENT, it.name)
+    if intent is not None:
+        meant = Declared(
+            spec=spec_from(it.name, intent["spec"]),
+            source_topic_id=intent["source_topic_id"],
+            configs_source=intent["configs_source"],
+            left_out=intent["left_out"],
+        )
+        different = differences(meant.spec, it, ctx.target.topic_configs([it.name])[it.name])
+        if not different and _is_empty(ctx, it):
+            return TopicStep(action=Action.CREATE, declared=meant)
+        problem = "; ".join(map(str, different)) or "it holds records"
+        return TopicStep(
+            action=Action.CREATE,
+            declared=meant,
+            problem=f"it exists, and is not what an interrupted run was about to create: {problem}",
+            remedy="find out who created it; if nobody needs it, delete it and run this again",
+        )
+    return _foreign(ctx, declared, it, adopts)
+
+
+def _foreign(
+    ctx: Context, declared: Declared, it: TopicDescription, adopts: Callable[[str], bool]
+) -> TopicStep:
+    problem, remedy = "", ""
+    if not adopts(it.name):
+        problem, remedy = (
+            "it exists on the target, and this migration did not create it",
+            "delete it there, exclude it, or have the plan adopt it (only an empty one can be)",
+        )
+    elif not _is_empty(ctx, it):
+        problem, remedy = (
+            "the plan adopts it, but it holds records",
+            "a mirror topic holds nothing but its source's records: delete it, or empty it",
+        )
+    elif it.partitions != declared.spec.partitions:
+        problem, remedy = (
+            f"the plan adopts it, but it has {it.partitions} partitions, and its source {declared.spec.partitions}",
+            "delete it, or give it as many partitions as its source has",
+        )
+    return TopicStep(action=Action.ADOPT, declared=declared, problem=problem, remedy=remedy)
+
+
+def _is_empty(ctx: Context, it: TopicDescription) -> bool:
+    return all(log.start == log.end for log in ctx.target.ends(it.topic_partitions).values())
