@@ -24,6 +24,7 @@ from kafka_migration.clusters.types import (
 )
 from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
+from kafka_migration.phases.translate import MOVABLE_PROTOCOLS
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -33,8 +34,6 @@ Commits = Mapping[TopicPartition, CommittedOffset]
 
 #: Long enough to see a rate, short enough not to be noticed.
 RATE_WINDOW_SECONDS = 1.0
-#: Their offsets are committed where this tool can read and write them.
-MOVABLE_PROTOCOLS = frozenset({"classic", "consumer"})
 
 
 def take(ctx: Context) -> Inventory:

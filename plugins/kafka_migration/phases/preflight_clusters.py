@@ -1,0 +1,235 @@
+"""Checks about the two clusters as wholes: who they are, what they can, what we may, and how much room there is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kafka_migration.domain import ledger
+from kafka_migration.domain.checks import CheckResult
+from kafka_migration.domain.errors import NotAuthorized
+from kafka_migration.domain.types import TopicPartition, TopicSpec
+from kafka_migration.phases.preflight_facts import Facts, failed, passed, some, unchecked, warned
+from kafka_migration.phases.translate import MOVABLE_PROTOCOLS
+
+if TYPE_CHECKING:
+    from kafka_migration.clusters.cluster import Cluster
+
+#: API -> (lowest, highest version that we speak), after the features that need them. What clients negotiate by
+#: themselves is not listed.
+_SPOKEN: Mapping[str, Mapping[str, tuple[int, int]]] = {
+    "source": {
+        "Fetch": (4, 18),  # record batches as the broker stored them (KIP-98, Kafka 0.11)
+        "OffsetFetch": (7, 10),  # require_stable (KIP-447, Kafka 2.5)
+        "DescribeConfigs": (1, 4),  # which settings are explicit (KIP-226, Kafka 1.1)
+    },
+    "target": {
+        "Produce": (3, 13),  # record batches of format 2 (KIP-98, Kafka 0.11)
+        "InitProducerId": (3, 6),  # epochs that fence (KIP-360, Kafka 2.5)
+        "AddPartitionsToTxn": (0, 5),
+        "EndTxn": (0, 5),
+        "OffsetFetch": (7, 10),
+        "IncrementalAlterConfigs": (0, 1),  # settings changed one by one (KIP-339, Kafka 2.3)
+    },
+}
+_ROOM_MARGIN = 1.2
+_DAY_MS = 24 * 3600 * 1000
+_EXPIRATION_AT_LEAST_MS = 7 * _DAY_MS
+
+
+def another_cluster(facts: Facts) -> CheckResult:
+    """The target is not the source under another address."""
+    name = "target is another cluster"
+    source, target = facts.ctx.source.cluster_id(), facts.ctx.target.cluster_id()
+    if source == target:
+        return failed(
+            name,
+            f"both connections lead to cluster {source}",
+            "point the target's connection at the cluster to migrate to",
+        )
+    return passed(name, f"source {source}, target {target}")
+
+
+def versions(facts: Facts) -> CheckResult:
+    """Both clusters speak the requests that the migration needs."""
+    name = "versions"
+    lacking, seen = [], []
+    for cluster in (facts.ctx.source, facts.ctx.target):
+        spoken = cluster.api_versions()
+        for api, (lowest, highest) in _SPOKEN[cluster.role].items():
+            has = spoken.get(api)
+            if has is None or has[0] > highest or has[1] < lowest:
+                have = "none" if has is None else f"{has[0]}-{has[1]}"
+                lacking.append(f"{cluster.role}: {api} {have}, needed {lowest}-{highest}")
+        seen.append(f"{cluster.role} speaks Fetch up to {spoken.get('Fetch', (0, 0))[1]}")
+    if lacking:
+        return failed(name, some(lacking), "migrate from and to Kafka 2.5 or later")
+    return passed(name, "; ".join(seen))
+
+
+def may_read_source(facts: Facts) -> CheckResult:
+    """The principal may read every topic of the plan, and its settings."""
+    name = "permissions on source topics"
+    try:
+        topics = facts.inventory.topics
+    except NotAuthorized as error:
+        return failed(name, error.message, error.remedy)
+    return _topics_allow(
+        name,
+        {topic: it.operations for topic, it in topics.items()},
+        needed=frozenset({"READ", "DESCRIBE", "DESCRIBE_CONFIGS"}),
+        side="source",
+    )
+
+
+def may_read_groups(facts: Facts) -> CheckResult:
+    """The principal may read what the plan's groups have committed."""
+    name = "permissions on source groups"
+    denied = facts.inventory.unchecked.get("committed offsets")
+    groups = facts.inventory.groups.values()
+    ours = [it.name for it in groups if it.lag is None and it.protocol in MOVABLE_PROTOCOLS]
+    if ours:
+        return failed(name, denied or some(ours), "grant Describe on these groups to the source's principal")
+    if facts.inventory.groups:
+        return passed(name, f"committed offsets of {len(facts.inventory.groups)} groups can be read")
+    return passed(name, "the plan moves no group")
+
+
+def may_write_target(facts: Facts) -> CheckResult:
+    """The principal may create and write what the migration needs on the target: topics, state, its transactional id.
+
+    Topics that do not exist yet cannot tell what may be done with them; the target is asked to validate their creation
+    (see the check of target topics), and ``create`` looks again when they are there.
+    """
+    name = "permissions on target"
+    ctx = facts.ctx
+    lacking = []
+    if not ctx.target.may_use_transactional_id(ctx.link.transactional_id):
+        lacking.append(f"Write and Describe on transactional id {ctx.link.transactional_id}")
+    for topic, partitions in sorted(ledger.PARTITIONS.items()):
+        spec = TopicSpec(name=topic, partitions=partitions, replication_factor=1)
+        lacking += _lacking(ctx.target, topic, {"READ", "WRITE", "DESCRIBE"}, otherwise=spec)
+    for topic in sorted(ctx.journal.all("topic")):
+        needed = {"READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}
+        lacking += _lacking(ctx.target, topic, needed)
+    if lacking:
+        return failed(
+            name, f"missing: {some(lacking)}", "grant these to the principal of the target's connection"
+        )
+    return passed(name, "transactional id and state topics may be used")
+
+
+def _lacking(
+    target: Cluster, topic: str, needed: set[str], *, otherwise: TopicSpec | None = None
+) -> list[str]:
+    """What the principal lacks for a topic of the target: to use it, or, ``otherwise``, to create it."""
+    try:
+        it = target.topics([topic]).get(topic)
+        if it is None and otherwise is not None:
+            target.create_topics([otherwise], dry_run=True)
+    except NotAuthorized as error:
+        return [f"{error.operation} on topic {topic}"]
+    missing = set() if it is None else needed - it.operations
+    return [f"{', '.join(sorted(missing))} on topic {topic}"] if missing else []
+
+
+def may_write_groups(facts: Facts) -> CheckResult:
+    """The principal may commit for the plan's groups on the target."""
+    name = "permissions on target groups"
+    groups = list(facts.inventory.groups)
+    if not groups:
+        return passed(name, "the plan moves no group")
+    operations = facts.ctx.target.group_operations(groups)
+    denied = [group for group in groups if not {"READ", "DESCRIBE"} <= operations[group]]
+    if denied:
+        return failed(
+            name,
+            f"missing: Read on group {some(denied)}",
+            "grant it to the principal of the target's connection",
+        )
+    return passed(name, f"offsets of {len(groups)} groups may be written")
+
+
+def _topics_allow(
+    name: str, operations: Mapping[str, frozenset[str]], *, needed: frozenset[str], side: str
+) -> CheckResult:
+    lacking = [
+        f"{', '.join(sorted(missing))} on topic {topic}"
+        for topic, allowed in sorted(operations.items())
+        if (missing := needed - allowed)
+    ]
+    if lacking:
+        return failed(
+            name, f"missing: {some(lacking)}", f"grant these to the principal of the {side}'s connection"
+        )
+    return passed(name, f"{', '.join(sorted(needed))} on {len(operations)} topics")
+
+
+def room(facts: Facts) -> CheckResult:
+    """The target's disks hold what is to come: the source's bytes, times the replicas, and a fifth more."""
+    name = "target room"
+    inventory = facts.inventory
+    if inventory.bytes is None:
+        return unchecked(
+            name, inventory.unchecked.get("bytes", "sizes unknown"), "grant Describe on the source cluster"
+        )
+    factors = {step.name: step.declared.spec.replication_factor for step in facts.steps}
+    needed = sum(
+        (it.bytes or 0) * factors.get(it.name, it.replication_factor) for it in inventory.topics.values()
+    )
+    mirrored = facts.ctx.target.topics(facts.ctx.journal.all("topic"))
+    tps = [TopicPartition(it.name, p) for it in mirrored.values() for p in range(it.partitions)]
+    disks = facts.ctx.target.disk_use(tps)
+    # What an earlier run has copied is there already, once per replica.
+    there = sum(size * factors.get(tp.topic, 1) for tp, size in disks.partition_bytes.items())
+    missing = int(max(0, needed - there) * _ROOM_MARGIN)
+    usable = [it.usable_bytes for it in disks.log_dirs]
+    if not usable or any(size is None for size in usable):
+        return unchecked(
+            name,
+            f"{_gib(missing)} are needed, and the target does not say how much is free (before Kafka 3.3)",
+            "look at the target's disks",
+        )
+    free = sum(size for size in usable if size is not None)
+    evidence = f"{_gib(missing)} needed with a margin of 20%, {_gib(free)} free on {len(usable)} disks"
+    if missing > free:
+        return failed(name, evidence, "add disks or brokers to the target, or migrate fewer topics at once")
+    return passed(name, evidence)
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"
+
+
+def producer_id_expiration(facts: Facts) -> CheckResult:
+    """The target remembers the mirror's producer id for as long as the copy of old records may take.
+
+    A broker forgets a producer id by the *timestamp* of its last record (MIRROR.md, "Exactly-once", A). Mirrored
+    records are as old as the source's, so with the default of one day it forgets while the mirror still writes, and
+    only the mirror's own rules guard against a doubled batch. The longer memory is a second guard: as long as the
+    oldest record is old, and at least the 7 days after which a transactional id is forgotten anyway.
+    """
+    name = "producer id expiration"
+    has = facts.target_setting("producer.id.expiration.ms")
+    if has is None:
+        return warned(
+            name, "the target does not tell producer.id.expiration.ms", "nothing; it cannot be changed there"
+        )
+    oldest = min(
+        (
+            it.span.earliest
+            for it in facts.inventory.topics.values()
+            if it.span and it.span.earliest is not None
+        ),
+        default=None,
+    )
+    now = int(facts.ctx.clock.now().timestamp() * 1000)
+    needed = max(_EXPIRATION_AT_LEAST_MS, 0 if oldest is None else now - oldest + _DAY_MS)
+    evidence = f"producer.id.expiration.ms is {has / _DAY_MS:.1f} days, advised {needed / _DAY_MS:.1f}"
+    if has < needed:
+        return warned(
+            name,
+            f"{evidence} (the oldest record's age and a day, at least 7)",
+            f"set it on the target's brokers until completion: producer.id.expiration.ms={needed}",
+        )
+    return passed(name, evidence)

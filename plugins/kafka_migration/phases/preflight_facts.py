@@ -1,0 +1,96 @@
+"""What the preflight's checks look at: asked of the clusters when first needed, and once only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kafka_migration.clusters.facts import Inventory
+from kafka_migration.clusters.types import ConfigValue
+from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.errors import MigrationError
+from kafka_migration.phases import inventory, topic_steps
+from kafka_migration.phases.topic_steps import TopicStep
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.context import Context
+
+T = TypeVar("T")
+
+_SHOWN = 10
+
+
+class Facts:
+    """Facts of one preflight, each asked for once: one that could not be found out fails every check that needs it,
+    without asking (and waiting for) a silent cluster again."""
+
+    def __init__(self, ctx: Context, *, adopts: Callable[[str], bool]) -> None:
+        self.ctx, self._adopts = ctx, adopts
+        self.taken: Inventory | None = None
+        self._known: dict[str, Any] = {}
+        self._failed: dict[str, MigrationError] = {}
+
+    @property
+    def inventory(self) -> Inventory:
+        """The source's."""
+        self.taken = self._once("inventory", lambda: inventory.take(self.ctx))
+        return self.taken
+
+    @property
+    def steps(self) -> tuple[TopicStep, ...]:
+        """What ``create`` would do."""
+        return self._once("steps", lambda: topic_steps.steps(self.ctx, adopts=self._adopts))
+
+    @property
+    def target_defaults(self) -> dict[str, ConfigValue]:
+        """Settings of a broker of the target."""
+        return self._once("target defaults", self.ctx.target.broker_configs)
+
+    @property
+    def target_brokers(self) -> int:
+        """How many brokers the target has."""
+        return self._once("target brokers", self.ctx.target.broker_count)
+
+    def target_setting(self, name: str) -> int | None:
+        """A number among the target's broker settings, None if it has no such setting."""
+        setting = self.target_defaults.get(name)
+        return int(setting.value) if setting is not None and setting.value is not None else None
+
+    def _once(self, what: str, ask: Callable[[], T]) -> T:
+        if what in self._failed:
+            raise self._failed[what]
+        if what not in self._known:
+            try:
+                self._known[what] = ask()
+            except MigrationError as error:
+                self._failed[what] = error
+                raise
+        known: T = self._known[what]
+        return known
+
+
+def passed(name: str, evidence: str) -> CheckResult:
+    """A check that says yes."""
+    return CheckResult(name=name, verdict=Verdict.PASS, evidence=evidence)
+
+
+def failed(name: str, evidence: str, remedy: str) -> CheckResult:
+    """A check that says no."""
+    return CheckResult(name=name, verdict=Verdict.FAIL, evidence=evidence, remedy=remedy)
+
+
+def warned(name: str, evidence: str, remedy: str) -> CheckResult:
+    """A check that says: know this before you go on."""
+    return CheckResult(name=name, verdict=Verdict.WARN, evidence=evidence, remedy=remedy)
+
+
+def unchecked(name: str, evidence: str, remedy: str) -> CheckResult:
+    """A check that could not be run."""
+    return CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=evidence, remedy=remedy)
+
+
+def some(items: Iterable[object]) -> str:
+    """The first few, and how many more there are."""
+    texts = [str(item) for item in items]
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more

@@ -1,0 +1,248 @@
+"""Checks about the plan's topics, on the source and as they would be on the target."""
+
+from __future__ import annotations
+
+from kafka_migration.clusters.facts import TopicFacts
+from kafka_migration.domain.checks import CheckResult
+from kafka_migration.phases.preflight_facts import Facts, failed, passed, some, unchecked, warned
+from kafka_migration.phases.topic_steps import Action
+
+#: What one stream copies at the least, bytes a second: a small part of what was measured on one small machine, since
+#: networks and disks between two real clusters are slower.
+ASSUMED_BYTES_PER_SECOND = 10 * 2**20
+_MARGIN = 1.5
+_MARGIN_SECONDS = 600.0
+#: Per broker, as Kafka's operators advise.
+_MANY_PARTITIONS = 4000
+_FORMAT_2 = (0, 11)
+
+
+def matches(facts: Facts) -> CheckResult:
+    """The plan means at least one topic."""
+    name = "plan matches topics"
+    topics = facts.inventory.topics
+    if not topics:
+        return failed(
+            name,
+            f"none of the source's topics matches topics.include {list(facts.ctx.plan.topics.include)}",
+            "correct topics.include and topics.exclude (a pattern must match the whole name), and grant Describe on the"
+            " topics: those that the principal may not describe are not shown to it",
+        )
+    partitions = sum(it.partitions for it in topics.values())
+    return passed(name, f"{len(topics)} topics with {partitions} partitions: {some(sorted(topics))}")
+
+
+def no_other_migration(facts: Facts) -> CheckResult:
+    """No other migration holds one of the topics."""
+    name = "no other migration"
+    holders = facts.ctx.journal.holders(facts.inventory.topics)
+    others = {topic: by for topic, by in holders.items() if by != facts.ctx.journal.migration}
+    if others:
+        return failed(
+            name,
+            some(f"{topic} is held by {by}" for topic, by in sorted(others.items())),
+            "complete or cancel those migrations, or exclude the topics here",
+        )
+    return passed(name, "no other migration on this target holds them")
+
+
+def target_topics(facts: Facts) -> CheckResult:
+    """Every topic can be created (or is ours, or may be adopted), with its settings."""
+    name = "target topics"
+    wrong = [step for step in facts.steps if step.problem]
+    if wrong:
+        remedies = "; ".join(dict.fromkeys(step.remedy for step in wrong if step.remedy))
+        return failed(name, some(f"{step.name}: {step.problem}" for step in wrong), remedies)
+    counts = {action: sum(step.action is action for step in facts.steps) for action in Action}
+    evidence = ", ".join(f"{count} to {action}" for action, count in counts.items() if count)
+    left = [
+        f"{s.name}: {setting} ({why})" for s in facts.steps for setting, why in s.declared.left_out.items()
+    ]
+    if left:
+        return warned(
+            name, f"{evidence}; left out: {some(left)}", "nothing, if nobody needs these settings there"
+        )
+    return passed(name, evidence or "nothing to create")
+
+
+def replication(facts: Facts) -> CheckResult:
+    """The target has as many brokers as a topic has replicas, and enough replicas for its min.insync.replicas."""
+    name = "replication"
+    wrong = []
+    for step in facts.steps:
+        factor = step.declared.spec.replication_factor
+        if factor > facts.target_brokers:
+            wrong.append(f"{step.name} has {factor} replicas, the target {facts.target_brokers} brokers")
+            continue
+        topic = facts.inventory.topics.get(step.name)
+        needed = step.declared.spec.configs.get("min.insync.replicas")
+        if needed is not None and int(needed) > factor:
+            wrong.append(f"{step.name} wants {needed} replicas in sync, and would have {factor}")
+        elif topic is not None and needed is None and topic.min_insync_replicas > factor:
+            # Only the source's default, so the target's own holds there; but somebody relies on it.
+            wrong.append(
+                f"{step.name}: the source's default of {topic.min_insync_replicas} replicas in sync is more"
+                f" than its {factor} replicas"
+            )
+    if wrong:
+        return failed(
+            name,
+            some(wrong),
+            "add brokers to the target, or set topic_defaults.replication_factor in the plan",
+        )
+    return passed(name, f"{facts.target_brokers} brokers suffice for every topic")
+
+
+def partitions(facts: Facts) -> CheckResult:
+    """The target does not get more replicas than its brokers manage."""
+    name = "partitions"
+    new = sum(
+        step.declared.spec.partitions * step.declared.spec.replication_factor
+        for step in facts.steps
+        if step.action is Action.CREATE
+    )
+    there = sum(it.partitions * it.replication_factor for it in facts.ctx.target.topics().values())
+    per_broker = (new + there) / max(1, facts.target_brokers)
+    evidence = f"{new} new replicas, {there} there, {per_broker:.0f} a broker"
+    if per_broker > _MANY_PARTITIONS:
+        return warned(
+            name, f"{evidence}; more than {_MANY_PARTITIONS} a broker are many", "add brokers to the target"
+        )
+    return passed(name, evidence)
+
+
+def message_sizes(facts: Facts) -> CheckResult:
+    """The target's requests are large enough for the source's largest batches."""
+    name = "message sizes"
+    default = facts.target_setting("message.max.bytes")
+    request = facts.target_setting("socket.request.max.bytes")
+    if default is None or request is None:
+        return unchecked(
+            name,
+            "the target does not tell message.max.bytes and socket.request.max.bytes",
+            "grant DescribeConfigs",
+        )
+    topics = facts.inventory.topics.values()
+    too_large = [f"{it.name} ({it.max_message_bytes})" for it in topics if it.max_message_bytes >= request]
+    if too_large:
+        return failed(
+            name,
+            f"batches of {some(too_large)} bytes do not fit into the target's socket.request.max.bytes of {request}",
+            "raise socket.request.max.bytes on the target's brokers",
+        )
+    raised = [f"{it.name} ({it.max_message_bytes})" for it in topics if it.max_message_bytes > default]
+    if raised:
+        return passed(name, f"the target's default of {default} bytes is raised for {some(raised)}")
+    return passed(name, f"no topic has more than the target's default of {default} bytes")
+
+
+def retention(facts: Facts) -> CheckResult:
+    """No record expires on the source before it is copied.
+
+    The mirror copies from the log start, the oldest records first, so it outruns deletion if it copies the whole log
+    in less time than the log keeps: by retention.ms, or by retention.bytes at the rate at which the topic grows.
+    """
+    name = "retention outlasts the copy"
+    inventory = facts.inventory
+    total = inventory.bytes
+    if total is None:
+        return unchecked(
+            name, inventory.unchecked.get("bytes", "sizes unknown"), "grant Describe on the source cluster"
+        )
+    speed = ASSUMED_BYTES_PER_SECOND * facts.ctx.plan.mirror.num_streams
+    growth = sum(it.bytes_per_second or 0.0 for it in inventory.topics.values())
+    if growth >= speed:
+        return failed(
+            name,
+            f"the topics grow by {growth / 2**20:.1f} MiB/s, more than the {speed / 2**20:.0f} MiB/s assumed of"
+            f" {facts.ctx.plan.mirror.num_streams} streams: the copy would never catch up",
+            "give mirror.num_streams more streams, or split the plan",
+        )
+    eta = total / (speed - growth)
+    needed = eta * _MARGIN + _MARGIN_SECONDS
+    # A mirror that runs already is past what expires first.
+    pending = [it for it in inventory.topics.values() if it.offsets and not _is_mirrored(facts, it)]
+    short = {it.name: kept for it in pending if (kept := _kept_seconds(it)) is not None and kept < needed}
+    about = f"copying {total / 2**30:.2f} GiB takes {eta:.0f} s at {speed / 2**20:.0f} MiB/s"
+    if short:
+        return failed(
+            name,
+            f"{about}, {needed:.0f} s with a margin, but records expire sooner: "
+            + some(f"{topic} after {kept:.0f} s" for topic, kept in sorted(short.items())),
+            "raise retention.ms and retention.bytes of these source topics until completion, or exclude them",
+        )
+    return passed(name, f"{about}; the shortest retention is longer than {needed:.0f} s")
+
+
+def _kept_seconds(it: TopicFacts) -> float | None:
+    """How long a topic keeps a record, None for ever."""
+    if "delete" not in it.cleanup_policy:
+        return None
+    kept = [] if it.retention_ms < 0 else [it.retention_ms / 1000]
+    if it.retention_bytes >= 0 and it.bytes_per_second:
+        kept.append(it.retention_bytes * it.partitions / it.bytes_per_second)
+    return min(kept, default=None)
+
+
+def _is_mirrored(facts: Facts, it: TopicFacts) -> bool:
+    return any(tp.topic == it.name for tp in facts.ctx.link.positions())
+
+
+def supported_kinds(facts: Facts) -> CheckResult:
+    """No topic of a kind that the mirror does not copy yet: its partitions would halt."""
+    name = "topics of a supported kind"
+    wrong = []
+    for it in facts.inventory.topics.values():
+        if it.timestamp_type == "LogAppendTime":
+            wrong.append(f"{it.name} has message.timestamp.type=LogAppendTime")
+        if (version := it.configs.get("message.format.version")) and _version(version) < _FORMAT_2:
+            wrong.append(f"{it.name} has message.format.version={version}")
+    if wrong:
+        return failed(
+            name,
+            some(wrong),
+            "exclude these topics: the mirror would halt at their first batch, named and unharmed",
+        )
+    return passed(name, "no LogAppendTime, no message format before 0.11")
+
+
+def _version(text: str) -> tuple[int, ...]:
+    numbers = text.split("-")[0].split(".")[:2]
+    return tuple(int(number) for number in numbers if number.isdigit())
+
+
+def transactions(facts: Facts) -> CheckResult:
+    """Topics that transactional producers write are named: the mirror halts at their batches."""
+    name = "topics with transactions"
+    topics = facts.inventory.topics.values()
+    if any(it.producers is None for it in topics):
+        return warned(
+            name,
+            f"UNCHECKED: {facts.inventory.unchecked.get('producers', 'producers unknown')}",
+            "ask the owners of the topics whether producers use transactions",
+        )
+    found = [
+        f"{it.name} ({it.producers.transactional} producers, {it.producers.in_transaction} in a transaction)"
+        for it in topics
+        if it.producers is not None and it.producers.transactional
+    ]
+    if found:
+        return warned(
+            name,
+            f"written by transactional producers: {some(found)}",
+            "exclude them: transactional batches are not copied yet, and their partitions would halt, named",
+        )
+    return passed(name, "no transactional producer is remembered by the leaders")
+
+
+def compaction(facts: Facts) -> CheckResult:
+    """Compacted topics are named: batches that compaction has thinned are not copied yet."""
+    name = "compacted topics"
+    found = [it.name for it in facts.inventory.topics.values() if "compact" in it.cleanup_policy]
+    if found:
+        return warned(
+            name,
+            f"compacted: {some(found)}",
+            "a partition halts, named, where the cleaner has thinned a batch; see the halts in status",
+        )
+    return passed(name, "none")
