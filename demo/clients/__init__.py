@@ -1,0 +1,1 @@
+"""The demo's live workload: topics, producers and consumer groups that know nothing of the library they test."""
