@@ -26,6 +26,7 @@ from kafka_migration.wire.fence import Identity
 
 _POLL_SECONDS = 0.25
 _OUTAGE_PAUSE_SECONDS = 2.0
+_LOST_IN_A_ROW = 5
 
 
 class EpochUnderWay(Protocol):
@@ -146,6 +147,7 @@ class Mirror:
         self._active: dict[TopicPartition, _Active] = {}
         self._epoch = int(time.time() * 1000)  # grows over runs, so that a recall of an earlier run cannot hit this one
         self._fences = self._epochs = self._records = self._bytes = self._batches = 0
+        self._lost = 0
         self._executors: set[str] = set()
         self._starts: dict[TopicPartition, int] = {}
 
@@ -304,9 +306,16 @@ class Mirror:
         except Exception as error:
             if isinstance(error, MigrationError) and not isinstance(error, CouldNotFindOut):
                 raise
-            self.tell(f"epoch lost: {_first_line(error)}")
+            self.tell(f"epoch lost: {_last_line(error)}")
+            before = {tp: a.position.source for tp, a in self._active.items()}
             self._fence(set(self._active))
+            if any(a.position.source > before.get(tp, 0) for tp, a in self._active.items()):
+                self._lost = 0
+            self._lost += 1
+            if self._lost >= _LOST_IN_A_ROW:
+                raise _epochs_lost(self._lost, error) from error
             return
+        self._lost = 0
         self._fold(receipts)
 
     def _orders(self, until: Mapping[TopicPartition, int]) -> list[TaskOrders]:
@@ -425,8 +434,17 @@ def _nothing_left(link: LinkBook) -> MigrationError:
     )
 
 
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:300]
+def _last_line(error: BaseException) -> str:
+    """What Python says of an error stands last, even inside a JVM's account of it."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip() and not line.startswith("\t")]
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
+
+
+def _epochs_lost(times: int, error: BaseException) -> CouldNotFindOut:
+    return CouldNotFindOut(
+        f"{times} epochs in a row died without copying anything; the last one of {_last_line(error)}",
+        remedy="look at the Spark executors' logs; what was copied before is safe, and the mirror can be started again",
+    )
 
 
 def _now() -> str:

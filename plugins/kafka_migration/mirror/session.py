@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from kafka_migration.mirror.package import is_zipped, package_zip
 from kafka_migration.mirror.spark import REQUIRED_CONF
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def open_session(name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
     """A session called ``name``; ``master`` None leaves it to spark-submit (or local, if nobody says).
 
-    The caller stops it. Workers run this interpreter unless PYSPARK_PYTHON says otherwise: Spark's own default is
+    The caller stops it. Executors get the package from ``--py-files`` if it came so, else from here. Workers run this interpreter unless PYSPARK_PYTHON says otherwise: Spark's own default is
     whatever ``python3`` means on the PATH, which lacks our packages.
     """
     from pyspark.sql import SparkSession
@@ -31,4 +32,6 @@ def open_session(name: str, *, master: str | None = None, conf: Mapping[str, str
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    if not is_zipped():
+        session.sparkContext.addPyFile(str(package_zip()))
     return session
