@@ -13,8 +13,7 @@ _OPTION = re.compile(r"""\s+([A-Za-z_][\w.]*)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\
 _MODULE = re.compile(
     r"\s*[\w.$]+\.(?:PlainLoginModule|ScramLoginModule)\s+(?:required|requisite|sufficient|optional)"
 )
-# Escapes with a meaning of their own (\n, \t, \101) would need StreamTokenizer's whole table: not taken.
-_SPECIAL = re.compile(r"\\(?:\\\\)*[abfnrtv0-7]")
+_ESCAPE = re.compile(r"\\(.)")
 
 
 def escaped(text: str) -> str:
@@ -32,12 +31,16 @@ def entry(module: str, options: Mapping[str, str]) -> str:
 def options(text: str) -> dict[str, str] | None:
     """The options of one PLAIN or SCRAM login module, or None if ``text`` is anything else."""
     module = _MODULE.match(text)
-    if module is None or _SPECIAL.search(text):
+    if module is None:
         return None
     found: dict[str, str] = {}
     at = module.end()
     while option := _OPTION.match(text, at):
         name, raw = option.groups()
-        found[name] = re.sub(r"\\(.)", r"\1", raw[1:-1]) if raw[0] in "\"'" else raw
+        is_quoted = raw[0] in "\"'"
+        # Escapes of letters and digits (\n, \101) would need StreamTokenizer's whole table: not taken.
+        if is_quoted and any(it.isalnum() for it in _ESCAPE.findall(raw[1:-1])):
+            return None
+        found[name] = _ESCAPE.sub(r"\1", raw[1:-1]) if is_quoted else raw
         at = option.end()
     return found if text[at:].strip() == ";" else None
