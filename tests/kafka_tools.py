@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import confluent_kafka
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from kafka_migration.domain.types import TopicPartition
@@ -158,3 +158,12 @@ def produce_transaction(servers: str, topic: str, values: Iterable[bytes]) -> No
     for value in values:
         producer.produce(topic, value)
     producer.commit_transaction(30)
+
+
+def log_ends(servers: str, topics: Mapping[str, int]) -> int:
+    """The sum of all high watermarks of `topics`."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    wanted = {
+        confluent_kafka.TopicPartition(name, p): OffsetSpec.latest() for name, count in topics.items() for p in range(count)
+    }
+    return sum(future.result(30).offset for future in admin.list_offsets(wanted).values())

@@ -1,0 +1,1 @@
+"""Long runs that are commands of their own, not part of the suite."""
