@@ -1,5 +1,8 @@
 """`python -m demo COMMAND`: what the Makefile calls. Each command imports what it needs when it runs."""
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from demo.brokers.commands import app as brokers
@@ -22,6 +25,43 @@ def setup() -> None:
     typer.echo(f"Java: {require_java()}")
     for jar_set in ("kafka", "spark"):
         typer.echo(f"jars, {jar_set}: {len(jars.paths(jar_set))} verified in {jars.CACHE_DIRECTORY / jar_set}")
+
+
+@app.command("run")
+def run(
+    directory: Annotated[Path | None, typer.Option(help="Where the run keeps its data; new, below .run/.")] = None,
+    reports: Annotated[Path | None, typer.Option(help="Where the report goes; reports/ of the checkout.")] = None,
+) -> None:
+    """Migrate a live workload between two clusters, from start to report; exit code 0 if nothing was lost."""
+    from demo import commands
+
+    raise typer.Exit(commands.run_demo(directory=directory, reports=reports))
+
+
+@app.command("up")
+def up(
+    airflow_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of Airflow's UI.")] = 8080,
+) -> None:
+    """The same in the background, with the approvals left to you in Airflow's UI."""
+    from demo import commands
+
+    typer.echo(commands.up(airflow_port=airflow_port))
+
+
+@app.command("down")
+def down() -> None:
+    """End what `up` started, and nothing else."""
+    from demo import commands
+
+    typer.echo(commands.down())
+
+
+@app.command("keep", hidden=True)
+def keep(airflow_port: Annotated[int, typer.Option()] = 8080) -> None:
+    """The background process of `up`."""
+    from demo import commands
+
+    raise typer.Exit(commands.keep(airflow_port=airflow_port))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,148 @@
+"""The stage of the demo: two clusters, a live workload on the source, and Airflow, all ending with this process."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from demo import jars
+from demo.airflow import EmbeddedAirflow
+from demo.brokers import EmbeddedKafka
+from demo.clients.settings import Settings
+from demo.errors import DemoError
+from demo.workload import CONTROL_COMMAND, Workload
+
+ROOT = Path(__file__).resolve().parent.parent
+PLAN = ROOT / "migration_plans" / "demo.yaml"
+SPARK_MASTER = "local[2]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where a run keeps what: below ``directory``, but the reports, which are for people."""
+
+    directory: Path
+    reports: Path
+
+    @property
+    def report(self) -> Path:
+        """The report of the demo's plan."""
+        return self.reports / "demo" / "report.json"
+
+
+class Stage:
+    """Everything that has to run before a migration can begin.
+
+    with Stage(places, tell=print) as stage:
+        stage.airflow.api.trigger("migrate_demo")
+    """
+
+    def __init__(self, places: Places, *, tell: Callable[[str], None], airflow_port: int | None = None) -> None:
+        """Describe it; nothing is started yet."""
+        self.places, self._tell = places, tell
+        self.source, self.target = EmbeddedKafka(name="source"), EmbeddedKafka(name="target")
+        self._airflow_port = airflow_port
+        self._stack = ExitStack()
+        self.workload: Workload
+        self.airflow: EmbeddedAirflow
+
+    def __enter__(self) -> Self:
+        """Start everything; Airflow beside the loading of the source, as both take half a minute.
+
+        Raises:
+            DemoError: a part did not start; everything that had is ended.
+        """
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End everything."""
+        self._tell("ending everything that this run started")
+        self._stack.close()
+
+    def environment(self) -> dict[str, str]:
+        """What the library is told by environment variables, the clusters' connections left out."""
+        return {
+            **self.workload.environment,
+            "KAFKA_MIGRATION_ALLOWED_COMMANDS": str(CONTROL_COMMAND),
+            "KAFKA_MIGRATION_COMMAND_ENVIRONMENT": ":".join(self.workload.environment),
+            "KAFKA_MIGRATION_SPARK_JARS": ",".join(str(path) for path in jars.paths("spark")),
+            "KAFKA_MIGRATION_REPORTS": str(self.places.reports),
+        }
+
+    def connections(self) -> dict[str, dict[str, Any]]:
+        """Airflow's connections, in its JSON form."""
+        return {
+            "kafka_source": {"conn_type": "kafka", "extra": {"bootstrap.servers": self.source.bootstrap_servers}},
+            "kafka_target": {"conn_type": "kafka", "extra": {"bootstrap.servers": self.target.bootstrap_servers}},
+            "spark_default": {"conn_type": "spark", "host": SPARK_MASTER},
+        }
+
+    def _start(self) -> None:
+        self.places.directory.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self.places.report.parent, ignore_errors=True)
+        self._tell("starting two Kafka clusters")
+        for cluster in (self.source, self.target):
+            self._stack.callback(cluster.stop)
+            cluster.launch()
+        for cluster in (self.source, self.target):
+            cluster.wait_ready()
+        settings = Settings(
+            source={"bootstrap.servers": self.source.bootstrap_servers},
+            target={"bootstrap.servers": self.target.bootstrap_servers},
+        )
+        self.workload = self._stack.enter_context(Workload(self.places.directory / "workload", settings))
+        plans = self.places.directory / "plans"
+        plans.mkdir()
+        shutil.copy(PLAN, plans)
+        self.airflow = EmbeddedAirflow(
+            home=self.places.directory / "airflow",
+            plans_dir=plans,
+            connections=self.connections(),
+            env=self.environment(),
+            port=self._airflow_port,
+        )
+        self._stack.callback(self.airflow.stop)
+        self._tell("starting Airflow, and filling the source with 1,000,000 records meanwhile")
+        starting = _Beside(self.airflow.start)
+        self.workload.prepare()
+        self.workload.start()
+        self._tell("producers and consumers are at work on the source")
+        starting.join()
+        self.airflow.wait_for_dags(["migrate_demo", "validate_demo"])
+        self._tell(f"Airflow: {self.airflow.url}  user {self.airflow.user}  password {self.airflow.password}")
+
+
+class _Beside:
+    """A call in a thread; ``join`` raises what it raised."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self._call()
+        except BaseException as error:
+            self._error = error
+
+    def join(self) -> None:
+        self._thread.join()
+        if isinstance(self._error, DemoError):
+            raise self._error
+        if self._error is not None:
+            raise DemoError(f"Airflow did not start: {self._error!r}") from self._error
