@@ -258,7 +258,9 @@ class RealWorld(World):
             raise AssertionError(f"{topic} could not be filled")
         if start:
             places = [RdTopicPartition(topic, partition, start) for partition in range(partitions)]
-            for future in AdminClient(properties).delete_records(places).values():
+            # Named: without a reference it would be gone before it has answered.
+            admin = AdminClient(properties)
+            for future in admin.delete_records(places).values():
                 future.result(30)
 
     def join(self, side: str, group: str, topics: Iterable[str]) -> Callable[[], None]:
