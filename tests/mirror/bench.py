@@ -78,7 +78,8 @@ def bench(
     source: str, target: str, topics: Mapping[str, int], *, config: Mapping[str, str] | None = None
 ) -> Iterator[Bench]:
     """Create `topics` on both clusters (open-ended on the target, as the create phase does) and a link for them."""
-    create_topics(source, topics, config)
+    # The records of tests are years old: with the default retention a broker deletes them under a test's feet.
+    create_topics(source, topics, {"retention.ms": "-1", **(config or {})})
     create_topics(target, topics, {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)})
     source_ids, target_ids = topic_ids(source, topics), topic_ids(target, topics)
     link = LinkState.on_target(f"link-{uuid.uuid4().hex[:8]}", {"bootstrap.servers": target}, create=True)
