@@ -1,0 +1,92 @@
+"""What each halt means for a person, and what can be done about it: the one table of it.
+
+A halted partition is never touched again by itself. Its neighbours go on; its groups are not moved past the halt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_migration.domain.types import Halt
+
+_AGAIN = (
+    "then mirror it anew: delete the topic on the target, and migrate it under a plan of another name, or exclude it"
+)
+_NOT_YET = "exclude the topic from the plan and move it by another tool; this version does not copy such records"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """What happened, and what a person can do."""
+
+    meaning: str
+    remedy: str
+
+
+MEANINGS: Mapping[Halt, Meaning] = {
+    Halt.FOREIGN_WRITER: Meaning(
+        meaning="something else than this mirror wrote to the target partition",
+        remedy=f"find that client and take its Write permission on the target topic away; {_AGAIN}",
+    ),
+    Halt.DUPLICATED: Meaning(
+        meaning="a batch stands on the target twice",
+        remedy=f"see that one mirror runs for this plan, and no other; {_AGAIN}",
+    ),
+    Halt.LOG_REGRESSED: Meaning(
+        meaning="the target's log ends before what it had confirmed: records were lost there, or deleted",
+        remedy="look for an unclean leader election, DeleteRecords or retention on the target topic, and repair that; "
+        + _AGAIN,
+    ),
+    Halt.CORRUPT: Meaning(
+        meaning="a batch on the source does not match its checksum",
+        remedy="look at the source brokers' disks; if another replica holds the batch unharmed, make it the leader; "
+        + _AGAIN,
+    ),
+    Halt.DATA_LOSS: Meaning(
+        meaning="retention (or DeleteRecords) on the source removed records before they were copied",
+        remedy=f"raise retention.ms and retention.bytes of the source topic, or num_streams of the plan; {_AGAIN}",
+    ),
+    Halt.TRUNCATED: Meaning(
+        meaning="the source's log was cut below what was copied, as after an unclean leader election",
+        remedy="set unclean.leader.election.enable=false on the source topic; what the source lost may stand on the"
+        f" target still, so save it first; {_AGAIN}",
+    ),
+    Halt.RECREATED: Meaning(
+        meaning="the topic was deleted and created again under its name",
+        remedy=f"find out who did so, and which of the two topics is meant; {_AGAIN}",
+    ),
+    Halt.TOPIC_MISSING: Meaning(
+        meaning="the topic is gone from one of the clusters",
+        remedy="find out who deleted it; if it is to stay deleted, exclude it from the plan, and if not, create it on "
+        f"the source, {_AGAIN}",
+    ),
+    Halt.REFUSED: Meaning(
+        meaning="the target refuses a batch for good",
+        remedy="read the broker's reason in the detail; if the batch is too large, raise max.message.bytes of the"
+        f" target topic (and message.max.bytes, replica.fetch.max.bytes of its brokers); {_AGAIN}",
+    ),
+    Halt.TRANSACTIONAL: Meaning(meaning="the source partition holds records of transactions", remedy=_NOT_YET),
+    Halt.CONTROL: Meaning(meaning="the source partition holds transaction markers", remedy=_NOT_YET),
+    Halt.THINNED: Meaning(
+        meaning="compaction removed records from within a batch of the source partition", remedy=_NOT_YET
+    ),
+    Halt.LOG_APPEND_TIME: Meaning(
+        meaning="the source broker gives the records their timestamps (message.timestamp.type=LogAppendTime)",
+        remedy=_NOT_YET,
+    ),
+    Halt.OLD_FORMAT: Meaning(
+        meaning="the source partition holds records in a message format before v2 (Kafka 0.10 or older)",
+        remedy=_NOT_YET,
+    ),
+}
+
+
+def meaning_of(reason: str) -> Meaning:
+    """What ``reason`` means; for one that a later version recorded, that this version does not know it."""
+    try:
+        return MEANINGS[Halt(reason)]
+    except ValueError:
+        return Meaning(
+            meaning="a reason that this version does not know", remedy="look at it with the version that recorded it"
+        )
