@@ -7,6 +7,7 @@ records get lost. Topic names carry the suffix ``.internal``, which the usual de
 from __future__ import annotations
 
 import json
+import zlib
 from typing import Any
 
 from kafka_migration.domain.errors import StateConflict
@@ -19,6 +20,11 @@ OFFSET_MAP_TOPIC = "kafka-migration.offset-map.internal"
 PROGRESS_TOPIC = "kafka-migration.progress.internal"
 PARTITIONS = {JOURNAL_TOPIC: 1, LINKS_TOPIC: 1, OFFSET_MAP_TOPIC: 16, PROGRESS_TOPIC: 4}
 VERSION = 1
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Which partition of an internal topic holds ``key``: fixed, so that compaction sees all of its values."""
+    return zlib.crc32(key) % partitions
 
 
 def encode(value: dict[str, Any]) -> bytes:

@@ -56,6 +56,14 @@ class PartitionEnds:
             raise ValueError(f"log start offset {self.start} and end {self.end} do not describe a log")
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who writes for a link: the producer id of its transactional id, and the epoch of its newest fence."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
     """Where the mirror of one partition stands.

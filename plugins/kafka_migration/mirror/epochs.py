@@ -17,12 +17,11 @@ from kafka.net.selector import NetworkSelector
 
 from kafka_migration.domain.errors import CouldNotFindOut, HaltedPartition, MigrationError, TakenOver
 from kafka_migration.domain.offset_map import RunOpening
-from kafka_migration.domain.types import Desired, Halt, Position, Receipt, TopicPartition
+from kafka_migration.domain.types import Desired, Halt, Identity, Position, Receipt, TopicPartition
 from kafka_migration.mirror.orders import Assignment, Limits, TaskOrders
 from kafka_migration.mirror.partition import Stand
 from kafka_migration.mirror.takeover import Known, Stopped, take_over
 from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster
-from kafka_migration.wire.fence import Identity
 
 _POLL_SECONDS = 0.25
 _OUTAGE_PAUSE_SECONDS = 2.0

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.offset_map import RunOpening
-from kafka_migration.domain.types import Halt, Position, TopicPartition
+from kafka_migration.domain.types import Halt, Identity, Position, TopicPartition
 from kafka_migration.wire.batch import MAX_SEQUENCE, BatchHeader
 from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster
-from kafka_migration.wire.fence import Identity, await_markers, take_identity, write_markers
+from kafka_migration.wire.fence import await_markers, take_identity, write_markers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

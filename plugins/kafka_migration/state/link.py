@@ -15,10 +15,9 @@ from typing import Any
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.offset_map import OffsetMap, RunOpening
-from kafka_migration.domain.types import Desired, Position, TopicPartition
+from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
 from kafka_migration.state.store import MemoryStore, Store, TopicStore
 from kafka_migration.state.topic_log import TopicLog
-from kafka_migration.wire.fence import Identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

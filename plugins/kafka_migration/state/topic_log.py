@@ -17,7 +17,6 @@ from confluent_kafka.cimpl import NewTopic
 
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, NotAuthorized
-from kafka_migration.wire.keyed import partition_of
 
 _TIMEOUT = 30.0
 _MAX_REPLICAS = 3
@@ -99,11 +98,10 @@ class TopicLog:
                 failures.append(error)
 
         for key, value in entries:
+            partition = ledger.partition_of(key, self.partitions)
             while True:
                 try:
-                    self._producer.produce(
-                        self.topic, value, key, partition=partition_of(key, self.partitions), on_delivery=delivered
-                    )
+                    self._producer.produce(self.topic, value, key, partition=partition, on_delivery=delivered)
                     break
                 except BufferError:
                     self._producer.poll(0.1)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -18,7 +17,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized, TakenOver
-from kafka_migration.domain.types import TopicPartition
+from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.wire.batch import BatchHeader, batches
 from kafka_migration.wire.cluster import WireCluster, code_name
 from kafka_migration.wire.fetch import FetchFrom, fetch
@@ -35,14 +34,6 @@ _CLIENT_TRANSACTIONS = 4
 _CLIENT_ADD_PARTITIONS = 3
 _PARTITIONS_PER_REQUEST = 1000
 _SCAN_BYTES = 4 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who writes for a link: the producer id of its transactional id, and the epoch of its newest fence."""
-
-    producer_id: int
-    producer_epoch: int
 
 
 async def take_identity(cluster: WireCluster, transactional_id: str, *, deadline: float) -> tuple[int, Identity]:

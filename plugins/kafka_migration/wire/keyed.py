@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Iterable, Iterator
 
 import kafka.errors as kafka_errors
 
 from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
+from kafka_migration.domain.ledger import partition_of
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.batch import batches
 from kafka_migration.wire.cluster import WireCluster, code_name
@@ -18,11 +18,6 @@ from kafka_migration.wire.records import keyed_batch, keyed_records
 
 _BATCH_RECORDS = 5_000
 _UNAUTHORIZED = 29
-
-
-def partition_of(key: bytes, partitions: int) -> int:
-    """Which partition of an internal topic holds ``key``: fixed, so that compaction sees all of its values."""
-    return zlib.crc32(key) % partitions
 
 
 class KeyedAppender:
