@@ -55,9 +55,9 @@ def pem_files(tmp_path: Path) -> dict[str, str]:
     texts = {
         "ca": "-----BEGIN CERTIFICATE-----\nca\n",
         "cert": "-----BEGIN CERTIFICATE-----\ncert\n",
-        "key": "-----BEGIN PRIVATE KEY-----\nkey\n",
-        "locked": "-----BEGIN ENCRYPTED PRIVATE KEY-----\nkey\n",
-        "old": "-----BEGIN RSA PRIVATE KEY-----\nkey\n",
+        "key": "-----BEGIN PRIVATE KEY-----\naGVsbG8=\n-----END PRIVATE KEY-----\n",
+        "locked": "-----BEGIN ENCRYPTED PRIVATE KEY-----\naGVsbG8=\n-----END ENCRYPTED PRIVATE KEY-----\n",
+        "old": "-----BEGIN RSA PRIVATE KEY-----\naGVsbG8=\n-----END RSA PRIVATE KEY-----\n",
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)

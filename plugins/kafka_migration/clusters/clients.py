@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.05
 #: "sasl_ssl://host:9092/bootstrap: … (after 3ms in state AUTH_REQ)": the middle is what a person needs.
 _DECORATION = re.compile(r"^\S+/(?:bootstrap|\d+): |\s*\(after \d+ms in state \w+\)")
-_BACK_OFF = wait_exponential_jitter(initial=0.1, max=2.0)
+_BACK_OFF = wait_exponential_jitter(multiplier=0.1, max=2.0)
 
 
 class _QuietLog:
@@ -131,6 +131,8 @@ class Clients:
     def blocking(self, asked: Asked, ask: Callable[[AdminClient, float], T]) -> T:
         """As :meth:`call`, for the admin client's few methods that block and return no future."""
 
+        self._reach()
+
         def run(admin: AdminClient, seconds: float) -> Future[T]:
             future: Future[T] = Future()
             try:
@@ -163,6 +165,12 @@ class Clients:
                     ) from None
             return self._admin
 
+    def _reach(self) -> None:
+        """Ask for something first that says at once, and in words, why there is no connection."""
+        if not self.reached:
+            asked = self.asked("Describe", "cluster")
+            self.call(asked, lambda admin, seconds: admin.describe_cluster(request_timeout=seconds))
+
     def scrubbed(self, text: str) -> str:
         """``text`` without the connection's secrets: clients and brokers choose their own words."""
         for secret in self.connection.secrets():
@@ -171,12 +179,7 @@ class Clients:
 
     def raw(self) -> RawClient:
         """kafka-python's connections, opened at the first call. Raises ClusterUnreachable or AuthenticationFailed."""
-        if not self.reached:
-            # librdkafka says at once, and in words, why it cannot connect.
-            self.call(
-                self.asked("Describe", "cluster"),
-                lambda admin, seconds: admin.describe_cluster(request_timeout=seconds),
-            )
+        self._reach()
         with self._lock:
             if self._raw is None:
                 self._raw = RawClient(

@@ -163,5 +163,6 @@ class ClusterConnection:
             path = self.properties.get(name)
             if path is not None:
                 pem.require_readable(self.conn_id, name, Path(path))
-        if "ssl.key.location" in self.properties and "ssl.key.password" not in self.properties:
-            pem.require_unencrypted(self.conn_id, Path(self.properties["ssl.key.location"]))
+        if "ssl.key.location" in self.properties:
+            key = Path(self.properties["ssl.key.location"])
+            pem.require_usable_key(self.conn_id, key, has_password="ssl.key.password" in self.properties)

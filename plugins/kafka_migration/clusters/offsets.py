@@ -9,7 +9,9 @@ from confluent_kafka import IsolationLevel
 from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # re-exported without saying so
 
+from kafka_migration.clusters import topics
 from kafka_migration.clusters.clients import Clients
+from kafka_migration.clusters.errors import UnknownTopic
 from kafka_migration.clusters.types import TimeSpan
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
@@ -57,13 +59,18 @@ def _list(
         return {}
     isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     request = {RdTopicPartition(tp.topic, tp.partition): spec for tp in tps}
-    found = clients.call_each(
-        clients.asked("Describe", "partition"),
-        lambda admin, seconds: admin.list_offsets(
-            request, isolation_level=isolation, request_timeout=seconds
-        ),
-        name=lambda it: f"{it.topic}-{it.partition}",
-    )
+    try:
+        found = clients.call_each(
+            clients.asked("Describe", "partition"),
+            lambda admin, seconds: admin.list_offsets(
+                request, isolation_level=isolation, request_timeout=seconds
+            ),
+            name=lambda it: f"{it.topic}-{it.partition}",
+        )
+    except UnknownTopic:
+        # librdkafka calls a topic unknown that the principal may not describe; the cluster itself knows better.
+        topics.describe(clients, sorted({tp.topic for tp in tps}))
+        raise
     return {
         TopicPartition(it.topic, it.partition): (info.offset, info.timestamp) for it, info in found.items()
     }

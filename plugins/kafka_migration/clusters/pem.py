@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from pathlib import Path
 
 from kafka_migration.domain.errors import BadInput
+
+_KEY = re.compile(
+    r"-----BEGIN (?P<locked>ENCRYPTED )?PRIVATE KEY-----(?P<body>[A-Za-z0-9+/=\s]*)-----END", re.ASCII
+)
+#: Object identifier 1.2.840.113549.1.5.13 in DER (RFC 8018, appendix A.4).
+_PBES2 = bytes.fromhex("06092a864886f70d01050d")
 
 
 def _bad(conn_id: str, name: str, message: str, remedy: str) -> BadInput:
@@ -25,33 +33,41 @@ def require_readable(conn_id: str, name: str, path: Path) -> None:
         ) from None
 
 
-def require_unencrypted(conn_id: str, key: Path) -> None:
-    """Raises BadInput if ``key`` needs a password: OpenSSL would ask for it on the terminal and wait."""
-    if "ENCRYPTED" in _text(conn_id, "ssl.key.location", key):
-        raise _bad(
-            conn_id, "ssl.key.password", f"missing, and {key} is encrypted", "add it to the connection"
-        )
-
-
-def jvm_keystore(conn_id: str, *, certificate: Path, key: Path, password: str) -> dict[str, str]:
-    """The JVM's key store properties (KIP-651) for PEM files.
-
-    One file for both is passed by name; two are inlined. Raises BadInput for a key that is not PKCS#8.
-    """
+def require_usable_key(conn_id: str, key: Path, *, has_password: bool) -> None:
+    """Raises BadInput for a key that one of the three clients cannot read, before that client says so obscurely."""
     text = _text(conn_id, "ssl.key.location", key)
-    if "BEGIN PRIVATE KEY" not in text and "BEGIN ENCRYPTED PRIVATE KEY" not in text:
+    block = _KEY.search(text)
+    if block is None:
         raise _bad(
             conn_id,
             "ssl.key.location",
             f"{key} holds no PKCS#8 key, and the JVM reads no other kind",
-            "convert it: openssl pkcs8 -topk8 -in OLD -out NEW",
+            "convert it: openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in OLD -out NEW (or with -nocrypt)",
         )
+    if not block["locked"]:
+        return
+    if not has_password:
+        # OpenSSL would ask for it on the terminal, and wait.
+        raise _bad(
+            conn_id, "ssl.key.password", f"missing, and {key} is encrypted", "add it to the connection"
+        )
+    if _PBES2 in base64.b64decode(block["body"])[:64]:
+        raise _bad(
+            conn_id,
+            "ssl.key.location",
+            f"{key} is encrypted by PBES2, which Kafka's client cannot open before Java 19",
+            "convert it: openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in OLD -out NEW (or with -nocrypt)",
+        )
+
+
+def jvm_keystore(conn_id: str, *, certificate: Path, key: Path, password: str) -> dict[str, str]:
+    """The JVM's key store properties (KIP-651) for PEM files: one file for both is passed by name, two are inlined."""
     out = {"ssl.keystore.type": "PEM"}
     if certificate == key:
         out["ssl.keystore.location"] = str(key)
     else:
         out["ssl.keystore.certificate.chain"] = _text(conn_id, "ssl.certificate.location", certificate)
-        out["ssl.keystore.key"] = text
+        out["ssl.keystore.key"] = _text(conn_id, "ssl.key.location", key)
     if password:
         out["ssl.key.password"] = password
     return out

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 _RECEIVE_MAX_BYTES = 100 * 1024 * 1024
 _TRANSIENT = (kafka_errors.KafkaConnectionError, kafka_errors.NodeNotReadyError)
-_BACK_OFF = wait_exponential_jitter(initial=0.1, max=2.0)
+_BACK_OFF = wait_exponential_jitter(multiplier=0.1, max=2.0)
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
