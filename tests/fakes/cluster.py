@@ -253,6 +253,12 @@ class FakeCluster:
     def group_state(self, group: str) -> GroupState:
         return self.group_states([group])[group]
 
+    def group_operations(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        return {name: frozenset({"DELETE", "DESCRIBE", "READ"}) for name in sorted(set(names))}
+
+    def may_use_transactional_id(self, transactional_id: str) -> bool:
+        return True
+
     def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         return self.committed_of([group])[group]
 

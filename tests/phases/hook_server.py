@@ -46,13 +46,17 @@ class HookServer:
             for verb in ("stop", "start")
         }
 
-    def _handle(self, request: BaseHTTPRequestHandler) -> None:
-        verb, cluster, phase, group = (unquote(part) for part in request.path.split("/")[1:])
+    def act(self, verb: str, cluster: str, phase: str, group: str) -> None:
+        """Do what a call asks for."""
         self.calls.append((verb, cluster, phase, group))
-        self.headers.append(dict(request.headers))
         action = self._actions.get((verb, cluster))
         if action is not None:
             action(group)
+
+    def _handle(self, request: BaseHTTPRequestHandler) -> None:
+        verb, cluster, phase, group = (unquote(part) for part in request.path.split("/")[1:])
+        self.headers.append(dict(request.headers))
+        self.act(verb, cluster, phase, group)
         code, body = self.answer
         request.send_response(code)
         request.send_header("Content-Length", str(len(body)))

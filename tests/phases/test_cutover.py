@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_migration.clusters.types import CommittedOffset
-from kafka_migration.domain.errors import BadInput, ClusterUnreachable, TakenOver
+from kafka_migration.domain.errors import BadInput, ClusterUnreachable, CouldNotFindOut, TakenOver
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import cutover
@@ -468,6 +468,31 @@ def test_cluster_that_does_not_answer_for_one_group_fails_it_and_not_the_others(
         result = cutover.apply(world.ctx(cutover=stopped(first, second)))
     assert [it.outcome for it in result.groups] == [Outcome.FAILED, Outcome.MOVED]
     assert result.exit_code == 3
+
+
+@pytest.mark.parametrize("method", ["commit", "committed"])
+def test_coordinator_that_moves_does_not_leave_a_group_stopped(
+    method: str, fake_world: FakeWorld, hooks: HookServer
+) -> None:
+    world = fake_world
+    tp, group = TopicPartition(world.topic("orders"), 0), world.group("app")
+    world.commit("source", group, {tp: 20})
+    failing = world.target.failing(method, CouldNotFindOut("NOT_COORDINATOR"))
+    failing.__enter__()
+    hooks.on("stop", "source", lambda _: world.later(10.0, lambda: failing.__exit__(None, None, None)))
+    assert only(cutover.apply(world.ctx(consumers=hooks.consumers))).outcome is Outcome.MOVED
+    assert world.committed("target", group) == {tp: 10}
+
+
+def test_cluster_that_stays_away_is_not_waited_for_without_end(fake_world: FakeWorld, hooks: HookServer) -> None:
+    world = fake_world
+    tp, group = TopicPartition(world.topic("orders"), 0), world.group("app")
+    world.commit("source", group, {tp: 20})
+    with world.target.failing("commit", CouldNotFindOut("NOT_COORDINATOR")):
+        result = cutover.apply(world.ctx(consumers=hooks.consumers))
+    assert (only(result).outcome, result.exit_code) == (Outcome.FAILED, 3)
+    assert "its consumers were stopped" in only(result).remedy
+    assert world.clock.monotonic() < 60
 
 
 def test_taken_over_orchestrator_stops_at_once(fake_world: FakeWorld) -> None:

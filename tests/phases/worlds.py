@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.clusters.types import CommittedOffset
+from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import TopicPartition, TopicSpec
 from kafka_migration.phases.context import Context, SystemClock
@@ -130,7 +131,16 @@ class World:
     def commit(self, side: str, group: str, offsets: dict[TopicPartition, int], metadata: str = "") -> None:
         """Commits of a group without members."""
         commits = {tp: CommittedOffset(offset=offset, metadata=metadata) for tp, offset in offsets.items()}
-        self.cluster(side).commit(group, commits)
+
+        def write() -> bool:
+            try:
+                self.cluster(side).commit(group, commits)
+            except CouldNotFindOut:
+                # The first group of a new cluster: its coordinator is only just elected.
+                return False
+            return True
+
+        wait_until(write, f"{group} has committed on the {side}")
 
     def committed(self, side: str, group: str) -> dict[TopicPartition, int]:
         return {tp: it.offset for tp, it in self.cluster(side).committed(group).items()}
@@ -180,6 +190,10 @@ class World:
         """A consumer of the group commits ``offset``; it is no member when this returns."""
         self.commit(side, group, {tp: offset})
 
+    def more(self, side: str, tp: TopicPartition, records: int) -> None:
+        """Records are written."""
+        raise NotImplementedError
+
     def later(self, seconds: float, happen: Callable[[], object]) -> None:
         raise NotImplementedError
 
@@ -213,6 +227,9 @@ class FakeWorld(World):
         cluster = self.cluster(side)
         member = cluster.join(group, topics, client_id="shop")
         return lambda: cluster.leave(group, member)
+
+    def more(self, side: str, tp: TopicPartition, records: int) -> None:
+        self.cluster(side).append(tp, records)
 
     def later(self, seconds: float, happen: Callable[[], object]) -> None:
         self.clock.at(seconds, happen)
@@ -250,13 +267,10 @@ class RealWorld(World):
 
     def _fill(self, side: str, topic: str, partitions: int, end: int, start: int) -> None:
         self.cluster(side).create_topics([TopicSpec(name=topic, partitions=partitions, replication_factor=1)])
-        properties = {"bootstrap.servers": self.servers[side]}
-        producer = Producer(properties)
-        for n in range(end * partitions):
-            producer.produce(topic, b"x", partition=n % partitions)
-        if producer.flush(30):
-            raise AssertionError(f"{topic} could not be filled")
+        for partition in range(partitions):
+            self.more(side, TopicPartition(topic, partition), end)
         if start:
+            properties = {"bootstrap.servers": self.servers[side]}
             places = [RdTopicPartition(topic, partition, start) for partition in range(partitions)]
             # Named: without a reference it would be gone before it has answered.
             admin = AdminClient(properties)
@@ -292,6 +306,13 @@ class RealWorld(World):
         cluster = self.cluster(side)
         wait_until(lambda: cluster.group_state(group).state == "Stable", f"{group} is stable")
         return leave
+
+    def more(self, side: str, tp: TopicPartition, records: int) -> None:
+        producer = Producer({"bootstrap.servers": self.servers[side]})
+        for _ in range(records):
+            producer.produce(tp.topic, b"x", partition=tp.partition)
+        if producer.flush(30):
+            raise AssertionError(f"{tp} could not be filled")
 
     def later(self, seconds: float, happen: Callable[[], object]) -> None:
         timer = threading.Timer(seconds, happen)

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from kafka_migration.clusters.types import CommittedOffset, GroupState
-from kafka_migration.domain.errors import NeedsRollback, Refused
+from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases.group_record import GroupRecord, Step, Translation
+from kafka_migration.phases.group_resume import accept_if_written, came_back
 from kafka_migration.phases.hooks import HookCall, HookRun, run_hook
 from kafka_migration.phases.translate import (
     MOVABLE_PROTOCOLS,
@@ -36,11 +37,16 @@ from kafka_migration.plans.hooks import Hook
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
 
+T = TypeVar("T")
 Side = Literal["source", "target"]
 Commits = Mapping[TopicPartition, CommittedOffset]
 
 #: Seconds between two looks while waiting: it is also how exact a measured pause is.
 POLL_SECONDS = 0.25
+
+#: For how long a cluster that does not answer is asked again while a group stands still. Giving up at the first
+#: hiccup (a coordinator that moves) would leave its consumers stopped until a person looks.
+PATIENCE_SECONDS = 30.0
 
 
 class GroupLives(Refused):
@@ -91,14 +97,14 @@ class Mover:
             raise Refused(
                 f"group {view.group} is being moved back to the source", remedy="finish that first: undo it again"
             )
-        self._accept_if_written(record, view)
-        if record.has(Step.READ_BACK) and not self._came_back(record, view):
+        accept_if_written(self.ctx, record, view)
+        if record.has(Step.READ_BACK) and not came_back(self.ctx, record, view):
             self._start(record)
             return record
         self.require_movable(view)
         commits = self._stop(record, view)
         # Members of before are gone: what they subscribed to is known from the record now.
-        view = view_groups(self.ctx, [view.group])[view.group]
+        view = self._asked(lambda: view_groups(self.ctx, [view.group])[view.group])
         translations = self._translate(record, view)
         self._write(record, commits, translations)
         self._start(record)
@@ -164,13 +170,13 @@ class Mover:
         deadline = ctx.clock.monotonic() + patience
         while True:
             moved: tuple[TopicPartition, ...] = ()
-            state = cluster.group_state(group)
+            state = self._asked(lambda: cluster.group_state(group))
             if state.is_empty:
-                before = cluster.committed(group)
+                before = self._asked(lambda: cluster.committed(group))
                 self.sleep(rest)
                 # The state last: a consumer that comes, commits and is still there shows in either.
-                after = cluster.committed(group)
-                state = cluster.group_state(group)
+                after = self._asked(lambda: cluster.committed(group))
+                state = self._asked(lambda: cluster.group_state(group))
                 if state.is_empty and before == after:
                     return after, last_active
                 moved = tuple(tp for tp in {*before, *after} if before.get(tp) != after.get(tp))
@@ -192,7 +198,7 @@ class Mover:
         kept = {it.tp: it for it in record.translations}
         deadline = ctx.clock.monotonic() + ctx.plan.consumers.wait_seconds
         while True:
-            positions = current_positions(ctx, view, kept=kept)
+            positions = self._asked(lambda: current_positions(ctx, view, kept=kept))
             if not positions.pending:
                 break
             self._refuse_hopeless(view, positions)
@@ -204,7 +210,7 @@ class Mover:
                     remedy="see that the mirror runs and its lag falls, then run this again",
                 )
             self.sleep(POLL_SECONDS)
-        there = ctx.target.committed(view.group)
+        there = self._asked(lambda: ctx.target.committed(view.group))
         ahead = {
             it.tp: (there[it.tp].offset, it.target)
             for it in positions.translations
@@ -258,15 +264,16 @@ class Mover:
         ctx, group = self.ctx, record.group
         # The wait for the mirror may have been long: what was proved before it is proved again.
         self._require_still(group, commits)
-        there = ctx.target.group_state(group)
+        there = self._asked(lambda: ctx.target.group_state(group))
         if not there.is_empty:
             raise GroupLives("target", there)
         wanted = {it.tp: CommittedOffset(offset=it.target, metadata=it.metadata) for it in translations}
-        now_there = ctx.target.committed(group)
+        now_there = self._asked(lambda: ctx.target.committed(group))
         changes = {tp: commit for tp, commit in wanted.items() if now_there.get(tp) != commit}
-        ctx.target.commit(group, changes)
+        # The same offsets again are no harm, and what a failure left is read back below.
+        self._asked(lambda: ctx.target.commit(group, changes))
         record.mark(Step.WRITTEN, ctx.clock.now(), partitions=len(changes))
-        found = ctx.target.committed(group)
+        found = self._asked(lambda: ctx.target.committed(group))
         different = [
             f"{tp} (written {commit.offset} {commit.metadata!r}, read {_said(found.get(tp))})"
             for tp, commit in sorted(wanted.items())
@@ -281,58 +288,14 @@ class Mover:
         record.mark(Step.READ_BACK, ctx.clock.now(), partitions=len(wanted))
 
     def _require_still(self, group: str, commits: Commits) -> None:
-        state = self.ctx.source.group_state(group)
+        state = self._asked(lambda: self.ctx.source.group_state(group))
         if not state.is_empty:
             raise GroupLives("source", state)
-        if self.ctx.source.committed(group) != commits:
+        if self._asked(lambda: self.ctx.source.committed(group)) != commits:
             raise Refused(
                 f"group {group} committed on the source again while it was moved",
                 remedy="stop all of its consumers for good, then run this again",
             )
-
-    # -- going on where an earlier run ended ------------------------------------------------------------------------
-
-    def _accept_if_written(self, record: GroupRecord, view: GroupView) -> None:
-        """Take note of a write that an earlier run made and died before reading back, if the group went on from it.
-
-        Were it not noted, the group would be refused for ever: it lives on the target, ahead of its translation.
-        """
-        if not record.has(Step.TRANSLATED) or record.has(Step.READ_BACK) or not view.state.is_empty:
-            return
-        translations = record.translations
-        here, there = self.ctx.source.committed(record.group), self.ctx.target.committed(record.group)
-        stands = all(it.tp in there and there[it.tp].offset >= it.target for it in translations)
-        past = any(it.tp in there and there[it.tp].offset > it.target for it in translations)
-        unchanged = not _went_on(translations, here)
-        if stands and unchanged and (past or not self.ctx.target.group_state(record.group).is_empty):
-            record.mark(Step.READ_BACK, self.ctx.clock.now(), partitions=len(translations), found="in use")
-
-    def _came_back(self, record: GroupRecord, view: GroupView) -> bool:
-        """Whether a group that was moved has gone on on the source since, so that it is to be moved once more.
-
-        Raises NeedsRollback if it has gone on on both.
-        """
-        group, translations = record.group, record.translations
-        there = self.ctx.target.committed(group)
-        went_on = _went_on(translations, self.ctx.source.committed(group))
-        past = any(it.tp in there and there[it.tp].offset > it.target for it in translations)
-        lived = record.has(Step.ALIVE) and group not in self.ctx.plan.cutover.stopped_groups
-        runs_there = past or lived or not self.ctx.target.group_state(group).is_empty
-        if went_on or not view.state.is_empty:
-            if runs_there:
-                what = f"committed {listed(went_on)} again" if went_on else f"has {len(view.state.members)} members"
-                raise NeedsRollback(
-                    f"group {group} was moved and runs on the target, but it also {what} on the source",
-                    remedy="stop its consumers on the source for good; what both read is processed twice",
-                )
-            record.restart()
-            return True
-        missing = [it.tp for it in translations if it.tp not in there or there[it.tp].offset < it.target]
-        if missing and not runs_there:
-            # Written, and gone again before anybody used it. Once a group has lived there, its offsets are its own.
-            record.restart()
-            return True
-        return False
 
     # -- start ------------------------------------------------------------------------------------------------------
 
@@ -363,20 +326,23 @@ class Mover:
         """``hook`` for one group."""
         return HookCall(hook=hook, group=group, migration=self.ctx.plan.name, cluster=cluster, phase=phase)
 
+    def _asked(self, ask: Callable[[], T]) -> T:
+        """The answer of a cluster that may need to be asked again."""
+        deadline = self.ctx.clock.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return ask()
+            except CouldNotFindOut:
+                if self.ctx.clock.monotonic() >= deadline:
+                    raise
+            self.sleep(POLL_SECONDS)
+
     def sleep(self, seconds: float) -> None:
         """Wait, and tick meanwhile."""
         end = self.ctx.clock.monotonic() + seconds
         while (left := end - self.ctx.clock.monotonic()) > 0:
             self._tick()
             self.ctx.clock.sleep(min(left, POLL_SECONDS))
-
-
-def _went_on(translations: tuple[Translation, ...], commits: Commits) -> list[TopicPartition]:
-    """Partitions whose commit on the source is another one than was translated.
-
-    A missing one is none: the source forgets a group that is long gone.
-    """
-    return [it.tp for it in translations if it.tp in commits and commits[it.tp].offset != it.source]
 
 
 def _said(commit: CommittedOffset | None) -> str:

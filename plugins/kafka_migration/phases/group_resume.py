@@ -1,0 +1,69 @@
+"""Going on with a group where an earlier run ended: what it left, and what has happened to the group since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kafka_migration.clusters.types import CommittedOffset
+from kafka_migration.domain.errors import NeedsRollback
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases.group_record import GroupRecord, Step, Translation
+from kafka_migration.phases.translate import GroupView, listed
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.context import Context
+
+
+def accept_if_written(ctx: Context, record: GroupRecord, view: GroupView) -> None:
+    """Take note of a write that an earlier run made and died before reading back, if the group went on from it.
+
+    Were it not noted, the group would be refused for ever: it lives on the target, ahead of its translation.
+    """
+    if not record.has(Step.TRANSLATED) or record.has(Step.READ_BACK) or not view.state.is_empty:
+        return
+    translations = record.translations
+    there = ctx.target.committed(record.group)
+    stands = all(it.tp in there and there[it.tp].offset >= it.target for it in translations)
+    past = any(it.tp in there and there[it.tp].offset > it.target for it in translations)
+    unchanged = not _went_on(translations, ctx.source.committed(record.group))
+    if stands and unchanged and (past or not ctx.target.group_state(record.group).is_empty):
+        record.mark(Step.READ_BACK, ctx.clock.now(), partitions=len(translations), found="in use")
+
+
+def came_back(ctx: Context, record: GroupRecord, view: GroupView) -> bool:
+    """Whether a group that was moved is to be moved once more, because it has gone on on the source since.
+
+    Its record is restarted then. Raises NeedsRollback if it has gone on on both.
+    """
+    group, translations = record.group, record.translations
+    there = ctx.target.committed(group)
+    went_on = _went_on(translations, ctx.source.committed(group))
+    past = any(it.tp in there and there[it.tp].offset > it.target for it in translations)
+    lived = record.has(Step.ALIVE) and group not in ctx.plan.cutover.stopped_groups
+    runs_there = past or lived or not ctx.target.group_state(group).is_empty
+    if went_on or not view.state.is_empty:
+        if runs_there:
+            what = f"committed {listed(went_on)} again" if went_on else f"has {len(view.state.members)} members"
+            raise NeedsRollback(
+                f"group {group} was moved and runs on the target, but it also {what} on the source",
+                remedy="stop its consumers on the source for good; what both read is processed twice",
+            )
+        record.restart()
+        return True
+    missing = [it.tp for it in translations if it.tp not in there or there[it.tp].offset < it.target]
+    if missing and not runs_there:
+        # Written, and gone again before anybody used it. Once a group has lived there, its offsets are its own.
+        record.restart()
+        return True
+    return False
+
+
+def _went_on(
+    translations: tuple[Translation, ...], commits: Mapping[TopicPartition, CommittedOffset]
+) -> list[TopicPartition]:
+    """Partitions whose commit on the source is another one than was translated.
+
+    A missing one is none: the source forgets a group that is long gone.
+    """
+    return [it.tp for it in translations if it.tp in commits and commits[it.tp].offset != it.source]

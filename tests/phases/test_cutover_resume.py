@@ -1,0 +1,242 @@
+"""Kill at any step and run again: every group ends up on exactly one cluster, at exactly its position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases import cutover, group_move
+from kafka_migration.phases.cutover import CutoverResult, Outcome, UndoResult
+from kafka_migration.phases.group_record import GroupRecord, Step
+from kafka_migration.phases.hooks import HookCall, HookRun, run_hook
+from kafka_migration.state.journal import Journal
+from tests.phases.hook_server import HookServer
+from tests.phases.killing import Killed, Killer, MortalCluster, MortalStore
+from tests.phases.worlds import START, FakeWorld, World
+
+COMMITTED = 20
+
+
+@dataclass
+class Shop:
+    """A consumer group and whoever operates it. ``read`` are the stretches of target offsets it has processed."""
+
+    world: World
+    hooks: HookServer
+    group: str
+    tp: TopicPartition
+    read: list[tuple[int, int]] = field(default_factory=list)
+
+    def start(self, _: str) -> None:
+        """Start on the target: go on from the committed offset, for five records."""
+        begin = self.world.committed("target", self.group)[self.tp]
+        self.world.go_on("target", self.group, self.tp, begin + 5)
+        self.read.append((begin, begin + 5))
+
+    def run(self, patch: pytest.MonkeyPatch, killer: Killer) -> CutoverResult:
+        """A process that moves the group, until it ends or is killed."""
+        return cutover.apply(self._mortal(patch, killer), [self.group])
+
+    def undo(self, patch: pytest.MonkeyPatch, killer: Killer) -> UndoResult:
+        """A process that moves the group back, until it ends or is killed."""
+        return cutover.undo(self._mortal(patch, killer), self.group)
+
+    def _mortal(self, patch: pytest.MonkeyPatch, killer: Killer) -> group_move.Context:
+        ctx = self.world.ctx(consumers=self.hooks.consumers)
+        ctx.journal = Journal(MortalStore(self.world.store, killer), "moving")
+        ctx.target = MortalCluster(ctx.target, killer)  # type: ignore[assignment]
+        # In memory, hundreds of runs: they call without HTTP, which the other scenarios show.
+        patch.setattr(group_move, "run_hook", killer.around(run_hook if self.world.is_real else self._directly))
+        return ctx
+
+    def _directly(self, call: HookCall, **_: object) -> HookRun:
+        verb = "stop" if call.hook in self.world.plan(consumers=self.hooks.consumers).consumers.stop else "start"
+        self.hooks.act(verb, call.cluster, call.phase, call.group)
+        return HookRun(what=str(call), seconds=0.0, said="done")
+
+    @property
+    def record(self) -> GroupRecord:
+        return GroupRecord.load(Journal(self.world.store, "moving"), self.group)
+
+
+def open_shop(world: World, hooks: HookServer, name: str, topic: str) -> Shop:
+    shop = Shop(world, hooks, world.group(name), TopicPartition(topic, 0))
+    world.commit("source", shop.group, {shop.tp: COMMITTED}, metadata="note")
+    leave = world.join("source", shop.group, [topic])
+    running = [leave]
+
+    def stop(_: str) -> None:
+        while running:
+            running.pop()()
+
+    hooks.on("stop", "source", stop)
+    hooks.on("start", "target", shop.start)
+    return shop
+
+
+def killed(shop: Shop, at: int) -> bool:
+    """Whether a run that is to be killed at point ``at`` came so far."""
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            shop.run(patch, Killer(at))
+        except Killed:
+            return True
+    return False
+
+
+def finished(shop: Shop) -> CutoverResult:
+    with pytest.MonkeyPatch.context() as patch:
+        return shop.run(patch, Killer())
+
+
+def assert_moved_once(shop: Shop, result: CutoverResult) -> None:
+    assert [it.outcome for it in result.groups] in ([Outcome.MOVED], [Outcome.ALREADY_MOVED]), result.groups
+    assert shop.record.has(Step.ALIVE)
+    assert shop.read[0][0] == COMMITTED - START
+    # Each start went on where the one before ended: nothing is skipped, and nothing rewound.
+    assert all(after[0] == before[1] for before, after in zip(shop.read, shop.read[1:], strict=False))
+    assert shop.world.committed("source", shop.group) == {shop.tp: COMMITTED}
+    assert [(it.source, it.target) for it in shop.record.translations] == [(COMMITTED, COMMITTED - START)]
+
+
+def test_run_killed_at_any_point_is_finished_by_the_next(world: World, hooks: HookServer) -> None:
+    topic = world.topic("orders")
+    at, stride = 1, 4 if world.is_real else 1
+    while True:
+        shop = open_shop(world, hooks, f"k{at}", topic)
+        was_killed = killed(shop, at)
+        assert_moved_once(shop, finished(shop))
+        if not was_killed:
+            break
+        at += stride
+    # Nine entries, a commit and two hooks, each before and after.
+    assert at >= 24
+
+
+def test_second_run_may_be_killed_as_well(fake_world: FakeWorld, hooks: HookServer) -> None:
+    topic = fake_world.topic("orders", records=1000)
+    for first in range(1, 25):
+        for second in range(1, 25):
+            shop = open_shop(fake_world, hooks, f"k{first}-{second}", topic)
+            killed(shop, first)
+            killed(shop, second)
+            assert_moved_once(shop, finished(shop))
+
+
+def test_undo_killed_at_any_point_is_finished_by_the_next(fake_world: FakeWorld, hooks: HookServer) -> None:
+    topic = fake_world.topic("orders")
+    at = 1
+    while True:
+        shop = open_shop(fake_world, hooks, f"k{at}", topic)
+        hooks.on("start", "target", lambda _: None)
+        assert finished(shop).groups[0].outcome is Outcome.MOVED
+        hooks.calls.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            try:
+                shop.undo(patch, Killer(at))
+            except Killed:
+                with pytest.MonkeyPatch.context() as again:
+                    shop.undo(again, Killer())
+            else:
+                break
+        assert shop.record.has(Step.UNDONE)
+        assert ("start", "source", "undo", shop.group) in hooks.calls
+        assert fake_world.committed("source", shop.group) == {shop.tp: COMMITTED}
+        at += 1
+    assert at > 8
+
+
+def test_cut_that_was_made_stays_where_it_was_made(world: World) -> None:
+    """A rerun must not skip the records that arrived between a kill and itself."""
+    topic = world.topic("orders", partitions=2)
+    group, never = world.group("app"), TopicPartition(topic, 0)
+    world.commit("source", group, {TopicPartition(topic, 1): 20})
+    policy = {"cutover": {"uncommitted": "cut", "stopped_groups": [group]}}
+    ctx = world.ctx(**policy)
+    ctx.target = MortalCluster(ctx.target, Killer(1))  # type: ignore[assignment]
+    with pytest.raises(Killed):
+        cutover.apply(ctx)
+    world.more("target", never, 7)
+    assert cutover.apply(world.ctx(**policy)).groups[0].outcome is Outcome.MOVED
+    assert world.committed("target", group)[never] == 90
+
+
+def test_moved_group_is_not_touched_again(world: World, hooks: HookServer) -> None:
+    shop = open_shop(world, hooks, "app", world.topic("orders"))
+    finished(shop)
+    # Its own offsets by now; a person may even have set them back.
+    world.go_on("target", shop.group, shop.tp, 3)
+    hooks.calls.clear()
+    result = finished(shop)
+    assert (result.groups[0].outcome, result.groups[0].alive) == (Outcome.ALREADY_MOVED, True)
+    assert world.committed("target", shop.group) == {shop.tp: 3}
+    assert hooks.calls == []
+
+
+def test_group_that_was_started_by_hand_after_a_kill_is_taken_as_moved(world: World, hooks: HookServer) -> None:
+    """Killed after the write, before reading it back; then somebody starts the consumers and they go on."""
+    shop = open_shop(world, hooks, "app", world.topic("orders"))
+    ctx = world.ctx(consumers=hooks.consumers)
+    ctx.target = MortalCluster(ctx.target, Killer(2))  # type: ignore[assignment]
+    with pytest.raises(Killed):
+        cutover.apply(ctx)
+    world.go_on("target", shop.group, shop.tp, 33)
+    world.join("target", shop.group, [shop.tp.topic])
+    hooks.on("start", "target", lambda _: None)
+    result = finished(shop)
+    assert result.groups[0].outcome is Outcome.MOVED
+    assert world.committed("target", shop.group) == {shop.tp: 33}
+
+
+def test_group_that_came_back_on_the_source_before_it_ran_on_the_target_is_moved_again(
+    world: World, hooks: HookServer
+) -> None:
+    shop = open_shop(world, hooks, "app", world.topic("orders"))
+    hooks.on("start", "target", lambda _: None)
+    result = cutover.apply(world.ctx(consumers=hooks.consumers, cutover={"watch_seconds": 0.1}))
+    assert result.groups[0].outcome is Outcome.MOVED
+    world.go_on("source", shop.group, shop.tp, 50)
+    hooks.on("start", "target", shop.start)
+    assert finished(shop).groups[0].outcome is Outcome.MOVED
+    assert shop.read == [(40, 45)]
+    assert len(shop.record.earlier) == 1
+
+
+def test_group_that_goes_on_on_both_clusters_is_reported_and_left_alone(world: World, hooks: HookServer) -> None:
+    shop = open_shop(world, hooks, "app", world.topic("orders"))
+    finished(shop)
+    world.go_on("source", shop.group, shop.tp, 50)
+    outcome = finished(shop).groups[0]
+    assert outcome.outcome is Outcome.REFUSED
+    assert "runs on the target" in outcome.reason
+    assert f"committed {shop.tp} again on the source" in outcome.reason
+    assert world.committed("target", shop.group) == {shop.tp: 15}
+
+
+def test_started_group_that_shows_no_life_is_started_again(world: World, hooks: HookServer) -> None:
+    shop = open_shop(world, hooks, "app", world.topic("orders"))
+    hooks.on("start", "target", lambda _: None)
+    cutover.apply(world.ctx(consumers=hooks.consumers, cutover={"watch_seconds": 0.1}))
+    hooks.on("start", "target", shop.start)
+    hooks.calls.clear()
+    outcome = finished(shop).groups[0]
+    assert (outcome.outcome, outcome.alive) == (Outcome.MOVED, True)
+    assert hooks.calls == [("start", "target", "cutover", shop.group)]
+
+
+def test_group_that_the_source_has_forgotten_stays_moved(fake_world: FakeWorld, hooks: HookServer) -> None:
+    shop = open_shop(fake_world, hooks, "app", fake_world.topic("orders"))
+    finished(shop)
+    fake_world.source.forget_group(shop.group)
+    assert [it.outcome for it in cutover.apply(fake_world.ctx()).groups] == [Outcome.ALREADY_MOVED]
+
+
+def test_record_of_a_later_version_is_not_guessed_at(fake_world: FakeWorld) -> None:
+    group = fake_world.group("app")
+    fake_world.commit("source", group, {TopicPartition(fake_world.topic("orders"), 0): 20})
+    fake_world.store.put(f"moving/group/{group}", {"format": 2, "steps": {}})
+    with pytest.raises(Exception, match="not one that this version knows") as caught:
+        cutover.apply(fake_world.ctx())
+    assert caught.value.exit_code == 3  # type: ignore[attr-defined]
