@@ -81,8 +81,14 @@ class RealLab(Lab):
         self._leaving: list[Callable[[], None]] = []
 
     def topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
-        kafka_tools.create_topics(self.servers, {self.name(name): partitions}, configs)
-        return self.name(name)
+        full = self.name(name)
+        kafka_tools.create_topics(self.servers, {full: partitions}, configs)
+        # The controller acknowledges before every broker knows.
+        wait_until(
+            lambda: full in self.cluster.topics() and None not in self.cluster.topics([full])[full].leaders,
+            full,
+        )
+        return full
 
     def produce(self, tp: TopicPartition, records: int, *, timestamp: int) -> None:
         kafka_tools.produce(

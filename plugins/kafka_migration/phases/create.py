@@ -79,11 +79,15 @@ def apply(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> Created:
             + _some(f"{t} ({by})" for t, by in sorted(taken.items())),
             remedy="complete or cancel those migrations, or exclude the topics here",
         )
+    intents = ctx.journal.all(INTENT)
     for step in todo:
         if step.action is Action.CREATE:
             _create(ctx, step)
         elif step.action is Action.ADOPT:
             _adopt(ctx, step)
+        elif step.name in intents:
+            # A run died between its two last notes.
+            ctx.journal.forget(INTENT, step.name)
     return Created(steps=todo, dry_run=False, drift=verify(ctx))
 
 
