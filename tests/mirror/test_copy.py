@@ -70,6 +70,16 @@ def test_log_that_begins_inside_a_batch_is_copied_exactly(source_cluster, target
         assert _assert_equal(it, it.link.offset_maps()) == 6_000 - 37 - 137 - 237 == outcome.records
 
 
+def test_one_record_batches_of_several_partitions_arrive_in_order(source_cluster, target_cluster, topic):
+    # Answers that come back faster than a coroutine starts once overtook earlier ones, and halted the partition.
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 3}) as it:
+        produce(it.source, topic, _records(6_000, 3, seed=2), **{"linger.ms": 0, "batch.num.messages": 1})
+        outcome = it.mirror(settings=Settings(streams=2, epoch_seconds=2)).run(until_caught_up=True)
+        assert outcome.halted == ()
+        assert outcome.fences == 1
+        assert outcome.batches == 6_000 == _assert_equal(it, it.link.offset_maps())
+
+
 def test_second_run_goes_on_where_the_first_stood_and_offsets_still_translate(source_cluster, target_cluster, topic):
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 2}) as it:
         for seed in range(3):

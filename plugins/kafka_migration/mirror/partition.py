@@ -226,9 +226,11 @@ class PartitionCopy:
         expected = self.assignment.fence_end + prepared.records_before
         if prepared.records_before != self.records:
             # An earlier batch of this partition failed, and this later one was accepted all the same (case C).
-            self._halt(
-                Halt.FOREIGN_WRITER, f"a batch was accepted although the one before it was not, at {base_offset}"
+            detail = (
+                f"the batch that begins with record {prepared.records_before} was accepted at {base_offset}, although"
+                f" {self.records} records are confirmed"
             )
+            self._halt(Halt.FOREIGN_WRITER, detail)
         elif base_offset != expected:
             reason = Halt.FOREIGN_WRITER if base_offset > expected else Halt.LOG_REGRESSED
             self._halt(reason, f"a batch landed at {base_offset}, it belongs at {expected}")

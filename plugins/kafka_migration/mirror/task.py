@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -253,7 +254,7 @@ class CopyTask:
                     await self._woken(0.05)
                     continue
                 self._requests[node] = self._requests.get(node, 0) + 1
-                self._spawn(self._await_answers, node, under_way, request)
+                under_way.then(partial(self._answered, node, request))
         finally:
             self._busy.discard(("target", node))
 
@@ -270,22 +271,28 @@ class CopyTask:
         self._bytes_allowed -= size
         return request
 
-    async def _await_answers(self, node: int, under_way: Append, request: dict[TopicPartition, Prepared]) -> None:
-        waiting = dict(request)
+    def _answered(
+        self, node: int, request: dict[TopicPartition, Prepared], answers: list[Appended], error: Exception | None
+    ) -> None:
+        """Called once per request, in the order in which they were sent. What it raises, kafka-python would swallow."""
+        self._requests[node] -= 1
         try:
-            answers: list[Appended] = await under_way.answers()
-            for answer in answers:
-                self.copies[answer.partition].answered(waiting.pop(answer.partition), answer)
-                if answer.error in _STALE_LEADER:
-                    self.target.leaders.pop(answer.partition, None)
-            why = "the broker's answer left it out"
-        except kafka_errors.KafkaError as error:
-            why = str(error) or type(error).__name__
-        finally:
-            self._requests[node] -= 1
+            self._settle_request(request, answers, error)
+        except Exception as unexpected:
+            self._fail(unexpected)
+        self._wake()
+
+    def _settle_request(
+        self, request: dict[TopicPartition, Prepared], answers: list[Appended], error: Exception | None
+    ) -> None:
+        waiting = dict(request)
+        for answer in answers:
+            self.copies[answer.partition].answered(waiting.pop(answer.partition), answer)
+            if answer.error in _STALE_LEADER:
+                self.target.leaders.pop(answer.partition, None)
+        why = "the broker's answer left it out" if error is None else str(error) or type(error).__name__
         for tp, prepared in waiting.items():
             self.copies[tp].unanswered(prepared, why)
-        self._wake()
 
     def _may_send(self) -> bool:
         limit = self.limits.throttle_bytes_per_second

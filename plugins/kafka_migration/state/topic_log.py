@@ -21,6 +21,15 @@ from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, N
 _TIMEOUT = 30.0
 _MAX_REPLICAS = 3
 _UNAUTHORIZED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+_NOT_YET = frozenset(
+    {
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+)
 
 
 class Entry(NamedTuple):
@@ -149,16 +158,22 @@ class TopicLog:
         return self._ends()[partition]
 
     def _ends(self) -> dict[int, int]:
-        consumer = self._reader()
-        try:
-            return {
-                p: consumer.get_watermark_offsets(TopicPartition(self.topic, p), timeout=_TIMEOUT)[1]
-                for p in range(self.partitions)
-            }
-        except KafkaException as error:
-            if error.args[0].code() in _UNAUTHORIZED:
-                raise NotAuthorized("target", "Read", f"topic {self.topic}") from error
-            raise self._unreachable(error) from error
+        return {p: self._end_of(p) for p in range(self.partitions)}
+
+    def _end_of(self, partition: int) -> int:
+        until = time.monotonic() + _TIMEOUT
+        while True:
+            try:
+                wanted = TopicPartition(self.topic, partition)
+                return int(self._reader().get_watermark_offsets(wanted, timeout=_TIMEOUT)[1])
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code in _UNAUTHORIZED:
+                    raise NotAuthorized("target", "Read", f"topic {self.topic}") from error
+                # A topic just created, or one whose leader moves: known in a moment.
+                if code not in _NOT_YET or time.monotonic() > until:
+                    raise self._unreachable(error) from error
+                time.sleep(0.1)
 
     def _reader(self) -> confluent_kafka.Consumer:
         if self._consumer is None:

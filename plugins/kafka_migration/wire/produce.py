@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,9 +79,24 @@ class Append:
         """True if the connection took nothing (not ready, throttled): the batches may be sent again as they are."""
         return bool(self.future.failed()) and isinstance(self.future.exception, kafka_errors.NodeNotReadyError)
 
+    def then(self, tell: Callable[[list[Appended], Exception | None], None]) -> None:
+        """Call ``tell`` with the broker's answers, one per partition, or with the error that leaves them unknown.
+
+        Calls come in the order of the requests of a connection, as its responses do. Coroutines that each await their
+        own request would not keep it: one whose answer is there when it first runs overtakes those already waiting.
+        """
+
+        def told(response: Any) -> None:
+            tell(self._read(response), None)
+
+        self.future.add_callback(told)
+        self.future.add_errback(lambda error: tell([], error))
+
     async def answers(self) -> list[Appended]:
         """Await the broker's answers, one per partition. Raises kafka-python's errors: then nothing is known."""
-        response = await self.future
+        return self._read(await self.future)
+
+    def _read(self, response: Any) -> list[Appended]:
         return [
             Appended(
                 TopicPartition(topic.name or self._names[topic.topic_id], part.index),
