@@ -1,0 +1,117 @@
+"""mirror, lag, stop: the running copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kafka_migration.cli.opening import loaded, opened
+from kafka_migration.cli.options import Debug, DryRun, Json, Master, PlanFile
+from kafka_migration.cli.output import Output
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.context import Context
+
+
+def mirror(
+    plan: PlanFile,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="End once everything that is there now is copied.")
+    ] = False,
+    master: Master = None,
+    throttle: Annotated[
+        int | None,
+        typer.Option(metavar="BYTES", min=1, help="Copy at most so many bytes a second.", show_default=False),
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Copy records on Spark until it is stopped. May be killed at any moment, and started again."""
+    from kafka_migration.cli.render.lag import outcome as shown
+    from kafka_migration.cli.watching import lag_beside
+    from kafka_migration.phases import mirror as phase_mirror
+    from kafka_migration.phases import mirror_job
+
+    output = Output(as_json=as_json)
+    if dry_run:
+        with opened(plan, output, dry_run=True) as ctx:
+            topics = phase_mirror.check(ctx)
+        for topic in topics:
+            output.tell(f"would mirror {topic}")
+        output.result({"dry_run": True, "topics": topics}, f"{len(topics)} topics would be mirrored")
+        return
+    what = loaded(plan)
+    with lag_beside(what, output) as tell:
+        outcome = mirror_job.run(
+            what,
+            master=master,
+            until_caught_up=until_caught_up,
+            throttle_bytes_per_second=throttle,
+            tell=tell,
+        )
+    output.result(outcome.as_dict(), shown(outcome.as_dict()))
+    raise typer.Exit(1 if outcome.halted else 0)
+
+
+def lag(
+    plan: PlanFile,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on until interrupted.")] = False,
+    gate: Annotated[
+        bool, typer.Option("--gate", help="Wait until the plan's lag gate passes (0), or gives up (1).")
+    ] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show how far the mirror is behind the source, and how fast it closes in."""
+    from kafka_migration.cli.render.lag import lag as shown
+    from kafka_migration.cli.watching import watch_lag
+    from kafka_migration.phases import lag as phase_lag
+
+    output = Output(as_json=as_json)
+    if watch and gate:
+        raise typer.BadParameter("--watch goes on for ever, --gate ends: give one of them")
+    with opened(plan, output) as ctx:
+        if watch:
+            watch_lag(ctx, output)
+        if gate:
+            result = phase_lag.verify(ctx)
+            output.result(result.as_dict(), shown(result.report), result.reason)
+            raise typer.Exit(0 if result.passed else 1)
+        meter = phase_lag.LagMeter(ctx)
+        meter.read()
+        # One sample tells no rate.
+        ctx.clock.sleep(min(1.0, ctx.plan.lag_gate.interval_seconds))
+        report = meter.read()
+    output.result(report.as_dict(), shown(report))
+
+
+def stop(
+    plan: PlanFile,
+    now: Annotated[bool, typer.Option("--now", help="At once, where it stands; a later run goes on.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """End the mirror, once producers have left the source and everything is copied."""
+    from kafka_migration.cli.render.lag import stopped
+    from kafka_migration.phases import stop as phase_stop
+    from kafka_migration.phases.record import phase
+
+    output = Output(as_json=as_json)
+    with opened(plan, output, dry_run=dry_run) as ctx:
+        _require_mirror(ctx)
+        with phase(ctx, "stop_mirror") as run:
+            result = phase_stop.apply(ctx, now=now)
+            code = result.gate.exit_code
+            run.ends(code, "; ".join(it.evidence for it in result.gate.blockers))
+    output.result(result.as_dict(), stopped(result, dry_run=dry_run))
+    raise typer.Exit(code)
+
+
+def _require_mirror(ctx: Context) -> None:
+    # Without it there is no state to say the wish in, and no record of the phase is owed.
+    from kafka_migration.phases import mirror as phase_mirror
+
+    phase_mirror.check(ctx)

@@ -1,0 +1,124 @@
+"""translate, cutover, watch, undo: consumer groups."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kafka_migration.cli.opening import opened, tell_gate
+from kafka_migration.cli.options import Debug, DryRun, Groups, Json, PlanFile
+from kafka_migration.cli.output import Output
+from kafka_migration.domain.errors import BadInput
+from kafka_migration.domain.types import TopicPartition
+
+
+def translate(
+    plan: PlanFile,
+    group: Groups = None,
+    offset: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC:PARTITION:OFFSET",
+            help="Translate this source offset instead; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show where each group would go on on the target, exactly. Writes nothing."""
+    from kafka_migration.cli.render.groups import translated
+    from kafka_migration.phases import translate as phase_translate
+
+    output = Output(as_json=as_json)
+    if offset and group:
+        raise typer.BadParameter("--group and --offset exclude each other")
+    offsets = [_offset(text) for text in offset or ()]
+    with opened(plan, output) as ctx:
+        if offsets:
+            found = phase_translate.translate_offsets(ctx, offsets)
+        else:
+            found = phase_translate.preview(ctx, group or None)
+    output.result(found.as_dict(), translated(found))
+    raise typer.Exit(found.exit_code)
+
+
+def cutover(
+    plan: PlanFile, group: Groups = None, dry_run: DryRun = False, as_json: Json = False, debug: Debug = False
+) -> None:
+    """Stop groups on the source, move their offsets, start them on the target."""
+    from kafka_migration.cli.render.groups import moved
+    from kafka_migration.phases import approvals
+    from kafka_migration.phases import cutover as phase_cutover
+    from kafka_migration.phases.evidence import GateName
+    from kafka_migration.phases.record import phase
+    from kafka_migration.phases.translate import selected_groups
+
+    output = Output(as_json=as_json)
+    with opened(plan, output, dry_run=dry_run) as ctx:
+        # Asked first: a wrong name is bad input, whatever the gate says.
+        selected_groups(ctx, group or None)
+        if dry_run:
+            tell_gate(ctx, GateName.CUTOVER)
+        else:
+            output.tell(f"cutover gate: {approvals.check(ctx, GateName.CUTOVER).reason}")
+        with phase(ctx, "cut_over") as run:
+            result = phase_cutover.apply(ctx, group or None)
+            run.ends(result.exit_code, "; ".join(f"{it.group}: {it.reason}" for it in result.groups if it.exit_code))
+    output.result(result.as_dict(), moved(result))
+    raise typer.Exit(result.exit_code)
+
+
+def watch(
+    plan: PlanFile,
+    group: Groups = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Give them so long from now. (default: the plan's cutover.watch_seconds, from the start of each)",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Watch moved groups on the target until each lives there, or its time is over."""
+    from kafka_migration.cli.render.groups import watched
+    from kafka_migration.phases import watch_groups
+    from kafka_migration.phases.record import phase
+
+    output = Output(as_json=as_json)
+    with opened(plan, output) as ctx, phase(ctx, "watch_groups") as run:
+        result = watch_groups.apply(ctx, group or None, seconds=seconds)
+        late = [it.group for it in result.groups if it.life is not watch_groups.Life.ALIVE]
+        run.ends(result.exit_code, f"not alive: {', '.join(late)}" if late else "")
+    output.result(result.as_dict(), watched(result))
+    raise typer.Exit(result.exit_code)
+
+
+def undo(
+    plan: PlanFile,
+    group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The group to move back.")],
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Move one group back to the source, if it has processed nothing on the target yet."""
+    from kafka_migration.phases import cutover as phase_cutover
+
+    output = Output(as_json=as_json)
+    with opened(plan, output, dry_run=dry_run) as ctx:
+        result = phase_cutover.undo(ctx, group)
+    output.result(result.as_dict(), f"{result.group}: {result.outcome.replace('_', ' ')}")
+
+
+def _offset(text: str) -> tuple[TopicPartition, int]:
+    topic, _, rest = text.rpartition(":")
+    topic, _, partition = topic.rpartition(":")
+    if not topic or not partition.isdecimal() or not rest.isdecimal():
+        raise BadInput(
+            "is not TOPIC:PARTITION:OFFSET", field="--offset", value=text, remedy="write it like orders:0:1234"
+        )
+    return TopicPartition(topic, int(partition)), int(rest)

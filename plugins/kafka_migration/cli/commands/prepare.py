@@ -1,0 +1,55 @@
+"""check, create, schema: before a record is copied."""
+
+from __future__ import annotations
+
+import typer
+
+from kafka_migration.cli.opening import opened, tell_gate
+from kafka_migration.cli.options import Debug, DryRun, Json, PlanFile
+from kafka_migration.cli.output import Output
+
+
+def check(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
+    """Take the inventory of the source and check both clusters. Changes nothing."""
+    from kafka_migration.cli.render.evidence import preflight as shown
+    from kafka_migration.phases import preflight
+
+    output = Output(as_json=as_json)
+    with opened(plan, output) as ctx:
+        seen = preflight.check(ctx)
+    output.result(seen.as_dict(), shown(seen))
+    raise typer.Exit(seen.exit_code)
+
+
+def create(plan: PlanFile, dry_run: DryRun = False, as_json: Json = False, debug: Debug = False) -> None:
+    """Create the plan's topics on the target, as on the source, with retention held open."""
+    from kafka_migration.cli.render.evidence import created
+    from kafka_migration.phases import approvals
+    from kafka_migration.phases import create as phase_create
+    from kafka_migration.phases.evidence import GateName
+    from kafka_migration.phases.record import phase, remember_beginning
+
+    output = Output(as_json=as_json)
+    if dry_run:
+        with opened(plan, output, dry_run=True) as ctx:
+            tell_gate(ctx, GateName.PLAN)
+            result = phase_create.apply(ctx)
+    else:
+        # Not even the internal topics are made before the gate is open.
+        with opened(plan, output) as ctx:
+            passed = approvals.check(ctx, GateName.PLAN)
+            output.tell(f"plan gate: {passed.reason}")
+        with opened(plan, output, make_state=True) as ctx, phase(ctx, "create_targets") as run:
+            remember_beginning(ctx, passed.evidence.inventory)
+            result = phase_create.apply(ctx)
+            run.ends(0, topics=len(result.steps), drift=len(result.drift))
+    output.result(result.as_dict(), created(result))
+
+
+def schema() -> None:
+    """Print the JSON schema of a plan, for editors."""
+    import sys
+
+    from kafka_migration.plans.schema import schema_text
+
+    sys.stdout.write(schema_text())

@@ -1,0 +1,57 @@
+"""From a plan file to a context, as commands open it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafka_migration.domain.errors import BadInput, MigrationError
+
+if TYPE_CHECKING:
+    from kafka_migration.cli.output import Output
+    from kafka_migration.phases.context import Context
+    from kafka_migration.phases.evidence import GateName
+    from kafka_migration.plans.model import Plan
+
+
+@contextmanager
+def opened(path: Path, output: Output, *, dry_run: bool = False, make_state: bool = False) -> Iterator[Context]:
+    """The context of the plan at ``path``. Progress goes to standard error.
+
+    Raises BadInput for the plan or a connection, and what the clusters raise.
+    """
+    from kafka_migration.phases.context import open_context
+
+    with open_context(loaded(path), tell=output.tell, dry_run=dry_run, make_state=make_state) as ctx:
+        yield ctx
+
+
+def loaded(path: Path) -> Plan:
+    """The plan at ``path``, whose connections exist. Raises BadInput with file, field, value and remedy."""
+    from kafka_migration.clusters.lookup import find_connection
+    from kafka_migration.plans.load import load_plan
+
+    plan = load_plan(path)
+    for field, conn_id in (("source", plan.source), ("target", plan.target)):
+        try:
+            find_connection(conn_id)
+        except BadInput as error:
+            if error.field != "conn_id":
+                raise
+            # The connection is unknown: say which line of the plan names it.
+            raise BadInput(
+                f"no connection has the id {conn_id!r}", file=str(path), field=field, value=conn_id, remedy=error.remedy
+            ) from error
+    return plan
+
+
+def tell_gate(ctx: Context, gate: GateName) -> None:
+    """In a dry run: say what the gate would say, and go on."""
+    from kafka_migration.phases import approvals
+
+    try:
+        ctx.tell(f"{gate} gate: {approvals.check(ctx, gate).reason}")
+    except MigrationError as error:
+        ctx.tell(f"a real run would be refused: {error.message}")

@@ -1,0 +1,42 @@
+"""Arguments and options that commands share, so that each is spelled and explained alike everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+PlanFile = Annotated[
+    Path, typer.Argument(metavar="PLAN", help="The plan file, such as migration_plans/demo.yaml.", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from (traceback, clients' own logs).")]
+ReportsDirectory = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        envvar="KAFKA_MIGRATION_REPORTS_DIR",
+        metavar="DIRECTORY",
+        help="Write below it, in a folder named after the plan.",
+    ),
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--group",
+        "-g",
+        metavar="GROUP",
+        help="This consumer group only; may be given again. (default: all)",
+        show_default=False,
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Spark master, such as local[4] or spark://host:7077. (default: local[*])",
+        show_default=False,
+    ),
+]

@@ -1,0 +1,49 @@
+"""Where a command writes: results on standard output, progress and errors on standard error.
+
+With ``--json`` standard output holds JSON alone, whatever happens, so that a machine can read it without guessing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+
+class Output:
+    """The two streams of one command."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        # Consoles look the streams up when they write, so they are right under a test's capture, too.
+        self.out, self.err = Console(highlight=False), Console(stderr=True, highlight=False)
+
+    def tell(self, text: str) -> None:
+        """Progress: one line, never wrapped, so that it can be searched for."""
+        self.err.print(Text(text), soft_wrap=True)
+
+    def line(self, text: str) -> None:
+        """A line of the result, in the form for people."""
+        self.out.print(Text(text), soft_wrap=True)
+
+    def result(self, value: Mapping[str, Any], *shown: RenderableType) -> None:
+        """The result: ``value`` with ``--json``, else what is ``shown``."""
+        if self.as_json:
+            self.json(value)
+            return
+        for part in shown:
+            self.out.print(part)
+
+    def json(self, value: Mapping[str, Any], *, indent: int | None = 2) -> None:
+        """A JSON document on standard output; ``indent`` None for one line of many."""
+        sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a person watches standard output, so that it may be redrawn."""
+        return self.out.is_terminal and not self.as_json

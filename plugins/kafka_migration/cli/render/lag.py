@@ -1,0 +1,69 @@
+"""Replication lag and how the mirror ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from kafka_migration.cli.render.tables import checks, facts, grid, number, seconds
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.lag import LagReport
+    from kafka_migration.phases.stop import StopResult
+
+_SHOWN = 15
+
+
+def lag(report: LagReport) -> RenderableType:
+    """The sum, and the partitions that are furthest behind."""
+    eta = report.trend.eta_seconds
+    head = facts(
+        (
+            ("lag", f"{number(report.total)} source offsets in {len(report.sample.lag)} partitions"),
+            ("copied", f"{report.trend.copied_per_second:,.0f} offsets/s"),
+            ("produced", f"{report.trend.produced_per_second:,.0f} offsets/s"),
+            ("ETA", "never, at these rates" if eta is None else seconds(eta)),
+            ("mirror", report.mirror),
+        )
+    )
+    behind = sorted(((tp, n) for tp, n in report.sample.lag.items() if n), key=lambda it: (-it[1], it[0]))
+    parts = [head, Text()]
+    if behind:
+        note = f"{len(behind) - _SHOWN} more partitions lag" if len(behind) > _SHOWN else ""
+        rows = ((str(tp), number(count)) for tp, count in behind[:_SHOWN])
+        parts.append(grid("Furthest behind", ("partition", ">lag"), rows, note=note))
+    if report.halted:
+        rows = ((str(tp), reason) for tp, reason in sorted(report.halted.items()))
+        parts.append(grid("Halted (see `status`)", ("partition", "reason"), rows))
+    return Group(*parts)
+
+
+def stopped(result: StopResult, *, dry_run: bool) -> RenderableType:
+    """The gate, and how the mirror ended."""
+    if result.stopped and not dry_run:
+        said = Text(f"the mirror has ended ({result.mirror.get('reason', 'stopped')})", "bold green")
+    elif not result.gate.is_open:
+        said = Text("the mirror runs on", "bold red")
+    elif dry_run:
+        said = Text("the gate is open; nothing was changed (dry run)")
+    else:
+        said = Text("no mirror has run yet")
+    return Group(checks("Stop gate", result.gate.results), said)
+
+
+def outcome(value: Mapping[str, Any]) -> RenderableType:
+    """How a run of the mirror ended; ``value`` is its ``as_dict``."""
+    rows = [
+        ("ended", str(value["reason"])),
+        (
+            "copied",
+            f"{number(value['records'])} records, {number(value['bytes'])} bytes in {number(value['batches'])} batches",
+        ),
+        ("epochs", f"{value['epochs']}, {value['fences']} fences"),
+    ]
+    if value["halted"]:
+        rows.append(("halted", ", ".join(value["halted"]) + " (see `status`)"))
+    return facts(rows)

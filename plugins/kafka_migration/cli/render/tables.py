@@ -1,0 +1,89 @@
+"""The one table style, and how cells say what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kafka_migration.domain.checks import CheckResult, Verdict
+
+STYLES = {
+    "PASS": "green",
+    "FAIL": "bold red",
+    "WARN": "yellow",
+    "UNCHECKED": "magenta",
+}
+
+Cell = str | Text
+
+
+def grid(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, note: str = "") -> RenderableType:
+    """A titled table; "none" where there are no rows. Columns whose name begins with ">" are numbers.
+
+    Cells are never parsed for markup: a group may be called ``[red]``. Long ones are folded, never cut.
+    """
+    heading = Text(title, "bold")
+    every = [tuple(row) for row in rows]
+    below = [Text(f"  {note}", "dim")] if note else []
+    if not every:
+        return Group(heading, Text("  none"), *below, Text())
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for name in columns:
+        number = name.startswith(">")
+        table.add_column(
+            Text(name.removeprefix(">")), justify="right" if number else "left", overflow="fold", no_wrap=number
+        )
+    for row in every:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    return Group(heading, table, *below)
+
+
+def facts(rows: Iterable[tuple[str, Cell]]) -> RenderableType:
+    """Names and values below each other."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(Text(name), value if isinstance(value, Text) else Text(value))
+    return table
+
+
+def checks(title: str, results: Iterable[CheckResult]) -> RenderableType:
+    """Named checks: verdict, evidence, and below it the remedy where there is something to do."""
+    rows = []
+    for it in results:
+        said = Text().append(it.name, "bold").append(f": {it.evidence}")
+        if it.remedy and it.verdict is not Verdict.PASS:
+            said.append(f"\nremedy: {it.remedy}", "cyan")
+        rows.append((Text(str(it.verdict), STYLES.get(str(it.verdict), "")), said))
+    return grid(title, ("verdict", "check"), rows)
+
+
+def digest(value: str) -> str:
+    """Enough of a digest to tell it from another one; whole ones are wider than half a terminal."""
+    return value[: len("sha256:") + 16]
+
+
+def number(value: int | None) -> str:
+    """A count for people; "-" where it is not known."""
+    return "-" if value is None else f"{value:,}"
+
+
+def seconds(value: float | None) -> str:
+    """A duration for people; "-" where it is not known."""
+    if value is None:
+        return "-"
+    if value < 120:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def moment(stamp: str | None) -> str:
+    """An ISO-8601 time, to the second; "-" where there is none."""
+    return "-" if not stamp else stamp[:19].replace("T", " ")

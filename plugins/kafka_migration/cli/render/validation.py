@@ -1,0 +1,45 @@
+"""The verdict of a validation, and what is not equal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from kafka_migration.cli.render.tables import facts, grid, number
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.validate import Validation
+
+_STYLES = {"EQUAL": "bold green", "DIFFERENT": "bold red"}
+_SHOWN = 20
+
+
+def validation(found: Validation) -> RenderableType:
+    """The verdict and what it rests on; partitions only where they are not equal."""
+    result = found.result
+    rows = [
+        ("verdict", Text(str(found.verdict), _STYLES.get(str(found.verdict), "bold yellow"))),
+        ("read", Text(result.summary())),
+        *(("note", Text(hint)) for hint in result.hints),
+    ]
+    if not found.expectations.success:
+        rows.append(("suite", Text("; ".join(found.expectations.failed), "bold red")))
+    unequal = [it for it in result.partitions if str(it.verdict) != "EQUAL"]
+    parts: list[RenderableType] = [facts(rows), Text()]
+    if unequal:
+        cells = (
+            (
+                str(it.tp),
+                str(it.verdict),
+                number(it.source.rows if it.source else None),
+                number(it.target.rows if it.target else None),
+                it.detail,
+            )
+            for it in unequal[:_SHOWN]
+        )
+        note = f"{len(unequal) - _SHOWN} more partitions are not equal" if len(unequal) > _SHOWN else ""
+        parts.append(grid("Not equal", ("partition", "verdict", ">source", ">target", "detail"), cells, note=note))
+    parts.append(Text(f"Data Docs: {found.folder / 'data_docs' / 'index.html'}"))
+    return Group(*parts)

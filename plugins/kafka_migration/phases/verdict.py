@@ -1,0 +1,50 @@
+"""What the last validation said, for those who build on it: the cutover gate, status and report.
+
+One place, so that whoever asks gets the same answer: a verdict that is not "equal" never opens a gate, and neither
+does one that was never given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.phases import translate
+from kafka_migration.phases.validate import KIND, LATEST
+from kafka_migration.validation.result import Equality
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.context import Context
+
+
+def latest(ctx: Context) -> dict[str, Any] | None:
+    """The newest validation's record (``Validation.as_dict``, without equal segments), or None if there was none."""
+    return ctx.journal.read(KIND, LATEST)
+
+
+def check(ctx: Context) -> CheckResult:
+    """The verdict as a named check of the cutover gate."""
+    name = "source and target are equal"
+
+    def result(verdict: Verdict, evidence: str, remedy: str = "") -> CheckResult:
+        return CheckResult(name=name, verdict=verdict, evidence=evidence, remedy=remedy)
+
+    found = latest(ctx)
+    if found is None:
+        return result(Verdict.FAIL, "nothing was validated yet", "run `validate` first")
+    evidence = f"validation said {found['verdict']} at {found['at']}"
+    if found["verdict"] != Equality.EQUAL:
+        # Expired or unread is not a difference, and no equality either.
+        is_difference = found["verdict"] == Equality.DIFFERENT
+        remedy = "see what differs in `report` and in the Data Docs, then run `validate` again"
+        return result(Verdict.FAIL if is_difference else Verdict.UNCHECKED, evidence, remedy)
+    # A validation may have been asked for some topics only: it says nothing of the others.
+    mirrored = ctx.journal.all("topic")
+    declared = sum(it["spec"]["partitions"] for it in mirrored.values())
+    compared = found["totals"]["partitions"]
+    missing = sorted(set(mirrored) - {it["topic"] for it in found["partitions"]}) if not found["left_out"] else []
+    if missing or compared < declared:
+        said = f"{evidence}, of {compared} of {declared} partitions"
+        said += f", without topics {translate.listed(missing)}" if missing else ""
+        return result(Verdict.UNCHECKED, said, "run `validate` for all topics of the plan")
+    return result(Verdict.PASS, f"{evidence}, of {compared} partitions")

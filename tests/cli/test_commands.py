@@ -1,0 +1,427 @@
+"""What commands print and how they exit, on a migration in memory."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kafka_migration.cli.app import COMMANDS
+from kafka_migration.clusters.types import CommittedOffset
+from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
+from kafka_migration.domain.types import Halt, TopicPartition
+from kafka_migration.phases import lag as phase_lag
+from kafka_migration.phases import preflight
+from kafka_migration.phases.group_record import Step
+from tests.cli.conftest import Terminal
+from tests.phases import histories
+
+ORDERS = TopicPartition("shop.orders", 0)
+
+
+def evidence_digest(terminal: Terminal, gate: str) -> str:
+    return str(terminal.json("approve", gate, "--show")["digest"])
+
+
+def approved(terminal: Terminal, gate: str) -> None:
+    result = terminal.run("approve", gate, "--digest", evidence_digest(terminal, gate), "--yes", "--as", "ada")
+    assert result.exit_code == 0, result.output
+
+
+# -- look -------------------------------------------------------------------------------------------------------------
+
+
+def test_check_of_clusters_without_objection_exits_0_and_opens_nothing_for_writing(terminal: Terminal) -> None:
+    result = terminal.run("check")
+    assert result.exit_code == 0
+    for said in ("shop.orders", "retention.ms=604800000", "shop.app", "every check passes"):
+        assert said in result.stdout, said
+    assert terminal.opened == [{"dry_run": False, "make_state": False}]
+    assert terminal.shop.source.changes == terminal.shop.target.changes == []
+
+
+def test_check_that_fails_exits_1_with_the_remedy(terminal: Terminal) -> None:
+    terminal.shop.target.add_topic("shop.orders")
+    result = terminal.run("check")
+    assert result.exit_code == 1
+    assert "target topics" in result.stdout
+    assert "remedy: delete it there" in result.stdout
+    assert "1 checks do not pass" in result.stdout
+
+
+def test_check_that_cannot_be_run_exits_3(terminal: Terminal) -> None:
+    with terminal.shop.source.failing("cluster_id", ClusterUnreachable("source", "127.0.0.1:1", "timed out")):
+        result = terminal.run("check")
+    assert result.exit_code == 3
+    assert "UNCHECKED" in result.stdout
+
+
+def test_check_as_json_prints_one_document_and_progress_elsewhere(terminal: Terminal) -> None:
+    result = terminal.run("check", "--json")
+    value = json.loads(result.stdout)
+    assert value["open"] is True
+    assert sorted(value["inventory"]["topics"]) == ["shop.orders", "shop.payments"]
+
+
+def test_status_of_a_migration_that_has_not_begun_says_where_to_begin(terminal: Terminal) -> None:
+    result = terminal.run("status")
+    assert result.exit_code == 0
+    assert "`check` looks, `create` begins" in result.stdout
+
+
+def test_status_of_a_migration_in_flight_fits_a_terminal(terminal: Terminal) -> None:
+    histories.created(terminal.shop)
+    histories.mirroring(terminal.shop)
+    histories.validated(terminal.shop)
+    histories.moved(terminal.shop, "shop." + "a-very-long-name." * 8)
+    link = terminal.shop.ctx().link
+    for partition, reason in enumerate(Halt):
+        link.halt(TopicPartition("shop.orders", partition), reason, "seen " * 30, 10**12, 10**12, "2030-01-01T00:00:00")
+    result = terminal.run("status")
+    assert result.exit_code == 0
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    for said in ("create_targets", "EQUAL", "1 alive", "ada", "THINNED", "remedy: exclude the topic from the plan"):
+        assert said in " ".join(result.stdout.split()), said
+
+
+def test_every_table_fits_80_columns(terminal: Terminal) -> None:
+    long = "shop." + "x" * 120
+    terminal.shop.source.add_topic(long, configs={"retention.ms": "1" * 18})
+    terminal.shop.source.consumer_commits(long, TopicPartition(long, 0), 0)
+    for words in (["check"], ["approve", "plan", "--show"], ["create", "--dry-run"]):
+        wide = [line for line in terminal.run(*words).stdout.splitlines() if len(line) > 80]
+        assert wide == [], words
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(terminal: Terminal) -> None:
+    terminal.shop.source.consumer_commits("shop.[red]x[/red]", ORDERS, 1)
+    assert "shop.[red]x[/red]" in terminal.run("check").stdout
+
+
+def test_status_as_json_is_the_page(terminal: Terminal) -> None:
+    histories.created(terminal.shop)
+    value = terminal.json("status")
+    assert value["phases"][0]["name"] == "create_targets"
+    assert value["topics"] == 2
+
+
+def test_lag_before_anything_is_mirrored_is_refused_with_what_to_run(terminal: Terminal) -> None:
+    result = terminal.run("lag")
+    assert result.exit_code == 1
+    assert "run `create` and `mirror` first" in result.stderr
+    assert result.stdout == ""
+
+
+def test_lag_takes_two_samples_so_that_there_is_a_rate(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    histories.created(terminal.shop)
+    monkeypatch.setattr(terminal.shop.clock, "sleep", lambda _: (terminal.shop.produce(50), _advance(terminal)))
+    value = terminal.json("lag")
+    assert (value["total"], value["produced_per_second"], value["eta_seconds"]) == (450, 150.0, None)
+    assert "never, at these rates" in terminal.run("lag").stdout
+
+
+def _advance(terminal: Terminal) -> None:
+    terminal.shop.clock._seconds += 1.0
+
+
+def test_lag_gate_that_gives_up_exits_1(terminal: Terminal) -> None:
+    histories.created(terminal.shop)
+    terminal.write_plan(lag_gate={"threshold_records": 10, "deadline_seconds": 60})
+    result = terminal.run("lag", "--gate")
+    assert result.exit_code == 1
+    assert "lag was not at or under 10 within 60 s" in result.stdout
+    assert result.stderr.count("lag 300 in 3 partitions") > 10
+
+
+def test_lag_gate_that_passes_exits_0(terminal: Terminal) -> None:
+    histories.created(terminal.shop)
+    terminal.write_plan(lag_gate={"threshold_records": 300})
+    assert terminal.json("lag", "--gate")["passed"] is True
+    assert terminal.run("lag", "--gate").exit_code == 0
+
+
+def test_lag_cannot_be_watched_and_waited_for_at_once(terminal: Terminal) -> None:
+    assert terminal.run("lag", "--watch", "--gate").exit_code == 2
+
+
+def test_lag_watched_prints_lines_until_interrupted(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    histories.created(terminal.shop)
+    reads = iter(range(4))
+    read = phase_lag.LagMeter.read
+
+    def until_interrupted(meter: phase_lag.LagMeter) -> phase_lag.LagReport:
+        if next(reads, None) is None:
+            raise KeyboardInterrupt
+        return read(meter)
+
+    monkeypatch.setattr(phase_lag.LagMeter, "read", until_interrupted)
+    result = terminal.run("lag", "--watch", "--json")
+    assert result.exit_code == 130
+    assert [json.loads(line)["total"] for line in result.stdout.splitlines()] == [300] * 4
+
+
+# -- approve and create -----------------------------------------------------------------------------------------------
+
+
+def test_create_without_approval_is_refused_and_makes_nothing(terminal: Terminal) -> None:
+    result = terminal.run("create")
+    assert result.exit_code == 1
+    assert "plan gate: nobody has approved it yet" in result.stderr
+    assert terminal.shop.target.changes == []
+    assert not any(it["make_state"] for it in terminal.opened)
+
+
+def test_create_after_approval_makes_the_topics_and_says_who_approved(terminal: Terminal) -> None:
+    approved(terminal, "plan")
+    result = terminal.run("create")
+    assert result.exit_code == 0, result.output
+    assert "plan gate: approved by ada" in result.stderr
+    assert terminal.shop.target.changes == ["create shop.orders", "create shop.payments"]
+    journal = terminal.shop.ctx().journal
+    assert (journal.read("phase", "create_targets") or {})["outcome"] == "done"
+    assert (journal.read("plan", "plan") or {})["digest"] == terminal.shop.ctx().plan.digest
+    assert terminal.run("create").exit_code == 0
+    assert terminal.shop.target.changes == ["create shop.orders", "create shop.payments"]
+
+
+def test_create_that_nobody_has_to_approve_goes_ahead(terminal: Terminal) -> None:
+    terminal.write_plan(approvals={"plan": False})
+    result = terminal.run("create")
+    assert result.exit_code == 0
+    assert "the plan asks nobody here" in result.stderr
+
+
+def test_dry_run_of_create_prints_the_steps_of_the_real_one_and_changes_nothing(terminal: Terminal) -> None:
+    def steps(text: str) -> list[str]:
+        return [line for line in text.splitlines() if line.startswith("create topic")]
+
+    dry = terminal.run("create", "--dry-run")
+    assert dry.exit_code == 0
+    assert "a real run would be refused: plan gate: nobody has approved it yet" in dry.stderr
+    assert terminal.shop.target.changes == []
+    approved(terminal, "plan")
+    real = terminal.run("create")
+    assert steps(dry.stderr) == steps(real.stderr) != []
+
+
+def test_failed_check_keeps_create_from_anything_even_if_nobody_is_asked(terminal: Terminal) -> None:
+    terminal.write_plan(approvals={"plan": False})
+    terminal.shop.target.add_topic("shop.orders")
+    result = terminal.run("create")
+    assert result.exit_code == 1
+    assert "it exists on the target, and this migration did not create it" in result.stderr
+    assert terminal.shop.target.changes == []
+
+
+def test_approve_shows_the_evidence_and_its_digest(terminal: Terminal) -> None:
+    result = terminal.run("approve", "plan", "--show")
+    assert result.exit_code == 0
+    assert evidence_digest(terminal, "plan") in result.stdout
+    for said in ("shop: approve the plan?", "Consumer groups", "What happens next", "How it is undone"):
+        assert said in result.stdout, said
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_approve_where_nobody_can_be_asked_approves_nothing(words: list[str], terminal: Terminal) -> None:
+    result = terminal.run("approve", "plan", *words, input="yes\n")
+    assert result.exit_code == 1
+    assert "no answer is never an approval" in result.stderr
+    assert terminal.run("create").exit_code == 1
+
+
+def test_approve_of_another_digest_is_refused(terminal: Terminal) -> None:
+    result = terminal.run("approve", "plan", "--digest", "sha256:0", "--yes")
+    assert result.exit_code == 1
+    assert "the answer is for sha256:0" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["--yes"], ["--digest", "sha256:0"]])
+def test_approve_with_half_an_answer_is_bad_input(words: list[str], terminal: Terminal) -> None:
+    assert terminal.run("approve", "plan", *words).exit_code == 2
+    assert terminal.opened == []
+
+
+def test_approve_of_an_unknown_gate_is_bad_input(terminal: Terminal) -> None:
+    assert terminal.run("approve", "lunch").exit_code == 2
+
+
+def test_answer_at_a_terminal_counts_only_if_it_is_yes_in_full(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_migration.cli.commands.proof.can_be_asked", lambda: True)
+    for answer in ("", "y", "no", "yes please"):
+        assert terminal.run("approve", "plan", input=f"{answer}\n").exit_code == 1
+    assert terminal.run("create").exit_code == 1
+    assert terminal.run("approve", "plan", "--as", "ada", input="yes\n").exit_code == 0
+    assert terminal.run("create").exit_code == 0
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+
+
+def ready_for_cutover(terminal: Terminal) -> None:
+    terminal.write_plan(cutover={"stopped_groups": ["shop.app"]})
+    approved(terminal, "plan")
+    assert terminal.run("create").exit_code == 0
+    histories.validated(terminal.shop)
+
+
+def test_cutover_without_approval_is_refused_and_writes_nothing(terminal: Terminal) -> None:
+    ready_for_cutover(terminal)
+    result = terminal.run("cutover")
+    assert result.exit_code == 1
+    assert "cutover gate: nobody has approved it yet" in result.stderr
+    assert terminal.shop.target.changes == ["create shop.orders", "create shop.payments"]
+
+
+def test_cutover_of_a_group_that_the_mirror_has_not_reached_lists_it_with_reason_and_remedy(terminal: Terminal) -> None:
+    ready_for_cutover(terminal)
+    approved(terminal, "cutover")
+    result = terminal.run("cutover", "--group", "shop.app")
+    assert result.exit_code == 1
+    words = " ".join(result.stdout.split())
+    assert "shop.app" in words
+    assert "the mirror has not copied up to its commits" in words
+    assert "remedy:" in words
+    assert (terminal.shop.ctx().journal.read("phase", "cut_over") or {})["outcome"] == "refused"
+
+
+def test_cutover_of_a_group_that_the_plan_does_not_select_is_bad_input(terminal: Terminal) -> None:
+    ready_for_cutover(terminal)
+    result = terminal.run("cutover", "--group", "other.app")
+    assert result.exit_code == 2
+    assert "the plan does not select this group" in result.stderr
+    assert terminal.json("cutover", "--group", "other.app")["error"]["value"] == "other.app"
+
+
+def test_dry_run_of_cutover_tells_the_steps_and_writes_nothing(terminal: Terminal) -> None:
+    ready_for_cutover(terminal)
+    result = terminal.run("cutover", "--dry-run")
+    assert result.exit_code == 0
+    assert "shop.app: stop its consumers on the source: nothing to run (declared stopped)" in result.stderr
+    assert "would move" in result.stdout
+    assert terminal.shop.target.committed("shop.app") == {}
+
+
+def test_watch_shows_who_lives_and_exits_by_it(terminal: Terminal) -> None:
+    histories.created(terminal.shop)
+    histories.moved(terminal.shop)
+    result = terminal.run("watch")
+    assert result.exit_code == 0
+    assert "alive" in result.stdout
+    assert "6.5 s" in result.stdout
+    histories.moved(terminal.shop, "shop.late", upto=Step.STARTED)
+    late = terminal.run("watch", "--seconds", "0")
+    assert late.exit_code == 1
+    assert "undo group shop.late" in " ".join(late.stdout.split())
+
+
+def test_undo_of_a_group_that_was_not_touched_is_refused(terminal: Terminal) -> None:
+    result = terminal.run("undo", "--group", "shop.app")
+    assert result.exit_code == 1
+    assert "was not touched by this migration" in result.stderr
+
+
+def test_undo_moves_a_group_back(terminal: Terminal) -> None:
+    histories.created(terminal.shop)
+    histories.moved(terminal.shop, upto=Step.STARTED)
+    terminal.shop.target.commit("shop.app", {ORDERS: CommittedOffset(offset=0)})
+    result = terminal.run("undo", "--group", "shop.app")
+    assert result.exit_code == 0, result.output
+    assert "shop.app: undone" in result.stdout
+
+
+def test_translate_of_what_is_not_mirrored_exits_1_and_says_why(terminal: Terminal) -> None:
+    result = terminal.run("translate", "--offset", "shop.orders:0:7")
+    assert result.exit_code == 1
+    assert "nothing of this partition is mirrored yet" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize("text", ["orders", "orders:0", "orders:x:1", "orders:0:-1", ":0:1"])
+def test_translate_of_a_misspelt_offset_is_bad_input(text: str, terminal: Terminal) -> None:
+    result = terminal.run("translate", f"--offset={text}")
+    assert result.exit_code == 2
+    assert "write it like orders:0:1234" in result.stderr
+    assert terminal.opened == []
+
+
+def test_offset_of_a_topic_with_colons_is_read_from_the_right(terminal: Terminal) -> None:
+    value = terminal.json("translate", "--offset", "a:b:3:17")
+    assert (value["offsets"][0]["topic"], value["offsets"][0]["partition"]) == ("a:b", 3)
+
+
+# -- stop, report, mirror ---------------------------------------------------------------------------------------------
+
+
+def test_stop_while_producers_write_is_refused_and_names_them(terminal: Terminal) -> None:
+    histories.created(terminal.shop)
+    terminal.shop.clock.at(1, lambda: terminal.shop.produce(10))
+    result = terminal.run("stop")
+    assert result.exit_code == 1
+    words = " ".join(result.stdout.split())
+    assert "source log ends are still: 3 partitions still grow" in words
+    assert "the mirror runs on" in words
+
+
+def test_stop_before_anything_was_created_is_refused(terminal: Terminal) -> None:
+    result = terminal.run("stop", "--now")
+    assert result.exit_code == 1
+    assert "has no target topics yet" in result.stderr
+
+
+def test_report_is_written_below_the_directory_given(terminal: Terminal) -> None:
+    histories.created(terminal.shop)
+    result = terminal.run("report", "--output", "here")
+    assert result.exit_code == 0
+    assert "exception: nothing was validated" in result.stdout
+    written = json.loads((terminal.plan.parent / "here" / "shop" / "report.json").read_text())
+    assert terminal.json("report", "--output", "here", "--dry-run")["plan"] == written["plan"]
+
+
+def test_mirror_before_create_is_refused(terminal: Terminal) -> None:
+    result = terminal.run("mirror", "--dry-run")
+    assert result.exit_code == 1
+    assert "run `create` first" in result.stderr
+
+
+def test_mirror_dry_run_lists_topics(terminal: Terminal) -> None:
+    histories.created(terminal.shop)
+    assert terminal.json("mirror", "--dry-run")["topics"] == ["shop.orders", "shop.payments"]
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_unexpected_error_is_one_line_with_a_hint_and_a_traceback_on_demand(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("division by zero\nand more lines")
+
+    monkeypatch.setattr(preflight, "check", broken)
+    result = terminal.run("check")
+    assert result.exit_code == 3
+    assert "unexpected error: ZeroDivisionError: division by zero\n" in result.stderr
+    assert "--debug" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "Traceback" in terminal.run("check", "--debug").stderr
+    assert terminal.json("check")["error"]["exit_code"] == 3
+
+
+def test_missing_permission_says_which_and_exits_1(terminal: Terminal) -> None:
+    with terminal.shop.source.failing("groups", NotAuthorized("source", "Describe", "cluster kafka-cluster")):
+        result = terminal.run("translate")
+    assert result.exit_code == 1
+    assert "not authorized: Describe on cluster kafka-cluster" in result.stderr
+    assert "grant Describe" in result.stderr
+
+
+def test_error_with_json_is_a_document_too(terminal: Terminal) -> None:
+    value = terminal.json("create")["error"]
+    assert (value["kind"], value["exit_code"]) == ("NotApproved", 1)
+    assert value["remedy"]
+
+
+def test_commands_are_all_explained(terminal: Terminal) -> None:
+    for name, _, run in COMMANDS:
+        assert run.__doc__, name

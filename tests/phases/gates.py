@@ -1,0 +1,102 @@
+"""A migration in memory with gates to pass: clusters on which every check passes, and time that tests move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kafka_migration.clusters.types import ConfigValue, TopicDescription
+from kafka_migration.domain.types import TopicPartition, TopicSpec
+from kafka_migration.phases.context import Context
+from kafka_migration.plans.load import restore_plan
+from kafka_migration.plans.model import Plan
+from kafka_migration.state.journal import Journal
+from kafka_migration.state.link import LinkState
+from kafka_migration.state.store import MemoryStore
+from tests.fakes.cluster import FakeCluster
+from tests.phases.worlds import FakeClock
+
+EVERYTHING = frozenset({"ALTER_CONFIGS", "CREATE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "READ", "WRITE"})
+
+
+class PermissiveCluster(FakeCluster):
+    """A cluster whose principal may do everything, and that tells all its settings."""
+
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
+        return {
+            name: TopicDescription(
+                name=it.name,
+                topic_id=it.topic_id,
+                partitions=it.partitions,
+                replication_factor=it.replication_factor,
+                leaders=it.leaders,
+                operations=EVERYTHING,
+            )
+            for name, it in super().topics(names).items()
+        }
+
+    def group_operations(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        return dict.fromkeys(names, EVERYTHING)
+
+    def may_use_transactional_id(self, transactional_id: str) -> bool:
+        return bool(transactional_id)
+
+    def api_versions(self) -> dict[str, tuple[int, int]]:
+        recent = ("AddPartitionsToTxn", "DescribeConfigs", "EndTxn", "IncrementalAlterConfigs", "OffsetFetch")
+        return super().api_versions() | dict.fromkeys(recent, (0, 20))
+
+    def broker_configs(self) -> dict[str, ConfigValue]:
+        more = {"socket.request.max.bytes": "104857600", "producer.id.expiration.ms": str(10**15)}
+        return super().broker_configs() | {
+            name: ConfigValue(value=value, is_explicit=False) for name, value in more.items()
+        }
+
+
+class Migration:
+    """The migration ``shop`` of two topics and a group, as far as a test has brought it."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.source, self.target = PermissiveCluster("source"), PermissiveCluster("target")
+        self.store, self.links = MemoryStore(), MemoryStore()
+        self.told: list[str] = []
+        self.source.add_topic("shop.orders", partitions=2, configs={"retention.ms": "604800000"})
+        self.source.add_topic("shop.payments")
+        self.produce(100)
+        self.source.consumer_commits("shop.app", TopicPartition("shop.orders", 0), 40)
+        self.source.consumer_commits("shop.app", TopicPartition("shop.orders", 1), 50)
+
+    def produce(self, records: int) -> None:
+        """Producers go on writing."""
+        for tp in (*(TopicPartition("shop.orders", p) for p in (0, 1)), TopicPartition("shop.payments", 0)):
+            self.source.append(tp, records)
+
+    def plan(self, **fields: Any) -> Plan:
+        return restore_plan(
+            {
+                "version": 1,
+                "name": "shop",
+                "source": "a",
+                "target": "b",
+                "topics": {"include": [r"shop\..*"]},
+                "groups": {"include": [r"shop\..*"]},
+                **fields,
+            }
+        )
+
+    def ctx(self, *, dry_run: bool = False, **fields: Any) -> Context:
+        """A context as a new process would have it."""
+        return Context(
+            plan=self.plan(**fields),
+            source=self.source,  # type: ignore[arg-type]
+            target=self.target,  # type: ignore[arg-type]
+            journal=Journal(self.store, "shop"),
+            link=LinkState("shop", self.links, None, None),
+            clock=self.clock,
+            tell=self.told.append,
+            dry_run=dry_run,
+        )
+
+    def make_target_topic(self, spec: TopicSpec) -> None:
+        """Somebody else makes a topic on the target."""
+        self.target.add_topic(spec.name, partitions=spec.partitions, configs=spec.configs)

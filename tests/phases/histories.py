@@ -1,0 +1,107 @@
+"""Journals as real migrations leave them, written through the code that writes them."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+from kafka_migration.clusters.types import TopicDescription
+from kafka_migration.domain.types import Identity, TopicPartition
+from kafka_migration.phases import approvals, create
+from kafka_migration.phases.evidence import GateName
+from kafka_migration.phases.group_record import GroupRecord, Step, Translation
+from kafka_migration.phases.record import phase, remember_beginning
+from kafka_migration.phases.validate import Validation
+from kafka_migration.state.link import LinkTopic
+from kafka_migration.validation.digests import Digest
+from kafka_migration.validation.launch import Expectations
+from kafka_migration.validation.result import Equality, PartitionResult, SegmentResult, ValidationResult
+from tests.phases.gates import Migration
+
+ORDERS = (TopicPartition("shop.orders", 0), TopicPartition("shop.orders", 1))
+PAYMENTS = TopicPartition("shop.payments", 0)
+
+
+def created(shop: Migration) -> None:
+    """Approved by ada, and created in half a minute."""
+    ctx = shop.ctx()
+    seen = approvals.evidence(ctx, GateName.PLAN)
+    approvals.record(ctx, GateName.PLAN, seen.digest, "ada", seen_at=seen.taken_at)
+    with phase(ctx, "create_targets") as run:
+        remember_beginning(ctx, seen.inventory)
+        result = create.apply(ctx)
+        shop.clock.sleep(30)
+        run.ends(0, topics=len(result.steps))
+
+
+def mirroring(shop: Migration) -> None:
+    """Fenced once, and telling."""
+    ctx = shop.ctx()
+    here, there = ctx.source.topics(), ctx.target.topics()
+    topics = [LinkTopic(name=name, source_id=_id(here[name]), target_id=_id(there[name])) for name in sorted(there)]
+    ctx.link.pin(source_cluster="s", target_cluster="t", topics=topics, at=ctx.stamp())
+    ctx.link.record_fence(0, Identity(7, 0), at=ctx.stamp())
+    ctx.link.record_run({"state": "running", "at": ctx.stamp(), "epoch": 1, "partitions": 3})
+
+
+def _id(topic: TopicDescription) -> uuid.UUID:
+    return uuid.uuid5(uuid.NAMESPACE_OID, topic.topic_id)
+
+
+def validated(shop: Migration, verdict: Equality = Equality.EQUAL) -> None:
+    """Every partition read and judged as ``verdict``."""
+    ctx = shop.ctx()
+    partitions = tuple(_judged(tp, verdict) for tp in (*ORDERS, PAYMENTS))
+    result = ValidationResult(
+        id="v1", migration="shop", at=ctx.stamp(), segment_records=1000, partitions=partitions, seconds=4.0
+    )
+    with phase(ctx, "validate") as run:
+        ctx.journal.record("validation", "latest", _recorded(result))
+        run.ends(result.exit_code, str(result.verdict))
+
+
+def _recorded(result: ValidationResult) -> dict[str, Any]:
+    suite = Expectations(success=True, failed=())
+    validation = Validation(result=result, expectations=suite, folder=Path("reports"))
+    return {**validation.as_dict(with_segments=False), "earlier": [], "left_out": 0}
+
+
+def _judged(tp: TopicPartition, verdict: Equality) -> PartitionResult:
+    source = Digest(rows=100, total=0xABC, ordered=0xDEF, bytes=1000)
+    target = source if verdict is Equality.EQUAL else Digest(rows=99, total=0xABD, ordered=0xDEE, bytes=990)
+    segment = SegmentResult(segment=0, start=0, end=100, expected=100, source=source, target=target, verdict=verdict)
+    return PartitionResult(
+        topic=tp.topic,
+        partition=tp.partition,
+        source_start=0,
+        source_end=100,
+        target_start=1,
+        target_end=101,
+        expected=100,
+        segments=(segment,),
+        verdict=verdict,
+        detail=segment.detail,
+        is_read=True,
+    )
+
+
+def moved(shop: Migration, group: str = "shop.app", *, upto: Step = Step.ALIVE) -> None:
+    """A group's steps, a second each."""
+    record = GroupRecord.load(shop.ctx().journal, group)
+    positions = [
+        Translation(tp=tp, source=40 + 10 * tp.partition, target=41 + 10 * tp.partition, policy="exact")
+        for tp in ORDERS
+    ]
+    evidence: dict[Step, dict[str, Any]] = {
+        Step.STOPPING: {"active_at": shop.clock.now().isoformat(), "members": 2},
+        Step.TRANSLATED: {
+            "positions": [it.as_dict() for it in positions],
+            "target_before": [],
+            "flags": ["partial: x"],
+        },
+        Step.ALIVE: {"sign": "committed past its translated offset", "pause_seconds": 6.5},
+    }
+    for step in list(Step)[: list(Step).index(upto) + 1]:
+        record.mark(step, shop.clock.now(), **evidence.get(step, {}))
+        shop.clock.sleep(1)

@@ -1,0 +1,391 @@
+"""Approvals: what an answer is bound to, and when it does not hold (any more)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_migration.clusters.types import Quota
+from kafka_migration.domain.errors import BadInput, ClusterUnreachable, CouldNotFindOut, StateConflict
+from kafka_migration.domain.types import TopicPartition, TopicSpec
+from kafka_migration.phases import approvals, create
+from kafka_migration.phases.approvals import NotApproved
+from kafka_migration.phases.evidence import Evidence, GateName, differences, item, limited
+from kafka_migration.phases.group_record import GroupRecord, Step
+from kafka_migration.phases.record import remember_beginning
+from tests.phases.gates import Migration
+
+PLAN, CUTOVER = GateName.PLAN, GateName.CUTOVER
+
+
+@pytest.fixture
+def shop() -> Migration:
+    return Migration()
+
+
+def approve(shop: Migration, gate: GateName, approver: str = "ada", **fields: Any) -> approvals.Approval:
+    ctx = shop.ctx(**fields)
+    return approvals.record(ctx, gate, approvals.evidence(ctx, gate).digest, approver)
+
+
+def mirrored_and_equal(shop: Migration) -> None:
+    """Everything that comes before the cutover gate has succeeded."""
+    ctx = shop.ctx()
+    remember_beginning(ctx, approvals.evidence(ctx, PLAN).inventory)
+    create.apply(ctx)
+    say_verdict(shop, "EQUAL")
+
+
+def say_verdict(shop: Migration, verdict: str, *topics: str) -> None:
+    counts = {"shop.orders": 2, "shop.payments": 1}
+    partitions = [{"topic": name} for name in topics or counts for _ in range(counts[name])]
+    totals = {"partitions": len(partitions)}
+    record = {"verdict": verdict, "at": shop.ctx().stamp(), "partitions": partitions, "totals": totals, "left_out": 0}
+    shop.ctx().journal.record("validation", "latest", record)
+
+
+# -- when an approval holds -------------------------------------------------------------------------------------------
+
+
+def test_approved_evidence_lets_pass_and_names_who_and_when(shop: Migration) -> None:
+    approval = approve(shop, PLAN)
+    passed = approvals.check(shop.ctx(), PLAN)
+    assert passed.approval is not None
+    assert (passed.approval.approver, passed.approval.digest) == ("ada", approval.digest)
+    assert "approved by ada at 2030-01-01" in passed.reason
+    assert passed.as_dict()["approval"]["answer"] == "approved"
+
+
+def test_records_that_flow_and_groups_that_commit_leave_an_approval_valid(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    approve(shop, PLAN)
+    approve(shop, CUTOVER)
+    before = approvals.evidence(shop.ctx(), CUTOVER)
+    shop.produce(1000)
+    shop.source.consumer_commits("shop.app", TopicPartition("shop.orders", 0), 90)
+    member = shop.source.join("shop.app", ["shop.orders"])
+    shop.clock.sleep(100)
+    for gate in (PLAN, CUTOVER):
+        assert approvals.check(shop.ctx(), gate).approval is not None
+    after = approvals.evidence(shop.ctx(), CUTOVER)
+    assert before.digest == after.digest
+    assert before.tables != after.tables, "what moves is shown all the same"
+    shop.source.leave("shop.app", member)
+    assert approvals.check(shop.ctx(), CUTOVER).approval is not None
+
+
+def test_targets_created_under_an_approval_leave_it_valid_for_a_rerun(shop: Migration) -> None:
+    approve(shop, PLAN)
+    create.apply(shop.ctx())
+    assert approvals.check(shop.ctx(), PLAN).approval is not None
+
+
+def test_warning_that_comes_and_goes_by_itself_leaves_an_approval_valid(shop: Migration) -> None:
+    approve(shop, PLAN)
+    # Joined, and reads a topic that it has not committed yet: a warning of the preflight.
+    shop.source.join("shop.app", ["shop.payments"])
+    now = approvals.evidence(shop.ctx(), PLAN)
+    assert "WARN" in {str(r.verdict) for r in now.checks.results if r.name == "groups have committed"}
+    assert approvals.check(shop.ctx(), PLAN).approval is not None
+
+
+def test_gate_that_the_plan_does_not_ask_passes_and_says_so(shop: Migration) -> None:
+    passed = approvals.check(shop.ctx(approvals={"plan": False}), PLAN)
+    assert passed.approval is None
+    assert passed.reason == "the plan asks nobody here (approvals.plan is false)"
+    assert not approvals.is_asked(shop.ctx(approvals={"plan": False}), PLAN)
+
+
+# -- when there is none -----------------------------------------------------------------------------------------------
+
+
+def test_no_answer_is_not_an_approval(shop: Migration) -> None:
+    with pytest.raises(NotApproved, match="nobody has approved it yet") as refused:
+        approvals.check(shop.ctx(), PLAN)
+    assert refused.value.exit_code == 1
+    assert refused.value.digest == approvals.evidence(shop.ctx(), PLAN).digest
+
+
+def test_approval_of_one_gate_does_not_open_the_other(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    approve(shop, PLAN)
+    with pytest.raises(NotApproved, match="cutover gate: nobody"):
+        approvals.check(shop.ctx(), CUTOVER)
+
+
+def test_digest_of_other_evidence_is_not_approved(shop: Migration) -> None:
+    ctx = shop.ctx()
+    with pytest.raises(NotApproved, match="the answer is for sha256:0, but the evidence is sha256:"):
+        approvals.record(ctx, PLAN, "sha256:0", "ada")
+    assert approvals.answers(ctx) == {}
+
+
+def test_evidence_that_changed_between_showing_and_answering_is_not_approved(shop: Migration) -> None:
+    seen = approvals.evidence(shop.ctx(), PLAN)
+    shop.source.add_topic("shop.refunds")
+    with pytest.raises(NotApproved, match="look at the evidence again"):
+        approvals.record(shop.ctx(), PLAN, seen.digest, "ada", seen_at=seen.taken_at)
+
+
+def test_evidence_seen_too_long_ago_is_not_approved(shop: Migration) -> None:
+    seen = approvals.evidence(shop.ctx(), PLAN)
+    shop.clock.sleep(3601)
+    with pytest.raises(NotApproved, match=r"the evidence was taken 1:00:0\d ago, .* is 3600"):
+        approvals.record(shop.ctx(), PLAN, seen.digest, "ada", seen_at=seen.taken_at)
+
+
+def test_approver_whom_the_plan_does_not_name_is_refused(shop: Migration) -> None:
+    with pytest.raises(NotApproved, match=r"eve is not one of the plan's approvers \(ada, bob\)"):
+        approve(shop, PLAN, "eve", approvals={"approvers": ["ada", "bob"]})
+    assert approve(shop, PLAN, "bob", approvals={"approvers": ["ada", "bob"]}).approver == "bob"
+
+
+def test_approver_without_a_name_is_bad_input(shop: Migration) -> None:
+    with pytest.raises(BadInput, match="an approval has a name"):
+        approve(shop, PLAN, " ")
+
+
+def test_approver_whom_the_plan_names_no_longer_is_refused_at_the_gate(shop: Migration) -> None:
+    approve(shop, PLAN, "eve")
+    with pytest.raises(NotApproved):
+        approvals.check(shop.ctx(approvals={"approvers": ["ada"]}), PLAN)
+
+
+def test_rejection_voids_an_earlier_approval(shop: Migration) -> None:
+    digest = approve(shop, PLAN).digest
+    approvals.reject(shop.ctx(), PLAN, digest, "bob")
+    with pytest.raises(NotApproved, match="bob rejected it at 2030-01-01"):
+        approvals.check(shop.ctx(), PLAN)
+    approve(shop, PLAN)
+    approvals.check(shop.ctx(), PLAN)
+    kept = shop.ctx().journal.read("approval", "plan")
+    assert kept is not None
+    assert [it["answer"] for it in kept["earlier"]] == ["approved", "rejected"]
+
+
+def test_approval_too_old_when_the_work_begins_is_refused(shop: Migration) -> None:
+    approve(shop, PLAN)
+    shop.clock.sleep(3700)
+    with pytest.raises(NotApproved, match=r"ada approved it 1:0\d:\d\d ago, .*max_age_seconds is 3600"):
+        approvals.check(shop.ctx(), PLAN)
+
+
+def test_work_that_began_in_time_may_be_finished_later(shop: Migration) -> None:
+    approve(shop, PLAN)
+    create.apply(shop.ctx())
+    shop.clock.sleep(3700)
+    approvals.check(shop.ctx(), PLAN)
+
+
+def test_nothing_is_recorded_in_a_dry_run(shop: Migration) -> None:
+    ctx = shop.ctx(dry_run=True)
+    approvals.record(ctx, PLAN, approvals.evidence(ctx, PLAN).digest, "ada")
+    assert approvals.answers(ctx) == {}
+
+
+# -- what changed -----------------------------------------------------------------------------------------------------
+
+
+def new_topic(shop: Migration) -> None:
+    shop.source.add_topic("shop.refunds")
+
+
+def gone_topic(shop: Migration) -> None:
+    shop.source.delete_topic("shop.payments")
+
+
+def recreated_topic(shop: Migration) -> None:
+    shop.source.delete_topic("shop.payments")
+    shop.source.add_topic("shop.payments")
+
+
+def other_setting(shop: Migration) -> None:
+    shop.source.alter_configs("shop.orders", set={"retention.ms": "1209600000"})
+
+
+def new_group(shop: Migration) -> None:
+    shop.source.consumer_commits("shop.audit", TopicPartition("shop.payments", 0), 1)
+
+
+def other_quota(shop: Migration) -> None:
+    shop.source.quotas = lambda: (Quota(entity=(("user", "shop"),), limits=(("producer_byte_rate", 1.0),)),)  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (new_topic, "topics: shop.refunds is new"),
+        (gone_topic, "topics: shop.payments is gone"),
+        (recreated_topic, "topics: shop.payments changed"),
+        (other_setting, "topics: shop.orders changed"),
+        (new_group, "groups: shop.audit is new"),
+        (other_quota, "quotas: all changed"),
+    ],
+)
+def test_changed_source_voids_the_plan_approval_and_is_named(change: Any, said: str, shop: Migration) -> None:
+    approve(shop, PLAN)
+    change(shop)
+    with pytest.raises(NotApproved, match="the evidence changed since ada approved it") as refused:
+        approvals.check(shop.ctx(), PLAN)
+    assert said in refused.value.message
+
+
+def test_edited_plan_voids_the_approval(shop: Migration) -> None:
+    approve(shop, PLAN)
+    with pytest.raises(NotApproved, match=r"plan: digest was sha256:.*, is sha256:"):
+        approvals.check(shop.ctx(mirror={"num_streams": 4}), PLAN)
+
+
+def test_verdict_that_turned_voids_the_cutover_approval_and_blocks_a_new_one(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    approve(shop, CUTOVER)
+    say_verdict(shop, "DIFFERENT")
+    with pytest.raises(NotApproved, match="validation said DIFFERENT"):
+        approvals.check(shop.ctx(), CUTOVER)
+    with pytest.raises(NotApproved, match="no approval changes that"):
+        approve(shop, CUTOVER)
+
+
+@pytest.mark.parametrize("verdict", ["INCONCLUSIVE", "EXPIRED"])
+def test_verdict_that_found_nothing_out_opens_no_gate(verdict: str, shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    say_verdict(shop, verdict)
+    with pytest.raises(CouldNotFindOut, match=f"validation said {verdict}"):
+        approve(shop, CUTOVER)
+
+
+def test_validation_of_some_topics_opens_no_gate_for_the_others(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    say_verdict(shop, "EQUAL", "shop.orders")
+    with pytest.raises(CouldNotFindOut, match=r"of 2 of 3 partitions, without topics shop\.payments"):
+        approve(shop, CUTOVER)
+
+
+def test_nothing_validated_blocks_the_cutover_gate(shop: Migration) -> None:
+    create.apply(shop.ctx())
+    with pytest.raises(NotApproved, match="nothing was validated yet"):
+        approve(shop, CUTOVER)
+
+
+def test_halted_partition_blocks_the_cutover_gate_with_its_remedy(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    shop.ctx().link.halt(TopicPartition("shop.orders", 1), "THINNED", "3 records in 5 offsets", 70, 60, "2030-01-01")
+    with pytest.raises(NotApproved, match=r"shop\.orders-1 THINNED") as refused:
+        approve(shop, CUTOVER)
+    assert "exclude the topic from the plan" in refused.value.remedy
+
+
+def test_topic_that_is_not_mirrored_blocks_the_cutover_gate(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    shop.source.add_topic("shop.refunds")
+    with pytest.raises(NotApproved, match=r"1 topics match the plan and have no mirror topic: shop\.refunds"):
+        approve(shop, CUTOVER)
+
+
+def test_group_that_reads_another_topic_voids_the_cutover_approval(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    approve(shop, CUTOVER)
+    shop.source.consumer_commits("shop.app", TopicPartition("shop.payments", 0), 7)
+    with pytest.raises(NotApproved, match=r"shop\.app was classic: shop\.orders, is classic: shop\.orders, shop\.pay"):
+        approvals.check(shop.ctx(), CUTOVER)
+
+
+def test_group_in_the_middle_of_its_move_leaves_its_approval_valid(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    member = shop.source.join("shop.app", ["shop.orders", "shop.payments"])
+    approve(shop, CUTOVER)
+    record = GroupRecord.load(shop.ctx().journal, "shop.app")
+    record.mark(Step.STOPPING, shop.clock.now())
+    shop.source.leave("shop.app", member)
+    shop.clock.sleep(4000)
+    assert approvals.evidence(shop.ctx(), CUTOVER).facts["groups"] == {"shop.app": "classic: shop.orders"}
+    assert approvals.check(shop.ctx(), CUTOVER).approval is not None
+
+
+# -- checks that say no -----------------------------------------------------------------------------------------------
+
+
+def test_failed_check_cannot_be_approved_away_even_where_nobody_is_asked(shop: Migration) -> None:
+    shop.make_target_topic(TopicSpec(name="shop.orders", partitions=2, replication_factor=1))
+    with pytest.raises(NotApproved, match=r"target topics FAIL: shop\.orders: it exists on the target"):
+        approve(shop, PLAN)
+    with pytest.raises(NotApproved, match="target topics FAIL"):
+        approvals.check(shop.ctx(approvals={"plan": False}), PLAN)
+
+
+def test_check_that_could_not_run_is_no_pass_and_no_no(shop: Migration) -> None:
+    silent = ClusterUnreachable("source", "127.0.0.1:1", "timed out")
+    with shop.source.failing("cluster_id", silent), pytest.raises(CouldNotFindOut, match="could not run") as unknown:
+        approvals.check(shop.ctx(approvals={"plan": False}), PLAN)
+    assert unknown.value.exit_code == 3
+
+
+# -- how evidence looks -----------------------------------------------------------------------------------------------
+
+
+def test_evidence_shows_what_next_and_how_undone_and_survives_json(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    seen = approvals.evidence(shop.ctx(), CUTOVER)
+    value = seen.as_dict()
+    assert value["digest"] == seen.digest
+    assert [it["title"] for it in value["tables"]] == [
+        "Replication lag",
+        "Where each group would go on",
+        "Consumer groups",
+        "Producers that write to the source",
+    ]
+    assert value["next_steps"][0].startswith("cut_over: ")
+    assert value["undo"][0].startswith("cut_over: move a group back")
+
+
+def test_markdown_of_evidence_cannot_be_broken_by_names(shop: Migration) -> None:
+    shop.source.consumer_commits("shop.|x|<script>`*", TopicPartition("shop.orders", 0), 3)
+    text = approvals.evidence(shop.ctx(), PLAN).as_markdown()
+    (row,) = [line for line in text.splitlines() if "script" in line and line.startswith("| shop")]
+    assert row.startswith(r"| shop.\|x\|&lt;script&gt;\`\* | classic |")
+    assert approvals.evidence(shop.ctx(), PLAN).digest in text
+
+
+def test_markdown_of_a_closed_gate_says_that_it_cannot_be_approved(shop: Migration) -> None:
+    shop.make_target_topic(TopicSpec(name="shop.orders", partitions=2, replication_factor=1))
+    assert "checks say no. While they do, this cannot be approved" in approvals.evidence(shop.ctx(), PLAN).as_markdown()
+
+
+def test_large_tables_say_how_many_rows_they_leave_out() -> None:
+    table = limited("Topics", ("topic",), ((f"t{n}",) for n in range(60)), most=50)
+    assert (len(table.rows), table.note) == (50, "10 more rows are not shown")
+
+
+def test_facts_of_any_size_are_compared_item_by_item() -> None:
+    before = {"topics": {"a": item({"x": 1}), "b": "plain"}}
+    now = {"topics": {"a": item({"x": 2}), "b": "other"}, "groups": {"g": "classic"}}
+    assert differences(before, now) == (
+        "groups: g is new",
+        "topics: a changed",
+        "topics: b was plain, is other",
+    )
+    assert item("#looks like a digest").startswith("#")
+    assert item("#looks like a digest") != "#looks like a digest"
+
+
+def test_facts_too_large_for_the_journal_are_left_out_and_a_change_is_noticed_all_the_same(shop: Migration) -> None:
+    for n in range(4000):
+        shop.source.consumer_commits(f"shop.{n:04}{'g' * 120}", TopicPartition("shop.orders", 0), 1)
+    approve(shop, PLAN)
+    approvals.check(shop.ctx(), PLAN)
+    new_topic(shop)
+    with pytest.raises(NotApproved, match=r"the evidence changed since ada approved it at [-0-9]+ [:0-9]+ UTC\n"):
+        approvals.check(shop.ctx(), PLAN)
+
+
+def test_answer_of_an_unknown_format_is_refused(shop: Migration) -> None:
+    shop.ctx().journal.record("approval", "plan", {"format": 99})
+    with pytest.raises(StateConflict, match="not one that this version knows"):
+        approvals.check(shop.ctx(), PLAN)
+
+
+def test_evidence_is_a_value(shop: Migration) -> None:
+    one, other = (approvals.evidence(shop.ctx(), PLAN) for _ in range(2))
+    assert isinstance(one, Evidence)
+    assert one.digest == other.digest != approvals.evidence(shop.ctx(name="other"), PLAN).digest
