@@ -1,0 +1,292 @@
+"""The validate phase: pin both clusters, have Spark digest what is pinned, judge, and let a second suite judge, too.
+
+Reads only. What is pinned first is the source's end; the mirror must then reach it, since before that nobody knows
+where its record stands on the target. The topics may grow meanwhile: that is not looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Collection
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.clusters.lookup import variable_of
+from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases.validate_job import write_json
+from kafka_migration.phases.validate_pins import Pins, pin, pin_again
+from kafka_migration.validation.digests import DigestReport
+from kafka_migration.validation.launch import Expectations, Runner, local_runner, run_expectations
+from kafka_migration.validation.request import ValidationRequest
+from kafka_migration.validation.result import Equality, PartitionResult, ValidationResult
+from kafka_migration.validation.session import spark_jars
+from kafka_migration.validation.summary import summary
+from kafka_migration.validation.verdict import judge, misrouted, not_compared
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.context import Context
+
+#: Ids in the journal: the last validation of everything, and the last one of some topics.
+KIND, LATEST, PARTIAL = "validation", "latest", "partial"
+#: Retention may take records while they are read. What it leaves is pinned again, so many times.
+_ATTEMPTS = 3
+_KEPT_VERDICTS = 20
+#: A record of the journal has a limit of about 1 MB. The whole result is in validation.json.
+_MOST_BYTES = 700_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """How it ended: our result, what the suite says of it, and where the Data Docs are."""
+
+    result: ValidationResult
+    expectations: Expectations
+    folder: Path
+    is_partial: bool = False
+
+    @property
+    def verdict(self) -> Equality:
+        """Ours, but never EQUAL unless the suite agrees."""
+        ours = self.result.verdict
+        return ours if ours is not Equality.EQUAL or self.expectations.success else Equality.INCONCLUSIVE
+
+    @property
+    def exit_code(self) -> int:
+        """0 equal; 1 different; 3 could not be found out."""
+        return self.verdict.exit_code
+
+    def as_dict(self, *, with_segments: bool = True) -> dict[str, Any]:
+        """JSON types only. ``data_docs`` is relative to the folder of the plan's reports."""
+        return {
+            **self.result.as_dict(with_segments=with_segments),
+            "verdict": str(self.verdict),
+            "passed": self.verdict is Equality.EQUAL,
+            "summary": self.result.summary(),
+            "expectations": {"success": self.expectations.success, "failed": list(self.expectations.failed)},
+            "data_docs": "data_docs/index.html",
+        }
+
+
+def check(ctx: Context, topics: Collection[str] = ()) -> Gate:
+    """Whether a validation could run now: named checks. Reads only, and no records."""
+    return Gate.of("validate", (_something_to_compare(ctx, topics), _can_read(), _nothing_halted(ctx)))
+
+
+def apply(
+    ctx: Context,
+    *,
+    spark_master: str | None = None,
+    reports: Path = Path("reports"),
+    topics: Collection[str] = (),
+    run: Runner | None = None,
+    pins: Pins | None = None,
+) -> Validation:
+    """Validate the migration's topics, or those of ``topics``, and record the verdict.
+
+    Spark runs on ``spark_master`` (None: this machine), in a process of its own, unless ``run`` submits it elsewhere.
+    ``pins`` of an earlier run have the same offsets compared again. Result and Data Docs go below ``reports``, in a
+    folder named after the plan; in a dry run nowhere, and nothing is recorded. A validation of some topics is recorded
+    apart, so that it never opens a gate for the others.
+
+    Raises Refused if nothing is mirrored, BadInput for an unknown topic or missing jars, CouldNotFindOut if the Spark
+    job ended without an answer. What could not be read is no error but INCONCLUSIVE, and exit code 3.
+    """
+    environ = {**os.environ, **connection_variables(ctx)}
+    secrets = ctx.source.connection.secrets() | ctx.target.connection.secrets()
+    run = run or local_runner(environ, master=spark_master, secrets=secrets, tell=ctx.tell)
+    pins = pins or pin(ctx, _partitions(ctx, topics))
+    with ExitStack() as stack:
+        if ctx.dry_run:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-migration-")))
+        else:
+            folder = reports / ctx.plan.name / ("partial" if topics else "")
+            _make(folder)
+        result = _compare(ctx, pins, run)
+        ctx.tell(result.summary())
+        with tempfile.TemporaryDirectory(prefix="kafka-migration-") as work:
+            table = Path(work) / "summary.json"
+            write_json(table, summary(result))
+            expectations = run_expectations(table, folder / "data_docs", os.environ)
+        validation = Validation(result=result, expectations=expectations, folder=folder, is_partial=bool(topics))
+        if result.verdict is Equality.EQUAL and not expectations.success:
+            ctx.tell(f"the Great Expectations suite contradicts: {'; '.join(expectations.failed)}")
+        if not ctx.dry_run:
+            write_json(folder / "validation.json", {**validation.as_dict(), "pins": pins.as_dict()})
+            _record(ctx, validation)
+    return validation
+
+
+def connection_variables(ctx: Context) -> dict[str, str]:
+    """Both clusters' connections as the Spark job looks for them. Holds secrets: for a process's environment only."""
+    clusters = {ctx.plan.source: ctx.source, ctx.plan.target: ctx.target}
+    return {
+        variable_of(conn_id): json.dumps({"conn_type": "kafka", "extra": dict(cluster.connection.properties)})
+        for conn_id, cluster in clusters.items()
+    }
+
+
+def _partitions(ctx: Context, topics: Collection[str]) -> list[TopicPartition]:
+    mirrored = sorted(ctx.journal.all("topic"))
+    if not mirrored:
+        raise Refused(
+            f"migration {ctx.plan.name} mirrors nothing yet, so there is nothing to validate",
+            remedy="run `create` and `mirror` first",
+        )
+    unknown = sorted(set(topics) - set(mirrored))
+    if unknown:
+        raise BadInput(
+            f"this migration does not mirror {', '.join(unknown)}",
+            field="topics",
+            value=list(topics),
+            remedy=f"choose from {', '.join(mirrored[:10])}{', …' if len(mirrored) > 10 else ''}",
+        )
+    names = sorted(topics) or mirrored
+    source, target = ctx.source.topics(names), ctx.target.topics(names)
+    for side, found in (("source", source), ("target", target)):
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise Refused(
+                f"{side}: topics of this migration are missing: {', '.join(missing[:5])}",
+                remedy="find out who removed them; `check` shows the inventory as it is now",
+            )
+    return [tp for name in names for tp in source[name].topic_partitions]
+
+
+def _compare(ctx: Context, pins: Pins, run: Runner) -> ValidationResult:
+    results = {tp: not_compared(tp, ends.start, ends.end, pins.reasons[tp]) for tp, ends in pins.unpinned.items()}
+    asked, ranges, seconds = str(uuid.uuid4()), pins.ranges, 0.0
+    for attempt in range(1, _ATTEMPTS + 1):
+        if not ranges:
+            break
+        request = ValidationRequest(
+            id=f"{asked}-{attempt}",
+            migration=ctx.plan.name,
+            source=ctx.plan.source,
+            target=ctx.plan.target,
+            segment_records=ctx.plan.validation.segment_records,
+            ranges=ranges,
+        )
+        ctx.tell(f"reading {len(ranges)} partitions, {sum(it.records for it in ranges):,} records, on both clusters")
+        report = _digest(request, run)
+        seconds += report.seconds
+        starts = {tp: ends.start for tp, ends in ctx.source.ends([it.tp for it in ranges]).items()}
+        for it in judge(request, report, starts):
+            results[it.tp] = _with_expired(it, pins.first_offsets.get(it.tp, it.source_start))
+        expired = [it for it in ranges if results[it.tp].verdict is Equality.EXPIRED]
+        if expired and attempt < _ATTEMPTS:
+            names = ", ".join(str(it.tp) for it in expired[:5])
+            ctx.tell(f"records expired on the source while being read, in {names}: reading what is left")
+            ranges = pin_again(ctx, expired)
+        else:
+            ranges = ()
+    partitions = tuple(results[tp] for tp in sorted(results))
+    return ValidationResult(
+        id=asked,
+        migration=ctx.plan.name,
+        at=pins.at,
+        segment_records=ctx.plan.validation.segment_records,
+        partitions=partitions,
+        seconds=round(seconds, 3),
+        hints=misrouted(partitions),
+    )
+
+
+def _with_expired(it: PartitionResult, first: int) -> PartitionResult:
+    """``it``, with what expired of the records that were mirrored: they are on the target only, and not compared."""
+    if it.source_start <= first:
+        return it
+    said = f"source offsets {first}..{it.source_start} have expired and are not compared"
+    detail = said if it.verdict is Equality.EQUAL else f"{it.detail}; {said}"
+    return replace(it, expired=it.source_start - first, detail=detail)
+
+
+def _digest(request: ValidationRequest, run: Runner) -> DigestReport:
+    with tempfile.TemporaryDirectory(prefix="kafka-migration-") as work:
+        asked, answer = Path(work) / "request.json", Path(work) / "digests.json"
+        write_json(asked, request.as_dict())
+        run(asked, answer)
+        try:
+            report = DigestReport.from_dict(json.loads(answer.read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CouldNotFindOut(
+                f"the Spark job left no digests ({error})", remedy="look at its log, then run `validate` again"
+            ) from error
+    if report.id != request.id:
+        raise CouldNotFindOut("the Spark job answered another request", remedy="run `validate` again")
+    return report
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"results cannot be written to {folder}: {error.strerror or error}",
+            field="reports",
+            value=str(folder),
+            remedy="name a directory that can be written to",
+        ) from error
+
+
+def _record(ctx: Context, validation: Validation) -> None:
+    name = PARTIAL if validation.is_partial else LATEST
+    before = ctx.journal.read(KIND, name)
+    earlier = [] if before is None else [*before.get("earlier", []), {k: before[k] for k in ("at", "verdict", "id")}]
+    value = {**validation.as_dict(with_segments=False), "earlier": earlier[-_KEPT_VERDICTS:]}
+    ctx.journal.record(KIND, name, _bounded(value))
+    whole = ctx.journal.read(KIND, LATEST) if validation.is_partial else None
+    if whole is not None and whole["verdict"] == Equality.EQUAL and validation.verdict is not Equality.EQUAL:
+        # Some topics cannot make the whole equal, but they can end that it is: gates look at the whole.
+        changed = {"verdict": str(validation.verdict), "passed": False, "at": validation.result.at}
+        said = f"{', '.join(sorted({it.topic for it in validation.result.partitions})[:10])}: validated again, alone"
+        ctx.journal.record(KIND, LATEST, {**whole, **changed, "hints": [*whole["hints"], said]})
+
+
+def _bounded(value: dict[str, Any]) -> dict[str, Any]:
+    # Those that are not equal are what a person looks for: they stay longest.
+    partitions = sorted(value["partitions"], key=lambda it: it["equal"])
+    while len(json.dumps({**value, "partitions": partitions})) > _MOST_BYTES:
+        partitions = partitions[: len(partitions) // 2]
+    left_out = len(value["partitions"]) - len(partitions)
+    partitions.sort(key=lambda it: (it["topic"], it["partition"]))
+    return {**value, "partitions": partitions, "left_out": left_out}
+
+
+def _something_to_compare(ctx: Context, topics: Collection[str]) -> CheckResult:
+    name = "there is something to compare"
+    try:
+        count = len(_partitions(ctx, topics))
+    except Refused as error:
+        return CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)
+    return CheckResult(name=name, verdict=Verdict.PASS, evidence=f"{count} partitions")
+
+
+def _can_read() -> CheckResult:
+    name = "the jars of Spark's Kafka source are there"
+    try:
+        jars = spark_jars()
+    except BadInput as error:
+        return CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)
+    return CheckResult(name=name, verdict=Verdict.PASS, evidence=f"{len(jars)} jars")
+
+
+def _nothing_halted(ctx: Context) -> CheckResult:
+    name = "no partition is halted"
+    halts = ctx.link.halts()
+    if not halts:
+        return CheckResult(name=name, verdict=Verdict.PASS, evidence="none")
+    rows = ", ".join(f"{tp} {halt.reason}" for tp, halt in sorted(halts.items())[:5])
+    # Everything before the halt can be compared all the same.
+    return CheckResult(
+        name=name, verdict=Verdict.WARN, evidence=f"{rows}: their verdict will be INCONCLUSIVE", remedy="see `status`"
+    )
+
+
+__all__ = ["Pins", "Validation", "apply", "check", "connection_variables", "pin"]

@@ -1,0 +1,141 @@
+"""The verdict once more, through a Great Expectations suite, with Data Docs that a person can open (BEHAVIOURS 26).
+
+``python -m kafka_migration.validation.expectations SUMMARY.json DIRECTORY`` writes the Data Docs into DIRECTORY
+(index.html) and one line of JSON to standard output. Exit code 0 if every expectation is met, 1 if not. A process of
+its own, because importing the library takes seconds and 200 MB.
+
+The suite sees the summary's columns and derives its verdict from them, so that it would contradict ours if that were
+wrong; the caller takes the two for equal only if both say so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from kafka_migration.validation.result import Equality
+from kafka_migration.validation.summary import COLUMNS
+
+SITE = "validation"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line. Returns the exit code."""
+    if len(arguments) != 2:
+        print("usage: python -m kafka_migration.validation.expectations SUMMARY.json DIRECTORY", file=sys.stderr)
+        return 2
+    found = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    # The library prints progress; standard output is for our answer.
+    with redirect_stdout(sys.stderr):
+        answer = validate(found, Path(arguments[1]))
+    print(json.dumps(answer), flush=True)
+    return 0 if answer["success"] else 1
+
+
+def validate(summary: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Run the suite over ``summary``, and put the Data Docs into ``directory``, replacing what stood there.
+
+    Returns ``success``, and ``failed``: the expectations that were not met, in words.
+    """
+    # Before the import: it would report its use over the network otherwise.
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    import pandas
+
+    gx: Any = import_module("great_expectations")
+
+    # Explicit kinds: a column of nothing but nulls has none of its own.
+    frame = pandas.DataFrame(summary["rows"], columns=list(COLUMNS)).astype(
+        {name: "Int64" for name in COLUMNS if name.endswith(("_records", "_offsets", "_segments"))}
+    )
+    part = directory.with_name(f".{directory.name}.{os.getpid()}")
+    context = gx.get_context(mode="ephemeral")
+    # Progress bars belong to notebooks.
+    context.variables.progress_bars = {"globally": False}
+    context.add_data_docs_site(
+        site_name=SITE,
+        site_config={
+            "class_name": "SiteBuilder",
+            "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+            "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(part.resolve())},
+        },
+    )
+    name = f"{summary['migration']}-validation"
+    batch = (
+        context.data_sources.add_pandas("summary").add_dataframe_asset(name).add_batch_definition_whole_dataframe("all")
+    )
+    suite = context.suites.add(gx.ExpectationSuite(name=name, expectations=expectations(summary["partitions"])))
+    definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
+    checkpoint = context.checkpoints.add(
+        gx.Checkpoint(
+            name=name,
+            validation_definitions=[definition],
+            actions=[gx.checkpoint.UpdateDataDocsAction(name="data docs", site_names=[SITE])],
+            result_format={"result_format": "COMPLETE", "unexpected_index_column_names": ["partition"]},
+        )
+    )
+    outcome = checkpoint.run(
+        batch_parameters={"dataframe": frame},
+        run_id=gx.RunIdentifier(run_name=f"{summary['migration']} {summary['at']}"),
+    )
+    # In one step, so that whoever reads meanwhile sees the old pages or the new ones.
+    shutil.rmtree(directory, ignore_errors=True)
+    os.replace(part, directory)
+    results = [one for run in outcome.run_results.values() for one in run.results]
+    failed = [
+        str((one.expectation_config.meta or {}).get("says", one.expectation_config.type))
+        for one in results
+        if not one.success
+    ]
+    return {"success": bool(outcome.success), "failed": failed, "expectations": len(results)}
+
+
+def expectations(partitions: int) -> list[Any]:
+    """The suite. ``partitions`` is how many were asked for."""
+    gxe: Any = import_module("great_expectations.expectations")
+
+    def equal(left: str, right: str, says: str) -> Any:
+        return gxe.ExpectColumnPairValuesToBeEqual(
+            # A pair of nulls is not equal: nothing was read.
+            column_A=left,
+            column_B=right,
+            ignore_row_if="neither",
+            meta={"says": says},
+            notes=says,
+        )
+
+    def known(column: str) -> Any:
+        says = f"{column} is known in every partition"
+        return gxe.ExpectColumnValuesToNotBeNull(column=column, meta={"says": says}, notes=says)
+
+    says_count, says_equal = "there is a row for every partition", "every partition is EQUAL"
+    says_segments = "no segment is unequal"
+    return [
+        gxe.ExpectTableRowCountToEqual(value=partitions, meta={"says": says_count}, notes=says_count),
+        gxe.ExpectColumnValuesToBeUnique(
+            column="partition", meta={"says": "no partition stands twice"}, notes="no partition stands twice"
+        ),
+        *(known(column) for column in ("source_records", "target_records", "source_sum", "target_sum")),
+        *(known(column) for column in ("source_ordered_sum", "target_ordered_sum")),
+        equal("source_records", "target_records", "counts of source and target are equal"),
+        equal("source_records", "expected_records", "as many records were read as the offset map has"),
+        equal("source_sum", "target_sum", "order-independent sums of source and target are equal"),
+        equal("source_ordered_sum", "target_ordered_sum", "order-dependent sums of source and target are equal"),
+        equal("covered_offsets", "pinned_offsets", "the segments cover everything that was pinned"),
+        gxe.ExpectColumnValuesToBeBetween(
+            column="unequal_segments", min_value=0, max_value=0, meta={"says": says_segments}, notes=says_segments
+        ),
+        gxe.ExpectColumnValuesToBeInSet(
+            column="verdict", value_set=[str(Equality.EQUAL)], meta={"says": says_equal}, notes=says_equal
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,49 @@
+"""One 64-bit hash over everything that a record is: key, value, headers in order, timestamp and its type.
+
+Spark's ``xxhash64`` chains: the hash of one column is the seed of the next, and the length of bytes is part of their
+hash, so ("ab", "c") and ("a", "bc") differ. But it *skips nulls*, in columns as in arrays: (null, "a") would equal
+("a", null), and null would equal absent. So every nullable value goes in with a null flag and its length.
+
+The hash finds accidents, not forgers: xxHash is not keyed. A header's name that is not UTF-8 reaches us as the Java
+client decodes it, on both sides alike.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+def record_hash() -> Column:
+    """The hash of a row of Spark's Kafka source, read with ``includeHeaders``. Neither partition nor offset is in it,
+    so that a record hashes alike wherever it stands."""
+    from pyspark.sql import functions as f
+
+    headers = f.col("headers")
+    # The source gives null for no headers. Without ANSI, size(null) is -1, with it null.
+    count = f.when(headers.isNull(), f.lit(0)).otherwise(f.size(headers))
+    flat = f.transform(headers, lambda it: f.struct(*_nullable(it["key"]), *_nullable(it["value"])))
+    return f.xxhash64(
+        *_nullable(f.col("key")),
+        *_nullable(f.col("value")),
+        f.col("timestamp"),
+        f.col("timestampType"),
+        count,
+        # Lambdas are interpreted row by row: records without headers need not pay for it.
+        f.when(count > 0, flat),
+    )
+
+
+def ordered_hash(record: Column, source_offset: Column) -> Column:
+    """The hash of a record together with its place: the source offset, of which each partition has one a record."""
+    from pyspark.sql import functions as f
+
+    return f.xxhash64(record, source_offset)
+
+
+def _nullable(value: Column) -> tuple[Column, Column, Column]:
+    from pyspark.sql import functions as f
+
+    return value.isNull(), f.coalesce(f.octet_length(value), f.lit(-1)), value

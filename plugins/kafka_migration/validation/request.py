@@ -1,0 +1,154 @@
+"""What is to be compared: pinned offset ranges of both clusters, and the runs that align them (BEHAVIOURS 20).
+
+A request is a value: given to another process as JSON, kept, and run again it reads the same offsets, however much the
+topics have grown meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kafka_migration.domain.errors import StateConflict
+from kafka_migration.domain.offset_map import OffsetMap, Run
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRange:
+    """Offsets of one partition to compare: from a start up to, and without, an end, on either side.
+
+    ``runs`` align them: as (source offset, target offset, records) each, in order, inside the source range. Every
+    record that the source holds in its range should stand on the target where a run says, and nothing else in the
+    target's range.
+    """
+
+    topic: str
+    partition: int
+    source_start: int
+    source_end: int
+    target_start: int
+    target_end: int
+    runs: tuple[Run, ...]
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.source_start <= self.source_end and 0 <= self.target_start <= self.target_end):
+            raise ValueError(f"{self.tp}: not two ranges of offsets: {self.source} and {self.target}")
+        at = self.source_start
+        for run in self.runs:
+            if run.source < at or run.length < 1:
+                raise ValueError(f"{self.tp}: {run} is out of order, or outside of {self.source}")
+            at = run.source + run.length
+        if at > self.source_end:
+            raise ValueError(f"{self.tp}: the runs reach {at}, beyond {self.source}")
+
+    @classmethod
+    def pinned(
+        cls, tp: TopicPartition, offset_map: OffsetMap, *, source: PartitionEnds, target: PartitionEnds
+    ) -> PartitionRange:
+        """The range up to the pinned end ``source.end``, which the map must reach (NotMirroredYet otherwise).
+
+        Where the source begins no later than the map, the target is read from its log start: nothing may stand before
+        the first mirrored record. Where the source has expired since, what it lost is left out on both sides. Offsets
+        that the target does not have (``target``) are not asked for, and so are missed.
+        """
+        runs = tuple(clip(offset_map.runs(), source.start, source.end))
+        begins = next((run.source for run in offset_map.runs()), offset_map.source_end)
+        target_end = min(offset_map.to_target(source.end), target.end)
+        wanted = target.start if source.start <= begins else offset_map.to_target(source.start)
+        return cls(
+            topic=tp.topic,
+            partition=tp.partition,
+            source_start=source.start,
+            source_end=source.end,
+            target_start=min(max(wanted, target.start), target_end),
+            target_end=target_end,
+            runs=runs,
+        )
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def source(self) -> str:
+        """The source's range, for messages."""
+        return f"{self.source_start}..{self.source_end}"
+
+    @property
+    def target(self) -> str:
+        """The target's range, for messages."""
+        return f"{self.target_start}..{self.target_end}"
+
+    @property
+    def records(self) -> int:
+        """How many records the runs hold."""
+        return sum(run.length for run in self.runs)
+
+
+def clip(runs: Iterable[Run], start: int, end: int) -> Iterable[Run]:
+    """The parts of ``runs`` whose source offsets lie in ``start`` (included) to ``end`` (not)."""
+    for run in runs:
+        low, high = max(run.source, start), min(run.source + run.length, end)
+        if low < high:
+            yield Run(low, run.target + (low - run.source), high - low)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationRequest:
+    """Everything that the Spark job is told. Clusters are connection ids: credentials never stand here.
+
+    ``isolation`` is how the source is read: as the mirror does. The target is always read uncommitted, since whatever
+    stands there must be explained. ``segment_records``: a segment is the records whose source offset, divided by it,
+    gives the same whole number.
+    """
+
+    id: str
+    migration: str
+    source: str
+    target: str
+    segment_records: int
+    ranges: tuple[PartitionRange, ...]
+    isolation: str = "read_uncommitted"
+
+    def __post_init__(self) -> None:
+        if self.segment_records < 1:
+            raise ValueError(f"a segment of {self.segment_records} records")
+        if len({it.tp for it in self.ranges}) != len(self.ranges):
+            raise ValueError("a partition is asked for twice")
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        ranges = []
+        for it in self.ranges:
+            value = asdict(it)
+            value["runs"] = [[run.source, run.target, run.length] for run in it.runs]
+            ranges.append(value)
+        return {
+            "format": FORMAT,
+            "id": self.id,
+            "migration": self.migration,
+            "source": self.source,
+            "target": self.target,
+            "segment_records": self.segment_records,
+            "isolation": self.isolation,
+            "ranges": ranges,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> ValidationRequest:
+        """The inverse of :meth:`as_dict`. Raises StateConflict for another version's request."""
+        if value.get("format") != FORMAT:
+            raise StateConflict(
+                f"a validation request of format {value.get('format')}, this version knows {FORMAT}",
+                remedy="run `validate` and its Spark job from the same version",
+            )
+        rest = {key: item for key, item in value.items() if key not in ("format", "ranges")}
+        ranges = tuple(
+            PartitionRange(**{**it, "runs": tuple(Run(*run) for run in it["runs"])}) for it in value["ranges"]
+        )
+        return cls(**rest, ranges=ranges)

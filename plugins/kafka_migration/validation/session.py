@@ -1,0 +1,103 @@
+"""The Spark session of a validation, and the jars of Spark's Kafka source that it needs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafka_migration.domain.errors import BadInput
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JARS_VARIABLE = "KAFKA_MIGRATION_SPARK_JARS"
+_CACHE = Path(__file__).resolve().parents[3] / ".cache" / "jars" / "spark"
+
+
+def spark_jars(environ: Mapping[str, str] | None = None) -> tuple[Path, ...]:
+    """Paths of the jars: what KAFKA_MIGRATION_SPARK_JARS lists (comma-separated), else the checkout's cache.
+
+    Raises BadInput if there are none, or one that is listed does not exist. For ``--jars`` of spark-submit, too.
+    """
+    listed = (os.environ if environ is None else environ).get(JARS_VARIABLE, "")
+    jars = [Path(part.strip()) for part in listed.split(",") if part.strip()]
+    for jar in jars:
+        if not jar.is_file():
+            raise BadInput(
+                "this jar does not exist", field=JARS_VARIABLE, value=str(jar), remedy=f"correct {JARS_VARIABLE}"
+            )
+    jars = jars or sorted(_CACHE.glob("*.jar"))
+    if not jars:
+        raise BadInput(
+            "the jars of Spark's Kafka source are missing",
+            field=JARS_VARIABLE,
+            remedy=f"run `make setup`, or list spark-sql-kafka-0-10, spark-token-provider-kafka-0-10, kafka-clients and"
+            f" commons-pool2 in {JARS_VARIABLE}, comma-separated",
+        )
+    return tuple(jars)
+
+
+def open_session(
+    name: str,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    system_properties: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session called ``name``. The caller stops it. ``system_properties`` are set in all of its JVMs; no secrets.
+
+    Under spark-submit, master and jars are spark-submit's (``--master``, ``--jars``), and ``master`` is not looked at.
+    Otherwise ``master`` is used, or this machine, and :func:`spark_jars`. Executors run no Python of ours.
+    """
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Set by spark-submit for the Python that it starts.
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    settings = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "16",
+        **_EXACT,
+        **(conf or {}),
+    }
+    builder = SparkSession.builder.appName(name)
+    if not submitted:
+        master = master or "local[*]"
+        builder = builder.master(master).config("spark.jars", ",".join(str(jar) for jar in spark_jars()))
+        if master.startswith("local"):
+            settings = {**_LOCAL, **settings}
+    if system_properties:
+        settings[_EXECUTOR_OPTIONS] = _with_properties(settings.get(_EXECUTOR_OPTIONS), system_properties)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    jvm = session.sparkContext._jvm
+    for key, value in (system_properties or {}).items():
+        # The driver's JVM runs already, and on a local master it is the executor, too.
+        jvm.java.lang.System.setProperty(key, value)  # type: ignore[union-attr]
+    return session
+
+
+def _with_properties(given: str | None, properties: Mapping[str, str]) -> str:
+    """Java options that set ``properties``, after those that are ``given`` here or on spark-submit's command line."""
+    from pyspark import SparkConf
+
+    before = given or SparkConf().get(_EXECUTOR_OPTIONS, "") or ""
+    return " ".join([before, *(f'"-D{key}={value}"' for key, value in properties.items())]).strip()
+
+
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
+
+
+#: An overflow must be an error, never a wrong sum.
+_EXACT = {"spark.sql.ansi.enabled": "true"}
+#: Nothing of a session on this machine is for the network.
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}

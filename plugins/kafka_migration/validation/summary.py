@@ -1,0 +1,52 @@
+"""The result as a small table, one row a partition: what the Great Expectations suite is run over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka_migration.validation.result import Equality, PartitionResult, ValidationResult
+
+#: Column -> what it holds. Digests are None where nothing was read.
+COLUMNS = {
+    "partition": "topic and partition",
+    "verdict": "EQUAL, DIFFERENT, EXPIRED or INCONCLUSIVE",
+    "expected_records": "records that the offset map has in the pinned range",
+    "source_records": "records read from the source",
+    "target_records": "records read from the target",
+    "source_sum": "order-independent sum of the source's record hashes, hexadecimal",
+    "target_sum": "the same of the target",
+    "source_ordered_sum": "order-dependent sum of the source's record hashes, hexadecimal",
+    "target_ordered_sum": "the same of the target",
+    "pinned_offsets": "source offsets in the pinned range",
+    "covered_offsets": "source offsets in the segments that were read",
+    "unequal_segments": "segments that are not equal",
+}
+
+
+def summary(result: ValidationResult) -> dict[str, Any]:
+    """JSON types only: the table's rows, and what a person should read beside them."""
+    return {
+        "migration": result.migration,
+        "id": result.id,
+        "at": result.at,
+        "partitions": len(result.partitions),
+        "rows": [_row(it) for it in result.partitions],
+    }
+
+
+def _row(it: PartitionResult) -> dict[str, Any]:
+    source, target = it.source, it.target
+    return {
+        "partition": str(it.tp),
+        "verdict": str(it.verdict),
+        "expected_records": it.expected,
+        "source_records": source.rows if source else None,
+        "target_records": target.rows if target else None,
+        "source_sum": f"{source.total:016x}" if source else None,
+        "target_sum": f"{target.total:016x}" if target else None,
+        "source_ordered_sum": f"{source.ordered:016x}" if source else None,
+        "target_ordered_sum": f"{target.ordered:016x}" if target else None,
+        "pinned_offsets": it.source_end - it.source_start,
+        "covered_offsets": it.covered,
+        "unequal_segments": sum(segment.verdict is not Equality.EQUAL for segment in it.segments),
+    }
