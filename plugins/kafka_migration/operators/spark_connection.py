@@ -1,0 +1,49 @@
+"""Airflow's Spark connections, as far as our jobs can be submitted through them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka_migration.domain.errors import BadInput
+
+
+def require_spark_connection(conn_id: str, *, field: str) -> Any:
+    """The connection. Raises BadInput if there is none (the provider would quietly take YARN), or for cluster mode.
+
+    In cluster mode the driver runs elsewhere, and what is in its environment, secrets included, is part of Spark's
+    configuration. ``field`` is where the plan names the connection.
+    """
+    from airflow.sdk import BaseHook
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        raise BadInput(
+            f"no connection has the id {conn_id!r}",
+            field=field,
+            value=conn_id,
+            remedy="add it in Airflow under Admin, Connections (type Spark; host local[2], spark://host:7077, yarn or "
+            "k8s://...), or name another one in the plan",
+        ) from None
+    mode = connection.extra_dejson.get("deploy-mode")
+    if mode not in (None, "", "client"):
+        raise BadInput(
+            f"deploy-mode is {mode}, but the clusters' secrets reach the driver through its environment alone",
+            file=f"connection {conn_id}",
+            field="deploy-mode",
+            value=mode,
+            remedy="set deploy-mode to client; executors run on the Spark cluster all the same",
+        )
+    return connection
+
+
+def spark_master(conn_id: str, *, field: str) -> str:
+    """The connection's master URL, put together as the provider does. Raises what the check raises."""
+    connection = require_spark_connection(conn_id, field=field)
+    host = connection.host or ""
+    if connection.conn_type == "spark" and host and ("://" in host or not connection.port):
+        master = host
+    else:
+        master = f"{connection.conn_type}://{host}"
+    return f"{master}:{connection.port}" if connection.port else master

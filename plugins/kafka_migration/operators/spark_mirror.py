@@ -1,0 +1,111 @@
+"""The mirror as a Spark submission that runs on beside the rest of the DAG."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from kafka_migration.domain.errors import BadInput
+from kafka_migration.operators.base import WorksFromSnapshot
+from kafka_migration.operators.spark_connection import require_spark_connection
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import Context
+
+    from kafka_migration.phases.context import Context as MigrationContext
+    from kafka_migration.plans.model import Plan
+
+MIRROR_JOB = Path(__file__).resolve().parents[3] / "spark_jobs" / "mirror.py"
+
+
+class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
+    """Submits ``spark_jobs/mirror.py`` in client mode and waits for its end, which the stop gate brings about.
+
+    May be killed at any moment: the next try fences what the last one left, and goes on. The clusters' connections
+    travel in the environment of the spark-submit process, and nowhere else. The provider's own ``env_vars`` would put
+    them on the command line on YARN and Kubernetes, and show them as a rendered field.
+    """
+
+    template_fields = ("snapshot",)
+    ui_color = "#e3f4e1"
+
+    def __init__(self, *, snapshot: Any, **kwargs: Any) -> None:
+        """``conn_id`` names the Spark connection."""
+        super().__init__(application=str(MIRROR_JOB), **kwargs)
+        self.snapshot = snapshot
+
+    def execute(self, context: Context) -> None:
+        """Submit, unless an earlier try was drained already; then there is nothing left to copy."""
+        from kafka_migration.mirror.package import package_zip
+        from kafka_migration.phases.flight import was_drained
+        from kafka_migration.phases.record import phase
+
+        plan = self.plan()
+        with self.opened(make_state=True) as ctx:
+            if context["ti"].try_number > 1 and was_drained(ctx):
+                self.log.info("the stop gate has drained this mirror: nothing to do")
+                return
+            require_spark_connection(self._conn_id, field="mirror.spark_connection")
+            self.application_args = [self.snapshot["path"]]
+            self.py_files = str(package_zip(Path(self.snapshot["path"]).parent))
+            self.name = f"kafka-migration mirror {plan.name}"
+            self._hook = hook = self._get_hook()
+            with phase(ctx, "mirror") as run:
+                try:
+                    # A group of its own, so that a kill reaches the JVM and the driver, too.
+                    hook.submit(self.application, env=job_environment(plan, os.environ), start_new_session=True)
+                except AirflowException as error:
+                    run.ends(3, f"the Spark application ended with code {_exit_code(hook)}")
+                    raise self._final(ctx, hook, error) from None
+
+    def on_kill(self) -> None:
+        """End the whole submission at once."""
+        process = None if self._hook is None else self._hook._submit_sp
+        if process is not None and process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def _final(self, ctx: MigrationContext, hook: SparkSubmitHook, error: AirflowException) -> AirflowException:
+        """``error``, or what says that another try is of no use."""
+        if _exit_code(hook) == BadInput.exit_code:
+            return AirflowFailException(str(error))
+        run = ctx.link.run() or {}
+        if run.get("state") == "ended":
+            # It did as it was asked, and some partitions are halted. Another try would start it again.
+            halts = ", ".join(f"{tp} {it.reason}" for tp, it in sorted(ctx.link.halts().items())[:5])
+            return AirflowFailException(
+                f"the mirror ended ({run.get('reason')}), but partitions are halted: {halts}\n"
+                "  remedy: `status` says what can be done; then clear this task"
+            )
+        return error
+
+
+def job_environment(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the spark-submit process, with both clusters' connections. Holds secrets: never log it."""
+    from kafka_migration.clusters.lookup import find_connection, variable_of
+
+    found = dict(environ)
+    for conn_id in (plan.source, plan.target):
+        properties = dict(find_connection(conn_id).properties)
+        found[variable_of(conn_id)] = json.dumps({"conn_type": "kafka", "extra": properties})
+    found["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # Executors elsewhere may have another one; whoever runs the workers says so here.
+    found.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Last, so that a Spark of the machine's own goes before the one that pyspark brings along.
+    binaries = str(Path(sys.executable).parent)
+    found["PATH"] = os.pathsep.join([found.get("PATH", os.defpath), binaries])
+    return found
+
+
+def _exit_code(hook: SparkSubmitHook) -> int | None:
+    return None if hook._submit_sp is None else hook._submit_sp.returncode

@@ -1,0 +1,56 @@
+"""Validation as tasks: once within a migration, and again on a schedule or by hand while it is in flight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.python import ShortCircuitOperator
+
+from kafka_migration.operators.base import MigrationOperator, explained, hide_secrets, require
+from kafka_migration.operators.phases import reports_directory
+from kafka_migration.operators.spark_connection import spark_master
+from kafka_migration.plans.load import load_plan
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class SparkValidateOperator(MigrationOperator):
+    """Compares source and target, with Spark in a process of its own. The DAG's form, if it has one, names topics."""
+
+    def __init__(self, *, conn_id: str, **kwargs: Any) -> None:
+        """``conn_id`` names the Spark connection."""
+        super().__init__(**kwargs)
+        self.conn_id = conn_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """The verdict."""
+        from kafka_migration.phases import validate
+        from kafka_migration.phases.record import phase
+
+        topics = context["params"].get("topics") or ()
+        with self.opened() as ctx, phase(ctx, "validate") as run:
+            master = spark_master(self.conn_id, field="validation.spark_connection")
+            found = validate.apply(ctx, spark_master=master, reports=reports_directory(), topics=topics)
+            run.ends(found.exit_code, found.result.summary())
+        require(
+            found.exit_code, f"{found.result.summary()}\n  remedy: see the Data Docs, and validation.json beside them"
+        )
+        return {"verdict": str(found.verdict), "folder": str(found.folder)}
+
+
+class MigrationInFlightOperator(ShortCircuitOperator):
+    """Lets pass while the plan's migration is in flight, by what stands on the target; skips what follows otherwise."""
+
+    def __init__(self, *, plan_file: str, **kwargs: Any) -> None:
+        """``plan_file`` is read when the task runs."""
+        super().__init__(python_callable=self._in_flight, **kwargs)
+        self.plan_file = plan_file
+
+    def _in_flight(self) -> bool:
+        from kafka_migration.phases.context import open_context
+        from kafka_migration.phases.flight import in_flight
+
+        with explained(), open_context(load_plan(self.plan_file)) as ctx:
+            hide_secrets(ctx)
+            return in_flight(ctx)

@@ -1,0 +1,85 @@
+"""The phases that wait. They hold no worker meanwhile: a trigger looks, and the task goes on with its verdict."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.operators.base import MigrationOperator, require
+from kafka_migration.triggers.groups import GroupsAliveTrigger
+from kafka_migration.triggers.lag import LagGateTrigger
+from kafka_migration.triggers.stop import StopGateTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_migration.triggers.base import MigrationTrigger
+
+#: A watch of groups gives each group a time of its own; this much more, and the watch itself is not working.
+_SPARE_SECONDS = 300.0
+
+
+class WaitingOperator(MigrationOperator):
+    """Base: defers to a trigger, and fails, or is tried again, by the exit code of its verdict."""
+
+    trigger_class: type[MigrationTrigger]
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the trigger, for so long at most. Does not return."""
+        trigger = self.trigger_class(**self.snapshot, gives_up_at=time.time() + seconds)
+        self.defer(trigger=trigger, method_name="resume")
+
+    def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Go on with the verdict."""
+        require(event["exit_code"], event["message"])
+        self.log.info("%s", event["message"])
+        return dict(event["facts"])
+
+
+class KafkaWatchLagOperator(WaitingOperator):
+    """Waits until the mirror has caught up."""
+
+    trigger_class = LagGateTrigger
+
+    def execute(self, context: Context) -> None:
+        """Defer."""
+        self.wait(self.plan().lag_gate.deadline_seconds)
+
+
+class KafkaWatchGroupsOperator(WaitingOperator):
+    """Waits until every moved group lives on the target."""
+
+    trigger_class = GroupsAliveTrigger
+
+    def execute(self, context: Context) -> None:
+        """Defer."""
+        self.wait(self.plan().cutover.watch_seconds + _SPARE_SECONDS)
+
+
+class KafkaStopMirrorOperator(WaitingOperator):
+    """Waits until producers have left the source, then drains the mirror and ends it.
+
+    A try waits for the plan's ``drain.deadline_seconds``; the task is tried again and again, so that in a live
+    migration the mirror runs on until there is nothing more to copy.
+    """
+
+    trigger_class = StopGateTrigger
+
+    def execute(self, context: Context) -> None:
+        """Defer."""
+        self.wait(self.plan().drain.deadline_seconds)
+
+    def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Prove once more what the trigger saw, and end the mirror by it."""
+        from kafka_migration.phases import stop
+        from kafka_migration.phases.record import phase
+
+        super().resume(context, event)
+        with self.opened() as ctx, phase(ctx, "stop_mirror") as run:
+            result = stop.apply(ctx)
+            said = "; ".join(f"{it.name}: {it.evidence}" for it in result.gate.blockers)
+            # Somebody wrote again since the trigger's verdict: a matter of time, not of a wrong plan.
+            code = 0 if result.stopped else 3
+            run.ends(code, said)
+        require(code, f"the mirror was not ended: {said or result.mirror}")
+        return {"records": result.mirror.get("records", 0), "reason": str(result.mirror.get("reason", ""))}

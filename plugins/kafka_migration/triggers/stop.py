@@ -1,0 +1,66 @@
+"""Waiting until producers have left the source and the mirror has copied everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.triggers.base import MigrationTrigger, Verdict, Watch
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.context import Context
+    from kafka_migration.phases.lag import LagReport
+
+
+class StopGateTrigger(MigrationTrigger):
+    """Fires once source log ends were still for the plan's window and no lag remains. The task then proves it again."""
+
+    def watch(self, ctx: Context) -> Watch:
+        """The gate of the plan's drain."""
+        return StopWatch(ctx)
+
+
+class StopWatch:
+    """One look at all source log ends and at lag. Says what moves whenever that changes."""
+
+    def __init__(self, ctx: Context) -> None:
+        from kafka_migration.phases.lag import LagMeter
+
+        self._window = ctx.plan.drain.window_seconds
+        # Some looks within the window: an end that moves and a look that misses it cannot meet, ends never go back.
+        self.interval_seconds = min(5.0, max(0.5, self._window / 3))
+        self._ctx, self._meter = ctx, LagMeter(ctx)
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._still_since = 0.0
+        self._said = ""
+
+    def look(self) -> Verdict | None:
+        """Compare with the look before."""
+        report = self._meter.read()
+        now = report.sample.at
+        ends = dict(report.sample.source_ends)
+        moved = [tp for tp in ends if self._ends.get(tp) != ends[tp]]
+        if moved or ends.keys() != self._ends.keys():
+            self._still_since = now
+        first, self._ends = not self._ends, ends
+        self._tell(report, 0 if first else len(moved))
+        if report.halted:
+            halted = ", ".join(f"{tp} {reason}" for tp, reason in sorted(report.halted.items())[:5])
+            remedy = "`status` says what can be done; then clear this task"
+            return Verdict(exit_code=1, message=f"halted partitions never drain: {halted}\n  remedy: {remedy}")
+        if report.total == 0 and now - self._still_since >= self._window:
+            return Verdict(exit_code=0, message=f"no source end moved in {self._window:g} s, and lag is 0")
+        return None
+
+    def too_late(self, overdue: str) -> Verdict:
+        """The mirror runs on; the task is tried again, and waits again."""
+        remedy = "stop the producers of the plan's topics on the source; the mirror copies what they write until then"
+        return Verdict(exit_code=3, message=f"{overdue}: {self._said}\n  remedy: {remedy}")
+
+    def _tell(self, report: LagReport, moved: int) -> None:
+        said = f"{moved} source partitions grow" if moved else "source log ends are still"
+        said += ", lag remains" if report.total else ", no lag"
+        if said != self._said:
+            self._ctx.tell(f"{said} ({report.total:,} source offsets to go)")
+        self._said = said
