@@ -16,10 +16,10 @@ STAMP := $(VENV)/.installed-$(shell cat requirements.txt requirements.lock | cks
 # Through the environment, and absolute: Airflow and Spark start processes of their own, in other directories.
 export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 
-.PHONY: help setup lock lint format test demo up down brokers brokers-down clean
+.PHONY: help setup lock lint format test kill-test translate-check demo up down brokers brokers-down clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Environment in .venv, jars in .cache: by checksum, and only what is missing
 	@$(BIN)/python -m demo setup
@@ -46,6 +46,12 @@ format: setup ## Let ruff correct what it can
 
 test: setup ## The whole suite, on real brokers; ARGS="-k lag" for a part of it
 	$(BIN)/python -m pytest $(ARGS)
+
+kill-test: setup ## A copy of 1,000,000 records, killed 20 times, compared record by record
+	$(BIN)/python -m tests.soak.kill $(ARGS)
+
+translate-check: setup ## 1,000 random committed offsets: does each translate to its very record?
+	$(BIN)/python -m tests.soak.translate $(ARGS)
 
 demo: setup ## A whole migration, live, from start to report
 	$(BIN)/python -m demo run

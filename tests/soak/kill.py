@@ -32,7 +32,9 @@ _PARTITIONS = 4
 
 def _records(count: int, chance: random.Random) -> Iterator[ToSend]:
     for n in range(count):
-        yield ToSend(b"%d:" % n + chance.randbytes(100), b"key-%d" % (n % 1000), n % _PARTITIONS, headers=[("n", b"%d" % n)])
+        yield ToSend(
+            b"%d:" % n + chance.randbytes(100), b"key-%d" % (n % 1000), n % _PARTITIONS, headers=[("n", b"%d" % n)]
+        )
 
 
 class Copy:
@@ -47,7 +49,11 @@ class Copy:
         environment = {**self._plan.environment, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                [*command, "--throttle", str(self._throttle)], env=environment, stdout=log, stderr=log, cwd=self._log.parent
+                [*command, "--throttle", str(self._throttle)],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                cwd=self._log.parent,
             )
 
     def restart_if_dead(self) -> bool:
@@ -64,7 +70,9 @@ class Copy:
             children = psutil.Process(self.process.pid).children(recursive=True)
             jvms = [c for c in children if c.name() == "java"]
             workers = [c for c in children if c.name().startswith("python")]
-            pids = {"driver": [self.process.pid], "jvm": [c.pid for c in jvms], "worker": [c.pid for c in workers]}[victim]
+            pids = {"driver": [self.process.pid], "jvm": [c.pid for c in jvms], "worker": [c.pid for c in workers]}[
+                victim
+            ]
             if not pids:
                 return False
             os.kill(chance.choice(pids), signal.SIGKILL)
@@ -81,7 +89,10 @@ def run(*, records: int, kills: int, seed: int, throttle: int, folder: Path) -> 
         topics = {"killed": _PARTITIONS}
         create_topics(source.bootstrap_servers, topics)
         produce(
-            source.bootstrap_servers, "killed", _records(records, chance), **{"compression.type": "lz4", "batch.size": 30_000}
+            source.bootstrap_servers,
+            "killed",
+            _records(records, chance),
+            **{"compression.type": "lz4", "batch.size": 30_000},
         )
         delete_records(source.bootstrap_servers, {TopicPartition("killed", p): 10 + p for p in range(_PARTITIONS)})
         plan = small_plan(folder, source.bootstrap_servers, target.bootstrap_servers, topics)

@@ -1,0 +1,18 @@
+"""A short version of `make translate-check`."""
+
+import pytest
+
+from tests.soak.translate import is_good, run
+
+
+@pytest.mark.timeout(600)  # two starts of Spark
+def test_random_commits_after_several_fences_translate_to_the_very_records(source_cluster, target_cluster, tmp_path):
+    source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
+    result = run(source, target, offsets=200, records=30_000, runs=2, seed=20_262, folder=tmp_path)
+    assert result["offsets"] == 200
+    assert is_good(result), result
+
+
+@pytest.mark.parametrize(("exact", "differ_share", "good"), [(10, 0.9, True), (9, 1.0, False), (10, 0.89, False)])
+def test_check_passes_only_if_all_are_exact_and_enough_differ(exact, differ_share, good):
+    assert is_good({"offsets": 10, "exact": exact, "differ_share": differ_share}) is good
