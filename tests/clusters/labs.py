@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
-from kafka_migration.clusters.cluster import Cluster
+from kafka_migration.clusters.cluster import Cluster, Role
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.domain.types import TopicPartition
 from tests import kafka_tools
@@ -51,9 +51,9 @@ class Lab:
 
 
 class FakeLab(Lab):
-    def __init__(self) -> None:
+    def __init__(self, role: Role = "source") -> None:
         super().__init__()
-        self.cluster = FakeCluster("source")
+        self.cluster = FakeCluster(role)
 
     def topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
         self.cluster.add_topic(self.name(name), partitions=partitions, configs=configs)
@@ -74,10 +74,10 @@ class FakeLab(Lab):
 
 
 class RealLab(Lab):
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, role: Role = "source") -> None:
         super().__init__()
         self.servers = servers
-        self.cluster = Cluster("source", ClusterConnection("kafka_source", {"bootstrap.servers": servers}))
+        self.cluster = Cluster(role, ClusterConnection(f"kafka_{role}", {"bootstrap.servers": servers}))
         self._leaving: list[Callable[[], None]] = []
 
     def topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:

@@ -170,10 +170,10 @@ class Migration:
 def migrations(request: pytest.FixtureRequest) -> Iterator[Migration]:
     """For a fixture with the parameters ``fake`` and ``real``."""
     if request.param == "fake":
-        yield Migration(FakeLab(), FakeLab(), Clock())
+        yield Migration(FakeLab("source"), FakeLab("target"), Clock())
         return
-    servers = [request.getfixturevalue(f"{side}_cluster").bootstrap_servers for side in ("source", "target")]
-    source, target = (RealLab(it) for it in servers)
+    source = RealLab(request.getfixturevalue("source_cluster").bootstrap_servers, "source")
+    target = RealLab(request.getfixturevalue("target_cluster").bootstrap_servers, "target")
     yield Migration(source, target, SystemClock())
     source.close()
     target.close()

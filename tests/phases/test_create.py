@@ -12,6 +12,7 @@ from kafka_migration.domain.types import TopicPartition, TopicSpec
 from kafka_migration.phases import create
 from kafka_migration.phases.topic_specs import HELD_OPEN, LONG_MAX
 from kafka_migration.phases.topic_steps import INTENT, KIND, Action
+from tests.clusters.labs import FakeLab
 from tests.clusters.migration import Killed, Migration, counted, migrations
 
 CONFIGS = {"retention.ms": "3600000", "cleanup.policy": "compact", "max.message.bytes": "2000000"}
@@ -199,7 +200,7 @@ class TestDeath:
     def test_death_anywhere_and_a_rerun_end_as_if_nobody_had_died(self, fake: Migration) -> None:
         names = [fake.source_lab.topic(name, partitions=2, configs=CONFIGS) for name in ("a", "b", "c")]
         for at in counted():
-            world = Migration(fake.source_lab, type(fake.target_lab)(), fake.clock)
+            world = Migration(fake.source_lab, FakeLab("target"), fake.clock)
             try:
                 with world.dying_at(at):
                     create.apply(world.ctx())

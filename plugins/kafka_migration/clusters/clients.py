@@ -10,7 +10,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
@@ -94,10 +94,12 @@ class Clients:
         *,
         name: Callable[[K], str] = lambda key: "" if key is None else str(key),
         on_error: Callable[[K, KafkaError], bool] = lambda key, error: False,
+        within: Callable[[T], Iterable[tuple[str, KafkaError]]] = lambda result: (),
     ) -> dict[K, T]:
         """As :meth:`call`, for a request that has a result per key. The first failure is raised.
 
         ``on_error`` may take an error upon itself (returns True): that key is then left out of the results.
+        ``within`` finds failures inside a result that counts as a success, and says where they are.
         """
         deadline = time.monotonic() + self.deadline_seconds()
 
@@ -111,7 +113,10 @@ class Clients:
                     cause = error.args[0]
                     self._raise_authentication()
                     if not on_error(key, cause):
-                        raise _Failed(key, cause) from None
+                        raise _Failed(name(key), cause) from None
+                    continue
+                for where, cause in within(results[key]):
+                    raise _Failed(f"{name(key)}, {where}", cause)
             self.reached = True
             return results
 
@@ -125,7 +130,7 @@ class Clients:
                 reraise=True,
             )(once)
         except _Failed as failed:
-            where = replace(asked, resource=f"{asked.resource} {name(failed.key)}".rstrip())
+            where = replace(asked, resource=f"{asked.resource} {failed.where}".rstrip())
             raise self._translate(where, failed.error) from None
 
     def blocking(self, asked: Asked, ask: Callable[[AdminClient, float], T]) -> T:
@@ -230,6 +235,6 @@ class Clients:
 
 
 class _Failed(Exception):
-    def __init__(self, key: Any, error: KafkaError) -> None:
-        self.key, self.error = key, error
+    def __init__(self, where: str, error: KafkaError) -> None:
+        self.where, self.error = where, error
         super().__init__(error.str())

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
 from confluent_kafka import TopicPartition as RdTopicPartition
 from kafka.admin import ACLOperation
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
@@ -19,7 +19,6 @@ from kafka_migration.clusters.errors import (
     GROUP_NOT_FOUND,
     UNSUPPORTED_VERSION,
     Asked,
-    translated,
 )
 from kafka_migration.clusters.raw import ConsumerGroupDescribeRequest, RawClient, ShareGroupDescribeRequest
 from kafka_migration.clusters.types import CommittedOffset, GroupListing, GroupMember, GroupState
@@ -120,10 +119,9 @@ def committed(clients: Clients, groups: Iterable[str]) -> dict[str, dict[TopicPa
     """What each group has committed, where it has. Waits for open transactions to end (``require_stable``), so that
     a commit inside one is not missed."""
     found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-    asked = clients.asked("Describe", "group")
     for some in _chunks(sorted(set(groups)), _GROUPS_AT_ONCE):
         results = clients.call_each(
-            asked,
+            clients.asked("Describe", "group"),
             lambda admin, seconds, some=some: {  # type: ignore[misc]
                 group: future
                 for name in some
@@ -131,11 +129,9 @@ def committed(clients: Clients, groups: Iterable[str]) -> dict[str, dict[TopicPa
                     [ConsumerGroupTopicPartitions(name)], require_stable=True, request_timeout=seconds
                 ).items()
             },
+            within=_failures,
         )
-        for group, result in results.items():
-            found[group] = dict(
-                _offsets(clients.asked("Describe", f"group {group}"), result.topic_partitions)
-            )
+        found |= {group: dict(_offsets(result.topic_partitions)) for group, result in results.items()}
     return found
 
 
@@ -143,11 +139,10 @@ def commit(clients: Clients, group: str, offsets: Mapping[TopicPartition, Commit
     """Set a group's committed offsets; partitions not named keep theirs. The leader epoch is not written: another
     cluster's says nothing here.
 
-    Raises GroupBusy while the group has members. All or the first failure: read back what was written.
+    Raises GroupBusy while the group has members. What a failure left written is unknown: read back.
     """
     if not offsets:
         return
-    asked = clients.asked("Read", f"group {group}")
     request = ConsumerGroupTopicPartitions(
         group,
         [
@@ -155,22 +150,22 @@ def commit(clients: Clients, group: str, offsets: Mapping[TopicPartition, Commit
             for tp, it in sorted(offsets.items())
         ],
     )
-    results = clients.call_each(
+    # Asked again after a coordinator has moved: the same offsets written twice are the same offsets.
+    clients.call_each(
         clients.asked("Read", "group"),
         lambda admin, seconds: admin.alter_consumer_group_offsets([request], request_timeout=seconds),
+        within=_failures,
     )
-    for result in results.values():
-        for _ in _offsets(asked, result.topic_partitions):
-            pass
 
 
-def _offsets(
-    asked: Asked, partitions: Iterable[RdTopicPartition]
-) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
-    for it in partitions:
+def _failures(result: Any) -> Iterator[tuple[str, KafkaError]]:
+    for it in result.topic_partitions:
         if it.error is not None:
-            where = replace(asked, resource=f"{asked.resource}, offset of {it.topic}-{it.partition}")
-            raise translated(where, code=it.error.code(), name=it.error.name(), text=it.error.str())
+            yield f"offset of {it.topic}-{it.partition}", it.error
+
+
+def _offsets(partitions: Iterable[RdTopicPartition]) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+    for it in partitions:
         # Negative: asked for, never committed.
         if it.offset >= 0:
             yield (

@@ -216,7 +216,9 @@ def producer_id_expiration(facts: Facts) -> CheckResult:
         # Advice only: not worth a closed gate.
         return warned(name, f"UNCHECKED: {error.message}", error.remedy)
     if has is None:
-        return warned(name, "the target does not tell producer.id.expiration.ms (before Kafka 3.5)", "nothing")
+        return warned(
+            name, "the target does not tell producer.id.expiration.ms (before Kafka 3.5)", "nothing"
+        )
     oldest = min(
         (
             it.span.earliest
