@@ -24,6 +24,9 @@ from kafka_migration.domain.types import Halt
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PRODUCER = struct.Struct(">qhi")
 _LOG_OVERHEAD = 12
+_MAGIC_AT = 16
+_SMALLEST = {0: 14, 1: 22, 2: _HEADER.size - _LOG_OVERHEAD}
+"""The least that a message of each format can claim as its length, without offset and length themselves."""
 HEADER_BYTES = _HEADER.size
 MAX_SEQUENCE = 2**31  # sequences wrap to 0 after Int.MAX_VALUE
 
@@ -100,9 +103,15 @@ class BatchHeader:
 
 
 def parse_header(buffer: bytes | memoryview, at: int = 0) -> BatchHeader:
-    """The header of the batch that begins at ``at``; only base offset, size and magic are meaningful if magic < 2."""
+    """The header of the batch of format v2 that begins at ``at``."""
     base_offset, length, *rest = _HEADER.unpack_from(buffer, at)
     return BatchHeader(base_offset, length + _LOG_OVERHEAD, *rest)
+
+
+def _parse_old(buffer: memoryview, at: int, magic: int) -> BatchHeader:
+    """A message of format v0 or v1 as far as it concerns us: where it is, and that it cannot be copied."""
+    base_offset, length = struct.unpack_from(">qi", buffer, at)
+    return BatchHeader(base_offset, length + _LOG_OVERHEAD, -1, magic, 0, 0, 0, -1, -1, -1, -1, -1, 1)
 
 
 def batches(records: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -113,20 +122,25 @@ def batches(records: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryvi
     """
     view = memoryview(records)
     at, end = 0, len(view)
-    while end - at >= HEADER_BYTES:
-        header = parse_header(view, at)
-        if header.size < _LOG_OVERHEAD + 5:
-            raise CorruptBatch(f"batch at offset {header.base_offset} claims {header.size} bytes")
-        if at + header.size > end:
+    # Up to the magic byte all formats are alike, and a message of an old one may be smaller than a header of v2.
+    while end - at > _MAGIC_AT:
+        base_offset, length = struct.unpack_from(">qi", view, at)
+        magic = view[at + _MAGIC_AT]
+        if magic not in _SMALLEST or length < _SMALLEST[magic]:
+            raise CorruptBatch(f"batch at offset {base_offset} claims format v{magic} and {length} bytes")
+        size = length + _LOG_OVERHEAD
+        if at + size > end:
             return
-        yield header, view[at : at + header.size]
-        at += header.size
+        header = parse_header(view, at) if magic == 2 else _parse_old(view, at, magic)
+        yield header, view[at : at + size]
+        at += size
 
 
 def verify_crc(header: BatchHeader, batch: memoryview) -> None:
     """Raise :class:`CorruptBatch` unless the batch's bytes match its CRC.
 
-    Always checked before a batch is addressed anew: a fresh CRC over damaged bytes would launder the damage.
+    Checked before a batch is addressed anew (a fresh CRC over damaged bytes would launder the damage), and before it
+    is left out or refused for what its header says. Covers all but base offset and leader epoch; format v2 only.
     """
     actual = crc32c.crc32c(batch[21:])
     if actual != header.crc:

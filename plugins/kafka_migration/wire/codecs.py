@@ -60,6 +60,8 @@ def _snappy_decompress(data: bytes) -> bytes:
     out, at = [], len(_XERIAL_HEADER)
     while at < len(data):
         (size,) = struct.unpack_from(">i", data, at)
+        if not 0 <= size <= len(data) - at - 4:
+            raise CorruptBatch(f"a snappy block of {size} bytes does not fit its batch")
         out.append(bytes(cramjam.snappy.decompress_raw(data[at + 4 : at + 4 + size])))
         at += 4 + size
     return b"".join(out)

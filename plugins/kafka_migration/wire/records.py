@@ -64,6 +64,8 @@ def raw_records(header: BatchHeader, batch: bytes | memoryview) -> Iterator[RawR
             at = end
     except IndexError as error:
         raise CorruptBatch(f"batch at offset {header.base_offset}: records end early") from error
+    if at != len(data):
+        raise CorruptBatch(f"batch at offset {header.base_offset}: {len(data) - at} bytes after its last record")
 
 
 def encode_records(records: Iterable[RawRecord]) -> bytes:
