@@ -33,11 +33,12 @@ class LagSample:
 def sample(
     at: float, ends: Mapping[TopicPartition, PartitionEnds], positions: Mapping[TopicPartition, int]
 ) -> LagSample:
-    """Lag per partition: ``end - position``, at least 0; without a position ``end - start``, the whole log."""
-    lag = {
-        tp: max(0, log.end - max(positions[tp], log.start)) if tp in positions else log.end - log.start
-        for tp, log in ends.items()
-    }
+    """Lag per partition: ``end - position``, at least 0; without a position ``end - start``, the whole log.
+
+    A position below the log's start counts as it stands: what retention removed before it was copied is lag for ever,
+    and must not shrink to nothing together with the log.
+    """
+    lag = {tp: max(0, log.end - positions.get(tp, log.start)) for tp, log in ends.items()}
     return LagSample(at=at, lag=lag, source_ends={tp: log.end for tp, log in ends.items()})
 
 

@@ -28,7 +28,9 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 def encode(value: dict[str, Any]) -> bytes:
-    """A value as stored, with the version of this format."""
+    """A value as stored, with the version of this format. Raises ValueError if it claims the version's name."""
+    if "v" in value:
+        raise ValueError(f"a stored value cannot have a field called v: {sorted(value)}")
     return json.dumps({"v": VERSION, **value}, separators=(",", ":"), sort_keys=True).encode()
 
 

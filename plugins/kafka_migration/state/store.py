@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from typing import Any, Protocol
 
 from kafka_migration.domain import ledger
@@ -39,18 +38,23 @@ class MemoryStore:
 
     def get(self, key: str) -> Value | None:
         found = self._values.get(key)
-        return None if found is None else dict(json.loads(found))
+        return None if found is None else ledger.decode(found.encode(), where=key)
 
     def put(self, key: str, value: Value) -> None:
+        # Removed first: the newest write stands last.
         self._values.pop(key, None)
-        # As text, like the topic: a value that is not JSON fails here too, and nobody shares an object.
-        self._values[key] = json.dumps(value)
+        # As text, like the topic: what the topic would not hold fails here too, and nobody shares an object.
+        self._values[key] = ledger.encode(value).decode()
 
     def delete(self, key: str) -> None:
         self._values.pop(key, None)
 
     def items(self, prefix: str = "") -> dict[str, Value]:
-        return {key: json.loads(text) for key, text in self._values.items() if key.startswith(prefix)}
+        return {
+            key: ledger.decode(text.encode(), where=key)
+            for key, text in self._values.items()
+            if key.startswith(prefix)
+        }
 
     def close(self) -> None:
         """Nothing to give up."""

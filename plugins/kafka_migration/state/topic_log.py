@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from kafka_migration.domain import ledger
-from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, NotAuthorized
+from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, NotAuthorized, StateConflict
 
 _TIMEOUT = 30.0
 _MAX_REPLICAS = 3
@@ -73,7 +73,17 @@ class TopicLog:
             metadata = AdminClient(self._client({})).list_topics(timeout=_TIMEOUT)
         except KafkaException as error:
             raise self._unreachable(error) from error
+        if self.topic in metadata.topics:
+            self._compare(len(metadata.topics[self.topic].partitions))
         return self.topic in metadata.topics
+
+    def _compare(self, partitions: int) -> None:
+        if partitions != self.partitions:
+            # Keys would be looked for in other partitions than they stand in, and older values come to light again.
+            raise StateConflict(
+                f"target: {self.topic} has {partitions} partitions, this version knows it with {self.partitions}",
+                remedy="use the version of this tool that made it, and never change its partitions",
+            )
 
     def ensure(self) -> None:
         """Create the topic, compacted, on as many replicas as the cluster has brokers (three at most)."""
@@ -81,6 +91,7 @@ class TopicLog:
         try:
             metadata = admin.list_topics(timeout=_TIMEOUT)
             if self.topic in metadata.topics:
+                self._compare(len(metadata.topics[self.topic].partitions))
                 return
             topic = NewTopic(
                 self.topic,
@@ -142,8 +153,9 @@ class TopicLog:
                 if error is not None:
                     self._next[partition] = max(self._next[partition], offset)
                 else:
-                    self._next[partition] = offset + 1
+                    # Read only once it was taken: an entry that its reader refused comes again, and is refused again.
                     yield Entry(partition, offset, cast(bytes, message.key()), message.value())
+                    self._next[partition] = offset + 1
                 if self._next[partition] >= wanted.get(partition, offset + 2):
                     del wanted[partition]
             if wanted and time.monotonic() > until:
