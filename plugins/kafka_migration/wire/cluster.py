@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import kafka.errors as kafka_errors
+from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.consumer import ListOffsetsRequest
@@ -23,7 +24,8 @@ from kafka_migration.domain.types import TopicPartition
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 EARLIEST, LATEST = -2, -1
-_UNAUTHORIZED = frozenset({29, 30, 31, 53, 65})
+UNAUTHORIZED = frozenset({29, 30, 31, 53, 65})
+_REJECTED = (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError)
 _RECEIVE_MAX_BYTES = 256 * 1024 * 1024
 
 
@@ -63,8 +65,9 @@ class WireCluster:
             },
         )
         self.leaders: dict[TopicPartition, Leader] = {}
+        self.partitions: dict[str, frozenset[int]] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
-        self._names: dict[uuid.UUID, str] = {}
+        self.pinned: dict[str, uuid.UUID] = {}
 
     def connect(self, timeout_ms: int = 30_000) -> None:
         """Reach any broker of the cluster. Raises ClusterUnreachable or NotAuthorized."""
@@ -91,64 +94,73 @@ class WireCluster:
         """End all connections; requests still under way are failed."""
         self.manager.close()
 
-    def name_of(self, topic_id: uuid.UUID | None) -> str:
-        """The topic with this id, as the newest metadata say; empty if none."""
-        return self._names.get(topic_id, "") if topic_id is not None else ""
+    def topic_id(self, topic: str) -> uuid.UUID:
+        """The id to ask for ``topic`` by: the pinned one, else what the newest metadata say; zero if unknown.
 
-    def supports(self, request: type, version: int) -> bool:
-        """True if the brokers take ``version`` of ``request``."""
-        known = self.manager.broker_version_data
-        if known is None:
-            return False
+        A topic that was deleted and created again then answers with an error, instead of being taken for the same.
+        """
+        return self.pinned.get(topic) or self.topic_ids.get(topic, NO_TOPIC_ID)
+
+    def forget_leaders(self, partitions: Iterable[TopicPartition]) -> None:
+        """Who led these does not any more, or does not answer: the next refresh tells anew."""
+        for tp in partitions:
+            self.leaders.pop(tp, None)
+
+    def begin(self, request: Any, node: int | None, *, timeout_ms: int | None = None) -> Future:
+        """Write (or queue) one request now; kafka-python's future of its response. Never raises: the future fails."""
         try:
-            return bool(known.api_version(request) >= version)
-        except kafka_errors.KafkaError:
-            return False
+            return self.manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
+        except kafka_errors.KafkaError as error:
+            # A broker that the metadata no longer know, or one that rejected our credentials before.
+            return Future().failure(error)
 
     async def send(self, request: Any, node: int | None, *, timeout_ms: int | None = None) -> Any:
-        """Send one request and await its response. Raises kafka-python's errors."""
-        return await self.manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
+        """Send one request and await its response.
 
-    async def send_patiently(self, request: Any, node: int | None, *, deadline: float) -> Any:
-        """As :meth:`send`, again after connection trouble until ``deadline`` (monotonic seconds).
-
-        Only for requests that may be repeated safely.
+        Raises kafka-python's errors, but ClusterUnreachable if the broker rejects our credentials.
         """
+        try:
+            return await self.begin(request, node, timeout_ms=timeout_ms)
+        except _REJECTED as error:
+            raise ClusterUnreachable(self.role, self.servers, f"authentication failed: {error}") from error
+        except kafka_errors.UnknownBrokerIdError:
+            self.manager.cluster.request_update()
+            raise
 
+    async def send_to_any(self, request: Any, *, deadline: float) -> Any:
+        """As :meth:`send`, to any broker, again after connection trouble until ``deadline`` (monotonic seconds).
+
+        Only for requests that may be repeated safely. Raises ClusterUnreachable at the deadline.
+        """
         while True:
             try:
-                return await self.send(request, node)
-            except (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError) as error:
-                raise ClusterUnreachable(self.role, self.servers, f"authentication failed: {error}") from error
+                return await self.send(request, None)
             except kafka_errors.KafkaError as error:
                 if time.monotonic() > deadline:
                     raise ClusterUnreachable(self.role, self.servers, str(error) or type(error).__name__) from error
-                if node is not None and isinstance(error, kafka_errors.UnknownBrokerIdError):
-                    self.manager.cluster.request_update()
                 await self.net.sleep(0.1)
 
     async def refresh(self, topics: Iterable[str], *, timeout: float = 30.0) -> dict[str, int]:
         """Ask for the leaders of ``topics``; never creates one. Returns error codes of topics that have any.
 
-        Fills :attr:`leaders` and :attr:`topic_ids`. Partitions without a leader are simply absent afterwards.
+        Fills :attr:`leaders`, :attr:`partitions` and :attr:`topic_ids`. Partitions without a leader are simply absent
+        from the leaders afterwards, not from the partitions. Raises ClusterUnreachable after ``timeout`` seconds.
         """
-
-        wanted = sorted(set(topics))
+        wanted = set(topics)
         request = MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=name, topic_id=NO_TOPIC_ID) for name in wanted],
+            topics=[MetadataRequest.MetadataRequestTopic(name=name, topic_id=NO_TOPIC_ID) for name in sorted(wanted)],
             allow_auto_topic_creation=False,
         )
-        response = await self.send_patiently(request, None, deadline=time.monotonic() + timeout)
+        response = await self.send_to_any(request, deadline=time.monotonic() + timeout)
         problems: dict[str, int] = {}
-        for tp in [tp for tp in self.leaders if tp.topic in set(wanted)]:
+        for tp in [tp for tp in self.leaders if tp.topic in wanted]:
             del self.leaders[tp]
         for topic in response.topics:
             if topic.error_code:
                 problems[topic.name] = topic.error_code
                 continue
-            topic_id = getattr(topic, "topic_id", None) or NO_TOPIC_ID
-            self.topic_ids[topic.name] = topic_id
-            self._names[topic_id] = topic.name
+            self.topic_ids[topic.name] = getattr(topic, "topic_id", None) or NO_TOPIC_ID
+            self.partitions[topic.name] = frozenset(partition.partition_index for partition in topic.partitions)
             for partition in topic.partitions:
                 if partition.leader_id >= 0:
                     epoch = partition.leader_epoch
@@ -157,17 +169,21 @@ class WireCluster:
                     )
         known = {broker.node_id for broker in self.manager.cluster.brokers()}
         if any(broker.node_id not in known for broker in response.brokers):
-            await self.manager.cluster.refresh_metadata()
+            try:
+                await self.manager.cluster.refresh_metadata()
+            except kafka_errors.KafkaError:
+                # Then requests to the new broker fail, and whoever sends them refreshes again.
+                self.manager.cluster.request_update()
         return problems
 
     async def wait_for_leaders(self, partitions: Iterable[TopicPartition], *, deadline: float) -> None:
         """Refresh until every partition has a leader. Raises LeaderUnknown at ``deadline``, NotAuthorized at once."""
-
         wanted = set(partitions)
         while True:
-            problems = await self.refresh({tp.topic for tp in wanted})
+            timeout = min(30.0, max(1.0, deadline - time.monotonic()))
+            problems = await self.refresh({tp.topic for tp in wanted}, timeout=timeout)
             for topic, code in problems.items():
-                if code in _UNAUTHORIZED:
+                if code in UNAUTHORIZED:
                     raise NotAuthorized(self.role, "Describe", f"topic {topic}")
             missing = wanted - self.leaders.keys()
             if not missing:
@@ -198,8 +214,7 @@ class WireCluster:
         LATEST is the high watermark, or the last stable offset with ``committed``. Asks again after leader moves
         until ``deadline``, then raises LeaderUnknown.
         """
-
-        pending, found = set(partitions), dict[TopicPartition, int]()
+        pending, found, problem = set(partitions), dict[TopicPartition, int](), ""
         await self.wait_for_leaders(pending, deadline=deadline)
         while pending:
             for node, group in self.by_leader(pending).items():
@@ -208,18 +223,27 @@ class WireCluster:
                     isolation_level=int(committed),
                     topics=_list_offsets_topics(group, when, self.leaders),
                 )
-                response = await self.send_patiently(request, node, deadline=deadline)
+                try:
+                    response = await self.send(request, node)
+                except kafka_errors.KafkaError as error:
+                    # The broker may be gone for good: ask again who leads, do not wait for this one.
+                    problem = str(error) or type(error).__name__
+                    continue
                 for topic in response.topics:
                     for answer in topic.partitions:
                         tp = TopicPartition(topic.name, answer.partition_index)
-                        if answer.error_code in _UNAUTHORIZED:
+                        problem = code_name(answer.error_code) if answer.error_code else problem
+                        if answer.error_code in UNAUTHORIZED:
                             raise NotAuthorized(self.role, "Describe", f"topic {topic.name}")
                         if answer.error_code == 0:
                             found[tp] = answer.offset
                             pending.discard(tp)
             if pending:
                 if time.monotonic() > deadline:
-                    raise LeaderUnknown(f"{self.role}: no offsets of {len(pending)} partitions, first {min(pending)}")
+                    raise LeaderUnknown(
+                        f"{self.role}: no offsets of {len(pending)} partitions, first {min(pending)}: {problem}",
+                        remedy="check that the brokers which lead them are up, then run this again",
+                    )
                 await self.net.sleep(0.05)
                 await self.wait_for_leaders(pending, deadline=deadline)
         return found

@@ -16,7 +16,7 @@ import kafka.errors as kafka_errors
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
-from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized, TakenOver
+from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, NotAuthorized, TakenOver
 from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.wire.batch import BatchHeader, batches
 from kafka_migration.wire.cluster import WireCluster, code_name
@@ -36,23 +36,19 @@ _PARTITIONS_PER_REQUEST = 1000
 _SCAN_BYTES = 4 * 1024 * 1024
 
 
-async def take_identity(cluster: WireCluster, transactional_id: str, *, deadline: float) -> tuple[int, Identity]:
-    """InitProducerId: the link's producer id at its next epoch, and the coordinator's node.
+async def take_identity(cluster: WireCluster, transactional_id: str, *, deadline: float) -> Identity:
+    """InitProducerId: the link's producer id at its next epoch.
 
-    Ends an unfinished transaction of an earlier author by the way. Raises CouldNotFindOut at ``deadline``.
+    Ends an unfinished transaction of an earlier author by the way. Where an answer is lost the epoch is raised twice,
+    which harms nobody. Raises CouldNotFindOut at ``deadline``.
     """
-    while True:
-        node = await _coordinator(cluster, transactional_id, deadline=deadline)
-        request = InitProducerIdRequest(max_version=4, transactional_id=transactional_id, transaction_timeout_ms=60_000)
-        response = await cluster.send_patiently(request, node, deadline=deadline)
-        if response.error_code == 0:
-            return node, Identity(response.producer_id, response.producer_epoch)
-        await _pause_or_raise(cluster, response.error_code, f"transactional id {transactional_id}", deadline)
+    request = InitProducerIdRequest(max_version=4, transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    response = await _ask_coordinator(cluster, transactional_id, request, _error_code, deadline)
+    return Identity(response.producer_id, response.producer_epoch)
 
 
 async def write_markers(
     cluster: WireCluster,
-    node: int,
     transactional_id: str,
     identity: Identity,
     partitions: list[TopicPartition],
@@ -78,7 +74,7 @@ async def write_markers(
                 for name, parts in topics.items()
             ],
         )
-        await _until_done(cluster, node, add, _add_partitions_error, transactional_id, deadline)
+        await _ask_coordinator(cluster, transactional_id, add, _add_partitions_error, deadline)
     end = EndTxnRequest(
         max_version=_CLIENT_TRANSACTIONS,
         transactional_id=transactional_id,
@@ -86,23 +82,24 @@ async def write_markers(
         producer_epoch=identity.producer_epoch,
         committed=False,
     )
-    await _until_done(cluster, node, end, lambda response: response.error_code, transactional_id, deadline)
+    await _ask_coordinator(cluster, transactional_id, end, _error_code, deadline)
 
 
 async def await_markers(
     cluster: WireCluster,
     identity: Identity,
     scan_from: Mapping[TopicPartition, int],
-    see: Callable[[TopicPartition, BatchHeader], None],
+    see: Callable[[TopicPartition, BatchHeader], bool],
     *,
     deadline: float,
 ) -> dict[TopicPartition, int]:
     """Read every partition from ``scan_from`` until the marker of ``identity`` is visible; its offsets.
 
     ``see`` is shown the header of every batch on the way, the marker included: the caller judges whether each is
-    explained by the link. Raises CouldNotFindOut at ``deadline``.
+    explained by the link. Once it answers False the partition is not read on, and has no marker in what is returned.
+    Raises CouldNotFindOut at ``deadline``.
     """
-    offsets, markers = dict(scan_from), dict[TopicPartition, int]()
+    offsets, markers, problem = dict(scan_from), dict[TopicPartition, int](), ""
     while offsets:
         progressed = False
         await cluster.wait_for_leaders(offsets, deadline=deadline)
@@ -110,22 +107,26 @@ async def await_markers(
             wanted = [FetchFrom(tp, offsets[tp], _SCAN_BYTES) for tp in group]
             try:
                 answers = await fetch(cluster, node, wanted, max_wait_ms=50, max_bytes=4 * _SCAN_BYTES)
-            except kafka_errors.KafkaError:
+            except kafka_errors.KafkaError as error:
+                problem = f" ({str(error) or type(error).__name__})"
                 continue
             for answer in answers:
+                if answer.error:
+                    problem = f" ({code_name(answer.error)})"
                 for header, _ in batches(answer.records):
                     if header.next_offset <= offsets[answer.partition]:
                         continue
-                    see(answer.partition, header)
+                    go_on = see(answer.partition, header)
                     offsets[answer.partition] = header.next_offset
                     progressed = True
                     if is_marker_of(header, identity):
                         markers[answer.partition] = header.base_offset
+                    if not go_on or answer.partition in markers:
                         del offsets[answer.partition]
                         break
         if not progressed and time.monotonic() > deadline:
             raise CouldNotFindOut(
-                f"target: the fence's marker is not visible in {len(offsets)} partitions, first {min(offsets)}",
+                f"target: {len(offsets)} partitions do not show the fence's marker, first {min(offsets)}{problem}",
                 remedy="check that these partitions have a leader and enough in-sync replicas, then run this again",
             )
     return markers
@@ -140,15 +141,8 @@ def is_marker_of(header: BatchHeader, identity: Identity) -> bool:
     )
 
 
-async def _coordinator(cluster: WireCluster, transactional_id: str, *, deadline: float) -> int:
-    while True:
-        request = FindCoordinatorRequest(max_version=3, key=transactional_id, key_type=1)
-        response = await cluster.send_patiently(request, None, deadline=deadline)
-        if response.error_code == 0:
-            if cluster.manager.cluster.broker_metadata(response.node_id) is None:
-                await cluster.manager.cluster.refresh_metadata()
-            return int(response.node_id)
-        await _pause_or_raise(cluster, response.error_code, f"transactional id {transactional_id}", deadline)
+def _error_code(response: Any) -> int:
+    return int(response.error_code)
 
 
 def _add_partitions_error(response: Any) -> int:
@@ -161,24 +155,35 @@ def _add_partitions_error(response: Any) -> int:
     return next((code for code in codes if code not in (0, 55)), 0)
 
 
-async def _until_done(
-    cluster: WireCluster,
-    node: int,
-    request: Any,
-    error_of: Callable[[Any], int],
-    transactional_id: str,
-    deadline: float,
-) -> None:
+async def _ask_coordinator(
+    cluster: WireCluster, transactional_id: str, request: Any, error_of: Callable[[Any], int], deadline: float
+) -> Any:
+    """The answer of the transactional id's coordinator, which may move meanwhile: it is looked up for every try.
+
+    Only for requests that may be repeated. Raises TakenOver if a newer fence began, NotAuthorized, CouldNotFindOut.
+    """
+    what = f"transactional id {transactional_id}"
+    find = FindCoordinatorRequest(max_version=3, key=transactional_id, key_type=1)
     while True:
-        response = await cluster.send_patiently(request, node, deadline=deadline)
+        found = await cluster.send_to_any(find, deadline=deadline)
+        if found.error_code:
+            await _pause_or_raise(cluster, found.error_code, what, deadline)
+            continue
+        try:
+            if cluster.manager.cluster.broker_metadata(found.node_id) is None:
+                await cluster.manager.cluster.refresh_metadata()
+            response = await cluster.send(request, int(found.node_id))
+        except kafka_errors.KafkaError as error:
+            if time.monotonic() > deadline:
+                raise ClusterUnreachable(cluster.role, cluster.servers, str(error) or type(error).__name__) from error
+            await cluster.net.sleep(0.1)
+            continue
         code = error_of(response)
         if code == 0:
-            return
+            return response
         if code in _FENCED:
             raise TakenOver(f"link {transactional_id}")
-        if code in (14, 15, 16):
-            node = await _coordinator(cluster, transactional_id, deadline=deadline)
-        await _pause_or_raise(cluster, code, f"transactional id {transactional_id}", deadline)
+        await _pause_or_raise(cluster, code, what, deadline)
 
 
 async def _pause_or_raise(cluster: WireCluster, code: int, what: str, deadline: float) -> None:

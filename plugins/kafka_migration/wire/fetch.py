@@ -56,8 +56,8 @@ async def fetch(
 ) -> list[Fetched]:
     """One fetch request to ``node`` for partitions that it leads. Raises kafka-python's errors on trouble.
 
-    Topic ids are used where both sides have them: a recreated topic is then told apart (error 100), while by name
-    it would be read on as if it were the same.
+    Topic ids are used where both sides have them (see :meth:`WireCluster.topic_id`): a recreated topic is then told
+    apart (error 100), while by name it would be read on as if it were the same.
     """
     topics: dict[str, list[Any]] = {}
     for want in wanted:
@@ -71,7 +71,7 @@ async def fetch(
             partition_max_bytes=want.max_bytes,
         )
         topics.setdefault(want.partition.topic, []).append(entry)
-    ids = {name: cluster.topic_ids.get(name, NO_TOPIC_ID) for name in topics}
+    ids = {name: cluster.topic_id(name) for name in topics}
     by_id = all(topic_id != NO_TOPIC_ID for topic_id in ids.values())
     request = FetchRequest(
         max_version=FetchRequest.max_version if by_id else _IDS_SINCE - 1,
@@ -95,7 +95,8 @@ async def fetch(
 
 def _answers(response: Any, names: dict[Any, str]) -> Iterator[Fetched]:
     for topic in response.responses:
-        name = names[topic.topic_id] if names else topic.topic
+        # Brokers that know ids may still answer by name (fetch before v13).
+        name = names.get(topic.topic_id) or topic.topic
         for part in topic.partitions:
             diverging = getattr(part, "diverging_epoch", None)
             end = getattr(diverging, "end_offset", -1) if diverging is not None else -1

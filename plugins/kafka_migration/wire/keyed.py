@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator
 
@@ -16,7 +17,10 @@ from kafka_migration.wire.fetch import FetchFrom, fetch
 from kafka_migration.wire.produce import Append
 from kafka_migration.wire.records import keyed_batch, keyed_records
 
-_BATCH_RECORDS = 5_000
+log = logging.getLogger(__name__)
+
+_BATCH_BYTES = 500_000
+"""Half of what brokers take by default in one batch (message.max.bytes)."""
 _UNAUTHORIZED = 29
 
 
@@ -40,20 +44,23 @@ class KeyedAppender:
             if any(tp not in self.cluster.leaders for tp in pending):
                 await self.cluster.wait_for_leaders(pending, deadline=deadline)
             for node, group in self.cluster.by_leader(pending).items():
-                chunk = {tp: pending[tp][:_BATCH_RECORDS] for tp in group}
+                chunk = {tp: _first(pending[tp]) for tp in group}
                 now = int(time.time() * 1000)
                 request = Append(self.cluster, node, {tp: keyed_batch(c, timestamp=now) for tp, c in chunk.items()})
                 try:
                     answers = await request.answers()
                 except kafka_errors.KafkaError as error:
                     problem = str(error) or type(error).__name__
+                    if not request.was_not_sent:
+                        # The broker may be gone for good, and another one lead.
+                        self.cluster.forget_leaders(group)
                     continue
                 for answer in answers:
                     if answer.error == _UNAUTHORIZED:
                         raise NotAuthorized(self.cluster.role, "Write", f"topic {self.topic}")
                     if answer.error:
                         problem = code_name(answer.error)
-                        self.cluster.leaders.pop(answer.partition, None)
+                        self.cluster.forget_leaders([answer.partition])
                         continue
                     left = pending[answer.partition][len(chunk[answer.partition]) :]
                     if left:
@@ -66,6 +73,16 @@ class KeyedAppender:
                 await self.cluster.net.sleep(0.05)
 
 
+def _first(entries: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
+    """The entries that fit one batch, at least one."""
+    size = 0
+    for count, (key, value) in enumerate(entries):
+        size += len(key) + len(value or b"") + 32
+        if size > _BATCH_BYTES and count:
+            return entries[:count]
+    return entries
+
+
 class KeyedTail:
     """Follows one partition of an internal topic from an offset on, without ever blocking the loop for long."""
 
@@ -76,18 +93,21 @@ class KeyedTail:
         """What has come since the last poll. Trouble means an empty answer; the next poll asks again."""
         leader = self.cluster.leaders.get(self.partition)
         if leader is None:
-            await self.cluster.refresh([self.partition.topic])
+            try:
+                await self.cluster.refresh([self.partition.topic], timeout=5.0)
+            except CouldNotFindOut as error:
+                log.info("%s cannot be followed: %s", self.partition, error.message)
             return []
         want = FetchFrom(self.partition, self.offset, 1024 * 1024)
         try:
             answers = await fetch(self.cluster, leader.node, [want], max_wait_ms=0, max_bytes=1024 * 1024)
         except kafka_errors.KafkaError:
-            self.cluster.leaders.pop(self.partition, None)
+            self.cluster.forget_leaders([self.partition])
             return []
         out: list[tuple[bytes | None, bytes | None]] = []
         for answer in answers:
             if answer.error:
-                self.cluster.leaders.pop(self.partition, None)
+                self.cluster.forget_leaders([self.partition])
             out.extend(self._read(answer.records))
         return out
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,8 @@ INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
 REFUSED_FOR_GOOD = frozenset({MESSAGE_TOO_LARGE, 18, INVALID_TIMESTAMP, INVALID_RECORD, UNSUPPORTED_CODEC, 44, 43})
 """Deterministic answers: the same bytes sent again get the same answer."""
 TAKEN_OVER = frozenset({INVALID_PRODUCER_EPOCH, PRODUCER_FENCED})
+STALE_LEADER = frozenset({5, 6, 9, 56, 74, 75, 78})
+"""Leadership is moving, or our metadata are out of date: ask who leads, then go on."""
 _IDS_SINCE = 13
 
 
@@ -34,7 +35,7 @@ class Appended:
 class Append:
     """One produce request under way. ``future`` is kafka-python's; it fails at once if nothing was written."""
 
-    __slots__ = ("_names", "future")
+    __slots__ = ("_names", "future", "node")
 
     def __init__(
         self,
@@ -43,21 +44,20 @@ class Append:
         batches: Mapping[TopicPartition, bytes | bytearray],
         *,
         timeout_ms: int = 30_000,
-        topic_ids: Mapping[str, uuid.UUID] | None = None,
     ) -> None:
-        """Send one batch per partition to ``node``, acks=all.
+        """Send one batch per partition to ``node``, acks=all. Never raises; :meth:`answers` does.
 
         The request is written (or queued behind earlier ones of the same connection) before this returns, so that
-        calls in a row arrive in that order. ``topic_ids`` pins the topics meant: a recreated one then answers with
-        an error instead of taking the data.
+        calls in a row arrive in that order. Topics are named by id where both sides have them (see
+        :meth:`WireCluster.topic_id`): a recreated one answers with an error instead of taking the data.
         """
-        pinned = cluster.topic_ids if topic_ids is None else topic_ids
+        self.node = node
         topics: dict[str, list[Any]] = {}
         for tp, batch in batches.items():
             topics.setdefault(tp.topic, []).append(
                 ProduceRequest.TopicProduceData.PartitionProduceData(index=tp.partition, records=batch)
             )
-        ids = {name: pinned.get(name, NO_TOPIC_ID) for name in topics}
+        ids = {name: cluster.topic_id(name) for name in topics}
         by_id = all(topic_id != NO_TOPIC_ID for topic_id in ids.values())
         self._names = {topic_id: name for name, topic_id in ids.items()} if by_id else {}
         request = ProduceRequest(
@@ -70,9 +70,7 @@ class Append:
                 for name, parts in topics.items()
             ],
         )
-        self.future = cluster.manager.send(
-            request, node_id=node, request_timeout_ms=cluster.request_timeout_ms + timeout_ms
-        )
+        self.future = cluster.begin(request, node, timeout_ms=cluster.request_timeout_ms + timeout_ms)
 
     @property
     def was_not_sent(self) -> bool:
