@@ -22,7 +22,7 @@ from kafka_migration.domain.errors import Refused, StateConflict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOpening:
-    """Where a run begins. ``records`` have been written to the partition since fence number ``fence``.
+    """Where a run begins. ``records`` have been written to the partition since the fence of producer epoch ``fence``.
 
     The opening of a fence (``records`` = 0) carries ``closes``: the target offset at which the data of every
     earlier fence ended (that of the first marker after it).

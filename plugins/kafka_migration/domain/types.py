@@ -69,7 +69,7 @@ class Position:
     """Where the mirror of one partition stands.
 
     ``source`` is the next source offset to copy, ``target`` the target offset where its record will land,
-    ``fence`` (its ordinal in the link) and ``records`` (written since that fence) say by which attempt.
+    ``fence`` (its producer epoch) and ``records`` (written since that fence) say by which attempt.
     """
 
     source: int
@@ -84,13 +84,19 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What one task copied of one partition, in one stretch: what the driver folds into progress and report."""
+    """What one task copied of one partition, in one stretch: what the driver folds into progress and report.
+
+    ``continues`` is the source offset that would go on with the last run of the offset map without a gap (before
+    ``source_end`` where the source has nothing in between); ``source_epoch`` the source's leader epoch of what was
+    copied last, -1 if unknown.
+    """
 
     topic: str
     partition: int
     fence: int
     source_start: int
     source_end: int
+    continues: int
     target_start: int
     target_end: int
     records: int
@@ -98,6 +104,7 @@ class Receipt:
     batches: int
     max_timestamp: int
     digest: int
+    source_epoch: int = -1
     stand: str = "run"
     halt: str = ""
     detail: str = ""
@@ -106,6 +113,8 @@ class Receipt:
     def __post_init__(self) -> None:
         if self.source_end < self.source_start or self.target_end < self.target_start:
             raise ValueError(f"a receipt cannot run backwards: {self}")
+        if self.continues > self.source_end:
+            raise ValueError(f"a run cannot reach beyond the receipt that it is in: {self}")
         if self.target_end - self.target_start != self.records:
             raise ValueError(
                 f"{self.records} records do not fill target offsets {self.target_start}..{self.target_end}"

@@ -7,23 +7,31 @@ run begins by fencing whatever came before it.
 from __future__ import annotations
 
 import time
-import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from kafka.net.selector import NetworkSelector
 
-from kafka_migration.domain.errors import CouldNotFindOut, HaltedPartition, MigrationError, TakenOver
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, StateConflict, TakenOver
 from kafka_migration.domain.offset_map import RunOpening
-from kafka_migration.domain.types import Desired, Halt, Identity, Position, Receipt, TopicPartition
+from kafka_migration.domain.types import Desired, Identity, Position, Receipt, TopicPartition
+from kafka_migration.mirror.book import LinkBook
+from kafka_migration.mirror.fencing import Fences, now
 from kafka_migration.mirror.orders import Assignment, Limits, TaskOrders
+from kafka_migration.mirror.outcome import Outcome, epochs_lost, last_line, nothing_left
 from kafka_migration.mirror.partition import Stand
-from kafka_migration.mirror.takeover import Known, Stopped, take_over
+from kafka_migration.mirror.shares import balance, share_of
+from kafka_migration.mirror.survey import survey
+from kafka_migration.mirror.takeover import Stopped
 from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster
 
+__all__ = ["EpochUnderWay", "Mirror", "Outcome", "Runner", "Settings"]
+
+T = TypeVar("T")
+
 _POLL_SECONDS = 0.25
+_ASK_SECONDS = 15.0
 _OUTAGE_PAUSE_SECONDS = 2.0
 _LOST_IN_A_ROW = 5
 
@@ -45,40 +53,6 @@ class Runner(Protocol):
         """Begin an epoch."""
 
 
-class PinnedTopic(Protocol):
-    """A topic as the link pinned it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def source_id(self) -> uuid.UUID: ...
-    @property
-    def target_id(self) -> uuid.UUID: ...
-
-
-class LinkBook(Protocol):
-    """What the driver needs of the link's state; :class:`kafka_migration.state.link.LinkState` is one."""
-
-    name: str
-
-    @property
-    def transactional_id(self) -> str: ...
-    def topics(self) -> Mapping[str, PinnedTopic]: ...
-    def fences(self) -> Mapping[int, Identity]: ...
-    def openings(self) -> Mapping[TopicPartition, tuple[RunOpening, ...]]: ...
-    def progress(self) -> Mapping[TopicPartition, tuple[Position, dict[str, Any]]]: ...
-    def record_fence(self, ordinal: int, identity: Identity, *, at: str) -> None: ...
-    def record_openings(self, openings: Iterable[tuple[TopicPartition, RunOpening]]) -> None: ...
-    def halted(self) -> set[TopicPartition]: ...
-    def halt(self, tp: TopicPartition, reason: str, detail: str, source: int, target: int, at: str) -> None: ...
-    def wanted(self) -> tuple[Desired, Mapping[TopicPartition, int]]: ...
-    def commands_from(self) -> int: ...
-    def recall(self, epoch: int) -> None: ...
-    def record_run(self, value: dict[str, Any]) -> None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """``streams`` tasks at once, each epoch ``epoch_seconds`` long; an outage is borne for ``outage_seconds``."""
@@ -90,28 +64,6 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How a run of the mirror ended: ``reason`` is caught_up, drained or stopped."""
-
-    reason: str
-    epochs: int
-    fences: int
-    records: int
-    bytes: int
-    batches: int
-    executors: tuple[str, ...]
-    halted: tuple[TopicPartition, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON types only."""
-        return {
-            **{name: getattr(self, name) for name in ("reason", "epochs", "fences", "records", "bytes", "batches")},
-            "executors": list(self.executors),
-            "halted": [str(tp) for tp in self.halted],
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Active:
     """A partition that is fenced and certain: where it stands and who may write to it."""
 
@@ -119,6 +71,8 @@ class _Active:
     opening: RunOpening
     identity: Identity
     armed: bool
+    continues: int
+    source_epoch: int
 
 
 class Mirror:
@@ -143,10 +97,13 @@ class Mirror:
         self._source = WireCluster(self._net, source, "source")
         self._target = WireCluster(self._net, target, "target")
         self._topics = dict(link.topics())
+        for topic in self._topics.values():
+            self._source.pinned[topic.name], self._target.pinned[topic.name] = topic.source_id, topic.target_id
+        self._fences = Fences(link, self._target, self._net, tell)
         self._active: dict[TopicPartition, _Active] = {}
         self._epoch = int(time.time() * 1000)  # grows over runs, so that a recall of an earlier run cannot hit this one
-        self._fences = self._epochs = self._records = self._bytes = self._batches = 0
-        self._lost = 0
+        self._epochs = self._records = self._bytes = self._batches = 0
+        self._lost, self._lost_since = 0, 0.0
         self._executors: set[str] = set()
         self._starts: dict[TopicPartition, int] = {}
 
@@ -162,141 +119,127 @@ class Mirror:
             self._take_stock()
             self._fence(set(self._starts) - self.link.halted())
             ends = self._ends() if until_caught_up else {}
-            reason = self._loop(ends)
+            return self._say_end(self._loop(ends))
         finally:
             for cluster in (self._source, self._target):
                 cluster.close()
             self._net.close()
+
+    def _say_end(self, reason: str) -> Outcome:
         outcome = Outcome(
             reason=reason,
             epochs=self._epochs,
-            fences=self._fences,
+            fences=self._fences.count,
             records=self._records,
             bytes=self._bytes,
             batches=self._batches,
             executors=tuple(sorted(self._executors)),
-            halted=tuple(sorted(self.link.halted())),
+            halted=tuple(sorted(self._patiently(self.link.halted))),
         )
-        self.link.record_run({"state": "ended", "at": _now(), **outcome.as_dict()})
+        self._patiently(lambda: self.link.record_run({"state": "ended", "at": now(), **outcome.as_dict()}))
         return outcome
 
     def _loop(self, ends: Mapping[TopicPartition, int]) -> str:
         while True:
-            desired, wished_ends = self.link.wanted()
+            desired, wished_ends = self._patiently(self.link.wanted)
             if desired is Desired.STOP or self._interrupted():
                 return "stopped"
             until = dict(wished_ends) if desired is Desired.DRAIN else dict(ends)
             if not self._active:
-                raise _nothing_left(self.link)
+                raise nothing_left(self.link)
             if until and all(a.position.source >= until.get(tp, 0) for tp, a in self._active.items()):
                 return "drained" if desired is Desired.DRAIN else "caught_up"
-            self._run_epoch(until, desired)
+            try:
+                self._run_epoch(until, desired)
+            except CouldNotFindOut:
+                if self._is_to_stop():
+                    return "stopped"
+                raise
 
-    # -- before the first epoch -------------------------------------------------------------------------------
-
-    def _take_stock(self) -> None:
-        """Find the partitions of all pinned topics; halt those whose topic is another one now."""
-        names = list(self._topics)
-        for cluster, side in ((self._source, "source"), (self._target, "target")):
-            problems = self._net.run(cluster.refresh, names)
-            for name in names:
-                pinned = self._topics[name].source_id if side == "source" else self._topics[name].target_id
-                if name in problems:
-                    self._halt_topic(name, Halt.TOPIC_MISSING, f"the {side} has no topic of this name")
-                elif pinned.int and cluster.topic_ids.get(name) != pinned:
-                    self._halt_topic(name, Halt.RECREATED, f"the {side} topic was deleted and created again")
-        halted = self.link.halted()
-        partitions = [tp for tp in self._source.leaders if tp not in halted]
-        self._starts = self._net.run(self._list, self._source, partitions, EARLIEST)
-
-    def _halt_topic(self, name: str, reason: Halt, detail: str) -> None:
-        halted = self.link.halted()
-        for tp in {tp for tp in (*self._source.leaders, *self.link.openings()) if tp.topic == name} - halted:
-            self.link.halt(tp, str(reason), detail, 0, 0, _now())
-
-    def _ends(self) -> dict[TopicPartition, int]:
-        return self._net.run(self._list, self._source, list(self._active), LATEST)  # type: ignore[no-any-return]
-
-    @staticmethod
-    async def _list(cluster: WireCluster, tps: list[TopicPartition], when: int) -> dict[TopicPartition, int]:
-        return await cluster.list_offsets(tps, when, deadline=time.monotonic() + 60)
-
-    # -- fencing ----------------------------------------------------------------------------------------------
-
-    def _fence(self, partitions: set[TopicPartition]) -> None:
-        """Fence ``partitions`` and know again where each stands. Bears an outage of either cluster for a while."""
-        if not partitions:
-            return
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """What ``work`` returns; an outage of either cluster is borne for a while, once the run has begun to copy."""
         until = time.monotonic() + self.settings.outage_seconds
         while True:
             try:
-                self._fence_once(partitions)
-                return
+                return work()
             except CouldNotFindOut as error:
-                if time.monotonic() > until or not self._fences:
+                if time.monotonic() > until or not self._fences.count or self._is_to_stop():
                     raise
-                self.tell(f"waiting for the target: {error.message}")
+                self.tell(f"waiting: {error.message}")
                 self._net.run(self._rest, _OUTAGE_PAUSE_SECONDS)
-                if self.link.wanted()[0] is Desired.STOP or self._interrupted():
-                    raise
+
+    def _is_to_stop(self) -> bool:
+        """True if somebody wants the run to end, as far as that can be found out."""
+        try:
+            return self._interrupted() or self.link.wanted()[0] is Desired.STOP
+        except CouldNotFindOut:
+            return False
 
     async def _rest(self, seconds: float) -> None:
         await self._net.sleep(seconds)
 
+    # -- before the first epoch -------------------------------------------------------------------------------
+
+    def _take_stock(self) -> None:
+        """Find the partitions of all pinned topics; halt those whose topic is gone or another one now."""
+        names = list(self._topics)
+        lost = {**self._net.run(survey, self._target, names), **self._net.run(survey, self._source, names)}
+        halted = self.link.halted()
+        known = self._partitions() | set(self.link.openings())
+        for name, (reason, detail) in lost.items():
+            # A topic that nobody knows a partition of any more must not pass for one that is done.
+            for tp in ({tp for tp in known if tp.topic == name} or {TopicPartition(name, 0)}) - halted:
+                self._halt(tp, reason, detail, 0, 0)
+        partitions = [tp for tp in self._partitions() if tp.topic not in lost and tp not in halted]
+        # Waits for partitions without a leader: to go on without them would pass them over in silence.
+        self._starts = self._net.run(self._list, partitions, EARLIEST)
+
+    def _partitions(self) -> set[TopicPartition]:
+        return {TopicPartition(name, p) for name, found in self._source.partitions.items() for p in found}
+
+    def _halt(self, tp: TopicPartition, reason: str, detail: str, source: int, target: int) -> None:
+        self._active.pop(tp, None)
+        self._patiently(lambda: self.link.halt(tp, str(reason), detail, source, target, now()))
+        self.tell(f"{tp}: {reason}: {detail}")
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        return self._net.run(self._list, list(self._active), LATEST)  # type: ignore[no-any-return]
+
+    async def _list(self, tps: list[TopicPartition], when: int) -> dict[TopicPartition, int]:
+        return await self._source.list_offsets(tps, when, deadline=time.monotonic() + _ASK_SECONDS)
+
+    # -- fencing ----------------------------------------------------------------------------------------------
+
+    def _fence(self, partitions: set[TopicPartition]) -> None:
+        """Fence ``partitions`` and know again where each stands."""
+        if partitions:
+            self._patiently(lambda: self._fence_once(partitions))
+
     def _fence_once(self, partitions: set[TopicPartition]) -> None:
-        fences = dict(self.link.fences())
-        ordinal = max(fences, default=-1) + 1
-        known = self._known(partitions, fences)
-        identity, outcome = self._net.run(
-            lambda: take_over(
-                self._target,
-                transactional_id=self.link.transactional_id,
-                fence=ordinal,
-                known=known,
-                source_starts=self._starts,
-                previous=fences[ordinal - 1] if fences else None,
-            )
-        )
-        self.link.record_fence(ordinal, identity, at=_now())
-        resumed = {tp: r for tp, r in outcome.items() if not isinstance(r, Stopped)}
-        self.link.record_openings((tp, r.opening) for tp, r in resumed.items())
+        positions = {tp: active.position for tp, active in self._active.items()}
+        identity, outcome = self._fences.fence(partitions, positions=positions, source_starts=self._starts)
         for tp, result in outcome.items():
             if isinstance(result, Stopped):
-                self._active.pop(tp, None)
-                self.link.halt(tp, str(result.reason), result.detail, 0, result.target_offset, _now())
-                self.tell(f"{tp}: {result.reason}: {result.detail}")
+                source = positions[tp].source if tp in positions else 0
+                self._halt(tp, result.reason, result.detail, source, result.target_offset)
             else:
                 self._active[tp] = _Active(
-                    position=result.position, opening=result.opening, identity=identity, armed=False
+                    position=result.position,
+                    opening=result.opening,
+                    identity=identity,
+                    armed=False,
+                    continues=result.position.source,
+                    source_epoch=-1,
                 )
-        self._fences += 1
-        self.tell(f"fence {ordinal}: {len(resumed)} partitions")
-
-    def _known(self, partitions: set[TopicPartition], fences: Mapping[int, Identity]) -> dict[TopicPartition, Known]:
-        progress, openings = self.link.progress(), self.link.openings()
-        known = {}
-        for tp in partitions:
-            stored = openings.get(tp, ())
-            if not stored:
-                known[tp] = Known(openings=(), writer=None, verified=0)
-                continue
-            newest = stored[-1].fence
-            mine = tuple(o for o in stored if o.fence == newest)
-            verified = mine[0].target
-            if tp in progress and progress[tp][0].fence == newest:
-                verified = max(verified, progress[tp][0].target)
-            if tp in self._active and self._active[tp].position.fence == newest:
-                verified = max(verified, self._active[tp].position.target)
-            known[tp] = Known(openings=mine, writer=fences.get(newest), verified=verified)
-        return known
 
     # -- one epoch --------------------------------------------------------------------------------------------
 
     def _run_epoch(self, until: Mapping[TopicPartition, int], desired: Desired) -> None:
         self._epoch += 1
         self._epochs += 1
-        self.link.record_run({"state": "running", "at": _now(), "epoch": self._epoch, "partitions": len(self._active)})
-        under_way = self.runner.start(self._orders(until))
+        said = {"state": "running", "at": now(), "epoch": self._epoch, "partitions": len(self._active)}
+        self._patiently(lambda: self.link.record_run(said))
+        under_way = self.runner.start(self._patiently(lambda: self._orders(until)))
         self._watch(under_way, desired)
         try:
             receipts = under_way.receipts()
@@ -305,17 +248,25 @@ class Mirror:
         except Exception as error:
             if isinstance(error, MigrationError) and not isinstance(error, CouldNotFindOut):
                 raise
-            self.tell(f"epoch lost: {_last_line(error)}")
-            before = {tp: a.position.source for tp, a in self._active.items()}
-            self._fence(set(self._active))
-            if any(a.position.source > before.get(tp, 0) for tp, a in self._active.items()):
-                self._lost = 0
-            self._lost += 1
-            if self._lost >= _LOST_IN_A_ROW:
-                raise _epochs_lost(self._lost, error) from error
-            return
-        self._lost = 0
-        self._fold(receipts)
+            self._after_lost_epoch(error)
+        else:
+            self._lost = 0
+            self._fold(receipts)
+
+    def _after_lost_epoch(self, error: Exception) -> None:
+        """Fence all and go on, unless epochs keep dying: of an outage for a while, of anything else a few times."""
+        self.tell(f"epoch lost: {last_line(error)}")
+        before = {tp: a.position.source for tp, a in self._active.items()}
+        self._fence(set(self._active))
+        if not self._lost or any(a.position.source > before.get(tp, 0) for tp, a in self._active.items()):
+            self._lost, self._lost_since = 0, time.monotonic()
+        self._lost += 1
+        if isinstance(error, CouldNotFindOut):
+            if time.monotonic() - self._lost_since > self.settings.outage_seconds:
+                raise error
+            self._net.run(self._rest, _OUTAGE_PAUSE_SECONDS)
+        elif self._lost >= _LOST_IN_A_ROW:
+            raise epochs_lost(self._lost, error) from error
 
     def _orders(self, until: Mapping[TopicPartition, int]) -> list[TaskOrders]:
         source, target = self._configs
@@ -329,7 +280,7 @@ class Mirror:
                 seconds=self.settings.epoch_seconds,
                 commands_from=commands_from,
                 assignments=tuple(self._assignment(tp, until.get(tp)) for tp in share),
-                limits=_share_of(self.settings.limits, len(shares)),
+                limits=share_of(self.settings.limits, len(shares)),
                 source=source,
                 target=target,
             )
@@ -341,6 +292,7 @@ class Mirror:
         return Assignment(
             partition=tp,
             position=active.position,
+            continues=active.continues,
             fence_end=active.opening.target,
             closes=active.opening.closes or 0,
             armed=active.armed,
@@ -349,6 +301,7 @@ class Mirror:
             producer_epoch=active.identity.producer_epoch,
             source_topic_id=topic.source_id,
             target_topic_id=topic.target_id,
+            source_epoch=active.source_epoch,
             until=until,
         )
 
@@ -359,11 +312,16 @@ class Mirror:
             self._net.run(self._rest, _POLL_SECONDS)
             if recalled:
                 continue
-            progress = self.link.progress()
-            waiting = [tp for tp in self._active if tp in progress and self._waits_for_fence(tp, *progress[tp])]
-            if waiting or self._interrupted() or self.link.wanted()[0] is not desired:
-                self.link.recall(self._epoch)
-                recalled = True
+            try:
+                progress = self.link.progress()
+                waiting = [tp for tp in self._active if tp in progress and self._waits_for_fence(tp, *progress[tp])]
+                if waiting or self._interrupted() or self.link.wanted()[0] is not desired:
+                    self.link.recall(self._epoch)
+                    recalled = True
+            except CouldNotFindOut as error:
+                # The tasks notice an outage themselves, and end with their epoch at the latest.
+                self.tell(f"waiting: {error.message}")
+                continue
             if time.monotonic() - told_at > 5:
                 told_at = time.monotonic()
                 copied = sum(
@@ -377,74 +335,41 @@ class Mirror:
         return told["x"] == Stand.UNSETTLED and position.fence == self._active[tp].position.fence
 
     def _fold(self, receipts: list[Receipt]) -> None:
-        unsettled: set[TopicPartition] = set()
+        if any(receipt.stand == Stand.TAKEN_OVER for receipt in receipts):
+            raise TakenOver(f"link {self.link.name}")
+        # A partition without a receipt may have been written to: as if no request of it had been answered.
+        unsettled = set(self._active)
         for receipt in receipts:
             tp = TopicPartition(receipt.topic, receipt.partition)
             active = self._active[tp]
+            if (receipt.fence, receipt.target_start) != (active.position.fence, active.position.target):
+                raise StateConflict(
+                    f"{tp}: a receipt from fence {receipt.fence}, target offset {receipt.target_start} does not go on"
+                    f" where the partition stands: {active.position}",
+                    remedy="report this; the state is unharmed, and the mirror can be started again",
+                )
             self._records += receipt.records
             self._bytes += receipt.bytes
             self._batches += receipt.batches
             if receipt.executor:
                 self._executors.add(receipt.executor)
-            if receipt.stand == Stand.TAKEN_OVER:
-                raise TakenOver(f"link {self.link.name} (seen on {tp})")
             position = Position(
                 source=receipt.source_end,
                 target=receipt.target_end,
                 fence=receipt.fence,
                 records=receipt.target_end - active.opening.target,
             )
-            self._active[tp] = replace(active, position=position, armed=active.armed or receipt.records > 0)
-            if receipt.stand == Stand.HALTED:
-                del self._active[tp]
-                self.link.halt(tp, receipt.halt, receipt.detail, position.source, position.target, _now())
-                self.tell(f"{tp}: {receipt.halt}: {receipt.detail}")
-            elif receipt.stand == Stand.UNSETTLED:
+            self._active[tp] = replace(
+                active,
+                position=position,
+                armed=active.armed or receipt.records > 0,
+                continues=receipt.continues,
+                source_epoch=receipt.source_epoch,
+            )
+            if receipt.stand == Stand.UNSETTLED:
                 self.tell(f"{tp}: no clear answer ({receipt.detail}); a fence will tell")
-                unsettled.add(tp)
+                continue
+            unsettled.discard(tp)
+            if receipt.stand == Stand.HALTED:
+                self._halt(tp, receipt.halt, receipt.detail, position.source, position.target)
         self._fence(unsettled)
-
-
-def balance(backlog: Mapping[TopicPartition, int], streams: int) -> list[list[TopicPartition]]:
-    """Partitions in at most ``streams`` shares of about equal backlog (source offsets), largest first; none empty."""
-    shares: list[tuple[int, list[TopicPartition]]] = [(0, []) for _ in range(max(1, streams))]
-    for tp in sorted(backlog, key=lambda tp: (-backlog[tp], tp)):
-        at = min(range(len(shares)), key=lambda i: (shares[i][0], len(shares[i][1])))
-        shares[at][1].append(tp)
-        shares[at] = (shares[at][0] + max(0, backlog[tp]), shares[at][1])
-    return [share for _, share in shares if share]
-
-
-def _share_of(limits: Limits, tasks: int) -> Limits:
-    """The throttle is meant for the whole mirror: each task gets its part."""
-    throttle = limits.throttle_bytes_per_second
-    return limits if throttle is None else replace(limits, throttle_bytes_per_second=max(1, throttle // tasks))
-
-
-def _nothing_left(link: LinkBook) -> MigrationError:
-    halted = sorted(link.halted())
-    first = halted[0] if halted else TopicPartition("", 0)
-    return HaltedPartition(
-        topic=first.topic,
-        partition=first.partition,
-        reason="HALTED",
-        detail=f"all {len(halted)} partitions of link {link.name} are halted, nothing is left to copy",
-        remedy="`status` shows why each is halted and what can be done",
-    )
-
-
-def _last_line(error: BaseException) -> str:
-    """What Python says of an error stands last, even inside a JVM's account of it."""
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip() and not line.startswith("\t")]
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
-
-
-def _epochs_lost(times: int, error: BaseException) -> CouldNotFindOut:
-    return CouldNotFindOut(
-        f"{times} epochs in a row died without copying anything; the last one of {_last_line(error)}",
-        remedy="look at the Spark executors' logs; what was copied before is safe, and the mirror can be started again",
-    )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -17,11 +17,14 @@ class Assignment:
     ``fence_end`` is the target offset after the newest fence's marker, so that records land at
     ``fence_end + records since the fence``. ``closes`` is where the data of earlier fences ended. ``armed`` says that
     the broker has answered a batch since the fence: until then one request at a time (MIRROR.md, rule 4 and C).
+    ``continues`` is the source offset that would go on with the last written run without a gap, at or before the
+    position; ``source_epoch`` the leader epoch of what was copied last, by which a truncated source is recognised.
     ``until`` ends the partition's copy at that source offset, if given.
     """
 
     partition: TopicPartition
     position: Position
+    continues: int
     fence_end: int
     closes: int
     armed: bool
@@ -30,11 +33,14 @@ class Assignment:
     producer_epoch: int
     source_topic_id: uuid.UUID
     target_topic_id: uuid.UUID
+    source_epoch: int = -1
     until: int | None = None
 
     def __post_init__(self) -> None:
         if self.position.target != self.fence_end + self.position.records:
             raise ValueError(f"{self.partition}: position {self.position} contradicts fence end {self.fence_end}")
+        if self.continues > self.position.source:
+            raise ValueError(f"{self.partition}: a run up to {self.continues} lies beyond position {self.position}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

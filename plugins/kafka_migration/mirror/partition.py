@@ -44,12 +44,17 @@ class Stand(enum.StrEnum):
     HALTED = "halted"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Prepared:
-    """A batch ready to be sent. ``records_before`` counts records since the fence; it is also its first sequence."""
+    """A batch ready to be sent. ``records_before`` counts records since the fence; it is also its first sequence.
+
+    ``continues`` is the source offset after its last record; ``source_end`` may lie further, where nothing follows it.
+    """
 
     source_start: int
     source_end: int
+    continues: int
+    source_epoch: int
     records_before: int
     records: int
     max_timestamp: int
@@ -66,7 +71,7 @@ class PartitionCopy:
         self.assignment, self.limits = assignment, limits
         self.partition = assignment.partition
         self.fetch_offset = assignment.position.source
-        self.last_epoch = -1
+        self.last_epoch = assignment.source_epoch
         self.stand, self.halt, self.detail = Stand.RUN, "", ""
         self.halting: tuple[Halt, str] | None = None
         self.queue: deque[Prepared] = deque()
@@ -74,8 +79,9 @@ class PartitionCopy:
         self.in_flight: deque[Prepared] = deque()
         self.armed = assignment.armed
         self.source = assignment.position.source
-        self.records = assignment.position.records
-        self._prepared_records = assignment.position.records
+        self.continues = self._next_in_run = assignment.continues
+        self.source_epoch = assignment.source_epoch
+        self.records = self._prepared_records = assignment.position.records
         self.bytes = self.batches = self.digest = 0
         self.max_timestamp = -1
 
@@ -112,12 +118,14 @@ class PartitionCopy:
                     continue
                 if self.is_past_end:
                     break
+                if header.magic == 2:
+                    # Before the header is believed in anything: a damaged one could say "empty", and be left out.
+                    verify_crc(header, batch)
+                if header.records == 0 and not header.is_control and header.magic == 2:
+                    self._pass_over(header)
+                    continue
                 obstacle = header.obstacle()
                 if obstacle is not None:
-                    if obstacle[0] is Halt.THINNED and header.records == 0:
-                        # Compaction keeps an emptied batch for its producer's state: no record, so nothing to copy.
-                        self.fetch_offset = header.next_offset
-                        continue
                     self.stop_after_queue(*obstacle)
                     break
                 opening = self._prepare(header, batch)
@@ -127,13 +135,26 @@ class PartitionCopy:
             self.stop_after_queue(Halt.CORRUPT, str(error))
         return openings
 
+    def _pass_over(self, header: BatchHeader) -> None:
+        """An emptied batch: compaction keeps it for its producer's state. No record, so nothing to copy.
+
+        The position moves past it together with what stands before it. The run does not go on behind it: the next
+        batch needs an opening, as after any gap.
+        """
+        self.fetch_offset, self.last_epoch = header.next_offset, header.leader_epoch
+        last = self.queue[-1] if self.queue else self.in_flight[-1] if self.in_flight else None
+        if last is not None:
+            last.source_end = header.next_offset
+        else:
+            self.source = header.next_offset
+
     def _prepare(self, header: BatchHeader, batch: memoryview) -> RunOpening | None:
-        verify_crc(header, batch)
+        epoch = header.leader_epoch
         if header.base_offset < self.fetch_offset:
             trimmed = trim(header, batch, self.fetch_offset)
             header, batch = parse_header(trimmed), memoryview(trimmed)
         opening = None
-        if header.base_offset != self.fetch_offset:
+        if header.base_offset != self._next_in_run:
             before = self._prepared_records
             opening = RunOpening(
                 fence=self.assignment.position.fence,
@@ -152,6 +173,8 @@ class PartitionCopy:
             Prepared(
                 source_start=header.base_offset,
                 source_end=header.next_offset,
+                continues=header.next_offset,
+                source_epoch=epoch,
                 records_before=self._prepared_records,
                 records=header.records,
                 max_timestamp=header.max_timestamp,
@@ -163,8 +186,8 @@ class PartitionCopy:
         )
         self.queued_bytes += len(data)
         self._prepared_records += header.records
-        self.fetch_offset = header.next_offset
-        self.last_epoch = header.leader_epoch
+        self.fetch_offset = self._next_in_run = header.next_offset
+        self.last_epoch = epoch
         return opening
 
     def openings_are_durable(self, openings: list[RunOpening]) -> None:
@@ -193,14 +216,15 @@ class PartitionCopy:
 
     def not_sent(self, prepared: Prepared) -> None:
         """The connection took nothing: the batch stands first in the queue again, as it was."""
+        if not self.in_flight or self.in_flight[-1] is not prepared:
+            raise ValueError(f"{self.partition}: only the batch sent last can be taken back")
         self.in_flight.pop()
         self.queue.appendleft(prepared)
         self.queued_bytes += len(prepared.data)
 
     def answered(self, prepared: Prepared, answer: Appended) -> None:
         """The broker's answer. Success counts only where the record count says that the batch must be."""
-        self._settle(prepared)
-        if self.stand is not Stand.RUN:
+        if not self._settle(prepared) or self.stand is not Stand.RUN:
             return
         if answer.error == 0:
             self._confirm(prepared, answer.base_offset)
@@ -211,16 +235,22 @@ class PartitionCopy:
                 Halt.REFUSED, f"the target refuses the batch: {code_name(answer.error)} {answer.message}".strip()
             )
         else:
-            self.stand, self.detail = Stand.UNSETTLED, code_name(answer.error)
+            self._unsettle(code_name(answer.error))
 
     def unanswered(self, prepared: Prepared, why: str) -> None:
         """No answer came: the batch may have been appended, or still be."""
-        self._settle(prepared)
-        if self.stand is Stand.RUN:
-            self.stand, self.detail = Stand.UNSETTLED, why
+        if self._settle(prepared) and self.stand is Stand.RUN:
+            self._unsettle(why)
 
-    def _settle(self, prepared: Prepared) -> None:
+    def _unsettle(self, why: str) -> None:
+        self.stand, self.detail = Stand.UNSETTLED, why
+
+    def _settle(self, prepared: Prepared) -> bool:
+        """False if the batch was given up before: an answer that comes so late changes nothing any more."""
+        if prepared not in self.in_flight:
+            return False
         self.in_flight.remove(prepared)
+        return True
 
     def _confirm(self, prepared: Prepared, base_offset: int) -> None:
         expected = self.assignment.fence_end + prepared.records_before
@@ -236,7 +266,8 @@ class PartitionCopy:
             self._halt(reason, f"a batch landed at {base_offset}, it belongs at {expected}")
         else:
             self.armed = True
-            self.source = prepared.source_end
+            self.source, self.continues = prepared.source_end, prepared.continues
+            self.source_epoch = prepared.source_epoch
             self.records += prepared.records
             self.bytes += len(prepared.data)
             self.batches += 1
@@ -266,7 +297,13 @@ class PartitionCopy:
         return self.stand is not Stand.RUN or (self.is_past_end and not self.queue)
 
     def drop_queue(self) -> None:
-        """Forget what was fetched but not sent; the position knows nothing of it."""
+        """Forget what was fetched but not sent; the position knows nothing of it.
+
+        Openings written ahead for it stay behind in the offset map, and are void only after a fence (MIRROR.md, rule
+        6): should the source be compacted before the partition goes on, the same record counts would mean others.
+        """
+        if self.stand is Stand.RUN and any(prepared.opening is not None for prepared in self.queue):
+            self._unsettle("runs were written ahead for batches that were not sent")
         self.queue.clear()
         self.queued_bytes = 0
 
@@ -291,6 +328,7 @@ class PartitionCopy:
             fence=start.fence,
             source_start=start.source,
             source_end=self.source,
+            continues=self.continues,
             target_start=start.target,
             target_end=self.position.target,
             records=self.records - start.records,
@@ -298,6 +336,7 @@ class PartitionCopy:
             batches=self.batches,
             max_timestamp=self.max_timestamp,
             digest=self.digest,
+            source_epoch=self.source_epoch,
             stand=str(self.stand),
             halt=self.halt,
             detail=self.detail,

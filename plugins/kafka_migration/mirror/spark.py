@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.domain.errors import MigrationError
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError
 from kafka_migration.domain.types import Receipt
 from kafka_migration.mirror.orders import TaskOrders
 
@@ -111,8 +111,14 @@ class SparkRunner:
 
 def _in_task(orders: list[TaskOrders]) -> Any:
     def copy(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        from kafka_migration.mirror.spark import receipts_of
+        from pyspark import TaskContext
 
+        from kafka_migration.mirror.spark import again, receipts_of
+
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() > 0:
+            yield again(context.attemptNumber())
+            return
         for batch in batches:
             for task in batch.column(0).to_pylist():
                 yield receipts_of(orders[task], task)
@@ -120,10 +126,18 @@ def _in_task(orders: list[TaskOrders]) -> Any:
     return copy
 
 
+def again(attempt: int) -> pyarrow.RecordBatch:
+    """The refusal to run a task a second time: its first attempt may still write, under the same producer epoch.
+
+    ``spark.task.maxFailures=1`` does not prevent it: an executor that is lost through no fault of the application
+    (its worker died, was preempted or decommissioned) does not count as a failure.
+    """
+    error = CouldNotFindOut(f"Spark lost an executor and ran its task again (attempt {attempt})")
+    return _as_batch([{**dict.fromkeys(_COLUMNS), "task": -1, "error": _preserve(error)}])
+
+
 def receipts_of(orders: TaskOrders, task: int) -> pyarrow.RecordBatch:
     """Run one task's orders, in the worker; its receipts, or its error, as an Arrow batch."""
-    import pyarrow
-
     from kafka_migration.mirror.task import run_task
 
     rows: list[dict[str, Any]]
@@ -139,6 +153,12 @@ def receipts_of(orders: TaskOrders, task: int) -> pyarrow.RecordBatch:
         ]
     except MigrationError as error:
         rows = [{**dict.fromkeys(_COLUMNS), "task": task, "error": _preserve(error)}]
+    return _as_batch(rows)
+
+
+def _as_batch(rows: list[dict[str, Any]]) -> pyarrow.RecordBatch:
+    import pyarrow
+
     kinds = {"string": pyarrow.string(), "bigint": pyarrow.int64(), "int": pyarrow.int32()}
     schema = pyarrow.schema(
         [(name, kinds[kind]) for name, kind in (*_COLUMNS.items(), ("task", "int"), ("error", "string"))]

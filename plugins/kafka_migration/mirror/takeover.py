@@ -3,6 +3,10 @@
 The tail of each target partition is read from the last verified offset up to the fence's marker. Each batch must be
 one that the link itself wrote, at the place that its sequence says (MIRROR.md, rule 5). What cannot be explained halts
 the partition: counting it as progress would turn a duplicate, a hole or a foreign record into silent loss.
+
+It has two halves, because state must be read *between* them: until the marker is visible an earlier attempt may still
+write an opening and then its batch. Openings read before the fence would miss it, and the batch's records would be
+taken for the continuation of the run before, that is for other source offsets.
 """
 
 from __future__ import annotations
@@ -11,9 +15,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_migration.domain.errors import StateConflict
+from kafka_migration.domain.errors import CouldNotFindOut, StateConflict
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Halt, Identity, Position, TopicPartition
+from kafka_migration.mirror.survey import survey
 from kafka_migration.wire.batch import MAX_SEQUENCE, BatchHeader
 from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster
 from kafka_migration.wire.fence import await_markers, take_identity, write_markers
@@ -21,7 +26,7 @@ from kafka_migration.wire.fence import await_markers, take_identity, write_marke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What state says of a partition before a takeover.
+    """What state says of a partition.
 
     ``openings`` of its newest fence, in order (empty if it was never fenced); ``writer`` is who wrote since that
     fence; ``verified`` a target offset below which everything is known to be ours.
@@ -32,7 +37,13 @@ class Known:
     verified: int
 
     @property
+    def fence(self) -> int | None:
+        """The producer epoch of its newest fence, or None."""
+        return self.openings[0].fence if self.openings else None
+
+    @property
     def fence_end(self) -> int:
+        """The target offset after that fence's marker, where its first record belongs."""
         return self.openings[0].target if self.openings else self.verified
 
 
@@ -53,95 +64,136 @@ class Stopped:
     target_offset: int
 
 
+class Overtaken(CouldNotFindOut):
+    """Another mirror of the link fenced at the same time: state moved on, and only a new fence can judge it."""
+
+
 class Tail:
     """Judges the batches of one target partition, from ``known.verified`` up to the fence's marker."""
 
     def __init__(self, known: Known) -> None:
         self.known = known
         self.records = known.verified - known.fence_end
-        self.data_end = known.verified
+        self.data_end = self._next = known.verified
         self.marker_seen = False
         self.stopped: Stopped | None = None
 
-    def see(self, header: BatchHeader, producer_id: int) -> None:
-        """One batch, in log order. The first trouble counts; what follows it is not judged."""
-        if self.stopped is not None:
-            return
-        if header.is_control and header.producer_id == producer_id:
-            if not self.marker_seen:
-                self.marker_seen, self.data_end = True, header.base_offset
-            return
+    def see(self, header: BatchHeader, producer_id: int) -> bool:
+        """One batch, in log order. False once there was trouble: what follows it is not judged."""
+        if self.stopped is None:
+            self._judge(header, producer_id)
+        return self.stopped is None
+
+    def _judge(self, header: BatchHeader, producer_id: int) -> None:
+        is_marker = header.is_control and header.producer_id == producer_id
         writer = self.known.writer
         ours = (
             writer is not None
             and not header.is_control
             and (header.producer_id, header.producer_epoch) == (writer.producer_id, writer.producer_epoch)
         )
-        if not ours or self.marker_seen:
-            self._stop(Halt.FOREIGN_WRITER, header, f"a batch of producer {header.producer_id}, which is not this link")
+        if not is_marker and (not ours or self.marker_seen):
+            detail = f"a batch of producer {header.producer_id}, epoch {header.producer_epoch}, is not this link's"
+            self._stop(Halt.FOREIGN_WRITER, header, detail)
             return
         place = header.base_offset - self.known.fence_end
-        if place % MAX_SEQUENCE != header.base_sequence:
-            what = "comes twice or after something foreign" if place > header.base_sequence else "leaves a hole"
-            self._stop(
-                Halt.DUPLICATED, header, f"the batch with sequence {header.base_sequence} {what}, at place {place}"
-            )
+        if ours and place % MAX_SEQUENCE != header.base_sequence:
+            ahead = (place - header.base_sequence) % MAX_SEQUENCE < MAX_SEQUENCE // 2
+            # More records stand before it than were sent before it, or fewer.
+            what = "records before it come twice" if ahead else "records before it are missing"
+            detail = f"the batch with sequence {header.base_sequence} stands at place {place}: {what}"
+            self._stop(Halt.DUPLICATED if ahead else Halt.LOG_REGRESSED, header, detail)
             return
-        if header.base_offset != self.data_end:
-            self._stop(Halt.LOG_REGRESSED, header, f"nothing stands at {self.data_end}")
+        if header.base_offset != self._next:
+            self._stop(Halt.LOG_REGRESSED, header, f"nothing begins at target offset {self._next}")
             return
-        self.data_end = header.next_offset
-        self.records = place + header.records
+        self._next = header.next_offset
+        if is_marker:
+            self.marker_seen = True
+        else:
+            self.data_end = header.next_offset
+            self.records = place + header.records
 
     def _stop(self, reason: Halt, header: BatchHeader, detail: str) -> None:
         self.stopped = Stopped(reason=reason, detail=detail, target_offset=header.base_offset)
 
-    def resume(self, *, fence: int, marker: int, source_start: int) -> Resumed | Stopped:
-        """Where to go on behind ``marker``. ``source_start`` counts only if nothing was ever mirrored."""
-        if self.stopped is not None:
-            return self.stopped
+    def resume(self, openings: tuple[RunOpening, ...], *, fence: int, marker: int, source_start: int) -> Resumed:
+        """Where to go on behind ``marker``. ``source_start`` counts only if nothing was ever mirrored.
+
+        ``openings`` are those of the newest fence before, read *after* the marker became visible.
+        """
         source = source_start
-        for opening in self.known.openings:
+        for opening in openings:
             if opening.records <= self.records:
                 source = opening.source + (self.records - opening.records)
         opening = RunOpening(fence=fence, records=0, source=source, target=marker + 1, closes=self.data_end)
         return Resumed(position=Position(source=source, target=marker + 1, fence=fence, records=0), opening=opening)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fenced:
+    """Partitions behind a visible fence: nothing that an earlier attempt sent can land in them any more."""
+
+    identity: Identity
+    markers: Mapping[TopicPartition, int]
+    tails: Mapping[TopicPartition, Tail]
+    stopped: Mapping[TopicPartition, Stopped]
+
+    def resume(
+        self, known: Mapping[TopicPartition, Known], source_starts: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Resumed | Stopped]:
+        """Where each partition goes on, by what state says *now*. Raises Overtaken if a fence appeared meanwhile."""
+        outcome: dict[TopicPartition, Resumed | Stopped] = dict(self.stopped)
+        for tp, tail in self.tails.items():
+            if known[tp].fence != tail.known.fence:
+                raise Overtaken(f"{tp}: another mirror fenced it at the same time")
+            outcome[tp] = tail.stopped or tail.resume(
+                known[tp].openings,
+                fence=self.identity.producer_epoch,
+                marker=self.markers[tp],
+                source_start=source_starts.get(tp, 0),
+            )
+        return outcome
+
+
 async def take_over(
     target: WireCluster,
     *,
     transactional_id: str,
-    fence: int,
     known: Mapping[TopicPartition, Known],
-    source_starts: Mapping[TopicPartition, int],
     previous: Identity | None,
     timeout: float = 120.0,
-) -> tuple[Identity, dict[TopicPartition, Resumed | Stopped]]:
-    """Fence all partitions of ``known`` and find where each goes on. ``fence`` is the new fence's ordinal.
+) -> Fenced:
+    """Fence all partitions of ``known``, and read what stands in them above what is verified.
 
-    Raises TakenOver, CouldNotFindOut, NotAuthorized. Partitions whose log ends before what is verified, or that hold
-    records before the first fence, are not fenced: they come back as :class:`Stopped`.
+    Raises TakenOver, CouldNotFindOut, NotAuthorized, and StateConflict if the target forgot who ``previous`` was.
+    Partitions whose topic is gone or whose log contradicts what is verified are not fenced, but come back as stopped.
     """
     deadline = time.monotonic() + timeout
-    starts = await target.list_offsets(known, EARLIEST, deadline=deadline)
-    ends = await target.list_offsets(known, LATEST, deadline=deadline)
-    outcome: dict[TopicPartition, Resumed | Stopped] = {}
+    stopped = await _gone(target, known)
+    left = [tp for tp in known if tp not in stopped]
+    starts = await target.list_offsets(left, EARLIEST, deadline=deadline)
+    ends = await target.list_offsets(left, LATEST, deadline=deadline)
     tails: dict[TopicPartition, Tail] = {}
-    for tp, state in known.items():
-        if state.openings and ends[tp] < state.verified:
-            detail = f"the target's log ends at {ends[tp]}, although everything up to {state.verified} was confirmed"
-            outcome[tp] = Stopped(reason=Halt.LOG_REGRESSED, detail=detail, target_offset=ends[tp])
-        else:
+    for tp in left:
+        state = known[tp]
+        if not state.openings:
             # A fence whose author died before it was recorded left its marker: so even a partition that nothing is
             # known of is read from its log start, and only markers of ours may stand there.
-            never = Known(openings=(), writer=None, verified=starts[tp])
-            tails[tp] = Tail(state if state.openings else never)
-    node, identity = await take_identity(target, transactional_id, deadline=deadline)
-    if previous is not None and identity.producer_id != previous.producer_id:
-        raise _identity_lost(transactional_id, previous, identity)
+            tails[tp] = Tail(Known(openings=(), writer=None, verified=starts[tp]))
+        elif ends[tp] < state.verified:
+            detail = f"the target's log ends at {ends[tp]}, although everything up to {state.verified} was confirmed"
+            stopped[tp] = Stopped(reason=Halt.LOG_REGRESSED, detail=detail, target_offset=ends[tp])
+        elif starts[tp] > state.verified:
+            detail = f"the target's log starts at {starts[tp]}: what was written from {state.verified} on was deleted"
+            stopped[tp] = Stopped(reason=Halt.LOG_REGRESSED, detail=detail, target_offset=starts[tp])
+        else:
+            tails[tp] = Tail(state)
+    identity = await take_identity(target, transactional_id, deadline=deadline)
+    _compare(transactional_id, previous, identity)
+    markers: dict[TopicPartition, int] = {}
     if tails:
-        await write_markers(target, node, transactional_id, identity, sorted(tails), deadline=deadline)
+        await write_markers(target, transactional_id, identity, sorted(tails), deadline=deadline)
         markers = await await_markers(
             target,
             identity,
@@ -149,14 +201,31 @@ async def take_over(
             lambda tp, header: tails[tp].see(header, identity.producer_id),
             deadline=deadline,
         )
-        for tp, tail in tails.items():
-            outcome[tp] = tail.resume(fence=fence, marker=markers[tp], source_start=source_starts.get(tp, 0))
-    return identity, outcome
+    return Fenced(identity=identity, markers=markers, tails=tails, stopped=stopped)
 
 
-def _identity_lost(transactional_id: str, previous: Identity, identity: Identity) -> StateConflict:
-    return StateConflict(
-        f"the target forgot transactional id {transactional_id}: its producer id was {previous.producer_id},"
-        f" now it is {identity.producer_id}, so this fence does not bind what the earlier one may still send",
+async def _gone(target: WireCluster, known: Mapping[TopicPartition, Known]) -> dict[TopicPartition, Stopped]:
+    lost = await survey(target, {tp.topic for tp in known})
+    stopped = {}
+    for tp, state in known.items():
+        if tp.topic in lost:
+            reason, detail = lost[tp.topic]
+        elif tp.partition not in target.partitions.get(tp.topic, ()):
+            reason, detail = Halt.TOPIC_MISSING, f"the target topic has no partition {tp.partition}"
+        else:
+            continue
+        stopped[tp] = Stopped(reason=reason, detail=detail, target_offset=state.verified)
+    return stopped
+
+
+def _compare(transactional_id: str, previous: Identity | None, identity: Identity) -> None:
+    if previous is None or (
+        identity.producer_id == previous.producer_id and identity.producer_epoch > previous.producer_epoch
+    ):
+        return
+    raise StateConflict(
+        f"the target forgot transactional id {transactional_id}: it was producer {previous.producer_id}, epoch"
+        f" {previous.producer_epoch}, now it is {identity.producer_id}, epoch {identity.producer_epoch}, so this fence"
+        " does not bind what the earlier one may still send",
         remedy="make sure that no earlier mirror of this link runs, then mirror its topics again from the beginning",
     )

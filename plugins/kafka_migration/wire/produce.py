@@ -85,7 +85,12 @@ class Append:
         """
 
         def told(response: Any) -> None:
-            tell(self._read(response), None)
+            try:
+                answers = self._read(response)
+            except Exception as error:  # kafka-python would swallow it, and the request be waited for for ever
+                tell([], error)
+            else:
+                tell(answers, None)
 
         self.future.add_callback(told)
         self.future.add_errback(lambda error: tell([], error))

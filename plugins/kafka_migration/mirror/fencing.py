@@ -1,0 +1,102 @@
+"""The driver's fences: who may write, from where on, and what of it is durable before anybody does.
+
+Killed at any point it leaves state that the next fence can judge by. Before ``record_fence`` there is a marker at most,
+and markers of the link's own producer are known; before ``record_openings`` nobody writes with the new epoch, and
+partitions that have their opening already simply have an empty run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+
+from kafka.net.selector import NetworkSelector
+
+from kafka_migration.domain.errors import TakenOver
+from kafka_migration.domain.types import Identity, Position, TopicPartition
+from kafka_migration.mirror.book import LinkBook
+from kafka_migration.mirror.takeover import Fenced, Known, Overtaken, Resumed, Stopped, take_over
+from kafka_migration.wire.cluster import WireCluster
+
+_TRIES = 3
+
+
+class Fences:
+    """The fences of one run of the mirror. ``count`` is how many succeeded."""
+
+    def __init__(self, link: LinkBook, target: WireCluster, net: NetworkSelector, tell: Callable[[str], None]) -> None:
+        self._link, self._target, self._net, self._tell = link, target, net, tell
+        self._newest: Identity | None = None
+        self.count = 0
+
+    def fence(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        positions: Mapping[TopicPartition, Position],
+        source_starts: Mapping[TopicPartition, int],
+    ) -> tuple[Identity, dict[TopicPartition, Resumed | Stopped]]:
+        """Fence ``partitions`` and know again where each stands; openings are durable on return.
+
+        ``positions`` are what this run itself has confirmed, ``source_starts`` where a partition begins that was
+        never mirrored. Raises TakenOver if somebody fenced after this run did, CouldNotFindOut (then it may be tried
+        again), NotAuthorized, StateConflict.
+        """
+        for _ in range(_TRIES):
+            try:
+                return self._fence(set(partitions), positions, source_starts)
+            except Overtaken as error:
+                self._tell(f"fencing again: {error.message}")
+        return self._fence(set(partitions), positions, source_starts)
+
+    def _fence(
+        self,
+        wanted: set[TopicPartition],
+        positions: Mapping[TopicPartition, Position],
+        source_starts: Mapping[TopicPartition, int],
+    ) -> tuple[Identity, dict[TopicPartition, Resumed | Stopped]]:
+        fences = dict(self._link.fences())
+        previous = fences[max(fences)] if fences else None
+        if self._newest is not None and previous is not None and _is_later(previous, self._newest):
+            raise TakenOver(f"link {self._link.name}")
+        known = self._known(wanted, fences, positions)
+        fenced: Fenced = self._net.run(
+            lambda: take_over(
+                self._target, transactional_id=self._link.transactional_id, known=known, previous=previous
+            )
+        )
+        self._newest = fenced.identity
+        # Only now: an earlier attempt may have made openings durable until the very marker (see takeover).
+        outcome = fenced.resume(self._known(wanted, dict(self._link.fences()), positions), source_starts)
+        self._link.record_fence(fenced.identity, at=now())
+        self._link.record_openings((tp, r.opening) for tp, r in outcome.items() if isinstance(r, Resumed))
+        self.count += 1
+        self._tell(f"fence {fenced.identity.producer_epoch}: {len(outcome)} partitions")
+        return fenced.identity, outcome
+
+    def _known(
+        self,
+        partitions: Iterable[TopicPartition],
+        fences: Mapping[int, Identity],
+        positions: Mapping[TopicPartition, Position],
+    ) -> dict[TopicPartition, Known]:
+        told, openings = self._link.progress(), self._link.openings()
+        known = {}
+        for tp in partitions:
+            stored = openings.get(tp, ())
+            newest = stored[-1].fence if stored else None
+            mine = tuple(opening for opening in stored if opening.fence == newest)
+            confirmed = [p for p in (positions.get(tp), told[tp][0] if tp in told else None) if p is not None]
+            verified = max([o.target for o in mine[:1]] + [p.target for p in confirmed if p.fence == newest], default=0)
+            writer = None if newest is None else fences.get(newest)
+            known[tp] = Known(openings=mine, writer=writer, verified=verified)
+        return known
+
+
+def _is_later(one: Identity, other: Identity) -> bool:
+    return one.producer_id != other.producer_id or one.producer_epoch > other.producer_epoch
+
+
+def now() -> str:
+    """The wall clock as stored values hold it: ISO-8601, UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,161 @@
+"""The source's side of a task: one fetching coroutine per broker, and what errors of a fetch mean."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+import kafka.errors as kafka_errors
+
+from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
+from kafka_migration.domain.offset_map import RunOpening
+from kafka_migration.domain.types import Halt, TopicPartition
+from kafka_migration.mirror.loop import Loop
+from kafka_migration.mirror.orders import Limits
+from kafka_migration.mirror.partition import PartitionCopy, Stand
+from kafka_migration.wire.cluster import EARLIEST, LATEST, UNAUTHORIZED, WireCluster, code_name
+from kafka_migration.wire.fetch import (
+    INCONSISTENT_TOPIC_ID,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    Fetched,
+    FetchFrom,
+    fetch,
+)
+from kafka_migration.wire.produce import STALE_LEADER
+
+log = logging.getLogger(__name__)
+
+_TOPIC_GONE = frozenset({UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID})
+_LONG_POLL_MS, _SHORT_POLL_MS = 500, 50
+_TOPIC_GONE_SECONDS = 10.0
+
+Written = Callable[[list[tuple[PartitionCopy, list[RunOpening]]]], Awaitable[None]]
+
+
+class Intake:
+    """Fetches for ``copies``, and hands openings of new runs to ``write_ahead``."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        source: WireCluster,
+        copies: Mapping[TopicPartition, PartitionCopy],
+        limits: Limits,
+        write_ahead: Written,
+    ) -> None:
+        self.loop, self.source, self.copies, self.limits, self.write_ahead = loop, source, copies, limits, write_ahead
+        self.is_stale = False
+        self._busy: set[int] = set()
+        self._gone_since: dict[TopicPartition, float] = {}
+
+    def start(self) -> None:
+        """See that every broker which leads something of ours has its coroutine."""
+        for node in {leader.node for tp, leader in self.source.leaders.items() if tp in self.copies} - self._busy:
+            self._busy.add(node)
+            self.loop.spawn(self._fetch_from, node)
+
+    @property
+    def needs_leaders(self) -> bool:
+        """True if the newest metadata are out of date, or lack a leader."""
+        return self.is_stale or any(tp not in self.source.leaders for tp in self.copies)
+
+    async def refresh(self) -> None:
+        """Ask who leads what."""
+        self.is_stale = False
+        await self.source.refresh({tp.topic for tp in self.copies})
+
+    async def _fetch_from(self, node: int) -> None:
+        turn = 0
+        try:
+            while not self.loop.ending:
+                mine = [c for tp, c in self.copies.items() if self._leads(node, tp)]
+                if not mine:
+                    return
+                wanted = [c for c in mine if c.wants_fetch]
+                if not wanted:
+                    await self.loop.woken(0.05)
+                    continue
+                # Brokers fill a response in the order asked: turn it, so that heavy partitions do not starve others.
+                turn = (turn + 1) % len(wanted)
+                patient = len(wanted) == sum(1 for c in mine if c.stand is Stand.RUN and c.halting is None)
+                try:
+                    answers = await self._ask(node, wanted[turn:] + wanted[:turn], patient=patient)
+                except kafka_errors.KafkaError as error:
+                    log.info("fetch from source broker %s: %s", node, error)
+                    self.is_stale = True
+                    await self.loop.woken(0.2)
+                    continue
+                if self.loop.ending:
+                    # What came too late is not taken: its openings would be written ahead for batches never sent.
+                    return
+                await self._take(answers)
+        finally:
+            self._busy.discard(node)
+
+    async def _ask(self, node: int, wanted: list[PartitionCopy], *, patient: bool) -> list[Fetched]:
+        size = self.limits.partition_fetch_bytes
+        return await fetch(
+            self.source,
+            node,
+            [FetchFrom(c.partition, c.fetch_offset, size, c.last_epoch) for c in wanted],
+            max_wait_ms=_LONG_POLL_MS if patient else _SHORT_POLL_MS,
+            max_bytes=self.limits.fetch_bytes,
+        )
+
+    async def _take(self, answers: list[Fetched]) -> None:
+        openings: list[tuple[PartitionCopy, list[RunOpening]]] = []
+        troubled: list[tuple[PartitionCopy, int]] = []
+        for answer in answers:
+            copy = self.copies[answer.partition]
+            if answer.error:
+                troubled.append((copy, answer.error))
+                continue
+            self._gone_since.pop(answer.partition, None)
+            new = copy.take(answer)
+            if new:
+                openings.append((copy, new))
+        if openings:
+            self.loop.spawn(self.write_ahead, openings)
+        self.loop.wake()
+        for copy, code in troubled:
+            await self._on_error(copy, code)
+
+    async def _on_error(self, copy: PartitionCopy, code: int) -> None:
+        if code in UNAUTHORIZED:
+            raise NotAuthorized("source", "Read", f"topic {copy.partition.topic}")
+        try:
+            if code == OFFSET_OUT_OF_RANGE:
+                await self._out_of_range(copy)
+            elif code in _TOPIC_GONE:
+                await self._topic_gone(copy, code)
+            elif code not in STALE_LEADER:
+                log.warning("fetch %s: %s", copy.partition, code_name(code))
+        except CouldNotFindOut as error:
+            log.info("fetch %s: %s", copy.partition, error.message)
+        self.is_stale = True
+        await self.loop.woken(0.05)
+
+    async def _out_of_range(self, copy: PartitionCopy) -> None:
+        tp, offset, deadline = copy.partition, copy.fetch_offset, time.monotonic() + 5
+        start = (await self.source.list_offsets([tp], EARLIEST, deadline=deadline))[tp]
+        end = (await self.source.list_offsets([tp], LATEST, deadline=deadline))[tp]
+        if offset < start:
+            copy.stop_after_queue(Halt.DATA_LOSS, f"the source's log now starts at {start}: retention was faster")
+        elif offset > end:
+            copy.stop_after_queue(Halt.TRUNCATED, f"the source's log now ends at {end}, below our position")
+
+    async def _topic_gone(self, copy: PartitionCopy, code: int) -> None:
+        topic, pinned = copy.partition.topic, copy.assignment.source_topic_id
+        since = self._gone_since.setdefault(copy.partition, time.monotonic())
+        problems = await self.source.refresh([topic])
+        if topic not in problems and pinned.int and self.source.topic_ids.get(topic) != pinned:
+            copy.stop_after_queue(Halt.RECREATED, "the source topic was deleted and created again")
+        elif time.monotonic() - since > _TOPIC_GONE_SECONDS:
+            copy.stop_after_queue(Halt.TOPIC_MISSING, f"the source says {code_name(code)}")
+
+    def _leads(self, node: int, tp: TopicPartition) -> bool:
+        leader = self.source.leaders.get(tp)
+        return leader is not None and leader.node == node

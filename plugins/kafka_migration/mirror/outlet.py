@@ -1,0 +1,131 @@
+"""The target's side of a task: one sending coroutine per broker, several requests in flight, no answer passed over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.mirror.loop import Loop
+from kafka_migration.mirror.orders import Limits
+from kafka_migration.mirror.partition import PartitionCopy, Prepared
+from kafka_migration.wire.cluster import WireCluster
+from kafka_migration.wire.produce import STALE_LEADER, Append, Appended
+
+
+class Outlet:
+    """Sends what ``copies`` have ready, in their order."""
+
+    def __init__(
+        self, loop: Loop, target: WireCluster, copies: Mapping[TopicPartition, PartitionCopy], limits: Limits
+    ) -> None:
+        self.loop, self.target, self.copies, self.limits = loop, target, copies, limits
+        self._busy: set[int] = set()
+        self._under_way: dict[Append, dict[TopicPartition, Prepared]] = {}
+        self._bytes_allowed, self._allowed_at = 0.0, time.monotonic()
+
+    def start(self) -> None:
+        """See that every broker which leads something of ours has its coroutine."""
+        for node in {leader.node for tp, leader in self.target.leaders.items() if tp in self.copies} - self._busy:
+            self._busy.add(node)
+            self.loop.spawn(self._send_to, node)
+
+    @property
+    def needs_leaders(self) -> bool:
+        """True if the newest metadata lack a leader."""
+        return any(tp not in self.target.leaders for tp in self.copies)
+
+    async def refresh(self) -> None:
+        """Ask who leads what."""
+        await self.target.refresh({tp.topic for tp in self.copies})
+
+    async def settle(self, seconds: float) -> None:
+        """Await all answers: a partition without an unanswered request needs no fence before the next epoch."""
+        until = time.monotonic() + seconds
+        while self._under_way and time.monotonic() < until:
+            await self.loop.woken(0.1)
+        for copy in self.copies.values():
+            for prepared in list(copy.in_flight):
+                copy.unanswered(prepared, f"no answer within {seconds:g} s of the epoch's end")
+
+    async def _send_to(self, node: int) -> None:
+        try:
+            while not self.loop.ending:
+                mine = [c for tp, c in self.copies.items() if self._leads(node, tp)]
+                if not mine:
+                    return
+                in_flight = sum(1 for append in self._under_way if append.node == node)
+                request = {}
+                if in_flight < self.limits.in_flight_requests and self._may_send():
+                    request = self._next_request(node, mine)
+                if not request:
+                    await self.loop.woken(0.05)
+                    continue
+                append = Append(self.target, node, {tp: p.data for tp, p in request.items()})
+                if append.was_not_sent:
+                    for tp, prepared in request.items():
+                        self.copies[tp].not_sent(prepared)
+                        self._bytes_allowed += len(prepared.data)
+                    await self.loop.woken(0.05)
+                    continue
+                self._under_way[append] = request
+                append.then(partial(self._answered, append))
+        finally:
+            self._busy.discard(node)
+
+    def _next_request(self, node: int, mine: list[PartitionCopy]) -> dict[TopicPartition, Prepared]:
+        """One batch each of as many partitions as fit, those that wait longest for their turn first."""
+        blocked = {
+            tp
+            for append, request in self._under_way.items()
+            # What is under way to the leader before must be answered first: otherwise two requests of a partition
+            # would be on two connections, in no order, and the later one might be answered before the earlier.
+            if append.node != node
+            for tp in request
+        }
+        request: dict[TopicPartition, Prepared] = {}
+        size = 0
+        for copy in sorted(mine, key=lambda c: c.bytes):
+            prepared = None if copy.partition in blocked else copy.sendable
+            if prepared is None or (request and size + len(prepared.data) > self.limits.request_bytes):
+                continue
+            request[copy.partition] = copy.sent()
+            size += len(prepared.data)
+        self._bytes_allowed -= size
+        return request
+
+    def _answered(self, append: Append, answers: list[Appended], error: Exception | None) -> None:
+        """Called once per request, in the order of its connection, and before anything else can be sent after it."""
+        try:
+            self._settle(self._under_way.pop(append), answers, error)
+        except Exception as unexpected:  # kafka-python would swallow it
+            self.loop.fail(unexpected)
+        self.loop.wake()
+
+    def _settle(
+        self, waiting: dict[TopicPartition, Prepared], answers: list[Appended], error: Exception | None
+    ) -> None:
+        for answer in answers:
+            self.copies[answer.partition].answered(waiting.pop(answer.partition), answer)
+            if answer.error in STALE_LEADER:
+                self.target.forget_leaders([answer.partition])
+        why = "the broker's answer left it out"
+        if error is not None:
+            why = str(error) or type(error).__name__
+            self.target.forget_leaders(waiting)
+        for tp, prepared in waiting.items():
+            self.copies[tp].unanswered(prepared, why)
+
+    def _may_send(self) -> bool:
+        limit = self.limits.throttle_bytes_per_second
+        if limit is None:
+            return True
+        now = time.monotonic()
+        self._bytes_allowed = min(float(limit), self._bytes_allowed + (now - self._allowed_at) * limit)
+        self._allowed_at = now
+        return self._bytes_allowed > 0
+
+    def _leads(self, node: int, tp: TopicPartition) -> bool:
+        leader = self.target.leaders.get(tp)
+        return leader is not None and leader.node == node
