@@ -353,6 +353,10 @@ class FakeCluster:
         commit = CommittedOffset(offset=offset, metadata=metadata)
         self._groups.setdefault(group, _Group()).commits[tp] = commit
 
+    def expire_commit(self, group: str, tp: TopicPartition) -> None:
+        """A single committed offset expires."""
+        del self._groups[group].commits[tp]
+
     def forget_group(self, group: str) -> None:
         """The cluster forgets a group whose offsets have expired."""
         del self._groups[group]

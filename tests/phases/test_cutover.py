@@ -410,6 +410,17 @@ def test_group_that_commits_right_after_the_write_is_not_started(
     assert [(it.source, it.target) for it in record(world, group).translations] == [(21, 11)]
 
 
+def test_commit_that_expires_while_the_group_is_stopped_is_refused(fake_world: FakeWorld, hooks: HookServer) -> None:
+    world = fake_world
+    topic, group = world.topic("orders", partitions=2), world.group("app")
+    lost = TopicPartition(topic, 1)
+    world.commit("source", group, {TopicPartition(topic, 0): 20, lost: 30})
+    hooks.on("stop", "source", lambda _: world.source.expire_commit(group, lost))
+    outcome = refused(world, cutover.apply(world.ctx(consumers=hooks.consumers)))
+    assert f"never committed an offset of {lost}" in outcome.reason
+    assert world.committed("target", group) == {}
+
+
 def test_foreign_commit_between_write_and_read_back_is_found(
     fake_world: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

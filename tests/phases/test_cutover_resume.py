@@ -204,6 +204,24 @@ def test_group_that_came_back_on_the_source_before_it_ran_on_the_target_is_moved
     assert len(shop.record.earlier) == 1
 
 
+def test_group_that_came_back_after_it_was_stopped_is_stopped_again(world: World, hooks: HookServer) -> None:
+    topic = world.topic("orders")
+    shop = open_shop(world, hooks, "app", topic)
+    # Killed once it is stopped; whoever watches over its consumers starts them again, and they go on.
+    ctx = world.ctx(consumers=hooks.consumers)
+    ctx.target = MortalCluster(ctx.target, Killer(1))  # type: ignore[assignment]
+    with pytest.raises(Killed):
+        cutover.apply(ctx)
+    assert shop.record.has(Step.STOPPED)
+    world.go_on("source", shop.group, shop.tp, 64)
+    leave = world.join("source", shop.group, [topic])
+    hooks.on("stop", "source", lambda _: leave())
+    hooks.calls.clear()
+    assert finished(shop).groups[0].outcome is Outcome.MOVED
+    assert [call[0] for call in hooks.calls] == ["stop", "start"]
+    assert shop.read == [(54, 59)]
+
+
 def test_group_that_goes_on_on_both_clusters_is_reported_and_left_alone(world: World, hooks: HookServer) -> None:
     shop = open_shop(world, hooks, "app", world.topic("orders"))
     finished(shop)

@@ -48,7 +48,7 @@ def test_preview_names_what_would_keep_a_group(world: World) -> None:
     assert shown.exit_code == 1
     assert len(problems[behind]) == 1
     assert "80 lies beyond the mirror's position 50" in problems[behind][0]
-    assert f"{topic}-1" in problems[half][0]
+    assert f"never committed an offset of {topic}-1" in problems[half][0]
     assert problems[none] == ("it has no committed offset of a topic of the plan",)
 
 
