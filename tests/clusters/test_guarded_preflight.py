@@ -1,0 +1,143 @@
+"""The preflight against a guarded target: what is missing is named, and what is enough is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka.admin import ResourceType
+
+from kafka_migration.clusters.cluster import Cluster
+from kafka_migration.clusters.types import CommittedOffset
+from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.errors import NotAuthorized
+from kafka_migration.domain.types import TopicPartition, TopicSpec
+from kafka_migration.phases import create, inventory, preflight
+from kafka_migration.phases.context import SystemClock
+from tests.clusters.guarded import Guarded
+from tests.clusters.labs import FakeLab, RealLab
+from tests.clusters.migration import Migration
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def migration(guarded: Guarded, source_cluster: object) -> Iterator[Migration]:
+    """From an open cluster to the guarded one, as a principal that may do nothing yet."""
+    source = RealLab(source_cluster.bootstrap_servers)  # type: ignore[attr-defined]
+    it = Migration(source, FakeLab("target"), SystemClock())
+    name = source.topic("orders", partitions=2)
+    it.produce(name, 0, 3)
+    commits = {TopicPartition(name, p): CommittedOffset(offset=1) for p in (0, 1)}
+    source.cluster.commit(f"{it.name}.g", commits)
+    it.target = Cluster("target", guarded.connection("reader"))  # type: ignore[assignment]
+    yield it
+    it.target.close()
+    source.close()
+
+
+def results(migration: Migration) -> dict[str, CheckResult]:
+    return {it.name: it for it in preflight.check(migration.ctx(), environ={}).gate.results}
+
+
+def enough(guarded: Guarded, migration: Migration, *, without: str = "") -> ExitStack:
+    """All that a migration needs on the target, or all but one."""
+    topic, group, cluster = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.BROKER
+    prefix = f"{migration.name}."
+    grants = [
+        (topic, prefix, ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")),
+        (topic, "kafka-migration.", ("CREATE", "READ", "WRITE")),
+        (group, prefix, ("READ",)),
+        (ResourceType.TRANSACTIONAL_ID, "kafka-migration.", ("WRITE",)),
+        (cluster, "kafka-cluster", ("DESCRIBE", "DESCRIBE_CONFIGS")),
+    ]
+    stack = ExitStack()
+    for kind, resource, operations in grants:
+        named = [
+            it
+            for it in operations
+            if without != f"{kind.name} {it}" or resource not in (prefix, "kafka-cluster")
+        ]
+        if named and without != kind.name:
+            stack.enter_context(guarded.granted(kind, resource, *named))
+    return stack
+
+
+def test_smallest_set_of_grants_opens_the_gate(guarded: Guarded, migration: Migration) -> None:
+    with enough(guarded, migration):
+        wait_until(lambda: migration.target.cluster_operations() != frozenset(), "the grants are in force")
+        found = results(migration)
+        not_passed = {name: it.evidence for name, it in found.items() if it.verdict is not Verdict.PASS}
+        assert set(not_passed) == {"producer id expiration"}
+        assert create.apply(migration.ctx()).drift == ()
+        assert results(migration)["permissions on target"].verdict is Verdict.PASS
+
+
+def test_principal_without_any_grant_is_told_what_it_lacks(guarded: Guarded, migration: Migration) -> None:
+    found = preflight.check(migration.ctx(), environ={})
+    by_name = {it.name: it for it in found.gate.results}
+    target = by_name["permissions on target"]
+    assert target.verdict is Verdict.FAIL
+    assert "Write and Describe on transactional id" in target.evidence
+    assert "on topic kafka-migration.journal.internal" in target.evidence
+    groups = by_name["permissions on target groups"]
+    assert (groups.verdict, groups.evidence) == (Verdict.FAIL, f"missing: Read on group {migration.name}.g")
+    assert by_name["target room"].verdict is Verdict.UNCHECKED
+    assert found.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("without", "check", "verdict"),
+    [
+        ("TRANSACTIONAL_ID", "permissions on target", Verdict.FAIL),
+        ("GROUP", "permissions on target groups", Verdict.FAIL),
+        ("TOPIC CREATE", "target topics", Verdict.FAIL),
+        ("BROKER DESCRIBE", "target room", Verdict.UNCHECKED),
+        ("BROKER DESCRIBE_CONFIGS", "message sizes", Verdict.UNCHECKED),
+    ],
+)
+def test_each_missing_grant_closes_the_gate(
+    guarded: Guarded, migration: Migration, without: str, check: str, verdict: Verdict
+) -> None:
+    with enough(guarded, migration, without=without):
+        found = results(migration)
+    assert found[check].verdict is verdict
+    assert found[check].remedy
+
+
+def test_creation_without_permission_changes_nothing(guarded: Guarded, migration: Migration) -> None:
+    with (
+        enough(guarded, migration, without="TOPIC CREATE"),
+        pytest.raises(Exception, match="not authorized: Create"),
+    ):
+        create.apply(migration.ctx())
+    assert migration.store.items() == {}
+
+
+def test_wrong_credentials_close_the_gate_in_words(guarded: Guarded, migration: Migration) -> None:
+    migration.target = Cluster("target", guarded.connection("reader", sasl_password="wrong"))  # type: ignore[assignment]
+    found = preflight.check(migration.ctx(), environ={})
+    result = next(it for it in found.gate.results if it.name == "target reachable")
+    assert result.verdict is Verdict.FAIL
+    assert "authentication failed" in result.evidence
+    assert "user name and password" in result.remedy
+    assert found.exit_code == 1
+
+
+def test_source_topics_without_permission_to_read_their_settings_are_named(
+    guarded: Guarded, migration: Migration
+) -> None:
+    name = f"{migration.name}.closed"
+    with (
+        Cluster("source", guarded.connection()) as admin,
+        Cluster("source", guarded.connection("reader")) as reader,
+        guarded.granted(ResourceType.TOPIC, migration.name, "READ"),
+    ):
+        admin.create_topics([TopicSpec(name=name, partitions=1, replication_factor=1)])
+        wait_until(lambda: name in reader.topics(), "the topic is visible")
+        migration.source = reader  # type: ignore[assignment]
+        with pytest.raises(NotAuthorized, match=f"DescribeConfigs on topic {name}"):
+            inventory.take(migration.ctx())
+        result = results(migration)["permissions on source topics"]
+    assert result.verdict is Verdict.FAIL
+    assert f"DescribeConfigs on topic {name}" in result.evidence
