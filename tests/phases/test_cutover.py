@@ -52,6 +52,7 @@ def test_empty_group_moves_to_the_exact_translation_of_its_last_commits(world: W
     assert list(steps) == [Step.STOPPING, Step.STOPPED, Step.TRANSLATED, Step.WRITTEN, Step.READ_BACK, Step.ALIVE]
     assert [step["at"] for step in steps.values()] == sorted(step["at"] for step in steps.values())
     assert [(it.source, it.target) for it in record(world, group).translations] == [(42, 32), (100, 90)]
+    assert [it["offset"] for it in record(world, group).evidence(Step.READ_BACK, "offsets")] == [32, 90]
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,8 @@ def test_group_that_was_started_by_hand_after_a_kill_is_taken_as_moved(world: Wo
     result = finished(shop)
     assert result.groups[0].outcome is Outcome.MOVED
     assert world.committed("target", shop.group) == {shop.tp: 33}
+    assert shop.record.evidence(Step.READ_BACK, "found") == "in use"
+    assert [it["offset"] for it in shop.record.evidence(Step.READ_BACK, "offsets")] == [33]
 
 
 def test_group_that_came_back_on_the_source_before_it_ran_on_the_target_is_moved_again(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from kafka_migration.clusters.types import CommittedOffset, GroupState
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.phases.group_record import GroupRecord, Step, Translation
+from kafka_migration.phases.group_record import GroupRecord, Step, Translation, offsets_of
 from kafka_migration.phases.group_resume import accept_if_written, came_back
 from kafka_migration.phases.hooks import HookCall, HookRun, run_hook
 from kafka_migration.phases.translate import (
@@ -285,7 +285,7 @@ class Mover:
                 remedy="find out who else commits for this group on the target, then run this again",
             )
         self._require_still(group, commits)
-        record.mark(Step.READ_BACK, ctx.clock.now(), partitions=len(wanted))
+        record.mark(Step.READ_BACK, ctx.clock.now(), offsets=offsets_of(found, translations))
 
     def _require_still(self, group: str, commits: Commits) -> None:
         state = self._asked(lambda: self.ctx.source.group_state(group))

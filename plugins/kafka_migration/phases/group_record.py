@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Self
 
+from kafka_migration.clusters.types import CommittedOffset
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.state.journal import Journal
@@ -104,7 +105,9 @@ class GroupRecord:
         try:
             if value["format"] != FORMAT:
                 raise ValueError(f"format {value['format']}")
-            steps = {Step(name): dict(evidence) for name, evidence in value["steps"].items()}
+            found = {Step(name): dict(evidence) for name, evidence in value["steps"].items()}
+            # Stored values keep no order; the steps have one.
+            steps = {step: found[step] for step in Step if step in found}
             return cls(journal, group, frozenset(value["subscription"]), steps, list(value["earlier"]))
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise StateConflict(
@@ -169,6 +172,19 @@ class GroupRecord:
 
     def _write(self) -> None:
         self.journal.record(KIND, self.group, self.as_dict())
+
+
+def offsets_of(
+    commits: Mapping[TopicPartition, CommittedOffset], translations: Iterable[Translation]
+) -> list[dict[str, Any]]:
+    """What was read back of the translated partitions, as evidence: JSON types, in the order of ``translations``.
+
+    Equal to what was written, except where an earlier run died before reading back and the group went on meanwhile
+    (then READ_BACK says ``found``).
+    """
+    return [
+        {"topic": it.tp.topic, "partition": it.tp.partition, "offset": commits[it.tp].offset} for it in translations
+    ]
 
 
 def remember_subscriptions(journal: Journal, subscriptions: Mapping[str, Iterable[str]]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kafka_migration.clusters.types import CommittedOffset
 from kafka_migration.domain.errors import NeedsRollback
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.phases.group_record import GroupRecord, Step, Translation
+from kafka_migration.phases.group_record import GroupRecord, Step, Translation, offsets_of
 from kafka_migration.phases.translate import GroupView, listed
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def accept_if_written(ctx: Context, record: GroupRecord, view: GroupView) -> Non
     past = any(it.tp in there and there[it.tp].offset > it.target for it in translations)
     unchanged = not _went_on(translations, ctx.source.committed(record.group))
     if stands and unchanged and (past or not ctx.target.group_state(record.group).is_empty):
-        record.mark(Step.READ_BACK, ctx.clock.now(), partitions=len(translations), found="in use")
+        record.mark(Step.READ_BACK, ctx.clock.now(), offsets=offsets_of(there, translations), found="in use")
 
 
 def came_back(ctx: Context, record: GroupRecord, view: GroupView) -> bool:
