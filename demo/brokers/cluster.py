@@ -124,7 +124,9 @@ class EmbeddedKafka:
         if self._nodes:
             raise BrokerError(f"cluster {self.name} is started already.")
         layouts = self._allocate()
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
+        # 16 bytes in base64, as Kafka writes ids; the first bit is 0, since a leading "-" would be read as an option.
+        cluster_id = base64.urlsafe_b64encode(bytes([uuid.uuid4().bytes[0] & 0x7F]) + uuid.uuid4().bytes[1:])
+        cluster_id = cluster_id.rstrip(b"=").decode("ascii")
         for layout in layouts:
             node = BrokerNode(
                 layout,

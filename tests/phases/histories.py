@@ -41,7 +41,7 @@ def mirroring(shop: Migration) -> None:
     here, there = ctx.source.topics(), ctx.target.topics()
     topics = [LinkTopic(name=name, source_id=_id(here[name]), target_id=_id(there[name])) for name in sorted(there)]
     ctx.link.pin(source_cluster="s", target_cluster="t", topics=topics, at=ctx.stamp())
-    ctx.link.record_fence(0, Identity(7, 0), at=ctx.stamp())
+    ctx.link.record_fence(Identity(7, 0), at=ctx.stamp())
     ctx.link.record_run({"state": "running", "at": ctx.stamp(), "epoch": 1, "partitions": 3})
 
 
@@ -99,6 +99,9 @@ def moved(shop: Migration, group: str = "shop.app", *, upto: Step = Step.ALIVE) 
             "positions": [it.as_dict() for it in positions],
             "target_before": [],
             "flags": ["partial: x"],
+        },
+        Step.READ_BACK: {
+            "offsets": [{"topic": it.tp.topic, "partition": it.tp.partition, "offset": it.target} for it in positions]
         },
         Step.ALIVE: {"sign": "committed past its translated offset", "pause_seconds": 6.5},
     }

@@ -15,6 +15,7 @@ from kafka_migration.clusters.errors import TopicExists
 from kafka_migration.clusters.types import TopicDescription
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.types import TopicSpec
+from kafka_migration.phases.group_record import remember_subscriptions
 from kafka_migration.phases.topic_specs import spec_as_dict, spec_from
 from kafka_migration.phases.topic_steps import (
     INTENT,
@@ -28,6 +29,7 @@ from kafka_migration.phases.topic_steps import (
     source_drift,
     steps,
 )
+from kafka_migration.phases.translate import subscribed_topics
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -88,7 +90,16 @@ def apply(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> Created:
         elif step.name in intents:
             # A run died between its two last notes.
             ctx.journal.forget(INTENT, step.name)
+    _remember_subscriptions(ctx)
     return Created(steps=todo, dry_run=False, drift=verify(ctx))
+
+
+def _remember_subscriptions(ctx: Context) -> None:
+    """Note what live members read, while there are any: at cutover they are gone, and what they subscribed to but
+    never committed would be unknown."""
+    names = [name for name in ctx.source.groups() if ctx.plan.groups.matches(name)]
+    states = ctx.source.group_states(names)
+    remember_subscriptions(ctx.journal, {name: subscribed_topics(state) for name, state in states.items()})
 
 
 def verify(ctx: Context) -> tuple[Drift, ...]:

@@ -193,16 +193,17 @@ def _mirror(ctx: Context) -> dict[str, Any]:
 
 def _group(record: GroupRecord) -> dict[str, Any]:
     """A group's move: each position with the source's commit, its translation, and what was read back."""
-    read_back = record.has(Step.READ_BACK)
+    offsets = record.evidence(Step.READ_BACK, "offsets") or ()
+    read = {(it["topic"], it["partition"]): it["offset"] for it in offsets}
     return {
         "group": record.group,
-        "step": str(list(record.steps)[-1]),
+        "step": str(status.last_step(record)),
         "moved": record.is_moved,
         "alive": record.has(Step.ALIVE),
         "sign_of_life": record.evidence(Step.ALIVE, "sign"),
         "pause_seconds": record.evidence(Step.ALIVE, "pause_seconds"),
         "read_back_at": record.evidence(Step.READ_BACK, "at"),
-        "steps": {str(step): value["at"] for step, value in record.steps.items()},
+        "steps": {str(step): record.steps[step]["at"] for step in Step if record.has(step)},
         "positions": [
             {
                 "topic": it.tp.topic,
@@ -210,8 +211,7 @@ def _group(record: GroupRecord) -> dict[str, Any]:
                 "source": it.source,
                 "target": it.target,
                 "policy": it.policy,
-                # The step is noted only after everything read was equal to everything written.
-                "read_back": it.target if read_back else None,
+                "read_back": read.get((it.tp.topic, it.tp.partition)),
             }
             for it in record.translations
         ],
