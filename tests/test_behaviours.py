@@ -1,0 +1,72 @@
+"""docs/behaviours.md names tests for everything that it claims, and they exist."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs" / "behaviours.md"
+#: What this version promises. A number moves in here together with its line and its tests.
+IN_SCOPE = {*range(1, 5), *range(6, 9), 10, 15, *range(18, 22), 24, *range(26, 34)}
+NAMED = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
+
+
+def lines_of(text: str) -> dict[int, list[tuple[str, str]]]:
+    """Every claimed line by its number, with the tests that it names. Raises ValueError for one that stands twice."""
+    found: dict[int, list[tuple[str, str]]] = {}
+    for part in re.split(r"^(?=\*\*\d+\.\*\* |## )", text, flags=re.MULTILINE):
+        begun = re.match(r"\*\*(\d+)\.\*\* ", part)
+        if begun:
+            number = int(begun[1])
+            if number in found:
+                raise ValueError(f"line {number} stands twice")
+            found[number] = NAMED.findall(part)
+    return found
+
+
+@cache
+def shown_by(path: Path) -> frozenset[str]:
+    """The tests of a file: functions, and methods as Class::name."""
+    if not path.is_file():
+        return frozenset()
+    names = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        inner, prefix = (node.body, f"{node.name}::") if isinstance(node, ast.ClassDef) else ([node], "")
+        names |= {prefix + it.name for it in inner if isinstance(it, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return frozenset(name for name in names if name.rpartition("::")[2].startswith("test_"))
+
+
+LINES = lines_of(DOCUMENT.read_text(encoding="utf-8"))
+
+
+def test_document_claims_exactly_what_this_version_promises():
+    assert set(LINES) == IN_SCOPE
+
+
+@pytest.mark.parametrize("number", sorted(LINES))
+def test_claimed_line_names_tests_and_all_of_them_exist(number):
+    assert LINES[number], "a line that no test shows is a wish"
+    assert len(set(LINES[number])) == len(LINES[number]), "a test is named twice"
+    assert not [f"{file}::{test}" for file, test in LINES[number] if test not in shown_by(ROOT / file)]
+
+
+@pytest.mark.parametrize("document", sorted(path.relative_to(ROOT) for path in ROOT.glob("docs/**/*.md")), ids=str)
+def test_document_names_no_test_that_does_not_exist(document):
+    named = NAMED.findall((ROOT / document).read_text(encoding="utf-8"))
+    assert not [f"{file}::{test}" for file, test in named if test not in shown_by(ROOT / file)]
+
+
+def test_reader_finds_numbers_their_tests_and_lines_without_any():
+    text = "**1.** A.\n- `tests/a.py::test_b`\n- `tests/a.py::TestC::test_d`\n**2.** B.\n\n## C\n`tests/e.py::test_f`"
+    assert lines_of(text) == {1: [("tests/a.py", "test_b"), ("tests/a.py", "TestC::test_d")], 2: []}
+    with pytest.raises(ValueError, match="line 1 stands twice"):
+        lines_of("**1.** One.\n**1.** Again.\n")
+
+
+def test_reader_of_tests_knows_methods_and_no_helpers():
+    assert "test_reader_of_tests_knows_methods_and_no_helpers" in shown_by(Path(__file__))
+    assert "lines_of" not in shown_by(Path(__file__))
+    assert not shown_by(ROOT / "tests" / "no_such_file.py")
