@@ -233,6 +233,7 @@ def test_approve_of_another_digest_is_refused(terminal: Terminal) -> None:
     result = terminal.run("approve", "plan", "--digest", "sha256:0", "--yes")
     assert result.exit_code == 1
     assert "the answer is for sha256:0" in result.stderr
+    assert not any(it["make_state"] for it in terminal.opened)
 
 
 @pytest.mark.parametrize("words", [["--yes"], ["--digest", "sha256:0"]])

@@ -110,18 +110,9 @@ def record(
     it is at this moment, if the caller has just taken it; otherwise it is taken. Raises NotApproved if the evidence is
     another one by now, too old, or holds a check that says no; or if ``approver`` is not among the plan's approvers.
     """
-    _require_approver(ctx, gate, approver)
     now = now or evidence(ctx, gate)
-    if digest != now.digest:
-        raise NotApproved(
-            gate,
-            f"the answer is for {digest}, but the evidence is {now.digest} now",
-            digest=now.digest,
-            remedy="look at the evidence again, it has changed, and answer again",
-        )
-    _require_open(now)
     seen_at = seen_at or now.taken_at
-    _require_young(ctx, gate, seen_at, "the evidence was taken")
+    examine(ctx, gate, digest, approver, seen_at=seen_at, now=now)
     approval = Approval(
         gate=gate,
         answer=APPROVED,
@@ -133,6 +124,20 @@ def record(
     )
     _write(ctx, approval)
     return approval
+
+
+def examine(ctx: Context, gate: GateName, digest: str, approver: str, *, seen_at: datetime, now: Evidence) -> None:
+    """Whether such an answer could be recorded, by the same rules as ``record``, which raises the same. Read-only."""
+    _require_approver(ctx, gate, approver)
+    if digest != now.digest:
+        raise NotApproved(
+            gate,
+            f"the answer is for {digest}, but the evidence is {now.digest} now",
+            digest=now.digest,
+            remedy="look at the evidence again, it has changed, and answer again",
+        )
+    _require_open(now)
+    _require_young(ctx, gate, seen_at, "the evidence was taken")
 
 
 def reject(ctx: Context, gate: GateName, digest: str, approver: str) -> Approval:

@@ -243,6 +243,12 @@ def _lag(ctx: Context, unknown: dict[str, str]) -> LagSummary | None:
     )
 
 
+def last_step(record: GroupRecord) -> Step:
+    """The step that a group reached last, by time: the journal does not keep the order of a record's fields."""
+    order = list(Step)
+    return max(record.steps, key=lambda step: (str(record.evidence(step, "at")), order.index(step)))
+
+
 def _validation(ctx: Context) -> dict[str, Any] | None:
     """The last verdict, and the partitions that are not equal; the others are in the report."""
     found = verdict.latest(ctx)
@@ -258,7 +264,8 @@ def _groups(ctx: Context) -> tuple[GroupStatus, ...]:
     for group, record in sorted(GroupRecord.all(ctx.journal).items()):
         # A record without steps only remembers what the group subscribes to.
         if record.steps:
-            step, evidence = list(record.steps.items())[-1]
+            step = last_step(record)
             pause = record.evidence(Step.ALIVE, "pause_seconds")
-            found.append(GroupStatus(group=group, step=str(step), at=evidence["at"], pause_seconds=pause))
+            at = str(record.evidence(step, "at"))
+            found.append(GroupStatus(group=group, step=str(step), at=at, pause_seconds=pause))
     return tuple(found)

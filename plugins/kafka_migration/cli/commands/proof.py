@@ -70,21 +70,27 @@ def approve(
         raise typer.BadParameter("--yes needs --digest: nobody approves what was not seen", param_hint="--yes")
     if digest is not None and not yes:
         raise typer.BadParameter("--digest is for answering without being asked: add --yes", param_hint="--digest")
-    with opened(plan, output) as ctx:
-        seen = approvals.evidence(ctx, gate)
-        asked = approvals.is_asked(ctx, gate)
-    if not as_json:
-        output.out.print(shown(seen))
-    if show:
-        if as_json:
-            output.json(seen.as_dict())
-        return
-    if not asked:
-        output.tell(f"the plan asks nobody here: approvals.{gate} is false")
+    seen_at = None
     if digest is None:
-        digest = _answer(output, seen)
+        with opened(plan, output) as ctx:
+            seen = approvals.evidence(ctx, gate)
+            asked = approvals.is_asked(ctx, gate)
+        if not as_json:
+            output.out.print(shown(seen))
+        elif show:
+            output.json(seen.as_dict())
+        if show:
+            return
+        if not asked:
+            output.tell(f"the plan asks nobody here: approvals.{gate} is false")
+        digest, seen_at = _answer(output, seen), seen.taken_at
+    name = approver or getpass.getuser()
+    with opened(plan, output) as ctx:
+        # Not even the internal topics are made for an answer that does not count.
+        now = approvals.evidence(ctx, gate)
+        approvals.examine(ctx, gate, digest, name, seen_at=seen_at or now.taken_at, now=now)
     with opened(plan, output, make_state=True) as ctx:
-        approval = approvals.record(ctx, gate, digest, approver or getpass.getuser(), seen_at=seen.taken_at)
+        approval = approvals.record(ctx, gate, digest, name, seen_at=seen_at, now=now)
     output.result(approval.as_dict(), f"approved by {approval.approver}: {approval.digest}")
 
 
