@@ -32,7 +32,7 @@ class Patience:
     """How long each part may take, in seconds."""
 
     warm_up: float = 120.0
-    migration: float = 480.0
+    migration: float = 540.0
     last_reads: float = 180.0
 
 
@@ -86,7 +86,10 @@ def run(stage: Stage, *, approve: bool, tell: Callable[[str], None], patience: P
 
 
 def _migrate(stage: Stage, watcher: _Watcher, patience: Patience, *, ended: tuple[str, ...]) -> None:
-    """Until the DAG run is in one of the states ``ended``; the producers are ended when every group is at work on the target."""
+    """Until the DAG run is in one of the states ``ended``.
+
+    The producers are ended when every group is at work on the target.
+    """
     deadline = time.monotonic() + patience.migration
     producing = True
     while watcher.state not in ended:

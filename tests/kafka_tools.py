@@ -102,7 +102,8 @@ def read_all(servers: str, topics: Mapping[str, int]) -> dict[TopicPartition, li
         for tp in tps
     }
     unread = set(tps)
-    consumer.assign([confluent_kafka.TopicPartition(tp.topic, tp.partition, confluent_kafka.OFFSET_BEGINNING) for tp in tps])
+    beginning = confluent_kafka.OFFSET_BEGINNING
+    consumer.assign([confluent_kafka.TopicPartition(tp.topic, tp.partition, beginning) for tp in tps])
     try:
         while unread:
             for message in consumer.consume(10_000, timeout=0.2):
@@ -163,7 +164,6 @@ def produce_transaction(servers: str, topic: str, values: Iterable[bytes]) -> No
 def log_ends(servers: str, topics: Mapping[str, int]) -> int:
     """The sum of all high watermarks of `topics`."""
     admin = AdminClient({"bootstrap.servers": servers})
-    wanted = {
-        confluent_kafka.TopicPartition(name, p): OffsetSpec.latest() for name, count in topics.items() for p in range(count)
-    }
+    tps = [TopicPartition(name, p) for name, count in topics.items() for p in range(count)]
+    wanted = {confluent_kafka.TopicPartition(tp.topic, tp.partition): OffsetSpec.latest() for tp in tps}
     return sum(future.result(30).offset for future in admin.list_offsets(wanted).values())

@@ -125,8 +125,8 @@ class EmbeddedKafka:
             raise BrokerError(f"cluster {self.name} is started already.")
         layouts = self._allocate()
         # 16 bytes in base64, as Kafka writes ids; the first bit is 0, since a leading "-" would be read as an option.
-        cluster_id = base64.urlsafe_b64encode(bytes([uuid.uuid4().bytes[0] & 0x7F]) + uuid.uuid4().bytes[1:])
-        cluster_id = cluster_id.rstrip(b"=").decode("ascii")
+        raw = uuid.uuid4().bytes
+        cluster_id = base64.urlsafe_b64encode(bytes([raw[0] & 0x7F]) + raw[1:]).rstrip(b"=").decode("ascii")
         for layout in layouts:
             node = BrokerNode(
                 layout,
