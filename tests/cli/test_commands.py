@@ -98,6 +98,12 @@ def test_names_that_look_like_markup_are_shown_as_they_are(terminal: Terminal) -
     assert "shop.[red]x[/red]" in terminal.run("check").stdout
 
 
+def test_name_of_an_approver_is_no_markup_either(terminal: Terminal) -> None:
+    digest = evidence_digest(terminal, "plan")
+    result = terminal.run("approve", "plan", "--digest", digest, "--yes", "--as", "[bold]ada[/bold]")
+    assert result.stdout == f"approved by [bold]ada[/bold]: {digest}\n"
+
+
 def test_status_as_json_is_the_page(terminal: Terminal) -> None:
     histories.created(terminal.shop)
     value = terminal.json("status")

@@ -18,6 +18,7 @@ from kafka_migration.cli.output import Output
 from kafka_migration.domain.errors import BadInput, MigrationError
 
 UNEXPECTED = 3
+INTERRUPTED = 130
 
 
 class Command(TyperCommand):

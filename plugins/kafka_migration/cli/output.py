@@ -31,12 +31,15 @@ class Output:
         self.out.print(Text(text), soft_wrap=True)
 
     def result(self, value: Mapping[str, Any], *shown: RenderableType) -> None:
-        """The result: ``value`` with ``--json``, else what is ``shown``."""
+        """The result: ``value`` with ``--json``, else what is ``shown``; a text is a line, and never markup."""
         if self.as_json:
             self.json(value)
             return
         for part in shown:
-            self.out.print(part)
+            if isinstance(part, str):
+                self.line(part)
+            else:
+                self.out.print(part)
 
     def json(self, value: Mapping[str, Any], *, indent: int | None = 2) -> None:
         """A JSON document on standard output; ``indent`` None for one line of many."""

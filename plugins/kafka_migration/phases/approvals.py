@@ -30,6 +30,7 @@ APPROVED, REJECTED = "approved", "rejected"
 _MOST_FACTS_BYTES = 400_000
 _KEPT_ANSWERS = 10
 _SHOWN_CHANGES = 10
+_SHOWN_BLOCKERS = 3
 
 
 class NotApproved(Refused):
@@ -196,7 +197,9 @@ def _require_open(now: Evidence) -> None:
     blockers = now.checks.blockers
     if not blockers:
         return
-    said = "; ".join(f"{r.name} {r.verdict}: {r.evidence}" for r in blockers[:_SHOWN_CHANGES])
+    said = "; ".join(f"{r.name} {r.verdict}: {r.evidence}" for r in blockers[:_SHOWN_BLOCKERS])
+    if len(blockers) > _SHOWN_BLOCKERS:
+        said += f"; and {len(blockers) - _SHOWN_BLOCKERS} more (`check` shows them all)"
     remedy = "; ".join(dict.fromkeys(r.remedy for r in blockers if r.remedy)) or "see the evidence"
     if now.checks.exit_code == CouldNotFindOut.exit_code:
         raise CouldNotFindOut(f"{now.gate} gate: {len(blockers)} checks could not run: {said}", remedy=remedy)

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kafka_migration.cli.command import INTERRUPTED
 from kafka_migration.cli.opening import loaded, opened
 from kafka_migration.cli.options import Debug, DryRun, Json, Master, PlanFile
 from kafka_migration.cli.output import Output
+from kafka_migration.domain.types import Desired
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -35,9 +37,10 @@ def mirror(
     from kafka_migration.phases import mirror_job
 
     output = Output(as_json=as_json)
+    # Before Spark starts, and before internal topics are made for a mirror that may not run.
+    with opened(plan, output, dry_run=dry_run) as ctx:
+        topics = phase_mirror.check(ctx)
     if dry_run:
-        with opened(plan, output, dry_run=True) as ctx:
-            topics = phase_mirror.check(ctx)
         for topic in topics:
             output.tell(f"would mirror {topic}")
         output.result({"dry_run": True, "topics": topics}, f"{len(topics)} topics would be mirrored")
@@ -52,6 +55,12 @@ def mirror(
             tell=tell,
         )
     output.result(outcome.as_dict(), shown(outcome.as_dict()))
+    if outcome.reason == "stopped":
+        with opened(plan, output) as ctx:
+            wish = ctx.link.wished()
+        if wish.desired is Desired.RUN:
+            output.tell("interrupted; nothing is lost, and the next run goes on from here")
+            raise typer.Exit(INTERRUPTED)
     raise typer.Exit(1 if outcome.halted else 0)
 
 

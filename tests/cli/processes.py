@@ -1,0 +1,64 @@
+"""Commands as a person runs them: in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def connection(servers: str, **properties: str) -> str:
+    """The value of AIRFLOW_CONN_<ID>. Underscores in names of ``properties`` stand for dots."""
+    extra = {name.replace("_", "."): value for name, value in properties.items()}
+    return json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": servers, **extra}})
+
+
+def environment(connections: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment with nothing but ``connections`` of its connections."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_CONN_", "KAFKA_MIG"))}
+    ours |= {f"AIRFLOW_CONN_{name.upper()}": value for name, value in connections.items()}
+    return ours | {"PYTHONPATH": f"{ROOT / 'plugins'}:{ROOT}", "COLUMNS": "80"}
+
+
+def start(*words: str, connections: Mapping[str, str], directory: Path) -> subprocess.Popen[str]:
+    """Begin a command."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "kafka_migration", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(connections),
+        cwd=directory,
+    )
+
+
+def finish(process: subprocess.Popen[str], *, seconds: float = 240.0) -> Ended:
+    """Wait for its end."""
+    try:
+        out, err = process.communicate(timeout=seconds)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    return Ended(process.returncode, out, err)

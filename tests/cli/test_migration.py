@@ -1,0 +1,185 @@
+"""A whole migration by commands alone, between two real clusters, of which one asks for a password.
+
+One test, because a migration is one story: each command's exit code and words are checked where it stands in it. At
+its end everything that was printed or written is searched for the password.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from demo.brokers import EmbeddedKafka
+from tests.cli.processes import Ended, connection, finish, start
+from tests.kafka_tools import ToSend, create_topics, produce
+
+PASSWORD = "hunter2-must-never-be-shown"
+PLAN = """
+version: 1
+name: story
+source: guarded
+target: open
+topics: {include: ['story\\..*']}
+groups: {include: ['story\\..*']}
+lag_gate: {threshold_records: 0, samples: 2, interval_seconds: 1, deadline_seconds: 120}
+approvals: {approvers: [ada]}
+cutover: {rest_seconds: 1, stopped_groups: [story.app]}
+mirror: {epoch_seconds: 5}
+drain: {window_seconds: 2, deadline_seconds: 120}
+"""
+RECORDS = 300
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[EmbeddedKafka]:
+    """A source whose clients need a password; tests themselves use its internal listener."""
+    jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_mover="{PASSWORD}";'
+    properties = {
+        "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.name.client.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": jaas,
+    }
+    with EmbeddedKafka(name="guarded", properties=properties) as cluster:
+        yield cluster
+
+
+def commit(servers: str, group: str, offsets: dict[tuple[str, int], int]) -> None:
+    """Somebody's consumers were here, and have left."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False})
+    try:
+        done = consumer.commit(offsets=[TopicPartition(*tp, at) for tp, at in offsets.items()], asynchronous=False)
+        assert [it.error for it in done] == [None] * len(offsets)
+    finally:
+        consumer.close()
+
+
+def committed(servers: str, group: str) -> dict[tuple[str, int], int]:
+    # Held until it has answered: a client that is gone answers nothing.
+    admin = AdminClient({"bootstrap.servers": servers})
+    future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
+    return {(it.topic, it.partition): it.offset for it in future.result(30).topic_partitions or ()}
+
+
+class Story:
+    """Runs the commands, and keeps all that they said."""
+
+    def __init__(self, directory: Path, source: EmbeddedKafka, target: EmbeddedKafka) -> None:
+        self.directory = directory
+        self.said: list[str] = []
+        self.connections = {
+            "guarded": self.credentials(source, PASSWORD),
+            "open": connection(target.bootstrap_servers),
+        }
+
+    @staticmethod
+    def credentials(cluster: EmbeddedKafka, password: str) -> str:
+        return connection(
+            cluster.bootstrap_servers,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="PLAIN",
+            sasl_username="mover",
+            sasl_password=password,
+        )
+
+    def run(self, command: str, *words: str, code: int = 0) -> Ended:
+        gate = words[:1] if command == "approve" else ()
+        process = start(
+            command, *gate, "plan.yaml", *words[len(gate) :], connections=self.connections, directory=self.directory
+        )
+        ended = finish(process, seconds=600)
+        self.said += [ended.out, ended.err]
+        assert ended.code == code, f"{command} {words}: {ended}"
+        return ended
+
+    def approve(self, gate: str) -> None:
+        digest = self.run("approve", gate, "--show", "--json").json["digest"]
+        refused = self.run("approve", gate, "--digest", digest, "--yes", "--as", "eve", code=1)
+        assert "eve is not one of the plan's approvers (ada)" in refused.err
+        answer = self.run("approve", gate, "--digest", digest, "--yes", "--as", "ada", "--json").json
+        assert (answer["approver"], answer["digest"]) == ("ada", digest)
+
+
+@pytest.mark.timeout(1500)
+def test_commands_alone_migrate_topics_and_a_group(
+    guarded: EmbeddedKafka, target_cluster: EmbeddedKafka, tmp_path: Path
+) -> None:
+    inside = guarded.internal_servers
+    create_topics(inside, {"story.orders": 2}, {"retention.ms": "604800000"})
+    produce(inside, "story.orders", (ToSend(value=f"{n}".encode(), partition=n % 2) for n in range(2 * RECORDS)))
+    commit(inside, "story.app", {("story.orders", 0): 100, ("story.orders", 1): RECORDS})
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    story = Story(tmp_path, guarded, target_cluster)
+
+    # Before: looked at, refused, approved.
+    assert story.run("check", "--json").json["open"] is True
+    assert "nothing has been done yet" in story.run("status").out
+    assert "nobody has approved it yet" in story.run("create", code=1).err
+    assert "run `create` first" in story.run("stop", code=1).err
+    story.approve("plan")
+    planned = story.run("create", "--dry-run").err
+    assert story.run("status", "--json").json["topics"] == 0
+    assert [line for line in story.run("create").err.splitlines() if line.startswith("create topic")] == [
+        line for line in planned.splitlines() if line.startswith("create topic")
+    ]
+
+    # Copied, caught up, compared.
+    assert story.run("lag", "--json").json["total"] == 2 * RECORDS
+    copied = story.run("mirror", "--until-caught-up", "--master", "local[2]", "--json").json
+    assert (copied["reason"], copied["records"]) == ("caught_up", 2 * RECORDS)
+    assert story.run("lag", "--gate", "--json").json["passed"] is True
+    assert "nothing was validated yet" in story.run("cutover", code=1).err
+    verdict = story.run("validate", "--master", "local[2]", "--json").json
+    assert (verdict["verdict"], verdict["totals"]["source_records"]) == ("EQUAL", 2 * RECORDS)
+
+    # Moved: translated as shown, by approval only.
+    shown = story.run("translate", "--json").json["groups"][0]["positions"]
+    offsets = story.run("translate", "--offset", "story.orders:0:100", "--json").json["offsets"]
+    assert offsets[0]["target"] == shown[0]["target"]
+    assert "nobody has approved it yet" in story.run("cutover", code=1).err
+    story.approve("cutover")
+    assert "would move" in story.run("cutover", "--dry-run").out
+    assert committed(target_cluster.bootstrap_servers, "story.app") == {}
+    assert story.run("cutover", "--json").json["groups"][0]["outcome"] == "moved"
+    expected = {("story.orders", it["partition"]): it["target"] for it in shown}
+    assert committed(target_cluster.bootstrap_servers, "story.app") == expected
+    assert story.run("cutover", "--json").json["groups"][0]["outcome"] == "already_moved"
+    assert story.run("watch", "--json").json["groups"][0]["life"] == "alive"
+
+    # After: stopped, reported.
+    assert story.run("stop", "--json").json["stopped"] is True
+    story.run("report")
+    report = json.loads((tmp_path / "reports" / "story" / "report.json").read_text())
+    assert report["exceptions"] == []
+    assert [(it["name"], it["outcome"]) for it in report["phases"] if it["name"] != "mirror"] == [
+        ("create_targets", "done"),
+        ("validate", "done"),
+        ("cut_over", "done"),
+        ("watch_groups", "done"),
+        ("stop_mirror", "done"),
+    ]
+    assert report["mirror"]["records"] == 2 * RECORDS
+    assert [(it["source_records"], it["target_records"]) for it in report["validation"]["partitions"]] == [
+        (RECORDS, RECORDS)
+    ] * 2
+    assert {(it["gate"], it["approver"]) for it in report["approvals"]} == {("plan", "ada"), ("cutover", "ada")}
+    (group,) = report["groups"]
+    assert (group["step"], group["alive"]) == ("alive", True)
+    assert {it["partition"]: (it["source"], it["target"], it["read_back"]) for it in group["positions"]} == {
+        it["partition"]: (it["source"], it["target"], it["target"]) for it in shown
+    }
+    assert report["data_docs"] == "data_docs/index.html"
+    page = story.run("status")
+    assert max(map(len, page.out.splitlines())) <= 80
+
+    # A wrong password is a no, not a silence; and nothing that was said or written holds the right one.
+    story.connections["guarded"] = Story.credentials(guarded, "a wrong one")
+    assert "authentication failed" in " ".join(story.run("check", code=1).out.split())
+    written = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert len(written) > 5
+    assert [file for file in written if PASSWORD.encode() in file.read_bytes()] == []
+    assert not any(PASSWORD in text for text in story.said)
