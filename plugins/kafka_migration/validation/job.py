@@ -35,19 +35,22 @@ def run(
     segments: list[SegmentDigest] = []
     failures: list[ReadFailure] = []
     waiting = [list(request.ranges)] if request.ranges else []
-    failed = 0
+    reads = failed = 0
     while waiting:
         ranges = waiting.pop()
         if failed >= _MOST_FAILURES:
             failures += _failures(ranges, f"not read: {failed} Spark jobs before it failed")
             continue
+        group = f"{request.id} read {reads}"
+        reads += 1
         try:
+            spark.sparkContext.setJobGroup(group, f"validation of {request.migration}: {len(ranges)} partitions")
             segments += digests(spark, request, ranges, connections)
         except Exception as error:
             failed += 1
             reason = reason_of(error, secrets)
             tell(f"a read of {len(ranges)} partitions failed: {reason}")
-            if len(ranges) > 1 and _is_of_a_task(error):
+            if len(ranges) > 1 and _failed_in_a_task(spark, group):
                 middle = len(ranges) // 2
                 waiting += [ranges[middle:], ranges[:middle]]
             else:
@@ -83,9 +86,14 @@ def _without_trace(text: str) -> str:
     return "\n".join(line for line in lines if not line.startswith("\tat "))
 
 
-def _is_of_a_task(error: BaseException) -> bool:
-    """Whether executors failed, rather than the driver, whom every narrower job would fail the same way."""
-    return "Job aborted" in str(error)
+def _failed_in_a_task(spark: SparkSession, group: str) -> bool:
+    """Whether executors failed, rather than the driver, whom every narrower job would fail the same way.
+
+    The error itself does not tell: Spark unwraps it.
+    """
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    return any(job is not None and str(job.status) == "FAILED" for job in jobs)
 
 
 def _failures(ranges: Sequence[PartitionRange], reason: str) -> list[ReadFailure]:

@@ -52,9 +52,13 @@ def local_runner(
 
     def run(request: Path, result: Path) -> None:
         command = [sys.executable, str(VALIDATE_JOB), str(request), str(result)]
+        environment = _python_environment(environ)
         if master is not None:
             command += ["--master", master]
-        code, said = _run(command, _python_environment(environ), tell)
+        if (master or "local").startswith("local"):
+            # Nothing of a session on this machine is for the network.
+            environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        code, said = _run(command, environment, tell)
         for secret in secrets:
             said = said.replace(secret, "<hidden>")
         if code == BadInput.exit_code:
@@ -102,21 +106,23 @@ def _run(command: Sequence[str], environ: Mapping[str, str], tell: Callable[[str
             text=True,
             start_new_session=True,
         )
-        try:
-            with process:
+        with process:
+            try:
                 for line in process.stdout or ():
                     tell(line.rstrip())
-        finally:
-            if process.poll() is None:
-                process.kill()
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            except BaseException:
+                # Before the wait at the end of the block, which would last as long as the job.
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise
         errors.seek(0)
         return process.returncode, _tail(errors.read())
 
 
 def _tail(text: str) -> str:
-    return "\n".join(text.strip().splitlines()[-_SHOWN_LINES:])
+    # Frames of stack traces are indented, of Java's and of Python's: what was said is not.
+    said = [line for line in text.splitlines() if line.strip() and not line[0].isspace()]
+    return "\n".join(said[-_SHOWN_LINES:])
 
 
 def _python_environment(environ: Mapping[str, str]) -> dict[str, str]:

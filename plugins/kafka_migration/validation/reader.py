@@ -48,7 +48,7 @@ def digests(
     for side in (SOURCE, TARGET):
         records = aligned_records(spark, request, ranges, side, connections[side])
         if records is not None:
-            parts.append(_by_segment(records, side, request.segment_records))
+            parts.append(by_segment(records, side, request.segment_records))
     rows = [row.asDict() for part in _union(parts) for row in part.collect()]
     return [
         SegmentDigest(
@@ -170,7 +170,8 @@ def _aligned(spark: SparkSession, frame: DataFrame, ranges: Sequence[PartitionRa
     return joined.select(*[frame[name] for name in frame.columns], place.alias("source_offset"), in_run.alias("in_run"))
 
 
-def _by_segment(records: DataFrame, side: str, segment_records: int) -> DataFrame:
+def by_segment(records: DataFrame, side: str, segment_records: int) -> DataFrame:
+    """One row a segment: counts and sums over the records of :func:`aligned_records`."""
     from pyspark.sql import functions as f
 
     hashed = records.select(

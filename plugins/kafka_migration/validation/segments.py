@@ -44,6 +44,8 @@ def pieces(it: PartitionRange) -> Iterator[Piece]:
 
 def expected_records(it: PartitionRange, segment_records: int) -> dict[int, int]:
     """Segment -> how many records the runs put into it, of every segment that the source's range touches."""
+    if it.source_start == it.source_end:
+        return {}
     counts: Counter[int] = Counter()
     for segment in range(it.source_start // segment_records, -(-it.source_end // segment_records)):
         counts[segment] = 0

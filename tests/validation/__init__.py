@@ -1,0 +1,1 @@
+"""Validation on real brokers and a real Spark session; and its arithmetic, alone."""

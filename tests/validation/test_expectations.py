@@ -1,0 +1,79 @@
+"""The Great Expectations suite, in its own process: it agrees with us, and would contradict us."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.validation.launch import run_expectations
+
+ROW: dict[str, Any] = {
+    "partition": "topic-0",
+    "verdict": "EQUAL",
+    "expected_records": 5,
+    "source_records": 5,
+    "target_records": 5,
+    "source_sum": "00ab",
+    "target_sum": "00ab",
+    "source_ordered_sum": "00cd",
+    "target_ordered_sum": "00cd",
+    "pinned_offsets": 6,
+    "covered_offsets": 6,
+    "unequal_segments": 0,
+}
+NOT_READ = dict.fromkeys(name for name in ROW if name.startswith(("source_", "target_")))
+
+
+def _run(folder: Path, rows: list[dict[str, Any]], partitions: int):
+    path = folder / "summary.json"
+    path.write_text(json.dumps({"migration": "m", "id": "1", "at": "2030", "partitions": partitions, "rows": rows}))
+    return run_expectations(path, folder / "data_docs", os.environ)
+
+
+def test_equal_partitions_meet_the_suite_and_leave_data_docs(tmp_path):
+    stale = tmp_path / "data_docs" / "stale.html"
+    stale.parent.mkdir()
+    stale.touch()
+    found = _run(tmp_path, [ROW, {**ROW, "partition": "topic-1"}], 2)
+    assert (found.success, found.failed) == (True, ())
+    assert "m-validation" in (tmp_path / "data_docs" / "index.html").read_text()
+    assert len(list((tmp_path / "data_docs").rglob("*.html"))) == 3, "index, suite and one validation"
+    assert not stale.exists()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_suite_contradicts_rows_that_call_themselves_equal(tmp_path):
+    """One table with a wrong row for each expectation: what our verdict says is not believed."""
+    wrong: list[dict[str, Any]] = [
+        {"target_records": 4},
+        {"expected_records": 6},
+        {"target_sum": "00aa"},
+        {"target_ordered_sum": "00aa"},
+        {"covered_offsets": 5},
+        {"unequal_segments": 1},
+        NOT_READ,
+        {"verdict": "EXPIRED"},
+    ]
+    rows = [{**ROW, **fields, "partition": f"topic-{at}"} for at, fields in enumerate(wrong)]
+    found = _run(tmp_path, [*rows, rows[0]], 10)
+    assert not found.success
+    assert {it for it in found.failed if " is known " not in it} == {
+        "there is a row for every partition",
+        "no partition stands twice",
+        "counts of source and target are equal",
+        "as many records were read as the offset map has",
+        "order-independent sums of source and target are equal",
+        "order-dependent sums of source and target are equal",
+        "the segments cover everything that was pinned",
+        "no segment is unequal",
+        "every partition is EQUAL",
+    }
+    assert len([it for it in found.failed if " is known " in it]) == len(NOT_READ)
+
+
+def test_suite_that_gives_no_verdict_is_an_error(tmp_path):
+    with pytest.raises(CouldNotFindOut, match="no verdict"):
+        run_expectations(tmp_path / "absent.json", tmp_path / "data_docs", os.environ)

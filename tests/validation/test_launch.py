@@ -1,0 +1,76 @@
+"""The processes of a validation: jars found or named, and none left behind by an interruption."""
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kafka_migration.domain.errors import BadInput
+from kafka_migration.validation import launch, session
+from kafka_migration.validation.launch import local_runner
+from kafka_migration.validation.session import JARS_VARIABLE, spark_jars
+
+
+def test_jars_are_those_that_the_variable_lists(tmp_path):
+    first, second = tmp_path / "a.jar", tmp_path / "b.jar"
+    first.touch()
+    second.touch()
+    assert spark_jars({JARS_VARIABLE: f"{second}, {first},"}) == (second, first)
+    with pytest.raises(BadInput, match="does not exist"):
+        spark_jars({JARS_VARIABLE: f"{first},{tmp_path / 'c.jar'}"})
+
+
+def test_jars_are_those_of_the_cache_or_missing_with_a_remedy(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "_CACHE", tmp_path)
+    with pytest.raises(BadInput, match="make setup") as caught:
+        spark_jars({})
+    assert caught.value.exit_code == 2
+    (tmp_path / "b.jar").touch()
+    (tmp_path / "a.jar").touch()
+    assert spark_jars({}) == (tmp_path / "a.jar", tmp_path / "b.jar")
+
+
+def test_missing_jars_are_refused_before_anything_is_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "_CACHE", tmp_path)
+    with pytest.raises(BadInput):
+        local_runner({})
+
+
+def _job(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    job = folder / "job.py"
+    job.write_text(text)
+    monkeypatch.setattr(launch, "VALIDATE_JOB", job)
+    monkeypatch.setenv(JARS_VARIABLE, str(job))
+
+
+def test_interruption_ends_the_job_and_what_it_started(tmp_path, monkeypatch):
+    """Whoever listens is interrupted (a task's timeout, say) while the job and its child are at work."""
+    _job(
+        tmp_path,
+        monkeypatch,
+        "import os, subprocess\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        "print(os.getpid(), child.pid, flush=True)\n"
+        "child.wait()\n",
+    )
+    pids: list[int] = []
+
+    def interrupted(line: str) -> None:
+        pids.extend(int(part) for part in line.split())
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        local_runner(os.environ, tell=interrupted)(tmp_path / "request", tmp_path / "result")
+    assert len(pids) == 2
+    alive = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    gone, left = psutil.wait_procs(alive, timeout=20)
+    assert [it for it in left if it.status() != psutil.STATUS_ZOMBIE] == []
+    assert len(gone) <= 2
+
+
+def test_job_that_refuses_its_input_is_bad_input_and_hides_secrets(tmp_path, monkeypatch):
+    _job(tmp_path, monkeypatch, "import sys\nprint('connection x: hush-hush is wrong', file=sys.stderr)\nsys.exit(2)\n")
+    with pytest.raises(BadInput, match="<hidden> is wrong") as caught:
+        local_runner(os.environ, secrets=["hush-hush"])(tmp_path / "request", tmp_path / "result")
+    assert "hush-hush" not in str(caught.value)

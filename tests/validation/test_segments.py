@@ -1,0 +1,121 @@
+"""How ranges fall into segments and pieces: arithmetic, over made-up maps."""
+
+import random
+
+import pytest
+
+from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap, Run
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
+from kafka_migration.validation.request import PartitionRange, ValidationRequest
+from kafka_migration.validation.segments import bucket_shift, buckets, expected_records, pieces
+from tests.validation.lab import request_of
+
+TP = TopicPartition("topic", 0)
+
+
+def _random_map(dice: random.Random) -> OffsetMap:
+    """Runs and gaps of random lengths, on both sides."""
+    runs, source, target = [], dice.randrange(50), dice.randrange(3)
+    for _ in range(dice.randrange(12)):
+        length = dice.choice([1, 2, 7, 100])
+        runs.append(Run(source, target, length))
+        source += length + dice.choice([0, 0, 1, 5])
+        target += length + dice.choice([0, 1, 3])
+    return OffsetMap(runs, source_end=source, target_end=target)
+
+
+def _range(found: OffsetMap, start: int, end: int) -> PartitionRange:
+    return PartitionRange.pinned(
+        TP,
+        found,
+        source=PartitionEnds(start=start, end=end),
+        target=PartitionEnds(start=0, end=found.target_end + 10),
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_pieces_cover_the_target_range_and_lead_to_the_source_offset_that_the_map_says(seed):
+    dice = random.Random(seed)
+    found = _random_map(dice)
+    start = dice.randrange(found.source_end + 1)
+    it = _range(found, start, dice.randrange(start, found.source_end + 1))
+    covered = list(pieces(it))
+    assert [offset for piece in covered for offset in range(piece.start, piece.end)] == list(
+        range(it.target_start, it.target_end)
+    )
+    held = {run.target + at: run.source + at for run in it.runs for at in range(run.length)}
+    for piece in covered:
+        for offset in range(piece.start, piece.end):
+            assert piece.in_run == (offset in held)
+            if piece.in_run:
+                assert piece.source + offset - piece.start == held[offset]
+    shift = bucket_shift(covered)
+    for piece in covered:
+        assert {offset >> shift for offset in range(piece.start, piece.end)} == set(buckets(piece, shift))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_expected_records_count_every_record_of_the_runs_once(seed):
+    dice = random.Random(seed)
+    found = _random_map(dice)
+    start = dice.randrange(found.source_end + 1)
+    it = _range(found, start, dice.randrange(start, found.source_end + 1))
+    size = dice.choice([1, 3, 10, 1000])
+    expected = expected_records(it, size)
+    every = [run.source + at for run in found.runs() for at in range(run.length)]
+    mine = [offset for offset in every if it.source_start <= offset < it.source_end]
+    assert sum(expected.values()) == it.records == len(mine)
+    for segment, count in expected.items():
+        assert count == sum(offset // size == segment for offset in mine)
+    assert {offset // size for offset in range(it.source_start, it.source_end)} == set(expected)
+
+
+def test_range_from_where_the_map_begins_takes_the_target_from_its_log_start():
+    found = OffsetMap([Run(10, 3, 5)], source_end=15, target_end=8)
+    assert _range(found, 10, 15).target_start == 0, "a record before the first mirrored one would be foreign"
+    assert _range(found, 4, 15).target_start == 0
+
+
+def test_range_whose_beginning_expired_leaves_the_same_records_out_on_the_target():
+    found = OffsetMap([Run(10, 3, 5)], source_end=15, target_end=8)
+    it = _range(found, 12, 15)
+    assert (it.target_start, it.target_end, it.runs) == (5, 8, (Run(12, 5, 3),))
+    assert _range(found, 15, 15).runs == ()
+
+
+def test_range_asks_the_target_for_no_offset_that_it_lacks():
+    found = OffsetMap([Run(0, 0, 10)], source_end=10, target_end=10)
+    it = PartitionRange.pinned(TP, found, source=PartitionEnds(start=0, end=10), target=PartitionEnds(start=2, end=7))
+    assert (it.target_start, it.target_end, it.records) == (2, 7, 10)
+
+
+def test_range_beyond_the_mirrors_position_cannot_be_pinned():
+    with pytest.raises(NotMirroredYet):
+        _range(OffsetMap([Run(0, 0, 10)], source_end=10, target_end=10), 0, 11)
+
+
+def test_dense_and_long_runs_get_buckets_of_their_size():
+    dense = OffsetMap([Run(at * 12, at * 11, 10) for at in range(1000)], source_end=12_000, target_end=11_000)
+    covered = list(pieces(_range(dense, 0, 12_000)))
+    assert 2 ** bucket_shift(covered) == 64, "no smaller than the smallest"
+    long = OffsetMap([Run(0, 0, 10**9)], source_end=10**9, target_end=10**9)
+    (piece,) = pieces(_range(long, 0, 10**9))
+    assert len(buckets(piece, bucket_shift([piece]))) <= 3
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [(Run(0, 0, 0),), (Run(5, 0, 3), Run(6, 3, 3)), (Run(8, 0, 3),)],
+    ids=["empty run", "overlap", "beyond the range"],
+)
+def test_runs_that_contradict_their_range_are_refused(runs):
+    with pytest.raises(ValueError, match="topic-0"):
+        PartitionRange(
+            topic="topic", partition=0, source_start=0, source_end=10, target_start=0, target_end=10, runs=runs
+        )
+
+
+def test_request_survives_json():
+    found = OffsetMap([Run(10, 3, 5), Run(17, 9, 2)], source_end=20, target_end=12)
+    request = request_of([_range(found, 11, 20)])
+    assert ValidationRequest.from_dict(request.as_dict()) == request
