@@ -18,7 +18,8 @@ def open_session(name: str, *, master: str | None = None, conf: Mapping[str, str
     """A session called ``name``; ``master`` None leaves it to spark-submit (or local, if nobody says).
 
     The caller stops it. Executors get the package from ``--py-files`` if it came so, else from here. Workers run this
-    interpreter unless PYSPARK_PYTHON says otherwise: Spark's own default is whatever ``python3`` means on the PATH, which lacks our packages.
+    interpreter unless PYSPARK_PYTHON says otherwise: Spark's own default is whatever ``python3`` means on the PATH,
+    which lacks our packages.
     """
     from pyspark.sql import SparkSession
 
