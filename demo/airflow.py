@@ -177,8 +177,8 @@ class EmbeddedAirflow:
             "API__BASE_URL": f"http://{HOST}:{port}",
             "API__WORKERS": "1",
             "API_AUTH__JWT_SECRET": self._jwt_secret,
-            "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
-            "DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "2",
+            "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "30",
+            "DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "5",
             "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "2",
             "SCHEDULER__USAGE_DATA_COLLECTION_ENABLED": "False",
         }

@@ -14,6 +14,7 @@ from demo.errors import DemoError
 
 ENDED = ("success", "failed")
 _POLL_SECONDS = 0.5
+_READ_TRIES = 4
 
 
 class AirflowError(DemoError):
@@ -36,7 +37,7 @@ class Approval:
 class AirflowApi:
     """Airflow's public API, as one of its users. Connections are kept; ``close`` gives them up."""
 
-    def __init__(self, base_url: str, *, user: str, password: str, timeout_seconds: float = 60.0) -> None:
+    def __init__(self, base_url: str, *, user: str, password: str, timeout_seconds: float = 30.0) -> None:
         """Nothing is asked yet."""
         self.base_url = base_url
         self._credentials = {"username": user, "password": password}
@@ -66,7 +67,24 @@ class AirflowApi:
         return str(answer.json()["access_token"])
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """One request as this user; a token that expired is renewed once. The answer may be an error."""
+        """One request as this user; a token that expired is renewed once. The answer may be an error.
+
+        Reading is tried again when nothing answers in time: a busy machine is no reason to give a migration up.
+
+        Raises:
+            AirflowError: nothing answered.
+        """
+        tries = _READ_TRIES if method == "GET" else 1
+        while True:
+            tries -= 1
+            try:
+                return self._request_with_token(method, path, options)
+            except httpx.TransportError as error:
+                if not tries:
+                    raise AirflowError(f"Airflow: {method} {path}: no answer ({error!r})") from error
+                time.sleep(_POLL_SECONDS)
+
+    def _request_with_token(self, method: str, path: str, options: Mapping[str, Any]) -> httpx.Response:
         for _ in range(2):
             if "Authorization" not in self._http.headers:
                 self._http.headers["Authorization"] = f"Bearer {self.token()}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from kafka_migration.domain.errors import MigrationError, Retryable
 from kafka_migration.operators.links import DocsLink, ReportLink
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.snapshot import Snapshot
+from kafka_migration.triggers.logs import hide_secrets, quiet_clients
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context as MigrationContext
@@ -34,7 +34,11 @@ class WorksFromSnapshot:
 
     @contextmanager
     def opened(self, *, make_state: bool = False) -> Iterator[MigrationContext]:
-        """The phases' context. What they tell goes to the task's log; what they raise becomes a failure, or a retry."""
+        """The phases' context. What they tell goes to the task's log; what they raise becomes a failure, or a retry.
+
+        Every task from create_targets on says ``make_state``: the state is there by then, but a broker may not show
+        yet what was made a moment ago.
+        """
         from kafka_migration.phases.context import open_context
 
         quiet_clients()
@@ -79,23 +83,6 @@ def require(exit_code: int, message: str) -> None:
         raise AirflowException(message)
     if exit_code:
         raise AirflowFailException(message)
-
-
-def hide_secrets(ctx: MigrationContext) -> None:
-    """Have Airflow mask the clusters' secrets, also in what other libraries write to the task's log.
-
-    Airflow masks what it hands out itself; a connection that came from the environment it has never seen.
-    """
-    from airflow.sdk.log import mask_secret
-
-    for cluster in (ctx.source, ctx.target):
-        for secret in cluster.connection.secrets():
-            mask_secret(secret)
-
-
-def quiet_clients() -> None:
-    """Have kafka-python tell of trouble only: each connection would be a dozen lines of a task's log."""
-    logging.getLogger("kafka").setLevel(logging.WARNING)
 
 
 def phase_name(name: str, context: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 #: Where reports and Data Docs are written; every worker and the API server must see it. Default: the checkout's.
-REPORTS_DIRECTORY = "KAFKA_MIGRATION_REPORTS_DIR"
+REPORTS_DIRECTORY = "KAFKA_MIGRATION_REPORTS"
 
 
 def reports_directory() -> Path:
@@ -69,7 +69,7 @@ class KafkaListBatchesOperator(MigrationOperator):
         """The batches; none if the plan moves no group."""
         from kafka_migration.phases import cutover
 
-        with self.opened() as ctx:
+        with self.opened(make_state=True) as ctx:
             return cutover.batches(ctx)
 
 
@@ -89,7 +89,7 @@ class KafkaCutOverOperator(MigrationOperator):
         from kafka_migration.phases.evidence import GateName
         from kafka_migration.phases.record import phase
 
-        with self.opened() as ctx:
+        with self.opened(make_state=True) as ctx:
             self.log.info("cutover gate: %s", approvals.check(ctx, GateName.CUTOVER).reason)
             with phase(ctx, phase_name("cut_over", context)) as run:
                 result = cutover.apply(ctx, self.groups)
@@ -112,7 +112,7 @@ class MigrationReportOperator(MigrationOperator):
         """Where it stands, and how many exceptions it names."""
         from kafka_migration.phases import report
 
-        with self.opened() as ctx:
+        with self.opened(make_state=True) as ctx:
             written = report.apply(ctx, reports_directory())
         for exception in written.report["exceptions"]:
             self.log.warning("%s", exception)

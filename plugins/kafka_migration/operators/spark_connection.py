@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 from kafka_migration.domain.errors import BadInput
@@ -36,6 +37,17 @@ def require_spark_connection(conn_id: str, *, field: str) -> Any:
             remedy="set deploy-mode to client; executors run on the Spark cluster all the same",
         )
     return connection
+
+
+def require_kubernetes_client(master: str) -> None:
+    """Raises BadInput if ``master`` is Kubernetes and its client is missing: the provider fails with a NameError."""
+    if master.startswith("k8s") and find_spec("kubernetes") is None:
+        raise BadInput(
+            "the Spark provider needs the Kubernetes client for this master, and it is not installed",
+            field="master",
+            value=master,
+            remedy="install apache-airflow-providers-cncf-kubernetes where the workers run",
+        )
 
 
 def spark_master(conn_id: str, *, field: str) -> str:

@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_migration.domain.errors import BadInput
 from kafka_migration.operators.base import WorksFromSnapshot
-from kafka_migration.operators.spark_connection import require_spark_connection
+from kafka_migration.operators.spark_connection import require_kubernetes_client, spark_master
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -55,7 +55,7 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
             if context["ti"].try_number > 1 and was_drained(ctx):
                 self.log.info("the stop gate has drained this mirror: nothing to do")
                 return
-            require_spark_connection(self._conn_id, field="mirror.spark_connection")
+            require_kubernetes_client(spark_master(self._conn_id, field="mirror.spark_connection"))
             self.application_args = [self.snapshot["path"]]
             self.py_files = str(package_zip(Path(self.snapshot["path"]).parent))
             self.name = f"kafka-migration mirror {plan.name}"

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.python import ShortCircuitOperator
 
-from kafka_migration.operators.base import MigrationOperator, explained, hide_secrets, require
+from kafka_migration.operators.base import MigrationOperator, explained, require
 from kafka_migration.operators.phases import reports_directory
 from kafka_migration.operators.spark_connection import spark_master
 from kafka_migration.plans.load import load_plan
+from kafka_migration.triggers.logs import hide_secrets, quiet_clients
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -29,7 +30,7 @@ class SparkValidateOperator(MigrationOperator):
         from kafka_migration.phases.record import phase
 
         topics = context["params"].get("topics") or ()
-        with self.opened() as ctx, phase(ctx, "validate") as run:
+        with self.opened(make_state=True) as ctx, phase(ctx, "validate") as run:
             master = spark_master(self.conn_id, field="validation.spark_connection")
             found = validate.apply(ctx, spark_master=master, reports=reports_directory(), topics=topics)
             run.ends(found.exit_code, found.result.summary())
@@ -51,6 +52,7 @@ class MigrationInFlightOperator(ShortCircuitOperator):
         from kafka_migration.phases.context import open_context
         from kafka_migration.phases.flight import in_flight
 
+        quiet_clients()
         with explained(), open_context(load_plan(self.plan_file)) as ctx:
             hide_secrets(ctx)
             return in_flight(ctx)

@@ -75,7 +75,7 @@ class KafkaStopMirrorOperator(WaitingOperator):
         from kafka_migration.phases.record import phase
 
         super().resume(context, event)
-        with self.opened() as ctx, phase(ctx, "stop_mirror") as run:
+        with self.opened(make_state=True) as ctx, phase(ctx, "stop_mirror") as run:
             result = stop.apply(ctx)
             said = "; ".join(f"{it.name}: {it.evidence}" for it in result.gate.blockers)
             # Somebody wrote again since the trigger's verdict: a matter of time, not of a wrong plan.

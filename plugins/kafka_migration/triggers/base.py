@@ -15,6 +15,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_migration.domain.errors import MigrationError, Retryable
 from kafka_migration.plans.snapshot import Snapshot
+from kafka_migration.triggers.logs import hide_secrets, quiet_clients
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -150,7 +151,6 @@ class _Session:
         self._open.close()
 
     def _start(self) -> Watch:
-        from kafka_migration.operators.base import hide_secrets, quiet_clients
         from kafka_migration.phases.context import open_context
         from kafka_migration.phases.record import phase
 
@@ -158,7 +158,11 @@ class _Session:
         trigger = self._trigger
         plan = Snapshot(path=trigger.path, digest=trigger.digest).load()
         with ExitStack() as opening:
-            ctx = opening.enter_context(open_context(plan, tell=lambda text: trigger.log.info("%s", text)))
+            # The state is there, create_targets has made it; but a broker may not show what was made a moment ago,
+            # and would be taken for one without state for as long as this context is open.
+            ctx = opening.enter_context(
+                open_context(plan, tell=lambda text: trigger.log.info("%s", text), make_state=True)
+            )
             hide_secrets(ctx)
             watch = trigger.watch(ctx)
             if trigger.phase:

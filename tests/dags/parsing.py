@@ -1,0 +1,37 @@
+"""Parse the DAG folder as Airflow does, and say as JSON what came out. A script, so that each parse has a process."""
+
+import json
+import sys
+import time
+
+from airflow.dag_processing.dagbag import DagBag
+
+HEAVY = ("pyspark", "great_expectations", "fastapi", "confluent_kafka", "kafka", "pandas")
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    bag = DagBag(sys.argv[1])
+    seconds = time.monotonic() - began
+    found = {
+        "errors": bag.import_errors,
+        "seconds": seconds,
+        "loaded": [name for name in HEAVY if name in sys.modules],
+        "dags": {
+            dag.dag_id: {
+                "edges": sorted(
+                    [before, after] for before in dag.task_ids for after in dag.get_task(before).downstream_task_ids
+                ),
+                "tasks": {task.task_id: type(task).__name__ for task in dag.tasks},
+                "rules": {task.task_id: task.trigger_rule.value for task in dag.tasks},
+                "fields": {task.task_id: list(task.template_fields) for task in dag.tasks},
+                "schedule": getattr(dag.timetable, "expression", None),
+                "catchup": dag.catchup,
+                "max_active_runs": dag.max_active_runs,
+                "params": sorted(dag.params),
+                "has_timeout": dag.dagrun_timeout is not None,
+                "doc": dag.doc_md,
+            }
+            for dag in bag.dags.values()
+        },
+    }
+    print("\n" + json.dumps(found))

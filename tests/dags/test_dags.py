@@ -1,0 +1,150 @@
+"""The DAG folder as Airflow parses it: two DAGs for each valid plan; a wrong plan hurts no other."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kafka_migration.phases.table import PHASES, without
+from kafka_migration.plans.load import load_plan
+
+ROOT = Path(__file__).resolve().parents[2]
+#: The table's rows, and a task that is none of them: it says which batches there are.
+LISTING = "list_groups"
+
+
+def plan_document(name: str, **sections: object) -> dict[str, object]:
+    return {
+        "version": 1,
+        "name": name,
+        "source": "kafka_source",
+        "target": "kafka_target",
+        "topics": {"include": [r"orders\..*"]},
+        **sections,
+    }
+
+
+def write_plan(folder: Path, name: str, **sections: object) -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(plan_document(name, **sections)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def many(parse_plans: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The shipped plans, twenty more of every shape, and two that are wrong."""
+    folder = tmp_path_factory.mktemp("plans")
+    for shipped in (ROOT / "migration_plans").iterdir():
+        shutil.copy(shipped, folder)
+    for n in range(20):
+        approvals = {"plan": n % 2 == 0, "cutover": n % 3 == 0}
+        write_plan(
+            folder, f"plan-{n:02}", approvals=approvals, validation={"schedule": "0 3 * * *" if n % 5 == 0 else None}
+        )
+    (folder / "broken.yaml").write_text(
+        yaml.safe_dump(plan_document("Capital", sauce="kafka_source")), encoding="utf-8"
+    )
+    shutil.copy(folder / "plan-00.yaml", folder / "zz-same-name.yaml")
+    found: dict[str, Any] = parse_plans(folder)
+    return found
+
+
+def test_each_valid_plan_has_two_dags_and_the_reference_none(many):
+    names = ["demo", *(f"plan-{n:02}" for n in range(20))]
+    assert sorted(many["dags"]) == sorted(f"{kind}_{name}" for kind in ("migrate", "validate") for name in names)
+
+
+def test_invalid_plans_are_import_errors_of_a_file_without_dags_that_name_file_field_value_and_remedy(many):
+    (file, said), *others = many["errors"].items()
+    assert not others
+    assert Path(file).name == "invalid_plans.py"
+    for part in (
+        "broken.yaml",
+        "sauce",
+        "Capital",
+        "remedy",
+        "zz-same-name.yaml",
+        "plan-00.yaml has this name already",
+    ):
+        assert part in said
+
+
+def test_parsing_loads_nothing_heavy_and_stays_quick(many):
+    assert not many["loaded"]
+    # A busy machine is allowed for; 21 plans take less than half a second of processor time.
+    assert many["seconds"] < 20
+
+
+def test_plans_that_are_all_valid_make_no_import_error(parse_plans, tmp_path):
+    shutil.copy(ROOT / "migration_plans" / "demo.yaml", tmp_path)
+    found = parse_plans(tmp_path)
+    assert found["errors"] == {}
+    assert sorted(found["dags"]) == ["migrate_demo", "validate_demo"]
+
+
+def test_folder_of_plans_that_is_not_there_is_an_import_error(parse_plans, tmp_path):
+    found = parse_plans(tmp_path / "nowhere")
+    assert found["dags"] == {}
+    assert "KAFKA_MIGRATION_PLANS" in "".join(found["errors"].values())
+
+
+def edges_of_table(left_out: set[str]) -> list[list[str]]:
+    edges = []
+    for row in without(PHASES, left_out):
+        first = LISTING if row.batched else row.name
+        edges += [[before, first] for before in row.after]
+        if row.batched:
+            edges.append([LISTING, row.name])
+    return sorted(edges)
+
+
+@pytest.mark.parametrize(
+    ("name", "left_out"),
+    [
+        ("plan-00", set()),
+        ("plan-02", {"approve_cutover"}),
+        ("plan-03", {"approve_plan"}),
+        ("plan-01", {"approve_plan", "approve_cutover"}),
+    ],
+)
+def test_dag_has_the_tasks_and_edges_of_the_table_without_gates_that_nobody_is_asked_at(many, name, left_out):
+    dag = many["dags"][f"migrate_{name}"]
+    assert set(dag["tasks"]) == {row.name for row in PHASES} - left_out | {LISTING}
+    assert dag["edges"] == edges_of_table(left_out)
+
+
+def test_only_the_watch_of_groups_runs_after_a_skipped_task(many):
+    rules = many["dags"]["migrate_plan-00"]["rules"]
+    assert rules.pop("watch_groups") == "none_failed", "a plan without groups skips its cut_over"
+    assert set(rules.values()) == {"all_success"}, "a leaf that always runs would turn a failed run green"
+
+
+def test_migration_starts_by_hand_alone_and_one_at_a_time(many):
+    dag = many["dags"]["migrate_plan-00"]
+    assert dag["schedule"] is None
+    assert dag["max_active_runs"] == 1
+    assert not dag["has_timeout"], "a timeout of the run would end the mirror of a live migration"
+    assert "how it is undone" in dag["doc"]
+
+
+def test_validation_follows_the_plans_schedule_without_catching_up_and_has_a_form(many):
+    dag = many["dags"]["validate_plan-05"]
+    assert dag["schedule"] == "0 3 * * *"
+    assert dag["catchup"] is False
+    assert dag["max_active_runs"] == 1
+    assert dag["params"] == ["topics"]
+    assert dag["edges"] == [["check_in_flight", "take_snapshot"], ["take_snapshot", "validate"]]
+    assert many["dags"]["validate_plan-01"]["schedule"] is None
+
+
+def test_rendered_fields_of_every_task_are_pointers_alone(many):
+    shown = {field for fields in many["dags"]["migrate_plan-00"]["fields"].values() for field in fields}
+    assert shown == {"snapshot", "groups", "subject"}
+
+
+def test_shipped_demo_plan_is_what_the_demo_dag_is_built_from(many):
+    assert load_plan(ROOT / "migration_plans" / "demo.yaml").digest in many["dags"]["migrate_demo"]["doc"]

@@ -1,0 +1,112 @@
+"""Tasks around the phases: what they ask first, what they hand on, and which errors are worth another try."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.domain.errors import ClusterUnreachable, Refused
+from kafka_migration.operators.phases import (
+    KafkaCheckOperator,
+    KafkaCreateTargetsOperator,
+    KafkaCutOverOperator,
+    KafkaListBatchesOperator,
+    reports_directory,
+)
+from kafka_migration.phases import approvals, create, cutover, preflight
+from kafka_migration.phases.cutover import CutoverResult, GroupOutcome, Outcome
+
+
+def gate(verdict):
+    result = CheckResult(name="room", verdict=verdict, evidence="17 bytes are free", remedy="add a disk")
+    return SimpleNamespace(gate=Gate.of("preflight", [result]), inventory=SimpleNamespace(digest="sha256:1"))
+
+
+def played_preflight(monkeypatch, verdict):
+    found = gate(verdict)
+    found.exit_code = found.gate.exit_code
+    monkeypatch.setattr(preflight, "check", lambda ctx: found)
+
+
+def test_preflight_that_passes_hands_on_the_inventorys_digest(snapshot, opened, monkeypatch, task_context):
+    played_preflight(monkeypatch, Verdict.PASS)
+    found = KafkaCheckOperator(task_id="t", snapshot=snapshot).execute(task_context)
+    assert found == {"inventory": "sha256:1", "checks": 1}
+    assert opened.made_state == [False], "reading leaves nothing on the target"
+
+
+def test_preflight_that_says_no_fails_at_once_with_evidence_and_remedy(snapshot, opened, monkeypatch, task_context):
+    played_preflight(monkeypatch, Verdict.FAIL)
+    with pytest.raises(AirflowFailException, match=r"17 bytes are free\n  remedy: add a disk"):
+        KafkaCheckOperator(task_id="t", snapshot=snapshot).execute(task_context)
+
+
+def test_check_that_could_not_run_is_tried_again(snapshot, opened, monkeypatch, task_context):
+    played_preflight(monkeypatch, Verdict.UNCHECKED)
+    with pytest.raises(AirflowException) as raised:
+        KafkaCheckOperator(task_id="t", snapshot=snapshot).execute(task_context)
+    assert not isinstance(raised.value, AirflowFailException)
+
+
+@pytest.mark.parametrize(
+    ("error", "final"), [(Refused("no", remedy="yes"), True), (ClusterUnreachable("source", "h:1", "gone"), False)]
+)
+def test_error_of_a_phase_fails_the_task_or_is_tried_again(snapshot, opened, monkeypatch, task_context, error, final):
+    def fails(ctx):
+        raise error
+
+    monkeypatch.setattr(preflight, "check", fails)
+    with pytest.raises(AirflowException, match=re.escape(error.message)) as raised:
+        KafkaCheckOperator(task_id="t", snapshot=snapshot).execute(task_context)
+    assert isinstance(raised.value, AirflowFailException) is final
+
+
+def test_create_makes_nothing_while_the_plan_gate_is_closed(snapshot, opened, monkeypatch, task_context):
+    def closed(ctx, name):
+        raise approvals.NotApproved(name, "nobody has approved it yet")
+
+    monkeypatch.setattr(approvals, "check", closed)
+    monkeypatch.setattr(create, "apply", lambda ctx: pytest.fail("created without an approval"))
+    with pytest.raises(AirflowFailException, match="nobody has approved it"):
+        KafkaCreateTargetsOperator(task_id="t", snapshot=snapshot).execute(task_context)
+    assert opened.made_state == [False], "not even internal topics"
+
+
+def played_cutover(monkeypatch, *outcomes):
+    asked = []
+    monkeypatch.setattr(approvals, "check", lambda ctx, name: asked.append(str(name)) or SimpleNamespace(reason="yes"))
+    monkeypatch.setattr(cutover, "apply", lambda ctx, groups: CutoverResult(groups=outcomes))
+    return asked
+
+
+def test_cutover_asks_its_gate_first_and_counts_outcomes(snapshot, opened, monkeypatch, task_context):
+    groups = (GroupOutcome(group="a", outcome=Outcome.MOVED), GroupOutcome(group="b", outcome=Outcome.ALREADY_MOVED))
+    asked = played_cutover(monkeypatch, *groups)
+    task_context["ti"].map_index = 3
+    operator = KafkaCutOverOperator(task_id="t", snapshot=snapshot, groups=["a", "b"])
+    assert operator.execute(task_context) == {"moved": 1, "already_moved": 1}
+    assert asked == ["cutover"]
+    assert list(opened.journal.all("phase")) == ["cut_over[3]"], "batches side by side share no record"
+
+
+def test_group_that_was_refused_fails_the_batch_with_its_reason_and_remedy(snapshot, opened, monkeypatch, task_context):
+    refused = GroupOutcome(group="b", outcome=Outcome.REFUSED, reason="2 members", remedy="stop them", exit_code=1)
+    played_cutover(monkeypatch, GroupOutcome(group="a", outcome=Outcome.MOVED), refused)
+    operator = KafkaCutOverOperator(task_id="t", snapshot=snapshot, groups=["a", "b"])
+    with pytest.raises(AirflowFailException, match=r"1 of 2 groups[\s\S]*b: refused: 2 members\n  remedy: stop them"):
+        operator.execute(task_context)
+    assert opened.journal.all("phase")["cut_over"]["outcome"] == "refused"
+
+
+def test_batches_are_the_phases_own(snapshot, opened, monkeypatch, task_context):
+    monkeypatch.setattr(cutover, "batches", lambda ctx: [["a", "b"], ["c"]])
+    assert KafkaListBatchesOperator(task_id="t", snapshot=snapshot).execute(task_context) == [["a", "b"], ["c"]]
+
+
+def test_reports_go_where_the_environment_says_else_into_the_checkout(monkeypatch, tmp_path):
+    monkeypatch.setenv("KAFKA_MIGRATION_REPORTS", str(tmp_path))
+    assert reports_directory() == tmp_path
+    monkeypatch.delenv("KAFKA_MIGRATION_REPORTS")
+    assert (reports_directory().parent / "migration_plans").is_dir()
