@@ -79,7 +79,7 @@ class Stage:
             "KAFKA_MIGRATION_ALLOWED_COMMANDS": str(CONTROL_COMMAND),
             "KAFKA_MIGRATION_COMMAND_ENVIRONMENT": ":".join(self.workload.environment),
             "KAFKA_MIGRATION_SPARK_JARS": ",".join(str(path) for path in jars.paths("spark")),
-            "KAFKA_MIGRATION_REPORTS": str(self.places.reports),
+            "KAFKA_MIGRATION_REPORTS_DIR": str(self.places.reports),
         }
 
     def connections(self) -> dict[str, dict[str, Any]]:
