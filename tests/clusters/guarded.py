@@ -64,16 +64,12 @@ class TokenEndpoint:
             def do_POST(self) -> None:
                 form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
                 kind, _, given = self.headers.get("Authorization", "").partition(" ")
-                known = (
-                    b64decode(given).decode() == f"{CLIENT_ID}:{CLIENT_SECRET}" if kind == "Basic" else False
-                )
+                known = b64decode(given).decode() == f"{CLIENT_ID}:{CLIENT_SECRET}" if kind == "Basic" else False
                 if not known or form.get("grant_type") != ["client_credentials"]:
                     self.answer(401, {"error": "invalid_client"})
                     return
                 endpoint.asked += 1
-                self.answer(
-                    200, {"access_token": endpoint.token(), "token_type": "Bearer", "expires_in": 300}
-                )
+                self.answer(200, {"access_token": endpoint.token(), "token_type": "Bearer", "expires_in": 300})
 
             def answer(self, code: int, body: object) -> None:
                 data = json.dumps(body).encode()
@@ -100,11 +96,7 @@ class TokenEndpoint:
         numbers = self._key.public_key().public_numbers()
 
         def text(number: int) -> str:
-            return (
-                urlsafe_b64encode(number.to_bytes((number.bit_length() + 7) // 8, "big"))
-                .rstrip(b"=")
-                .decode()
-            )
+            return urlsafe_b64encode(number.to_bytes((number.bit_length() + 7) // 8, "big")).rstrip(b"=").decode()
 
         key = {
             "kty": "RSA",
@@ -137,11 +129,7 @@ class Authority:
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         certificate = self._issue(subject, key.public_key(), is_ca=False)
         self._write(name, certificate)
-        lock = (
-            serialization.BestAvailableEncryption(password.encode())
-            if password
-            else serialization.NoEncryption()
-        )
+        lock = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
         data = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
         (self.directory / f"{name}.key").write_bytes(data)
         both = data + certificate.public_bytes(serialization.Encoding.PEM)
@@ -206,15 +194,11 @@ class Guarded:
         return self.connection(**files, **changes)
 
     @contextmanager
-    def granted(
-        self, kind: ResourceType, resource: str, *operations: str, user: str = "reader"
-    ) -> Iterator[None]:
+    def granted(self, kind: ResourceType, resource: str, *operations: str, user: str = "reader") -> Iterator[None]:
         """``user`` may do ``operations`` meanwhile; ``resource`` is a prefix, except the cluster's own name."""
         pattern = ResourcePatternType.LITERAL if kind is ResourceType.BROKER else ResourcePatternType.PREFIXED
         bindings = [
-            AclBinding(
-                kind, resource, pattern, f"User:{user}", "*", AclOperation[operation], AclPermissionType.ALLOW
-            )
+            AclBinding(kind, resource, pattern, f"User:{user}", "*", AclOperation[operation], AclPermissionType.ALLOW)
             for operation in operations
         ]
         for future in self._admin.create_acls(bindings).values():

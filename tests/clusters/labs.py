@@ -94,10 +94,7 @@ class RealLab(Lab):
         kafka_tools.produce(
             self.servers,
             tp.topic,
-            (
-                kafka_tools.ToSend(b"x", partition=tp.partition, timestamp=timestamp + n)
-                for n in range(records)
-            ),
+            (kafka_tools.ToSend(b"x", partition=tp.partition, timestamp=timestamp + n) for n in range(records)),
         )
 
     def delete_records(self, tp: TopicPartition, before: int) -> None:

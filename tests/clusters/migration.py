@@ -85,9 +85,7 @@ class Watched:
         if dry_run:
             self._cluster.create_topics(wanted, dry_run=True)
             return
-        self._change(
-            "create " + " ".join(it.name for it in wanted), lambda: self._cluster.create_topics(wanted)
-        )
+        self._change("create " + " ".join(it.name for it in wanted), lambda: self._cluster.create_topics(wanted))
 
     def alter_configs(self, topic: str, **changes: Any) -> None:
         self._change(f"alter {topic}", lambda: self._cluster.alter_configs(topic, **changes))

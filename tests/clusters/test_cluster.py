@@ -75,9 +75,7 @@ def test_commit_inside_an_open_transaction_is_waited_for(real_lab: RealLab) -> N
     producer.init_transactions(30)
     producer.begin_transaction()
     consumer = Consumer({**servers, "group.id": group})
-    producer.send_offsets_to_transaction(
-        [RdTopicPartition(name, 0, 7)], consumer.consumer_group_metadata(), 30
-    )
+    producer.send_offsets_to_transaction([RdTopicPartition(name, 0, 7)], consumer.consumer_group_metadata(), 30)
     consumer.close()
     found: list[object] = []
     asking = threading.Thread(target=lambda: found.append(real_lab.cluster.committed(group)))

@@ -126,18 +126,14 @@ class TestTranslation:
         assert jvm["ssl.keystore.key"].startswith("-----BEGIN PRIVATE KEY")
         assert jvm["ssl.keystore.certificate.chain"].startswith("-----BEGIN CERTIFICATE")
 
-    def test_certificate_and_key_in_one_file_stay_out_of_the_jvms_properties(
-        self, pem_files: dict[str, str]
-    ) -> None:
+    def test_certificate_and_key_in_one_file_stay_out_of_the_jvms_properties(self, pem_files: dict[str, str]) -> None:
         properties = {"security.protocol": "SSL", "ssl.key.location": pem_files["key"]}
         jvm = connection(PLAINTEXT | properties | {"ssl.certificate.location": pem_files["key"]}).jvm()
         assert jvm["ssl.keystore.location"] == pem_files["key"]
         assert "ssl.keystore.key" not in jvm
 
     def test_host_names_unchecked_means_so_for_all_three_clients(self) -> None:
-        it = connection(
-            PLAINTEXT | {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "none"}
-        )
+        it = connection(PLAINTEXT | {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "none"})
         assert it.librdkafka()["ssl.endpoint.identification.algorithm"] == "none"
         assert it.kafka_python()["ssl_check_hostname"] is False
         assert it.jvm()["ssl.endpoint.identification.algorithm"] == ""
@@ -226,9 +222,7 @@ class TestRefusal:
         error = refused(PLAINTEXT | {"security.protocol": "SSL"} | files)
         assert "openssl pkcs8" in error.remedy
 
-    def test_encrypted_key_without_password_is_refused_before_openssl_asks(
-        self, pem_files: dict[str, str]
-    ) -> None:
+    def test_encrypted_key_without_password_is_refused_before_openssl_asks(self, pem_files: dict[str, str]) -> None:
         files = {"ssl.certificate.location": pem_files["cert"], "ssl.key.location": pem_files["locked"]}
         assert refused(PLAINTEXT | {"security.protocol": "SSL"} | files).field == "ssl.key.password"
 

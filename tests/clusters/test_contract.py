@@ -15,9 +15,7 @@ THEN = 1_700_000_000_000
 
 def spec(name: str, *, partitions: int = 1, replication_factor: int = 1, **configs: str) -> TopicSpec:
     settings = {key.replace("_", "."): value for key, value in configs.items()}
-    return TopicSpec(
-        name=name, partitions=partitions, replication_factor=replication_factor, configs=settings
-    )
+    return TopicSpec(name=name, partitions=partitions, replication_factor=replication_factor, configs=settings)
 
 
 class TestTopics:
@@ -207,9 +205,7 @@ class TestGroups:
 
     def test_commit_of_an_unknown_topic_is_an_error(self, lab: Lab) -> None:
         with pytest.raises(UnknownTopic):
-            lab.cluster.commit(
-                lab.name("lost"), {TopicPartition(lab.name("gone"), 0): CommittedOffset(offset=1)}
-            )
+            lab.cluster.commit(lab.name("lost"), {TopicPartition(lab.name("gone"), 0): CommittedOffset(offset=1)})
 
 
 class TestCluster:

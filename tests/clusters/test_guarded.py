@@ -88,9 +88,7 @@ class TestLetIn:
         connection = guarded.connection(mechanism=mechanism)
         assert by_kafka_python(connection) == by_librdkafka(connection)
 
-    def test_the_jvm_gets_in_with_every_mechanism_and_with_certificates(
-        self, guarded: Guarded, tmp_path: Path
-    ) -> None:
+    def test_the_jvm_gets_in_with_every_mechanism_and_with_certificates(self, guarded: Guarded, tmp_path: Path) -> None:
         connections = [guarded.connection(mechanism=mechanism) for mechanism in MECHANISMS]
         connections += [guarded.certified("jvm", ending) for ending in (("crt", "key"), ("pem", "pem"))]
         expected = by_librdkafka(connections[0])
@@ -102,9 +100,7 @@ class TestLetIn:
         assert by_kafka_python(connection) == by_librdkafka(connection)
 
     @pytest.mark.parametrize("endings", [("crt", "key"), ("pem", "pem")], ids=["two files", "one file"])
-    def test_both_python_clients_get_in_with_a_certificate(
-        self, guarded: Guarded, endings: tuple[str, str]
-    ) -> None:
+    def test_both_python_clients_get_in_with_a_certificate(self, guarded: Guarded, endings: tuple[str, str]) -> None:
         connection = guarded.certified("python", endings)
         assert by_kafka_python(connection) == by_librdkafka(connection)
 
@@ -123,9 +119,7 @@ class TestLetIn:
         assert guarded.endpoint.asked == before + 1
 
     def test_token_is_refused_to_a_stranger_without_naming_its_secret(self, guarded: Guarded) -> None:
-        connection = guarded.connection(
-            mechanism="OAUTHBEARER", sasl_oauthbearer_client_secret="wrong-secret"
-        )
+        connection = guarded.connection(mechanism="OAUTHBEARER", sasl_oauthbearer_client_secret="wrong-secret")
         provider = connection.kafka_python()["sasl_oauth_token_provider"]
         error = raised_by(provider.token, BadInput)  # type: ignore[attr-defined]
         assert "HTTP 401" in str(error)
@@ -144,9 +138,7 @@ class TestKeptOut:
             assert error.exit_code == 3  # type: ignore[attr-defined]
 
     def test_unknown_authority_is_an_unreachable_cluster_with_the_cause(self, guarded: Guarded) -> None:
-        connection = ClusterConnection(
-            "guarded", {k: v for k, v in guarded.properties().items() if "ca" not in k}
-        )
+        connection = ClusterConnection("guarded", {k: v for k, v in guarded.properties().items() if "ca" not in k})
         with Cluster("source", connection, connect_timeout_seconds=3) as cluster:
             error = raised_by(cluster.cluster_id, ClusterUnreachable)
         assert "certificate verify failed" in str(error)
@@ -175,9 +167,7 @@ class TestPermissions:
         with Cluster("source", guarded.connection()) as cluster:
             yield cluster
 
-    def test_each_denial_names_operation_and_resource(
-        self, guarded: Guarded, reader: Cluster, admin: Cluster
-    ) -> None:
+    def test_each_denial_names_operation_and_resource(self, guarded: Guarded, reader: Cluster, admin: Cluster) -> None:
         admin.create_topics([TopicSpec(name="denied", partitions=1, replication_factor=1)])
         tp, wanted = TopicPartition("denied", 0), TopicSpec(name="x", partitions=1, replication_factor=1)
         denials = {
@@ -207,9 +197,7 @@ class TestPermissions:
             assert error.resource.startswith(expected[1])
             assert error.exit_code == 1
 
-    def test_operations_are_told_as_they_are_granted(
-        self, guarded: Guarded, reader: Cluster, admin: Cluster
-    ) -> None:
+    def test_operations_are_told_as_they_are_granted(self, guarded: Guarded, reader: Cluster, admin: Cluster) -> None:
         assert reader.cluster_operations() == frozenset()
         assert {"CREATE", "DESCRIBE", "ALTER"} <= admin.cluster_operations()
         assert reader.group_operations(["orders.group"]) == {"orders.group": frozenset()}
@@ -222,9 +210,7 @@ class TestPermissions:
         ):
             wait_until(lambda: "orders.topic" in reader.topics(), "the grant is in force")
             assert reader.topics()["orders.topic"].operations == {"READ", "DESCRIBE", "DESCRIBE_CONFIGS"}
-            assert reader.group_operations(["orders.group"]) == {
-                "orders.group": frozenset({"READ", "DESCRIBE"})
-            }
+            assert reader.group_operations(["orders.group"]) == {"orders.group": frozenset({"READ", "DESCRIBE"})}
             assert reader.may_use_transactional_id("orders.tx")
             assert not reader.may_use_transactional_id("other.tx")
             rules = [it for it in admin.acls() if it.principal == "User:reader" and it.resource == "orders."]

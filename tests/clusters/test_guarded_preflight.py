@@ -53,11 +53,7 @@ def enough(guarded: Guarded, migration: Migration, *, without: str = "") -> Exit
     ]
     stack = ExitStack()
     for kind, resource, operations in grants:
-        named = [
-            it
-            for it in operations
-            if without != f"{kind.name} {it}" or resource not in (prefix, "kafka-cluster")
-        ]
+        named = [it for it in operations if without != f"{kind.name} {it}" or resource not in (prefix, "kafka-cluster")]
         if named and without != kind.name:
             stack.enter_context(guarded.granted(kind, resource, *named))
     return stack

@@ -170,9 +170,7 @@ class TestDrift:
     def test_changed_setting_is_reported_and_left(self, migration: Migration) -> None:
         name = migration.source_lab.topic("drifting")
         create.apply(migration.ctx())
-        migration.target_lab.cluster.alter_configs(
-            name, set={"retention.ms": "1000"}, delete=["cleanup.policy"]
-        )
+        migration.target_lab.cluster.alter_configs(name, set={"retention.ms": "1000"}, delete=["cleanup.policy"])
         found = {(it.what, it.declared, it.observed) for it in create.verify(migration.ctx())}
         assert found == {("retention.ms", "-1", "1000"), ("cleanup.policy", "delete", "unset")}
         assert create.apply(migration.ctx()).drift != ()
@@ -254,9 +252,7 @@ def test_locks_are_taken_before_anything_is_created(fake: Migration) -> None:
 
 def test_result_goes_into_json(fake: Migration) -> None:
     fake.source_lab.topic("a")
-    fake.source_lab.cluster.commit(
-        f"{fake.name}.g", {TopicPartition(f"{fake.name}.a", 0): CommittedOffset(offset=0)}
-    )
+    fake.source_lab.cluster.commit(f"{fake.name}.g", {TopicPartition(f"{fake.name}.a", 0): CommittedOffset(offset=0)})
     value = create.apply(fake.ctx()).as_dict()
     assert value["topics"][0]["action"] == "create"
     assert value["topics"][0]["spec"]["configs"]["retention.ms"] == "-1"

@@ -24,9 +24,7 @@ def explicit(value: str, default: str | None = None) -> ConfigValue:
 
 
 def declared(configs: Mapping[str, ConfigValue], **changes: int | None) -> Declared:
-    return declare(
-        TOPIC, configs, **({"replication_factor": None, "target_max_message_bytes": 1000} | changes)
-    )
+    return declare(TOPIC, configs, **({"replication_factor": None, "target_max_message_bytes": 1000} | changes))
 
 
 def knowing(*unknown: str) -> Callable[[TopicSpec], dict[str, str]]:

@@ -37,9 +37,7 @@ def test_topics_of_the_plan_are_told_with_what_is_in_them(migration: Migration) 
     then = int(migration.clock.now().timestamp() * 1000) - 5000
     migration.produce(name, 0, 10, timestamp=then)
     migration.source_lab.delete_records(TopicPartition(name, 0), 4)
-    taken = inventory.take(
-        migration.ctx(topics={"include": [rf"{migration.name}\..*"], "exclude": [r".*\.skipped"]})
-    )
+    taken = inventory.take(migration.ctx(topics={"include": [rf"{migration.name}\..*"], "exclude": [r".*\.skipped"]}))
     assert other not in taken.topics
     it = taken.topics[name]
     assert (it.partitions, it.replication_factor, dict(it.configs)) == (2, 1, CONFIGS)
@@ -137,9 +135,7 @@ class TestDigest:
         elif change == "topic":
             migration.source_lab.topic("second")
         elif change == "group":
-            migration.source.commit(
-                f"{migration.name}.g", {TopicPartition(name, 0): CommittedOffset(offset=0)}
-            )
+            migration.source.commit(f"{migration.name}.g", {TopicPartition(name, 0): CommittedOffset(offset=0)})
         else:
             migration.source_lab.delete_topic(name)
             migration.source_lab.topic("first")
@@ -150,9 +146,7 @@ class TestDigest:
         fields = {"topics": {"include": [name]}, "groups": {"include": [f"{migration.name}\\.ours"]}}
         before = inventory.take(migration.ctx(**fields)).digest
         other = migration.source_lab.topic("other")
-        migration.source.commit(
-            f"{migration.name}.other", {TopicPartition(other, 0): CommittedOffset(offset=0)}
-        )
+        migration.source.commit(f"{migration.name}.other", {TopicPartition(other, 0): CommittedOffset(offset=0)})
         assert inventory.take(migration.ctx(**fields)).digest == before
 
 

@@ -43,9 +43,7 @@ def test_ordinary_migration_finds_the_gate_open(migration: Migration) -> None:
     found = preflight.check(migration.ctx(), environ={})
     verdicts = {it.name: it.verdict for it in found.gate.results}
     # Brokers forget producer ids after a day by default.
-    assert {name for name, verdict in verdicts.items() if verdict is not Verdict.PASS} == {
-        "producer id expiration"
-    }
+    assert {name for name, verdict in verdicts.items() if verdict is not Verdict.PASS} == {"producer id expiration"}
     assert verdicts["producer id expiration"] is Verdict.WARN
     assert found.gate.is_open
     assert found.exit_code == 0

@@ -165,9 +165,7 @@ class TestExpiration:
         ("days", "oldest_days", "verdict"),
         [(1, 1, Verdict.WARN), (7, 1, Verdict.PASS), (7, 30, Verdict.WARN), (31, 30, Verdict.PASS)],
     )
-    def test_memory_must_reach_back_to_the_oldest_record(
-        self, days: int, oldest_days: int, verdict: Verdict
-    ) -> None:
+    def test_memory_must_reach_back_to_the_oldest_record(self, days: int, oldest_days: int, verdict: Verdict) -> None:
         topic = replace(TOPIC, span=TimeSpan(earliest=NOW_MS - oldest_days * DAY_MS, latest=NOW_MS))
         result = self.expiration(topic, settings={"producer.id.expiration.ms": days * DAY_MS})
         assert result.verdict is verdict
@@ -207,7 +205,5 @@ class TestKinds:
         assert preflight_topics.supported_kinds(facts(topic)).verdict is verdict
 
     def test_unknown_producers_are_a_warning_that_says_unchecked(self) -> None:
-        result = preflight_topics.transactions(
-            facts(replace(TOPIC, producers=None), unchecked={"producers": "denied"})
-        )
+        result = preflight_topics.transactions(facts(replace(TOPIC, producers=None), unchecked={"producers": "denied"}))
         assert (result.verdict, result.evidence) == (Verdict.WARN, "UNCHECKED: denied")

@@ -123,9 +123,7 @@ class Clients:
         try:
             return Retrying(
                 stop=stop_after_delay(max(0.0, deadline - time.monotonic())),
-                retry=retry_if_exception(
-                    lambda e: isinstance(e, _Failed) and e.error.code() in RETRYABLE_CODES
-                ),
+                retry=retry_if_exception(lambda e: isinstance(e, _Failed) and e.error.code() in RETRYABLE_CODES),
                 wait=_BACK_OFF,
                 reraise=True,
             )(once)

@@ -115,9 +115,7 @@ class Cluster:
 
     # --- partitions --------------------------------------------------------------------------------------------------
 
-    def ends(
-        self, tps: Iterable[TopicPartition], committed: bool = False
-    ) -> dict[TopicPartition, PartitionEnds]:
+    def ends(self, tps: Iterable[TopicPartition], committed: bool = False) -> dict[TopicPartition, PartitionEnds]:
         """Log start offset and end of each partition, thousands in one call: the high watermark, or with
         ``committed`` the last stable offset. Raises UnknownTopic if one does not exist."""
         return offsets.ends(self._clients, tps, committed=committed)
@@ -199,7 +197,5 @@ class Cluster:
         clients = self._clients
         return clients.call(
             clients.asked("Describe", "cluster"),
-            lambda admin, seconds: admin.describe_cluster(
-                include_authorized_operations=True, request_timeout=seconds
-            ),
+            lambda admin, seconds: admin.describe_cluster(include_authorized_operations=True, request_timeout=seconds),
         )

@@ -74,9 +74,7 @@ class ClusterConnection:
         self._require_files()
         mine = self.properties
         out: dict[str, object] = {
-            name: (int(mine[key]) if number else mine[key])
-            for key, (name, _, number) in SAME.items()
-            if key in mine
+            name: (int(mine[key]) if number else mine[key]) for key, (name, _, number) in SAME.items() if key in mine
         }
         if self.uses_tls:
             out["ssl_cafile"] = mine.get("ssl.ca.location")
@@ -143,9 +141,7 @@ class ClusterConnection:
         if self.mechanism != "OAUTHBEARER":
             return {}
         return {
-            "org.apache.kafka.sasl.oauthbearer.allowed.urls": self.properties[
-                "sasl.oauthbearer.token.endpoint.url"
-            ]
+            "org.apache.kafka.sasl.oauthbearer.allowed.urls": self.properties["sasl.oauthbearer.token.endpoint.url"]
         }
 
     def _username_on_the_wire(self) -> str:

@@ -105,13 +105,9 @@ def translated(asked: Asked, *, code: int, name: str, text: str) -> MigrationErr
     if code == SECURITY_DISABLED:
         return NoAuthorizer(f"{asked}: the cluster has no authorizer ({said})")
     if code in _UNSUPPORTED_CODES:
-        return NotSupported(
-            f"{asked}: not supported ({said})", remedy="see the evidence of the check that asked"
-        )
+        return NotSupported(f"{asked}: not supported ({said})", remedy="see the evidence of the check that asked")
     if code in (UNKNOWN_TOPIC, _NOENT):
-        return UnknownTopic(
-            f"{asked}: does not exist", remedy="check the name, and whether somebody deleted it"
-        )
+        return UnknownTopic(f"{asked}: does not exist", remedy="check the name, and whether somebody deleted it")
     if code == TOPIC_EXISTS:
         return TopicExists(f"{asked}: it exists", remedy="choose another name, or have the plan adopt it")
     if code in _BUSY_GROUP_CODES:
@@ -122,9 +118,5 @@ def translated(asked: Asked, *, code: int, name: str, text: str) -> MigrationErr
     if code in _REFUSAL_CODES:
         return BrokerRefused(f"{asked}: refused ({name}: {said})", code=code, reason=said)
     if code in RETRYABLE_CODES:
-        return CouldNotFindOut(
-            f"{asked}: still not possible ({name}: {said})", remedy="try again in a minute"
-        )
-    return CouldNotFindOut(
-        f"{asked}: failed ({name}: {said})", remedy="look into the brokers' logs, then try again"
-    )
+        return CouldNotFindOut(f"{asked}: still not possible ({name}: {said})", remedy="try again in a minute")
+    return CouldNotFindOut(f"{asked}: failed ({name}: {said})", remedy="look into the brokers' logs, then try again")

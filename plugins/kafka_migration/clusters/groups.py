@@ -70,9 +70,7 @@ def describe(clients: Clients, groups: Iterable[str]) -> dict[str, GroupState]:
                 (ShareGroupDescribeRequest, "share"),
             ):
                 if left and raw.supports(request):
-                    answer = await raw.send(
-                        request(group_ids=left, include_authorized_operations=False), node
-                    )
+                    answer = await raw.send(request(group_ids=left, include_authorized_operations=False), node)
                     mine = [it for it in answer.groups if _is_known(raw, asked, it)]
                     found |= {it.group_id: _modern(it, protocol) for it in mine}
                     left = [group for group in left if group not in found]
@@ -145,10 +143,7 @@ def commit(clients: Clients, group: str, offsets: Mapping[TopicPartition, Commit
         return
     request = ConsumerGroupTopicPartitions(
         group,
-        [
-            RdTopicPartition(tp.topic, tp.partition, it.offset, it.metadata)
-            for tp, it in sorted(offsets.items())
-        ],
+        [RdTopicPartition(tp.topic, tp.partition, it.offset, it.metadata) for tp, it in sorted(offsets.items())],
     )
     # Asked again after a coordinator has moved: the same offsets written twice are the same offsets.
     clients.call_each(

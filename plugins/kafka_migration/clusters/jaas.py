@@ -10,9 +10,7 @@ import re
 from collections.abc import Mapping
 
 _OPTION = re.compile(r"""\s+([A-Za-z_][\w.]*)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)""")
-_MODULE = re.compile(
-    r"\s*[\w.$]+\.(?:PlainLoginModule|ScramLoginModule)\s+(?:required|requisite|sufficient|optional)"
-)
+_MODULE = re.compile(r"\s*[\w.$]+\.(?:PlainLoginModule|ScramLoginModule)\s+(?:required|requisite|sufficient|optional)")
 _ESCAPE = re.compile(r"\\(.)")
 
 
@@ -23,9 +21,7 @@ def escaped(text: str) -> str:
 
 def entry(module: str, options: Mapping[str, str]) -> str:
     """``module required name="value" …;``"""
-    return (
-        f"{module} required " + " ".join(f'{name}="{escaped(text)}"' for name, text in options.items()) + ";"
-    )
+    return f"{module} required " + " ".join(f'{name}="{escaped(text)}"' for name, text in options.items()) + ";"
 
 
 def options(text: str) -> dict[str, str] | None:

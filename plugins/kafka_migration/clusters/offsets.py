@@ -19,9 +19,7 @@ from kafka_migration.domain.types import PartitionEnds, TopicPartition
 _WHEN: Any = OffsetSpec  # its methods carry no types
 
 
-def ends(
-    clients: Clients, tps: Iterable[TopicPartition], *, committed: bool
-) -> dict[TopicPartition, PartitionEnds]:
+def ends(clients: Clients, tps: Iterable[TopicPartition], *, committed: bool) -> dict[TopicPartition, PartitionEnds]:
     """Log start offset and end of each partition: the high watermark, or the last stable offset if ``committed``."""
     wanted = list(tps)
     # The start first: it only grows, and never past an end that is read later.
@@ -62,15 +60,11 @@ def _list(
     try:
         found = clients.call_each(
             clients.asked("Describe", "partition"),
-            lambda admin, seconds: admin.list_offsets(
-                request, isolation_level=isolation, request_timeout=seconds
-            ),
+            lambda admin, seconds: admin.list_offsets(request, isolation_level=isolation, request_timeout=seconds),
             name=lambda it: f"{it.topic}-{it.partition}",
         )
     except UnknownTopic:
         # librdkafka calls a topic unknown that the principal may not describe; the cluster itself knows better.
         topics.describe(clients, sorted({tp.topic for tp in tps}))
         raise
-    return {
-        TopicPartition(it.topic, it.partition): (info.offset, info.timestamp) for it, info in found.items()
-    }
+    return {TopicPartition(it.topic, it.partition): (info.offset, info.timestamp) for it, info in found.items()}

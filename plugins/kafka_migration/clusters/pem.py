@@ -8,9 +8,7 @@ from pathlib import Path
 
 from kafka_migration.domain.errors import BadInput
 
-_KEY = re.compile(
-    r"-----BEGIN (?P<locked>ENCRYPTED )?PRIVATE KEY-----(?P<body>[A-Za-z0-9+/=\s]*)-----END", re.ASCII
-)
+_KEY = re.compile(r"-----BEGIN (?P<locked>ENCRYPTED )?PRIVATE KEY-----(?P<body>[A-Za-z0-9+/=\s]*)-----END", re.ASCII)
 #: Object identifier 1.2.840.113549.1.5.13 in DER (RFC 8018, appendix A.4).
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")
 
@@ -48,9 +46,7 @@ def require_usable_key(conn_id: str, key: Path, *, has_password: bool) -> None:
         return
     if not has_password:
         # OpenSSL would ask for it on the terminal, and wait.
-        raise _bad(
-            conn_id, "ssl.key.password", f"missing, and {key} is encrypted", "add it to the connection"
-        )
+        raise _bad(conn_id, "ssl.key.password", f"missing, and {key} is encrypted", "add it to the connection")
     if _PBES2 in base64.b64decode(block["body"])[:64]:
         raise _bad(
             conn_id,

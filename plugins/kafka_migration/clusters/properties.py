@@ -142,14 +142,10 @@ def _drop_pem_type(texts: dict[str, str], bad: Bad) -> None:
     for name in ("ssl.truststore.type", "ssl.keystore.type"):
         kind = texts.pop(name, "PEM")
         if kind.upper() != "PEM":
-            raise bad(
-                name, f"{kind} is the JVM's own format", "convert the store to PEM files (keytool, openssl)"
-            )
+            raise bad(name, f"{kind} is the JVM's own format", "convert the store to PEM files (keytool, openssl)")
     location = texts.get("ssl.truststore.location", "")
     if location.lower().endswith((".jks", ".p12", ".pfx")):
-        raise bad(
-            "ssl.truststore.location", f"{location} is not a PEM file", "convert it to PEM (keytool, openssl)"
-        )
+        raise bad("ssl.truststore.location", f"{location} is not a PEM file", "convert it to PEM (keytool, openssl)")
 
 
 def _from_jaas(text: str, properties: dict[str, str], bad: Bad) -> None:
@@ -225,9 +221,7 @@ def _check_sasl(properties: dict[str, str], bad: Bad) -> None:
                 raise bad(name, f"missing, and {mechanism} needs it", "add it to the connection")
         return
     if properties.get("sasl.oauthbearer.method", "").lower() != "oidc":
-        raise bad(
-            "sasl.oauthbearer.method", "only a token endpoint serves all three clients", 'set it to "oidc"'
-        )
+        raise bad("sasl.oauthbearer.method", "only a token endpoint serves all three clients", 'set it to "oidc"')
     properties["sasl.oauthbearer.method"] = "oidc"
     for name in ("client.id", "client.secret", "token.endpoint.url"):
         if not properties.get(f"sasl.oauthbearer.{name}"):
@@ -240,14 +234,10 @@ def _check_sasl(properties: dict[str, str], bad: Bad) -> None:
         raise bad("sasl.oauthbearer.token.endpoint.url", "not an http(s) address", "write https://…")
     for pair in filter(None, properties.get("sasl.oauthbearer.extensions", "").split(",")):
         if not re.fullmatch(r"[A-Za-z]+=.+", pair):
-            raise bad(
-                "sasl.oauthbearer.extensions", "not a list of name=value", 'write "name=value,name=value"'
-            )
+            raise bad("sasl.oauthbearer.extensions", "not a list of name=value", 'write "name=value,name=value"')
 
 
 def _require_none_of_oauth(properties: Mapping[str, str], mechanism: str, bad: Bad) -> None:
     for name in _OAUTH:
         if name in properties:
-            raise bad(
-                name, f"has no meaning with sasl.mechanism={mechanism}", "use OAUTHBEARER, or remove it"
-            )
+            raise bad(name, f"has no meaning with sasl.mechanism={mechanism}", "use OAUTHBEARER, or remove it")

@@ -176,9 +176,7 @@ class RawClient:
         common: dict[int, tuple[int, int]] | None = None
         for node in self.brokers():
             # Brokers refuse the request without a client's name (KIP-511).
-            request = ApiVersionsRequest(
-                client_software_name="kafka-migration", client_software_version=__version__
-            )
+            request = ApiVersionsRequest(client_software_name="kafka-migration", client_software_version=__version__)
             answer = await self.send(request, node)
             mine = {it.api_key: (it.min_version, it.max_version) for it in answer.api_keys}
             if common is None:

@@ -182,9 +182,7 @@ def scram_users(clients: Clients) -> tuple[ScramUser, ...]:
         found = []
         for it in answer.results:
             raw.require(asked, it.error_code, it.error_message)
-            pairs = sorted(
-                (_SCRAM.get(c.mechanism, str(c.mechanism)), c.iterations) for c in it.credential_infos
-            )
+            pairs = sorted((_SCRAM.get(c.mechanism, str(c.mechanism)), c.iterations) for c in it.credential_infos)
             found.append(ScramUser(user=it.user, credentials=tuple(pairs)))
         return tuple(sorted(found, key=lambda user: user.user))
 

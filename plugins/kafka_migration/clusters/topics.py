@@ -104,9 +104,7 @@ def _configs(
 def _value(entry: ConfigEntry, kind: ResourceType) -> ConfigValue:
     explicit = _EXPLICIT[kind]
     # Synonyms are what is or would be effective, the strongest first; the first inherited one is the default.
-    inherited = [
-        it.value for it in (entry.synonyms or {}).values() if ConfigSource(it.source) is not explicit
-    ]
+    inherited = [it.value for it in (entry.synonyms or {}).values() if ConfigSource(it.source) is not explicit]
     is_explicit = ConfigSource(entry.source) is explicit
     return ConfigValue(
         value=entry.value,
@@ -168,15 +166,10 @@ def refused_configs(clients: Clients, spec: TopicSpec) -> dict[str, str]:
     return {name: why for name, why in alone.items() if why is not None}
 
 
-def alter_configs(
-    clients: Clients, topic: str, *, set_: Mapping[str, str], delete: Iterable[str] = ()
-) -> None:
+def alter_configs(clients: Clients, topic: str, *, set_: Mapping[str, str], delete: Iterable[str] = ()) -> None:
     """Change single settings of a topic (KIP-339: what is not named stays). Returns when acknowledged."""
     entries = [
-        *(
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in set_.items()
-        ),
+        *(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in set_.items()),
         *(ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in delete),
     ]
     if not entries:

@@ -28,9 +28,7 @@ class TopicDescription:
 
     def __post_init__(self) -> None:
         if self.partitions != len(self.leaders) or self.partitions < 1:
-            raise ValueError(
-                f"{self.name}: {self.partitions} partitions, but {len(self.leaders)} leader entries"
-            )
+            raise ValueError(f"{self.name}: {self.partitions} partitions, but {len(self.leaders)} leader entries")
 
     @property
     def topic_partitions(self) -> tuple[TopicPartition, ...]:

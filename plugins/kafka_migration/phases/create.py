@@ -77,8 +77,7 @@ def apply(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> Created:
     taken = ctx.journal.lock([step.name for step in todo], at=ctx.stamp())
     if taken:
         raise Refused(
-            "other migrations hold topics of this plan: "
-            + _some(f"{t} ({by})" for t, by in sorted(taken.items())),
+            "other migrations hold topics of this plan: " + _some(f"{t} ({by})" for t, by in sorted(taken.items())),
             remedy="complete or cancel those migrations, or exclude the topics here",
         )
     intents = ctx.journal.all(INTENT)
@@ -113,9 +112,7 @@ def verify(ctx: Context) -> tuple[Drift, ...]:
         if name in here:
             if here[name].topic_id != record["topic_id"]:
                 drift.append(
-                    Drift(
-                        topic=name, what="topic id", declared=record["topic_id"], observed=here[name].topic_id
-                    )
+                    Drift(topic=name, what="topic id", declared=record["topic_id"], observed=here[name].topic_id)
                 )
             drift += differences(spec_from(name, record["spec"]), here[name], configs[name])
         else:

@@ -68,8 +68,7 @@ def take(ctx: Context) -> Inventory:
         cluster_id=source.cluster_id(),
         brokers=source.broker_count(),
         topics={
-            name: _topic(it, configs[name], after, rates, disks, spans, producers)
-            for name, it in described.items()
+            name: _topic(it, configs[name], after, rates, disks, spans, producers) for name, it in described.items()
         },
         groups={name: _group(states[name], commits.get(name), described, after) for name in selected},
         left_behind=_left_behind(listed, selected, commits, described),
@@ -177,9 +176,7 @@ def _group(
     lag = None
     if ours is not None:
         # A commit below the log start (retention passed it) has only the records that are still there before it.
-        lag = sum(
-            max(0, ends[tp].end - max(it.offset, ends[tp].start)) for tp, it in ours.items() if tp in ends
-        )
+        lag = sum(max(0, ends[tp].end - max(it.offset, ends[tp].start)) for tp, it in ours.items() if tp in ends)
     return GroupFacts(
         name=state.group,
         protocol=state.protocol,
@@ -204,9 +201,7 @@ def _left_behind(
     return tuple(sorted(name for name in others if any(tp.topic in topics for tp in commits.get(name, ()))))
 
 
-def _concerning(
-    acls: Iterable[Acl], topics: Mapping[str, TopicDescription], groups: Iterable[str]
-) -> tuple[Acl, ...]:
+def _concerning(acls: Iterable[Acl], topics: Mapping[str, TopicDescription], groups: Iterable[str]) -> tuple[Acl, ...]:
     """Rules about the plan's topics and groups, and those (cluster, transactional ids) that name neither.
 
     Others would void an approval for a change that has nothing to do with it.

@@ -120,15 +120,11 @@ def may_write_target(facts: Facts) -> CheckResult:
         for topic in made:
             lacking += _lacking(ctx.target, topic, needed)
     if lacking:
-        return failed(
-            name, f"missing: {some(lacking)}", "grant these to the principal of the target's connection"
-        )
+        return failed(name, f"missing: {some(lacking)}", "grant these to the principal of the target's connection")
     return passed(name, "transactional id and state topics may be used")
 
 
-def _lacking(
-    target: Cluster, topic: str, needed: set[str], *, otherwise: TopicSpec | None = None
-) -> list[str]:
+def _lacking(target: Cluster, topic: str, needed: set[str], *, otherwise: TopicSpec | None = None) -> list[str]:
     """What the principal lacks for a topic of the target: to use it, or, ``otherwise``, to create it."""
     try:
         it = target.topics([topic]).get(topic)
@@ -166,9 +162,7 @@ def _topics_allow(
         if (missing := needed - allowed)
     ]
     if lacking:
-        return failed(
-            name, f"missing: {some(lacking)}", f"grant these to the principal of the {side}'s connection"
-        )
+        return failed(name, f"missing: {some(lacking)}", f"grant these to the principal of the {side}'s connection")
     return passed(name, f"{', '.join(sorted(needed))} on {len(operations)} topics")
 
 
@@ -181,9 +175,7 @@ def room(facts: Facts) -> CheckResult:
             name, inventory.unchecked.get("bytes", "sizes unknown"), "grant Describe on the source cluster"
         )
     factors = {step.name: step.declared.spec.replication_factor for step in facts.steps}
-    needed = sum(
-        (it.bytes or 0) * factors.get(it.name, it.replication_factor) for it in inventory.topics.values()
-    )
+    needed = sum((it.bytes or 0) * factors.get(it.name, it.replication_factor) for it in inventory.topics.values())
     mirrored = facts.ctx.target.topics(facts.ctx.journal.all("topic"))
     tps = [TopicPartition(it.name, p) for it in mirrored.values() for p in range(it.partitions)]
     disks = facts.ctx.target.disk_use(tps)
@@ -223,15 +215,9 @@ def producer_id_expiration(facts: Facts) -> CheckResult:
         # Advice only: not worth a closed gate.
         return warned(name, f"UNCHECKED: {error.message}", error.remedy)
     if has is None:
-        return warned(
-            name, "the target does not tell producer.id.expiration.ms (before Kafka 3.5)", "nothing"
-        )
+        return warned(name, "the target does not tell producer.id.expiration.ms (before Kafka 3.5)", "nothing")
     oldest = min(
-        (
-            it.span.earliest
-            for it in facts.inventory.topics.values()
-            if it.span and it.span.earliest is not None
-        ),
+        (it.span.earliest for it in facts.inventory.topics.values() if it.span and it.span.earliest is not None),
         default=None,
     )
     now = int(facts.ctx.clock.now().timestamp() * 1000)

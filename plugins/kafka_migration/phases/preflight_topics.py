@@ -55,13 +55,9 @@ def target_topics(facts: Facts) -> CheckResult:
         return failed(name, some(f"{step.name}: {step.problem}" for step in wrong), remedies)
     counts = {action: sum(step.action is action for step in facts.steps) for action in Action}
     evidence = ", ".join(f"{count} to {action}" for action, count in counts.items() if count)
-    left = [
-        f"{s.name}: {setting} ({why})" for s in facts.steps for setting, why in s.declared.left_out.items()
-    ]
+    left = [f"{s.name}: {setting} ({why})" for s in facts.steps for setting, why in s.declared.left_out.items()]
     if left:
-        return warned(
-            name, f"{evidence}; left out: {some(left)}", "nothing, if nobody needs these settings there"
-        )
+        return warned(name, f"{evidence}; left out: {some(left)}", "nothing, if nobody needs these settings there")
     return passed(name, evidence or "nothing to create")
 
 
@@ -105,9 +101,7 @@ def partitions(facts: Facts) -> CheckResult:
     per_broker = (new + there) / max(1, facts.target_brokers)
     evidence = f"{new} new replicas, {there} there, {per_broker:.0f} a broker"
     if per_broker > _MANY_PARTITIONS:
-        return warned(
-            name, f"{evidence}; more than {_MANY_PARTITIONS} a broker are many", "add brokers to the target"
-        )
+        return warned(name, f"{evidence}; more than {_MANY_PARTITIONS} a broker are many", "add brokers to the target")
     return passed(name, evidence)
 
 

@@ -139,9 +139,7 @@ def fitted(
         setting = configs.get(name)
         is_default = setting is not None and setting.default is not None and setting.value == setting.default
         if name in declared.configs_source and (name in _OBSOLETE or is_default):
-            left_out[name] = (
-                _OBSOLETE.get(name) or f"the target refuses it ({why}), and it equals the default"
-            )
+            left_out[name] = _OBSOLETE.get(name) or f"the target refuses it ({why}), and it equals the default"
             wanted.pop(name)
             del refused[name]
     spec = TopicSpec(

@@ -129,18 +129,13 @@ def steps(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> tuple[Topi
     return tuple(found)
 
 
-def differences(
-    spec: TopicSpec, it: TopicDescription, configs: Mapping[str, ConfigValue]
-) -> tuple[Drift, ...]:
+def differences(spec: TopicSpec, it: TopicDescription, configs: Mapping[str, ConfigValue]) -> tuple[Drift, ...]:
     """How a topic differs from its declaration, explicit settings included that were never declared."""
     observed = {name: c.value or "" for name, c in configs.items() if c.is_explicit}
     pairs = [
         ("partitions", str(spec.partitions), str(it.partitions)),
         ("replication factor", str(spec.replication_factor), str(it.replication_factor)),
-        *(
-            (name, spec.configs.get(name, "unset"), observed.get(name, "unset"))
-            for name in spec.configs | observed
-        ),
+        *((name, spec.configs.get(name, "unset"), observed.get(name, "unset")) for name in spec.configs | observed),
     ]
     return tuple(
         Drift(topic=spec.name, what=what, declared=declared, observed=seen)
@@ -161,9 +156,7 @@ def source_drift(
         *((f"source's {n}", declared.get(n, "unset"), observed.get(n, "unset")) for n in declared | observed),
     ]
     return tuple(
-        Drift(topic=it.name, what=what, declared=then, observed=now)
-        for what, then, now in pairs
-        if then != now
+        Drift(topic=it.name, what=what, declared=then, observed=now) for what, then, now in pairs if then != now
     )
 
 
@@ -186,9 +179,7 @@ def _absent(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue]
     except NotAuthorized as error:
         return with_problem(error.message, error.remedy)
     except TopicExists:
-        return with_problem(
-            "it appeared on the target just now", "find out who created it, then run this again"
-        )
+        return with_problem("it appeared on the target just now", "find out who created it, then run this again")
     if declared.refused:
         reasons = "; ".join(f"{name}: {why}" for name, why in sorted(declared.refused.items()))
         return with_problem(
@@ -198,9 +189,7 @@ def _absent(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue]
     return TopicStep(action=Action.CREATE, declared=declared)
 
 
-def existing_step(
-    ctx: Context, declared: Declared, it: TopicDescription, adopts: Callable[[str], bool]
-) -> TopicStep:
+def existing_step(ctx: Context, declared: Declared, it: TopicDescription, adopts: Callable[[str], bool]) -> TopicStep:
     """The step for a topic that the target has: ours, ours from an interrupted run, to be adopted, or a stranger's."""
     record = ctx.journal.read(KIND, it.name)
     if record is not None:
@@ -239,9 +228,7 @@ def existing_step(
     return _foreign(ctx, declared, it, adopts)
 
 
-def _foreign(
-    ctx: Context, declared: Declared, it: TopicDescription, adopts: Callable[[str], bool]
-) -> TopicStep:
+def _foreign(ctx: Context, declared: Declared, it: TopicDescription, adopts: Callable[[str], bool]) -> TopicStep:
     problem, remedy = "", ""
     if not adopts(it.name):
         problem, remedy = (
