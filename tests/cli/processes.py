@@ -34,10 +34,9 @@ def connection(servers: str, **properties: str) -> str:
 
 
 def environment(connections: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment with nothing but ``connections`` of its connections."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_CONN_", "KAFKA_MIG"))}
-    ours |= {f"AIRFLOW_CONN_{name.upper()}": value for name, value in connections.items()}
-    return ours | {"PYTHONPATH": f"{ROOT / 'plugins'}:{ROOT}", "COLUMNS": "80"}
+    """This process's environment, and ``connections`` as Airflow's variables for them."""
+    ours = {f"AIRFLOW_CONN_{name.upper()}": value for name, value in connections.items()}
+    return {**os.environ, **ours} | {"PYTHONPATH": f"{ROOT / 'plugins'}:{ROOT}", "COLUMNS": "80"}
 
 
 def start(*words: str, connections: Mapping[str, str], directory: Path) -> subprocess.Popen[str]:

@@ -42,8 +42,11 @@ def watch_lag(ctx: Context, output: Output) -> NoReturn:
 
 
 @contextmanager
-def lag_beside(plan: Plan, output: Output) -> Iterator[Callable[[str], None]]:
-    """How a long phase tells its progress: lines; at a terminal, with the present lag in a line below them."""
+def lag_beside(plan: Plan, output: Output, *, seconds: float = _BESIDE_SECONDS) -> Iterator[Callable[[str], None]]:
+    """How a long phase tells its progress: lines; at a terminal, with the present lag in a line below them.
+
+    ``seconds`` lie between two looks.
+    """
     if not output.err.is_terminal:
         yield output.tell
         return
@@ -60,12 +63,12 @@ def lag_beside(plan: Plan, output: Output) -> Iterator[Callable[[str], None]]:
                 try:
                     with open_context(plan) as ctx:
                         meter = LagMeter(ctx)
-                        while not ended.wait(_BESIDE_SECONDS):
+                        while not ended.wait(seconds):
                             line.update(escape(describe(meter.read())))
                 except MigrationError as error:
                     # Only the line depends on it; the mirror has its own way of bearing an outage.
                     line.update(escape(f"lag unknown: {error.message.splitlines()[0]}"))
-                    ended.wait(_BESIDE_SECONDS)
+                    ended.wait(seconds)
 
         thread = threading.Thread(target=look, name="lag", daemon=True)
         thread.start()
