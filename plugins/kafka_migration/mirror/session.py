@@ -29,7 +29,9 @@ def open_session(name: str, *, master: str | None = None, conf: Mapping[str, str
         builder = builder.master(master)
     elif "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
         builder = builder.master("local[*]")
-    for key, value in {**REQUIRED_CONF, **(conf or {})}.items():
+    # Spark's progress bar counts tasks of an epoch, and would write over the lines that count records.
+    shown = {"spark.ui.showConsoleProgress": "false"}
+    for key, value in {**shown, **REQUIRED_CONF, **(conf or {})}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

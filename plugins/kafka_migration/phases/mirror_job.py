@@ -28,11 +28,14 @@ def run(
 ) -> Outcome:
     """Mirror ``plan`` on Spark; SIGTERM and SIGINT end it cleanly, between two batches."""
     asked: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, _frame: asked.append(received))
-    with open_context(plan, tell=tell, make_state=True) as ctx:
+    with open_context(plan, tell=tell) as ctx:
+        # Before the internal topics are made: a refusal changes nothing.
         mirror.check(ctx)
+    with open_context(plan, tell=tell, make_state=True) as ctx:
         session = open_session(f"kafka-migration mirror {plan.name}", master=master)
+        # After the session: PySpark sets a handler of its own, which would cancel the jobs instead.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda received, _frame: asked.append(received))
         try:
             return mirror.apply(
                 ctx,
