@@ -52,10 +52,14 @@ def records(count: int, partition: int = 0) -> list[ToSend]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A copy to make: so many partitions, of so many records each; ``damage`` may put its fault into the target's."""
+    """A copy to make: so many partitions, of so many records each.
+
+    ``special`` records stand at their places, on both sides. ``damage`` may put its fault into the target's.
+    """
 
     partitions: int = 1
     count: int = 30
+    special: Mapping[int, ToSend] = field(default_factory=dict)
     damage: Damage = lambda _: None
 
 
@@ -91,6 +95,8 @@ class Lab:
         for name, it in wanted.items():
             topic, third = made[name].topic, it.count // 3
             right = {partition: records(it.count, partition) for partition in range(it.partitions)}
+            for at, record in it.special.items():
+                right[record.partition][at] = record
             wrong = {partition: list(sent) for partition, sent in right.items()}
             it.damage(wrong)
             for partition, sent in right.items():
@@ -150,6 +156,11 @@ def request_of(ranges: Iterable[PartitionRange], *, segment_records: int = SEGME
         segment_records=segment_records,
         ranges=tuple(ranges),
     )
+
+
+def source_offset(at: int, count: int) -> int:
+    """Where the record at place ``at``, of ``count``, stands on the source."""
+    return LEADING + at + (1 if at >= 2 * (count // 3) else 0)
 
 
 def _right_map(count: int, target_end: int) -> OffsetMap:

@@ -11,22 +11,9 @@ from kafka_migration.validation.job import run
 from kafka_migration.validation.result import Difference, Equality, PartitionResult
 from kafka_migration.validation.verdict import judge, misrouted
 from tests.kafka_tools import ToSend
-from tests.validation.lab import LEADING, Damage, Partitions, Wanted, records
+from tests.validation.lab import FIRST_TIMESTAMP, LEADING, SEGMENT, Damage, Partitions, Wanted, records, source_offset
 
 COUNT, SUM, ORDER = Difference.COUNT, Difference.SUM, Difference.ORDER
-
-#: Places in `records(30)`, all in the segment of source offsets 20 to 30.
-ONE_HEADER, TWO_HEADERS, NULL_HEADER = 16, 17, 18
-TOMBSTONE, EMPTY_VALUE, NO_KEY, EMPTY_KEY = 17, 19, 20, 22
-
-
-def _change(at: int, **fields: Any) -> Damage:
-    def damage(partitions: Partitions) -> None:
-        before = partitions[0][at]
-        partitions[0][at] = dataclasses.replace(before, **fields)
-        assert partitions[0][at] != before, "the damage would be none"
-
-    return damage
 
 
 def _drop(partitions: Partitions) -> None:
@@ -61,41 +48,66 @@ def _lose_the_last(partitions: Partitions) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """What is done to the copy, and what must be found in one of its segments."""
+    """What is done to the copy, and what must be found: in a segment, and in all."""
 
     damage: Damage
     differences: tuple[Difference, ...]
     missing: int = 0
     extra: int = 0
     partitions: int = 1
+    place: int = 15
 
 
 FAULTS = {
     "dropped": Fault(_drop, (COUNT, SUM, ORDER), missing=1),
-    "lost at the end": Fault(_lose_the_last, (COUNT, SUM, ORDER), missing=1),
+    "lost at the end": Fault(_lose_the_last, (COUNT, SUM, ORDER), missing=1, place=29),
     "doubled": Fault(_double, (COUNT, SUM, ORDER), extra=1),
-    "foreign": Fault(_add_foreign, (COUNT, SUM, ORDER), extra=1),
+    "foreign": Fault(_add_foreign, (COUNT, SUM, ORDER), extra=1, place=29),
     "swapped": Fault(_swap, (ORDER,)),
     "misrouted": Fault(_misroute, (COUNT, SUM, ORDER), missing=1, partitions=2),
     "exchanged": Fault(_exchange_partitions, (SUM, ORDER), partitions=2),
-    "key": Fault(_change(ONE_HEADER, key=b"another"), (SUM, ORDER)),
-    "key empty instead of null": Fault(_change(NO_KEY, key=b""), (SUM, ORDER)),
-    "key null instead of empty": Fault(_change(EMPTY_KEY, key=None), (SUM, ORDER)),
-    "value": Fault(_change(ONE_HEADER, value=b"value 16 of 1"), (SUM, ORDER)),
-    "value empty instead of null": Fault(_change(TOMBSTONE, value=b""), (SUM, ORDER)),
-    "value null instead of empty": Fault(_change(EMPTY_VALUE, value=None), (SUM, ORDER)),
-    "byte from value to key": Fault(_change(18, key=b"keyv", value=b"alue 18 of 0"), (SUM, ORDER)),
-    "key and value exchanged": Fault(_change(18, key=b"value 18 of 0", value=b"key"), (SUM, ORDER)),
-    "header's name": Fault(_change(ONE_HEADER, headers=[("two", b"1")]), (SUM, ORDER)),
-    "header's value": Fault(_change(ONE_HEADER, headers=[("one", b"2")]), (SUM, ORDER)),
-    "header dropped": Fault(_change(ONE_HEADER, headers=[]), (SUM, ORDER)),
-    "header added": Fault(_change(NO_KEY, headers=[("", b"")]), (SUM, ORDER)),
-    "headers' order": Fault(_change(TWO_HEADERS, headers=[("b", b"y"), ("a", b"x")]), (SUM, ORDER)),
-    "headers' values exchanged": Fault(_change(TWO_HEADERS, headers=[("a", b"y"), ("b", b"x")]), (SUM, ORDER)),
-    "header empty instead of null": Fault(_change(NULL_HEADER, headers=[("null", b""), ("empty", b"")]), (SUM, ORDER)),
-    "header null moved": Fault(_change(NULL_HEADER, headers=[("null", b""), ("empty", None)]), (SUM, ORDER)),
-    "timestamp": Fault(_change(ONE_HEADER, timestamp=1_600_000_016_001), (SUM, ORDER)),
 }
+
+_ONE = ToSend(b"value", b"key", 0, FIRST_TIMESTAMP)
+
+
+def _one(**fields: Any) -> ToSend:
+    return dataclasses.replace(_ONE, **fields)
+
+
+#: Pairs of records that differ in one respect: what stands on the source, and what on the target.
+WRONG_FIELDS = {
+    "key": (_ONE, _one(key=b"kez")),
+    "key empty instead of null": (_one(key=None), _one(key=b"")),
+    "key null instead of empty": (_one(key=b""), _one(key=None)),
+    "value": (_ONE, _one(value=b"valuf")),
+    "value longer by a zero": (_ONE, _one(value=b"value\0")),
+    "value empty instead of null": (_one(value=None), _one(value=b"")),
+    "value null instead of empty": (_one(value=b""), _one(value=None)),
+    "byte of the key in the value": (_ONE, _one(key=b"ke", value=b"yvalue")),
+    "key and value exchanged": (_ONE, _one(key=b"value", value=b"key")),
+    "key in place of the value": (_one(value=None), _one(key=None, value=b"key")),
+    "header's name": (_one(headers=[("one", b"1")]), _one(headers=[("two", b"1")])),
+    "header's value": (_one(headers=[("one", b"1")]), _one(headers=[("one", b"2")])),
+    "header dropped": (_one(headers=[("one", b"1")]), _ONE),
+    "header added": (_ONE, _one(headers=[("", b"")])),
+    "headers' order": (_one(headers=[("a", b"x"), ("b", b"y")]), _one(headers=[("b", b"y"), ("a", b"x")])),
+    "order of one name": (_one(headers=[("a", b"x"), ("a", b"y")]), _one(headers=[("a", b"y"), ("a", b"x")])),
+    "headers' values exchanged": (_one(headers=[("a", b"x"), ("b", b"y")]), _one(headers=[("a", b"y"), ("b", b"x")])),
+    "byte of the name in the value": (_one(headers=[("ab", b"c")]), _one(headers=[("a", b"bc")])),
+    "header empty instead of null": (_one(headers=[("a", None)]), _one(headers=[("a", b"")])),
+    "header null in the other": (_one(headers=[("a", None), ("b", b"")]), _one(headers=[("a", b""), ("b", None)])),
+    "two headers as one": (_one(headers=[("a", b""), ("b", b"")]), _one(headers=[("ab", b"")])),
+    "timestamp": (_ONE, _one(timestamp=FIRST_TIMESTAMP + 1)),
+}
+#: Each stands in a segment of its own, with a whole one before the next.
+PLACES = {name: 20 * at + 5 for at, name in enumerate(WRONG_FIELDS)}
+MANY = 20 * len(WRONG_FIELDS)
+
+
+def _put_wrong_fields(partitions: Partitions) -> None:
+    for name, (_, wrong) in WRONG_FIELDS.items():
+        partitions[0][PLACES[name]] = wrong
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +122,8 @@ class Judged:
 def judged(lab, spark) -> Callable[[str], Judged]:
     """Results by name of the fault; "equal" has none. All in one request: Spark jobs have a price each."""
     wanted = {name: Wanted(damage=it.damage, partitions=it.partitions) for name, it in FAULTS.items()}
+    special = {PLACES[name]: right for name, (right, _) in WRONG_FIELDS.items()}
+    wanted["fields"] = Wanted(count=MANY, special=special, damage=_put_wrong_fields)
     copies = lab.copies({**wanted, "equal": Wanted(partitions=2), "nothing": Wanted(count=0)})
     request = lab.request(*copies.values())
     report = run(spark, request, lab.connections)
@@ -149,18 +163,26 @@ def test_one_wrong_record_is_found(judged, name):
     assert it.verdict is Equality.DIFFERENT
     assert it.verdict.exit_code == 1
     bad = [segment for segment in it.segments if segment.verdict is not Equality.EQUAL]
-    assert bad
-    assert bad[0].start == (30 if name in ("foreign", "lost at the end") else 20), "the segment with the record"
+    assert bad[0].segment == source_offset(fault.place, 30) // SEGMENT, "the segment with the record"
     assert fault.differences in [segment.differences for segment in bad]
-    assert (
-        sum(segment.missing for segment in bad) - sum(segment.extra for segment in bad) == fault.missing - fault.extra
-    )
+    assert sum(it.extra - it.missing for it in bad) == fault.extra - fault.missing
     assert str(bad[0].start) in it.detail
 
 
+@pytest.mark.parametrize("name", WRONG_FIELDS)
+def test_one_wrong_field_is_found(judged, name):
+    (it,) = judged("fields").partitions
+    segments = {segment.segment: segment for segment in it.segments}
+    wrong = segments[source_offset(PLACES[name], MANY) // SEGMENT]
+    assert wrong.verdict is Equality.DIFFERENT
+    assert wrong.differences == (SUM, ORDER)
+
+
 def test_wrong_field_of_one_record_leaves_the_other_segments_equal(judged):
-    segments = judged("timestamp").partitions[0].segments
-    assert [segment.verdict is Equality.EQUAL for segment in segments] == [True, True, False, True]
+    (it,) = judged("fields").partitions
+    wrong = {source_offset(place, MANY) // SEGMENT for place in PLACES.values()}
+    assert {s.segment for s in it.segments if s.verdict is Equality.EQUAL} == {s.segment for s in it.segments} - wrong
+    assert len(wrong) == len(WRONG_FIELDS)
 
 
 def test_misrouted_record_is_hinted_at_and_named_by_topic(judged):
