@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
 from confluent_kafka import Consumer, Producer, ShareConsumer
@@ -104,22 +103,6 @@ def test_share_group_is_told_by_its_protocol_and_members(real_lab: RealLab) -> N
     assert real_lab.cluster.committed(group) == {}
     consumer.close()
     wait_until(lambda: real_lab.cluster.group_state(group).is_empty, "the share group is empty")
-
-
-def test_paused_brokers_end_a_call_at_its_deadline(target_cluster: object) -> None:
-    connection = ClusterConnection("paused", {"bootstrap.servers": target_cluster.bootstrap_servers})  # type: ignore[attr-defined]
-    with Cluster("target", connection, timeout_seconds=3) as cluster:
-        cluster.groups()
-        target_cluster.pause()  # type: ignore[attr-defined]
-        try:
-            for ask in (cluster.cluster_id, cluster.topics, cluster.groups, lambda: cluster.committed("g")):
-                began = time.monotonic()
-                with pytest.raises(ClusterUnreachable):
-                    ask()
-                assert time.monotonic() - began < 15
-        finally:
-            target_cluster.resume()  # type: ignore[attr-defined]
-        assert cluster.cluster_id()
 
 
 def test_closed_cluster_opens_again_when_asked(real_lab: RealLab) -> None:
