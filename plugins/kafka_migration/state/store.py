@@ -51,9 +51,7 @@ class MemoryStore:
 
     def items(self, prefix: str = "") -> dict[str, Value]:
         return {
-            key: ledger.decode(text.encode(), where=key)
-            for key, text in self._values.items()
-            if key.startswith(prefix)
+            key: ledger.decode(text.encode(), where=key) for key, text in self._values.items() if key.startswith(prefix)
         }
 
     def close(self) -> None:
