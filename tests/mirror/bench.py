@@ -1,5 +1,6 @@
 """A link between two real clusters for tests of the mirror, and a runner that needs no Spark."""
 
+import random
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,8 @@ from kafka_migration.mirror.epochs import Mirror, Settings
 from kafka_migration.mirror.orders import TaskOrders
 from kafka_migration.mirror.task import run_task
 from kafka_migration.state.link import LinkState, LinkTopic
-from tests.kafka_tools import create_topics, topic_ids
+from tests.kafka_tools import ToSend, create_topics, read_all, topic_ids
+from tests.proxy import Proxy
 
 
 class ThreadEpoch:
@@ -62,15 +64,53 @@ class Bench:
     source: str
     target: str
 
-    def mirror(self, runner: Any = None, *, settings: Settings | None = None, **extra: Any) -> Mirror:
+    def mirror(
+        self,
+        runner: Any = None,
+        *,
+        settings: Settings | None = None,
+        source_through: Proxy | None = None,
+        target_through: Proxy | None = None,
+        **extra: Any,
+    ) -> Mirror:
+        """A mirror of this link; of its own connections (not those of its state) some go through a proxy."""
         return Mirror(
-            link=self.link,
-            source={"bootstrap_servers": self.source},
-            target={"bootstrap_servers": self.target},
+            link=extra.pop("link", self.link),
+            source=_config(self.source, source_through),
+            target=_config(self.target, target_through),
             runner=runner or ThreadRunner(),
             settings=settings or Settings(streams=2, epoch_seconds=5),
             **extra,
         )
+
+
+def _config(servers: str, through: Proxy | None) -> dict[str, Any]:
+    return {"bootstrap_servers": servers, **({"proxy_url": through.url} if through else {})}
+
+
+def records(count: int, partitions: int, seed: int) -> Iterator[ToSend]:
+    """Records of all kinds: null and empty keys and values, headers, sizes, three years old."""
+    chance = random.Random(seed)
+    for n in range(count):
+        yield ToSend(
+            value=None if n % 97 == 0 else b"%d:" % n + chance.randbytes(chance.randrange(0, 120)) + b"x" * 80,
+            key=None if n % 5 == 0 else (b"" if n % 7 == 0 else b"key-%d" % (n % 50)),
+            partition=n % partitions,
+            timestamp=1_700_000_000_000 + n,
+            headers=[("h", b"v"), ("h", None), ("", b"")] if n % 3 == 0 else [],
+        )
+
+
+def assert_same(it: Bench) -> int:
+    """Target equals source record by record, and every offset translates, both ways. How many records those are."""
+    source, target, maps = read_all(it.source, it.topics), read_all(it.target, it.topics), it.link.offset_maps()
+    count = 0
+    for tp, rows in source.items():
+        assert [r.without_offset() for r in target[tp]] == [r.without_offset() for r in rows], tp
+        assert [maps[tp].to_target(r.offset) for r in rows] == [r.offset for r in target[tp]], tp
+        assert [maps[tp].to_source(r.offset) for r in target[tp]] == [r.offset for r in rows], tp
+        count += len(rows)
+    return count
 
 
 @contextmanager

@@ -1,15 +1,12 @@
 """The mirror on real brokers: what arrives is what was there, at the offsets that the map says."""
 
-import random
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
 from kafka_migration.domain.errors import HaltedPartition, MigrationError, TakenOver
-from kafka_migration.domain.offset_map import OffsetMap
 from kafka_migration.domain.types import Desired, Halt, TopicPartition
 from kafka_migration.mirror.epochs import Outcome, Settings
 from kafka_migration.state.link import LinkState, Wish
@@ -23,35 +20,10 @@ from tests.kafka_tools import (
     read_all,
     set_topic_config,
 )
-from tests.mirror.bench import Bench, ThreadRunner, bench
+from tests.mirror.bench import Bench, ThreadRunner, assert_same, bench, records
 from tests.waiting import wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-def _records(count: int, partitions: int, seed: int) -> Iterator[ToSend]:
-    chance = random.Random(seed)
-    for n in range(count):
-        yield ToSend(
-            value=None if n % 97 == 0 else b"%d:" % n + chance.randbytes(chance.randrange(0, 120)) + b"x" * 80,
-            key=None if n % 5 == 0 else (b"" if n % 7 == 0 else b"key-%d" % (n % 50)),
-            partition=n % partitions,
-            timestamp=1_700_000_000_000 + n,
-            headers=[("h", b"v"), ("h", None), ("", b"")] if n % 3 == 0 else [],
-        )
-
-
-def _assert_equal(it: Bench, maps: dict[TopicPartition, OffsetMap]) -> int:
-    source, target = read_all(it.source, it.topics), read_all(it.target, it.topics)
-    count = 0
-    for tp, rows in source.items():
-        assert [r.without_offset() for r in target[tp]] == [r.without_offset() for r in rows], tp
-        by_offset = {r.offset: r for r in target[tp]}
-        for row in rows:
-            assert by_offset[maps[tp].to_target(row.offset)].without_offset() == row.without_offset()
-            assert maps[tp].to_source(maps[tp].to_target(row.offset)) == row.offset
-        count += len(rows)
-    return count
 
 
 @pytest.fixture
@@ -62,37 +34,37 @@ def topic() -> str:
 @pytest.mark.parametrize("codec", CODECS)
 def test_log_that_begins_inside_a_batch_is_copied_exactly(source_cluster, target_cluster, topic, codec):
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 3}) as it:
-        produce(it.source, topic, _records(6_000, 3, seed=1), **{"compression.type": codec, "batch.size": 30_000})
+        produce(it.source, topic, records(6_000, 3, seed=1), **{"compression.type": codec, "batch.size": 30_000})
         delete_records(it.source, {TopicPartition(topic, p): 37 + 100 * p for p in range(3)})
         outcome = it.mirror().run(until_caught_up=True)
         assert outcome.reason == "caught_up"
         assert outcome.halted == ()
-        assert _assert_equal(it, it.link.offset_maps()) == 6_000 - 37 - 137 - 237 == outcome.records
+        assert assert_same(it) == 6_000 - 37 - 137 - 237 == outcome.records
 
 
 def test_one_record_batches_of_several_partitions_arrive_in_order(source_cluster, target_cluster, topic):
     # Answers that come back faster than a coroutine starts once overtook earlier ones, and halted the partition.
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 3}) as it:
-        produce(it.source, topic, _records(6_000, 3, seed=2), **{"linger.ms": 0, "batch.num.messages": 1})
+        produce(it.source, topic, records(6_000, 3, seed=2), **{"linger.ms": 0, "batch.num.messages": 1})
         outcome = it.mirror(settings=Settings(streams=2, epoch_seconds=2)).run(until_caught_up=True)
         assert outcome.halted == ()
         assert outcome.fences == 1
-        assert outcome.batches == 6_000 == _assert_equal(it, it.link.offset_maps())
+        assert outcome.batches == 6_000 == assert_same(it)
 
 
 def test_second_run_goes_on_where_the_first_stood_and_offsets_still_translate(source_cluster, target_cluster, topic):
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 2}) as it:
         for seed in range(3):
-            produce(it.source, topic, _records(1_000, 2, seed), **{"compression.type": "lz4"})
+            produce(it.source, topic, records(1_000, 2, seed), **{"compression.type": "lz4"})
             assert it.mirror().run(until_caught_up=True).records == 1_000
         maps = it.link.offset_maps()
-        assert _assert_equal(it, maps) == 3_000
+        assert assert_same(it) == 3_000
         assert {len(m) for m in maps.values()} == {3}, "one run per fence, and no more"
 
 
 def test_source_end_and_offsets_below_the_log_start_translate(source_cluster, target_cluster, topic):
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it:
-        produce(it.source, topic, _records(500, 1, 3))
+        produce(it.source, topic, records(500, 1, 3))
         delete_records(it.source, {TopicPartition(topic, 0): 100})
         it.mirror().run(until_caught_up=True)
         found = it.link.offset_maps()[TopicPartition(topic, 0)]
@@ -115,7 +87,7 @@ def test_wish_to_stop_ends_a_running_mirror_within_two_seconds(source_cluster, t
         mirror = it.mirror(settings=Settings(streams=1, epoch_seconds=60))
         thread = threading.Thread(target=lambda: outcomes.append(mirror.run()))
         thread.start()
-        produce(it.source, topic, _records(100, 1, 4))
+        produce(it.source, topic, records(100, 1, 4))
         other = LinkState.on_target(it.link.name, {"bootstrap.servers": it.target})
         tp = TopicPartition(topic, 0)
         wait_until(lambda: tp in other.positions() and other.positions()[tp].source == 100, "100 records copied")
@@ -125,27 +97,27 @@ def test_wish_to_stop_ends_a_running_mirror_within_two_seconds(source_cluster, t
         assert time.monotonic() - asked < 2.0
         other.close()
         assert outcomes[0].reason == "stopped"
-        assert _assert_equal(it, it.link.offset_maps()) == 100
+        assert assert_same(it) == 100
 
 
 def test_wish_to_drain_copies_up_to_the_given_ends_and_ends(source_cluster, target_cluster, topic):
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 2}) as it:
-        produce(it.source, topic, _records(2_000, 2, 5))
+        produce(it.source, topic, records(2_000, 2, 5))
         ends = {TopicPartition(topic, p): 1_000 for p in range(2)}
         it.link.wish(Wish(desired=Desired.DRAIN, ends=ends, reason="test", at="now"))
         assert it.mirror().run().reason == "drained"
-        assert _assert_equal(it, it.link.offset_maps()) == 2_000
+        assert assert_same(it) == 2_000
 
 
 @pytest.mark.parametrize("reason", [Halt.LOG_APPEND_TIME, Halt.TRANSACTIONAL])
 def test_batch_that_cannot_be_copied_yet_halts_its_partition_only(source_cluster, target_cluster, topic, reason):
     plain = f"{topic}-plain"
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {plain: 1, topic: 1}) as it:
-        produce(it.source, plain, _records(300, 1, 5))
-        produce(it.source, topic, _records(20, 1, 6))
+        produce(it.source, plain, records(300, 1, 5))
+        produce(it.source, topic, records(20, 1, 6))
         if reason is Halt.LOG_APPEND_TIME:
             set_topic_config(it.source, topic, {"message.timestamp.type": "LogAppendTime"})
-            produce(it.source, topic, _records(10, 1, 6))
+            produce(it.source, topic, records(10, 1, 6))
         else:
             produce_transaction(it.source, topic, [b"x"])
         outcome = it.mirror().run(until_caught_up=True)
@@ -160,10 +132,10 @@ def test_batch_that_cannot_be_copied_yet_halts_its_partition_only(source_cluster
 
 def test_foreign_record_between_two_runs_halts_its_partition_only(source_cluster, target_cluster, topic):
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 2}) as it:
-        produce(it.source, topic, _records(200, 2, 7))
+        produce(it.source, topic, records(200, 2, 7))
         it.mirror().run(until_caught_up=True)
         produce(it.target, topic, [ToSend(b"foreign")])
-        produce(it.source, topic, _records(200, 2, 8))
+        produce(it.source, topic, records(200, 2, 8))
         outcome = it.mirror().run(until_caught_up=True)
         assert outcome.halted == (TopicPartition(topic, 0),)
         assert it.link.halts()[TopicPartition(topic, 0)].reason == Halt.FOREIGN_WRITER
@@ -172,7 +144,7 @@ def test_foreign_record_between_two_runs_halts_its_partition_only(source_cluster
 
 def test_foreign_record_while_the_mirror_runs_halts_the_partition(source_cluster, target_cluster, topic):
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it:
-        produce(it.source, topic, _records(100, 1, 7))
+        produce(it.source, topic, records(100, 1, 7))
 
         class Meddler(ThreadRunner):
             def start(self, orders):
@@ -188,11 +160,11 @@ def test_foreign_record_while_the_mirror_runs_halts_the_partition(source_cluster
 
 def test_source_topic_that_was_deleted_and_created_again_is_recognised(source_cluster, target_cluster, topic):
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it:
-        produce(it.source, topic, _records(50, 1, 9))
+        produce(it.source, topic, records(50, 1, 9))
         it.mirror().run(until_caught_up=True)
         delete_topic(it.source, topic)
         create_topics(it.source, {topic: 1})
-        produce(it.source, topic, _records(80, 1, 10))
+        produce(it.source, topic, records(80, 1, 10))
         with pytest.raises(HaltedPartition):
             it.mirror().run(until_caught_up=True)
         assert it.link.halts()[TopicPartition(topic, 0)].reason == Halt.RECREATED
@@ -201,9 +173,9 @@ def test_source_topic_that_was_deleted_and_created_again_is_recognised(source_cl
 
 def test_retention_that_overtakes_the_position_halts_with_data_loss(source_cluster, target_cluster, topic):
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it:
-        produce(it.source, topic, _records(50, 1, 11))
+        produce(it.source, topic, records(50, 1, 11))
         it.mirror().run(until_caught_up=True)
-        produce(it.source, topic, _records(50, 1, 12))
+        produce(it.source, topic, records(50, 1, 12))
         delete_records(it.source, {TopicPartition(topic, 0): 70})
         with pytest.raises(HaltedPartition):
             it.mirror().run(until_caught_up=True)
@@ -227,13 +199,13 @@ def test_second_mirror_takes_over_and_the_first_says_so(source_cluster, target_c
 
         thread = threading.Thread(target=first)
         thread.start()
-        produce(it.source, topic, _records(100, 1, 13))
+        produce(it.source, topic, records(100, 1, 13))
         tp = TopicPartition(topic, 0)
         wait_until(lambda: tp in it.link.positions() and it.link.positions()[tp].source == 100, "100 records copied")
         assert it.mirror().run(until_caught_up=True).records == 0
-        produce(it.source, topic, _records(100, 1, 14))
+        produce(it.source, topic, records(100, 1, 14))
         thread.join(30)
         assert isinstance(ends[0], TakenOver)
         assert ends[0].exit_code == 3
         it.mirror().run(until_caught_up=True)
-        assert _assert_equal(it, it.link.offset_maps()) == 200
+        assert assert_same(it) == 200

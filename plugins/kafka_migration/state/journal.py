@@ -54,17 +54,22 @@ class Journal:
         """
         wanted = list(topics)
         before = self.holders(wanted)
-        if not {topic: by for topic, by in before.items() if by != self.migration}:
-            for topic in wanted:
-                if topic not in before:
-                    self._store.put(f"{_LOCKS}/{topic}/{self.migration}", {"at": at})
-        held = self.holders(wanted)
-        others = {topic: by for topic, by in held.items() if by != self.migration}
+        others = self._of_others(before)
+        if others:
+            # Not looked at again: whoever holds them may withdraw meanwhile, and nothing has been claimed here.
+            return others
+        for topic in wanted:
+            if topic not in before:
+                self._store.put(f"{_LOCKS}/{topic}/{self.migration}", {"at": at})
+        others = self._of_others(self.holders(wanted))
         if others:
             for topic in wanted:
                 if topic not in before:
                     self._store.delete(f"{_LOCKS}/{topic}/{self.migration}")
         return others
+
+    def _of_others(self, held: dict[str, str]) -> dict[str, str]:
+        return {topic: by for topic, by in held.items() if by != self.migration}
 
     def unlock(self, topics: Iterable[str]) -> None:
         """Give up what this migration holds."""

@@ -192,7 +192,8 @@ class LinkState:
             newest = openings[-1].fence
             opened = next(o for o in openings if o.fence == newest)
             position = told.get(tp)
-            if position is None or position.fence < newest:
+            if position is None or (position.fence, position.records, position.source) < (newest, 0, opened.source):
+                # Nothing told since this fence, or not that the source has nothing before its first record.
                 position = Position(source=opened.source, target=opened.target, fence=newest, records=0)
             out[tp] = position
         return out

@@ -41,10 +41,11 @@ class MemoryStore:
         return None if found is None else ledger.decode(found.encode(), where=key)
 
     def put(self, key: str, value: Value) -> None:
+        # As text, like the topic: what the topic would not hold fails here too, and nobody shares an object.
+        text = ledger.encode(value).decode()
         # Removed first: the newest write stands last.
         self._values.pop(key, None)
-        # As text, like the topic: what the topic would not hold fails here too, and nobody shares an object.
-        self._values[key] = ledger.encode(value).decode()
+        self._values[key] = text
 
     def delete(self, key: str) -> None:
         self._values.pop(key, None)

@@ -115,6 +115,6 @@ class KeyedTail:
         for header, batch in batches(records):
             if header.next_offset <= self.offset:
                 continue
-            self.offset = header.next_offset
+            since, self.offset = self.offset, header.next_offset
             if not header.is_control:
-                yield from keyed_records(batch)
+                yield from keyed_records(batch, since=since)

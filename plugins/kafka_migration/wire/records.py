@@ -117,10 +117,12 @@ def keyed_batch(entries: Iterable[tuple[bytes, bytes | None]], *, timestamp: int
     )
 
 
-def keyed_records(batch: memoryview) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Keys and values of a batch of an internal topic."""
-    for record in raw_records(parse_header(batch), batch):
-        yield key_value(record)
+def keyed_records(batch: memoryview, *, since: int = 0) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Keys and values of a batch of an internal topic, from offset ``since`` on."""
+    header = parse_header(batch)
+    for record in raw_records(header, batch):
+        if header.base_offset + record.offset_delta >= since:
+            yield key_value(record)
 
 
 def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:

@@ -1,0 +1,234 @@
+"""The tail of a target partition, batch by batch: what explains it, and every way in which it can be unexplained."""
+
+import random
+
+import pytest
+
+from kafka_migration.domain.offset_map import RunOpening
+from kafka_migration.domain.types import Halt, Identity, Position, TopicPartition
+from kafka_migration.mirror.takeover import Fenced, Known, Overtaken, Stopped, Tail
+from kafka_migration.wire.batch import MAX_SEQUENCE, BatchHeader
+
+US, WRITER = 77, Identity(77, 5)
+FENCE_END = 21
+OPENING = RunOpening(fence=5, records=0, source=1_000, target=FENCE_END, closes=20)
+TP = TopicPartition("t", 0)
+
+
+def _batch(
+    base: int, count: int = 3, *, sequence: int | None = None, producer: int = US, epoch: int = 5
+) -> BatchHeader:
+    place = (base - FENCE_END) % MAX_SEQUENCE if sequence is None else sequence
+    return BatchHeader(base, 61, 0, 2, 0, 0, count - 1, 0, 0, producer, epoch, place, count)
+
+
+def _marker(base: int, *, producer: int = US, epoch: int = 6, transactional: bool = True) -> BatchHeader:
+    return BatchHeader(base, 78, 0, 2, 0, 0x30 if transactional else 0x20, 0, 0, 0, producer, epoch, -1, 1)
+
+
+def _tail(*headers: BatchHeader, verified: int = FENCE_END, openings: tuple[RunOpening, ...] = (OPENING,)) -> Tail:
+    tail = Tail(Known(openings=openings, writer=WRITER, verified=verified))
+    for header in headers:
+        tail.see(header, US)
+    return tail
+
+
+def _stopped(*headers: BatchHeader, **more: int) -> Stopped:
+    stopped = _tail(*headers, **more).stopped  # type: ignore[arg-type]
+    assert stopped is not None
+    return stopped
+
+
+def _resume(tail: Tail, marker: int, openings: tuple[RunOpening, ...] = (OPENING,)) -> tuple[Position, RunOpening]:
+    assert tail.stopped is None, tail.stopped
+    resumed = tail.resume(openings, fence=9, marker=marker, source_start=4)
+    return resumed.position, resumed.opening
+
+
+# -- explained ------------------------------------------------------------------------------------------------
+
+
+def test_batches_of_the_link_at_their_places_are_progress():
+    tail = _tail(_batch(21, 3), _batch(24, 5), _marker(29))
+    assert _resume(tail, 29) == (
+        Position(source=1_008, target=30, fence=9, records=0),
+        RunOpening(fence=9, records=0, source=1_008, target=30, closes=29),
+    )
+
+
+def test_nothing_written_since_the_fence_goes_on_where_it_began():
+    position, opening = _resume(_tail(_marker(21)), 21)
+    assert (position.source, position.target, opening.closes) == (1_000, 22, 21)
+
+
+def test_only_what_stands_above_the_verified_offset_is_judged():
+    tail = _tail(_batch(24, 5), _marker(29), verified=24)
+    assert _resume(tail, 29)[0].source == 1_008
+
+
+def test_markers_of_fences_whose_authors_died_are_known_and_the_first_closes_the_data():
+    tail = _tail(_batch(21, 3), _marker(24, epoch=6), _marker(25, epoch=7), _marker(26, epoch=9))
+    position, opening = _resume(tail, 26)
+    assert (position.source, position.target, opening.closes) == (1_003, 27, 24)
+
+
+def test_partition_that_was_never_mirrored_begins_at_the_source_start_behind_known_markers():
+    tail = Tail(Known(openings=(), writer=None, verified=0))
+    assert all(tail.see(header, US) for header in (_marker(0), _marker(1)))
+    position, opening = _resume(tail, 1, ())
+    assert position == Position(source=4, target=2, fence=9, records=0)
+    assert opening.closes == 0
+
+
+def test_sequences_that_wrapped_are_known_by_their_place():
+    far = FENCE_END + MAX_SEQUENCE - 2
+    tail = _tail(_batch(far, 5), _batch(far + 5, 1), _marker(far + 6), verified=far)
+    assert _resume(tail, far + 6)[0].source == 1_000 + MAX_SEQUENCE + 4
+
+
+@pytest.mark.parametrize(
+    ("records", "source"), [(0, 1_000), (2, 1_002), (3, 1_010), (6, 1_013), (7, 1_050), (8, 1_051)]
+)
+def test_position_is_that_of_the_run_in_which_the_last_record_stands(records, source):
+    openings = (
+        OPENING,
+        RunOpening(fence=5, records=3, source=1_010, target=FENCE_END + 3),
+        RunOpening(fence=5, records=7, source=1_050, target=FENCE_END + 7),
+    )
+    tail = _tail(*([_batch(21, records)] if records else []), _marker(21 + records))
+    assert _resume(tail, 21 + records, openings)[0].source == source
+
+
+def test_opening_that_became_durable_after_the_fence_began_counts():
+    """Read before the fence it would be missing, and its records taken for the run before: 1013 instead of 1103."""
+    tail = _tail(_batch(21, 10), _batch(31, 3), _marker(34))
+    late = RunOpening(fence=5, records=10, source=1_100, target=FENCE_END + 10)
+    assert _resume(tail, 34, (OPENING, late))[0].source == 1_103
+
+
+# -- unexplained ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        _batch(24, producer=78),
+        _batch(24, producer=-1, epoch=-1, sequence=-1),
+        _batch(24, epoch=4),
+        _batch(24, epoch=6),
+        _marker(24, producer=78),
+        _marker(24, producer=78, transactional=False),
+    ],
+    ids=["other producer", "no producer", "earlier epoch", "later epoch", "other marker", "other control record"],
+)
+def test_what_the_link_did_not_write_is_foreign(foreign):
+    stopped = _stopped(_batch(21, 3), foreign, _marker(27))
+    assert (stopped.reason, stopped.target_offset) == (Halt.FOREIGN_WRITER, 24)
+
+
+def test_own_batch_behind_a_marker_got_past_the_fence():
+    stopped = _stopped(_batch(21, 3), _marker(24), _batch(25, sequence=3), _marker(28))
+    assert (stopped.reason, stopped.target_offset) == (Halt.FOREIGN_WRITER, 25)
+
+
+def test_any_record_in_a_partition_that_was_never_mirrored_is_foreign():
+    tail = Tail(Known(openings=(), writer=None, verified=0))
+    assert not tail.see(_batch(0), US)
+    assert tail.stopped is not None
+    assert tail.stopped.reason is Halt.FOREIGN_WRITER
+
+
+def test_batch_that_stands_twice_is_a_duplicate():
+    stopped = _stopped(_batch(21, 3, sequence=0), _batch(24, 3, sequence=0))
+    assert (stopped.reason, stopped.target_offset) == (Halt.DUPLICATED, 24)
+
+
+def test_batch_accepted_without_the_one_before_it_leaves_a_hole():
+    stopped = _stopped(_batch(21, 3, sequence=3))
+    assert (stopped.reason, stopped.target_offset) == (Halt.LOG_REGRESSED, 21)
+    assert "missing" in stopped.detail
+
+
+@pytest.mark.parametrize("base", [25, 40])
+def test_offsets_that_are_gone_from_the_log_halt(base):
+    assert _stopped(_batch(21, 3), _batch(base)).reason is Halt.LOG_REGRESSED
+    assert _stopped(_batch(21, 3), _marker(base)).reason is Halt.LOG_REGRESSED
+
+
+def test_log_that_begins_above_what_is_verified_halts():
+    assert _stopped(_marker(23)).target_offset == 23
+
+
+def test_batch_that_reaches_over_the_verified_offset_halts():
+    assert _stopped(_batch(21, 5), verified=24).reason is Halt.LOG_REGRESSED
+
+
+def test_first_trouble_counts_and_nothing_behind_it_is_judged():
+    tail = _tail(_batch(21), _batch(24, producer=1), _batch(27, sequence=0), _marker(30))
+    assert tail.stopped is not None
+    assert (tail.stopped.reason, tail.stopped.target_offset) == (Halt.FOREIGN_WRITER, 24)
+    assert not tail.see(_marker(31), US)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_log_with_anything_dropped_doubled_swapped_or_foreign_is_never_taken_for_progress(seed):
+    chance = random.Random(seed)
+    log, at = [], FENCE_END
+    for _ in range(6):
+        count = chance.randrange(1, 5)
+        log.append(_batch(at, count))
+        at += count
+    harm = chance.choice(["drop", "double", "swap", "foreign"])
+    n = chance.randrange(len(log) - 1)
+    if harm == "drop":
+        del log[n]
+    elif harm == "double":
+        log.insert(n, log[n])
+    elif harm == "swap":
+        log[n], log[n + 1] = log[n + 1], log[n]
+    else:
+        log[n] = _batch(0, log[n].records, producer=chance.choice([-1, 5]), epoch=chance.choice([0, 5]), sequence=0)
+    # As a broker stores it: without gaps, whatever the sequences say.
+    at, stored = FENCE_END, []
+    for header in log:
+        stored.append(
+            _batch(
+                at,
+                header.records,
+                sequence=header.base_sequence,
+                producer=header.producer_id,
+                epoch=header.producer_epoch,
+            )
+        )
+        at += header.records
+    assert _tail(*stored, _marker(at)).stopped is not None, harm
+
+
+# -- all partitions of a fence --------------------------------------------------------------------------------
+
+
+def _fenced(known: Known) -> Fenced:
+    return Fenced(identity=Identity(US, 9), markers={TP: 21}, tails={TP: Tail(known)}, stopped={})
+
+
+def test_fence_that_another_mirror_made_meanwhile_is_not_judged_by_what_was_known_before():
+    before = Known(openings=(OPENING,), writer=WRITER, verified=FENCE_END)
+    newer = RunOpening(fence=7, records=0, source=1_000, target=23, closes=21)
+    after = Known(openings=(newer,), writer=Identity(US, 7), verified=23)
+    with pytest.raises(Overtaken, match="t-0"):
+        _fenced(before).resume({TP: after}, {})
+    never = Known(openings=(), writer=None, verified=0)
+    with pytest.raises(Overtaken):
+        _fenced(never).resume({TP: after}, {})
+
+
+def test_stopped_partitions_come_back_beside_those_that_go_on():
+    before = Known(openings=(OPENING,), writer=WRITER, verified=FENCE_END)
+    fenced = _fenced(before)
+    fenced.tails[TP].see(_marker(21), US)
+    gone = Stopped(reason=Halt.RECREATED, detail="", target_offset=0)
+    outcome = Fenced(
+        identity=fenced.identity, markers=fenced.markers, tails=fenced.tails, stopped={TopicPartition("u", 0): gone}
+    ).resume({TP: before}, {})
+    assert outcome[TopicPartition("u", 0)] is gone
+    assert not isinstance(outcome[TP], Stopped)

@@ -1,0 +1,190 @@
+"""The state of a link: what it remembers, and what a reader sees of it while mirrors write and fence."""
+
+import random
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafka_migration.domain import ledger
+from kafka_migration.domain.errors import StateConflict
+from kafka_migration.domain.offset_map import RunOpening
+from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
+from kafka_migration.state.link import LinkState, LinkTopic, Wish
+from kafka_migration.state.store import MemoryStore
+from kafka_migration.state.topic_log import Entry, TopicLog
+
+AT = "2026-01-01T00:00:00+00:00"
+TOPIC = LinkTopic(name="t", source_id=uuid.UUID(int=1), target_id=uuid.UUID(int=2))
+TP = TopicPartition("t", 0)
+
+
+class FakeLog:
+    """A log in memory. `before_reading` lets the world go on before every read."""
+
+    def __init__(self, topic: str, before_reading: Callable[[], None] = lambda: None) -> None:
+        self.topic, self.partitions = topic, ledger.PARTITIONS[topic]
+        self.entries: list[Entry] = []
+        self._before_reading, self._read = before_reading, 0
+
+    def append(self, entries: Any) -> None:
+        for key, value in entries:
+            self.entries.append(Entry(0, len(self.entries), key, value))
+
+    def new_entries(self) -> Iterator[Entry]:
+        self._before_reading()
+        end = len(self.entries)
+        while self._read < end:
+            yield self.entries[self._read]
+            self._read += 1
+
+    def close(self) -> None:
+        pass
+
+
+class World:
+    """Mirrors at work on one partition: each step is one durable write or one append, in an order they could have."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.openings = FakeLog(ledger.OFFSET_MAP_TOPIC, self.go_on)
+        self.progress = FakeLog(ledger.PROGRESS_TOPIC, self.go_on)
+        self.link = LinkState("l", MemoryStore(), self.openings, self.progress)  # type: ignore[arg-type]
+        self.link.pin(source_cluster="s", target_cluster="t", topics=[TOPIC], at=AT)
+        self.stands_at: dict[int, int] = {}
+        self._steps = self._script()
+        self._late: list[Callable[[], None]] = []
+
+    def go_on(self) -> None:
+        for _ in range(self.chance.choice([0, 0, 1, 2, 7])):
+            next(self._steps, None)
+
+    def _script(self) -> Iterator[None]:
+        source, target, epoch = self.chance.randrange(20), 0, -1
+        for _ in range(8):
+            epoch, data_end = epoch + self.chance.choice([1, 2]), target
+            target = data_end + self.chance.choice([1, 1, 2])
+            self.link.record_fence(Identity(7, epoch), at=AT)
+            yield
+            self._open(RunOpening(fence=epoch, records=0, source=source, target=target, closes=data_end))
+            yield
+            start, records, told = target, 0, (0, source)
+            for _ in range(self.chance.randrange(6)):
+                if self.chance.random() < 0.4:
+                    source += self.chance.randrange(1, 5)
+                    closes = data_end if records == 0 else None
+                    self._open(RunOpening(fence=epoch, records=records, source=source, target=target, closes=closes))
+                    yield
+                for _ in range(self.chance.randrange(1, 4)):
+                    self.stands_at[source] = target
+                    source, target, records = source + 1, target + 1, records + 1
+                yield
+                if self.chance.random() < 0.7:
+                    told = (records, source)
+                    self._tell(epoch, start, *told)
+                    yield
+            if self.chance.random() < 0.5:  # runs written ahead of batches that a fence kept out
+                void = RunOpening(fence=epoch, records=records + 5, source=source + 9, target=target + 5)
+                self._open(void)
+                self._late.append(lambda void=void: self._open(void))  # type: ignore[misc]
+            # An attempt that was fenced may tell its last word long after.
+            self._late.append(lambda args=(epoch, start, *told): self._tell(*args))  # type: ignore[misc]
+            if self._late and self.chance.random() < 0.5:
+                self._late.pop(self.chance.randrange(len(self._late)))()
+            yield
+
+    def _open(self, opening: RunOpening) -> None:
+        self.openings.append([(ledger.opening_key("l", TOPIC.key, 0, opening), ledger.opening_value(opening))])
+
+    def _tell(self, epoch: int, start: int, records: int, source: int) -> None:
+        position = Position(source=source, target=start + records, fence=epoch, records=records)
+        value = ledger.progress_value(position, bytes_copied=0, state="run", at_ms=0)
+        self.progress.append([(ledger.progress_key("l", TP), value)])
+
+
+@pytest.mark.parametrize("first", range(0, 300, 25))
+def test_map_read_at_any_moment_is_exact_up_to_a_position_that_never_goes_back(first):
+    for seed in range(first, first + 25):
+        world, newest = World(seed), -1
+        for _ in range(60):
+            found = world.link.offset_maps().get(TP)
+            if found is None:
+                continue
+            assert found.source_end >= newest, seed
+            newest = found.source_end
+            copied = [offset for offset in sorted(world.stands_at) if offset < found.source_end]
+            for offset in copied:
+                assert found.to_target(offset) == world.stands_at[offset], (seed, offset)
+                assert found.to_source(world.stands_at[offset]) == offset, (seed, offset)
+            assert found.records == len(copied), seed
+            if copied:
+                assert found.to_target(found.source_end) >= world.stands_at[copied[-1]] + 1, seed
+
+
+def test_topics_are_pinned_once_and_another_cluster_is_refused():
+    link = LinkState("l", MemoryStore(), None, None)
+    link.pin(source_cluster="s", target_cluster="t", topics=[TOPIC], at=AT)
+    recreated = LinkTopic(name="t", source_id=uuid.UUID(int=8), target_id=uuid.UUID(int=9))
+    more = LinkTopic(name="u", source_id=uuid.UUID(int=0), target_id=uuid.UUID(int=0))
+    link.pin(source_cluster="s", target_cluster="t", topics=[recreated, more], at=AT)
+    assert link.topics() == {"t": TOPIC, "u": more}
+    assert [topic.key for topic in link.topics().values()] == [str(TOPIC.target_id), "u"]
+    with pytest.raises(StateConflict, match="another name"):
+        link.pin(source_cluster="s", target_cluster="elsewhere", topics=[], at=AT)
+
+
+def test_fences_are_named_by_epoch_and_repeating_one_changes_nothing():
+    link = LinkState("l", MemoryStore(), None, None)
+    for epoch in (4, 9, 4):
+        link.record_fence(Identity(7, epoch), at=AT)
+    assert link.fences() == {4: Identity(7, 4), 9: Identity(7, 9)}
+
+
+def test_halts_and_wishes_are_read_back():
+    link = LinkState("l", MemoryStore(), None, None)
+    assert link.wished() == Wish(desired=Desired.RUN)
+    link.halt(TopicPartition("a-b.c", 3), "DATA_LOSS", "gone", 7, 8, AT)
+    assert link.halted() == {TopicPartition("a-b.c", 3)}
+    assert link.halts()[TopicPartition("a-b.c", 3)].source_offset == 7
+    ends = {TopicPartition("a", 0): 5, TopicPartition("a", 1): 6, TopicPartition("b", 0): 0}
+    link.wish(Wish(desired=Desired.DRAIN, ends=ends, reason="because", at=AT))
+    assert link.wanted() == (Desired.DRAIN, ends)
+
+
+def test_links_on_one_target_do_not_mix(target_cluster):
+    properties = {"bootstrap.servers": target_cluster.bootstrap_servers}
+    names = [f"link-{uuid.uuid4().hex[:8]}" for _ in range(2)]
+    names.append(f"{names[0]}2")  # one whose name another's begins with
+    links = [LinkState.on_target(name, properties, create=True) for name in names]
+    for n, link in enumerate(links):
+        link.pin(source_cluster="s", target_cluster="t", topics=[TOPIC], at=AT)
+        link.record_fence(Identity(n, n), at=AT)
+        opening = RunOpening(fence=n, records=0, source=n, target=1, closes=0)
+        link.record_openings([(TP, opening)])
+        link.halt(TP, f"reason {n}", "", 0, 0, AT)
+        link.record_run({"state": "running", "n": n})
+    for n, name in enumerate(names):
+        reader = LinkState.on_target(name, properties)
+        assert reader.fences() == {n: Identity(n, n)}
+        assert reader.positions() == {TP: Position(source=n, target=1, fence=n, records=0)}
+        assert reader.halts()[TP].reason == f"reason {n}"
+        assert reader.run() == {"state": "running", "n": n}
+        reader.close()
+    for link in links:
+        link.close()
+
+
+def test_target_without_internal_topics_has_an_empty_link_and_none_are_made(target_cluster, monkeypatch):
+    for name in ("LINKS_TOPIC", "OFFSET_MAP_TOPIC", "PROGRESS_TOPIC"):
+        topic = f"absent-{uuid.uuid4().hex[:8]}.internal"
+        monkeypatch.setitem(ledger.PARTITIONS, topic, 1)
+        monkeypatch.setattr(ledger, name, topic)
+    properties = {"bootstrap.servers": target_cluster.bootstrap_servers}
+    link = LinkState.on_target("l", properties)
+    assert (link.topics(), link.fences(), link.positions(), link.offset_maps()) == ({}, {}, {}, {})
+    with pytest.raises(StateConflict, match="no internal topics"):
+        link.record_openings([(TP, RunOpening(fence=0, records=0, source=0, target=1, closes=0))])
+    link.close()
+    with TopicLog(properties, ledger.LINKS_TOPIC) as log:
+        assert not log.exists()

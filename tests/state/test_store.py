@@ -1,0 +1,119 @@
+"""One contract for every store, in memory and in an internal topic of a real cluster."""
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kafka_migration.domain import ledger
+from kafka_migration.domain.errors import StateConflict
+from kafka_migration.state.store import MemoryStore, Store, TopicStore
+from kafka_migration.state.topic_log import TopicLog
+from tests.kafka_tools import ToSend, create_topics, produce
+
+Open = Callable[[], Store]
+
+
+@pytest.fixture(params=["memory", "topic"])
+def opened(request, monkeypatch) -> Iterator[Open]:
+    """Opens the same store again and again: as other readers would, where it outlives its reader."""
+    if request.param == "memory":
+        store = MemoryStore()
+        yield lambda: store
+        return
+    servers = request.getfixturevalue("target_cluster").bootstrap_servers
+    topic = f"store-{uuid.uuid4().hex[:8]}.internal"
+    monkeypatch.setitem(ledger.PARTITIONS, topic, 1)
+    open_stores: list[Store] = []
+
+    def open_it() -> Store:
+        log = TopicLog({"bootstrap.servers": servers}, topic)
+        log.ensure()
+        open_stores.append(TopicStore(log))
+        return open_stores[-1]
+
+    yield open_it
+    for store in open_stores:
+        store.close()
+
+
+VALUE = {"text": "grüße", "number": 2**53, "null": None, "list": [1, {"a": []}], "empty": {}}
+
+
+def test_what_was_put_is_there_for_every_reader_at_once(opened):
+    writer, reader = opened(), opened()
+    assert reader.get("k") is None
+    writer.put("k", VALUE)
+    assert reader.get("k") == VALUE == writer.get("k")
+    assert opened().items() == {"k": VALUE}
+
+
+def test_later_value_replaces_and_deletion_removes(opened):
+    store = opened()
+    store.put("k", {"n": 1})
+    store.put("k", {"n": 2})
+    assert store.get("k") == {"n": 2}
+    store.delete("k")
+    store.delete("never there")
+    assert store.get("k") is None
+    assert opened().items() == {}
+
+
+def test_items_come_by_prefix_in_the_order_of_their_last_write(opened):
+    store = opened()
+    for key in ("a/2", "b/1", "a/1", "a/3"):
+        store.put(key, {"key": key})
+    store.put("a/2", {"key": "again"})
+    store.delete("a/1")
+    store.put("a/1", {"key": "back"})
+    assert list(opened().items("a/")) == ["a/3", "a/2", "a/1"]
+    assert list(store.items()) == ["b/1", "a/3", "a/2", "a/1"]
+
+
+def test_what_a_reader_does_to_a_value_does_not_reach_the_store(opened):
+    store = opened()
+    value = {"list": [1]}
+    store.put("k", value)
+    value["list"].append(2)
+    found = store.get("k")
+    assert found is not None
+    found["list"].append(3)
+    store.items()["k"]["list"].append(4)
+    assert store.get("k") == {"list": [1]}
+
+
+@pytest.mark.parametrize("value", [{"it": object()}, {"it": b"bytes"}, {"v": 1}])
+def test_value_that_cannot_be_kept_is_refused_and_changes_nothing(opened, value):
+    store = opened()
+    store.put("k", {"n": 1})
+    with pytest.raises((TypeError, ValueError)):
+        store.put("k", value)
+    assert store.get("k") == {"n": 1}
+
+
+def test_value_of_an_unknown_version_is_refused_every_time_and_not_only_once(target_cluster, monkeypatch):
+    servers, topic = target_cluster.bootstrap_servers, f"store-{uuid.uuid4().hex[:8]}.internal"
+    monkeypatch.setitem(ledger.PARTITIONS, topic, 1)
+    with TopicLog({"bootstrap.servers": servers}, topic) as log:
+        log.ensure()
+        store = TopicStore(log)
+        store.put("before", {"n": 1})
+        produce(servers, topic, [ToSend(b'{"v":2,"n":2}', b"new"), ToSend(b'{"v":1,"n":3}', b"after")])
+        for _ in range(3):
+            with pytest.raises(StateConflict, match="another version"):
+                store.items()
+
+
+def test_store_needs_a_single_partition(target_cluster):
+    with pytest.raises(ValueError, match="no common order"):
+        TopicStore(TopicLog({"bootstrap.servers": target_cluster.bootstrap_servers}, ledger.OFFSET_MAP_TOPIC))
+
+
+def test_internal_topic_with_other_partitions_than_keys_are_hashed_into_is_refused(target_cluster, monkeypatch):
+    servers, topic = target_cluster.bootstrap_servers, f"store-{uuid.uuid4().hex[:8]}.internal"
+    create_topics(servers, {topic: 3})
+    monkeypatch.setitem(ledger.PARTITIONS, topic, 2)
+    log = TopicLog({"bootstrap.servers": servers}, topic)
+    for ask in (log.exists, log.ensure):
+        with pytest.raises(StateConflict, match="has 3 partitions"):
+            ask()

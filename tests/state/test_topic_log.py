@@ -1,0 +1,67 @@
+"""An internal topic as a log: read to its end whatever stands there, and compacted as it is declared."""
+
+import uuid
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from kafka_migration.domain import ledger
+from kafka_migration.domain.errors import ClusterUnreachable
+from kafka_migration.state.topic_log import TopicLog
+
+
+@pytest.fixture
+def topic(monkeypatch):
+    name = f"log-{uuid.uuid4().hex[:8]}.internal"
+    monkeypatch.setitem(ledger.PARTITIONS, name, 3)
+    return name
+
+
+def test_topic_is_made_once_compacted_and_found_by_others(target_cluster, topic):
+    properties = {"bootstrap.servers": target_cluster.bootstrap_servers}
+    with TopicLog(properties, topic) as one, TopicLog(properties, topic) as other:
+        assert not one.exists()
+        one.ensure()
+        other.ensure()
+        assert other.exists()
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    admin = AdminClient(properties)
+    (described,) = admin.describe_configs([resource]).values()
+    assert described.result(30)["cleanup.policy"].value == "compact"
+
+
+def test_every_entry_is_read_once_in_the_order_of_its_partition(target_cluster, topic):
+    properties = {"bootstrap.servers": target_cluster.bootstrap_servers}
+    entries = [(b"key-%d" % (n % 50), b"%d" % n if n % 9 else None) for n in range(20_000)]
+    with TopicLog(properties, topic) as writer, TopicLog(properties, topic) as reader:
+        writer.ensure()
+        assert list(reader.new_entries()) == []
+        writer.append(entries)
+        read = list(reader.new_entries())
+        for p in range(3):
+            expected = [e for e in entries if ledger.partition_of(e[0], 3) == p]
+            mine = [entry for entry in read if entry.partition == p]
+            assert [(entry.key, entry.value) for entry in mine] == expected
+            assert [entry.offset for entry in mine] == list(range(len(expected)))
+            assert reader.end(p) == len(expected)
+        assert list(reader.new_entries()) == []
+        writer.append([(b"key-1", b"new")])
+        assert [(e.key, e.value) for e in reader.new_entries()] == [(b"key-1", b"new")]
+
+
+def test_entry_whose_reader_gave_up_comes_again(target_cluster, topic):
+    with TopicLog({"bootstrap.servers": target_cluster.bootstrap_servers}, topic) as log:
+        log.ensure()
+        log.append([(b"a", b"%d" % n) for n in range(5)])
+        for entry in log.new_entries():
+            if entry.value == b"2":
+                break
+        assert [entry.value for entry in log.new_entries()] == [b"2", b"3", b"4"]
+
+
+def test_cluster_that_does_not_answer_is_named(monkeypatch, topic):
+    monkeypatch.setattr("kafka_migration.state.topic_log._TIMEOUT", 0.5)
+    with TopicLog({"bootstrap.servers": "127.0.0.1:1"}, topic) as log:
+        for ask in (log.exists, log.ensure, log.end):
+            with pytest.raises(ClusterUnreachable, match=r"127\.0\.0\.1:1"):
+                ask()

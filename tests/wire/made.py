@@ -1,0 +1,97 @@
+"""Batches made by hand, and a connection to a real cluster at the protocol's level."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from kafka.net.selector import NetworkSelector
+
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.wire import codecs
+from kafka_migration.wire.batch import BatchHeader, assemble, batches
+from kafka_migration.wire.cluster import WireCluster
+from kafka_migration.wire.fetch import FetchFrom, fetch
+from kafka_migration.wire.produce import Append, Appended
+from kafka_migration.wire.records import RawRecord, encode_records, write_varint
+
+NOW = 1_700_000_000_000
+
+
+def field(value: bytes | None) -> bytes:
+    return write_varint(-1) if value is None else write_varint(len(value)) + value
+
+
+def made_batch(
+    values: list[bytes | None],
+    *,
+    base_offset: int = 0,
+    codec: int = codecs.NONE,
+    attributes: int = 0,
+    leader_epoch: int = 3,
+    timestamp: int = NOW,
+) -> bytes:
+    """A gapless batch as a broker stores it; record n has key b"k<n>" and the timestamp plus n."""
+    records = [RawRecord(n, n, 0, field(b"k%d" % n) + field(value) + write_varint(0)) for n, value in enumerate(values)]
+    batch = bytearray(
+        assemble(
+            attributes=codec | attributes,
+            base_timestamp=timestamp,
+            max_timestamp=timestamp + max(0, len(values) - 1),
+            count=len(values),
+            payload=codecs.compress(codec, encode_records(records)),
+            base_offset=base_offset,
+        )
+    )
+    batch[12:16] = leader_epoch.to_bytes(4, "big")
+    return bytes(batch)
+
+
+class Wire:
+    """One cluster, driven from a test: every call runs the loop until it is done."""
+
+    def __init__(self, servers: str, **config: Any) -> None:
+        self.net = NetworkSelector(slow_task_threshold_secs=0)
+        self.cluster = WireCluster(self.net, {"bootstrap_servers": servers, **config}, "target")
+        self.cluster.connect()
+
+    def __call__(self, work: Any, *args: Any, **more: Any) -> Any:
+        return self.net.run(lambda: work(self.cluster, *args, **more))
+
+    def refresh(self, *topics: str) -> dict[str, int]:
+        problems: dict[str, int] = self.net.run(lambda: self.cluster.refresh(topics))
+        return problems
+
+    def append(self, *requests: Mapping[TopicPartition, bytes | bytearray]) -> list[list[Appended]]:
+        """Send all requests at once to the leader of their first partition, then await their answers."""
+
+        async def send() -> list[list[Appended]]:
+            under_way = [
+                Append(self.cluster, self.cluster.leaders[next(iter(request))].node, request) for request in requests
+            ]
+            return [await it.answers() for it in under_way]
+
+        answers: list[list[Appended]] = self.net.run(send)
+        return answers
+
+    def stored(self, tp: TopicPartition, offset: int = 0) -> list[tuple[BatchHeader, bytes]]:
+        """The batches of one fetch, as they are stored."""
+        node = self.cluster.leaders[tp].node
+        (answer,) = self(fetch, node, [FetchFrom(tp, offset, 10**7)], max_wait_ms=100, max_bytes=10**7)
+        assert answer.error == 0
+        return [(header, bytes(batch)) for header, batch in batches(answer.records)]
+
+    def close(self) -> None:
+        self.cluster.close()
+        self.net.close()
+
+
+@contextmanager
+def wired(servers: str, *topics: str, **config: Any) -> Iterator[Wire]:
+    """A connected :class:`Wire` that knows the leaders of `topics`."""
+    wire = Wire(servers, **config)
+    try:
+        if topics:
+            assert wire.refresh(*topics) == {}
+        yield wire
+    finally:
+        wire.close()

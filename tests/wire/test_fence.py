@@ -1,0 +1,157 @@
+"""Fences on a real broker: what they bind, what they do not, and what a dead author leaves behind."""
+
+import time
+import uuid
+
+import pytest
+
+from kafka_migration.domain.errors import CouldNotFindOut, TakenOver
+from kafka_migration.domain.types import Identity, TopicPartition
+from kafka_migration.wire import fence
+from kafka_migration.wire.batch import BatchHeader, readdress
+from tests.kafka_tools import create_topics, read_all
+from tests.wire.made import Wire, made_batch, wired
+
+OUT_OF_ORDER, FENCED = 45, 47
+
+
+@pytest.fixture
+def topic():
+    return f"fence-{uuid.uuid4().hex[:8]}"
+
+
+class Link:
+    """A transactional id of its own and the partitions it writes to."""
+
+    def __init__(self, wire: Wire, topic: str, partitions: int = 2) -> None:
+        self.wire, self.name = wire, f"tests.{topic}"
+        self.tps = [TopicPartition(topic, p) for p in range(partitions)]
+        self.seen: list[tuple[TopicPartition, BatchHeader]] = []
+
+    def identity(self) -> Identity:
+        found: Identity = self.wire(fence.take_identity, self.name, deadline=time.monotonic() + 30)
+        return found
+
+    def write_markers(self, identity: Identity) -> None:
+        self.wire(fence.write_markers, self.name, identity, self.tps, deadline=time.monotonic() + 30)
+
+    def await_markers(
+        self, identity: Identity, starts: tuple[int, int] = (0, 0), *, seconds: float = 30
+    ) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = self.wire(
+            fence.await_markers,
+            identity,
+            dict(zip(self.tps, starts, strict=True)),
+            lambda tp, header: self.seen.append((tp, header)) is None,
+            deadline=time.monotonic() + seconds,
+        )
+        return found
+
+    def fence(self) -> tuple[Identity, dict[TopicPartition, int]]:
+        identity = self.identity()
+        self.write_markers(identity)
+        return identity, self.await_markers(identity)
+
+    def append(self, identity: Identity, sequence: int, *, count: int = 3, partition: int = 0) -> tuple[int, int]:
+        batch = readdress(
+            made_batch([b"v"] * count),
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            sequence=sequence,
+        )
+        ((answer,),) = self.wire.append({self.tps[partition]: batch})
+        return answer.error, answer.base_offset
+
+
+@pytest.fixture
+def link(target_cluster, topic):
+    create_topics(target_cluster.bootstrap_servers, {topic: 2})
+    with wired(target_cluster.bootstrap_servers, topic) as wire:
+        yield Link(wire, topic)
+
+
+def test_each_fence_has_the_next_epoch_and_a_marker_in_every_partition(link, target_cluster, topic):
+    first, markers = link.fence()
+    assert markers == dict.fromkeys(link.tps, 0)
+    second, markers = link.fence()
+    assert markers == dict.fromkeys(link.tps, 1)
+    assert (second.producer_id, second.producer_epoch) == (first.producer_id, first.producer_epoch + 1)
+    assert all(rows == [] for rows in read_all(target_cluster.bootstrap_servers, {topic: 2}).values())
+    assert {header.is_control for _, header in link.seen} == {True}
+
+
+def test_behind_the_marker_the_earlier_epoch_is_refused_and_the_new_one_begins_at_sequence_zero(link):
+    old, _ = link.fence()
+    assert link.append(old, 0) == (0, 1)
+    new, markers = link.fence()
+    assert markers[link.tps[0]] == 4
+    assert link.append(old, 3)[0] == FENCED
+    assert link.append(old, 0, partition=1)[0] == FENCED, "also where it never wrote"
+    assert link.append(new, 3)[0] == OUT_OF_ORDER
+    assert link.append(new, 0) == (0, 5)
+    assert link.append(new, 3) == (0, 8)
+    assert link.append(new, 9)[0] == OUT_OF_ORDER
+
+
+def test_next_epoch_without_a_marker_fences_nothing(link):
+    old, _ = link.fence()
+    link.identity()
+    assert link.append(old, 0) == (0, 1)
+
+
+def test_transaction_that_a_dead_author_left_open_is_ended_by_the_next_fence(link):
+    first, _ = link.fence()
+    dead = link.identity()
+    add = fence.AddPartitionsToTxnRequest(
+        max_version=3,
+        v3_and_below_transactional_id=link.name,
+        v3_and_below_producer_id=dead.producer_id,
+        v3_and_below_producer_epoch=dead.producer_epoch,
+        v3_and_below_topics=[
+            fence.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=link.tps[0].topic, partitions=[0, 1])
+        ],
+    )
+    link.wire(fence._ask_coordinator, link.name, add, fence._add_partitions_error, time.monotonic() + 30)
+    link.seen.clear()
+    alive, markers = link.fence()
+    assert alive.producer_epoch > dead.producer_epoch
+    assert {header.producer_id for _, header in link.seen} == {first.producer_id}, "all of them markers of this link"
+    assert link.append(alive, 0) == (0, markers[link.tps[0]] + 1)
+    assert link.append(dead, 0)[0] == FENCED
+
+
+def test_author_whose_epoch_is_no_longer_the_newest_is_taken_over(link):
+    old = link.identity()
+    link.identity()
+    with pytest.raises(TakenOver, match=link.name):
+        link.write_markers(old)
+
+
+def test_marker_that_never_comes_is_not_claimed(link):
+    link.fence()
+    with pytest.raises(CouldNotFindOut, match="2 partitions do not show"):
+        link.await_markers(link.identity(), seconds=0.3)
+
+
+def test_partition_of_which_enough_was_seen_is_not_waited_for(link):
+    identity, _ = link.fence()
+    link.append(identity, 0)
+    never = Identity(identity.producer_id, identity.producer_epoch + 100)
+    markers = link.wire(
+        fence.await_markers, never, dict.fromkeys(link.tps, 0), lambda *_: False, deadline=time.monotonic() + 5
+    )
+    assert markers == {}
+
+
+def test_everything_between_the_start_and_the_marker_is_shown_in_order(link):
+    identity, _ = link.fence()
+    sequences = [n * 3 for n in range(5)]
+    for sequence in sequences:
+        link.append(identity, sequence)
+    newer = link.identity()
+    link.write_markers(newer)
+    link.seen.clear()
+    link.await_markers(newer, (4, 0))
+    shown = [header for tp, header in link.seen if tp == link.tps[0]]
+    assert [h.base_sequence for h in shown if not h.is_control] == sequences[1:]
+    assert fence.is_marker_of(shown[-1], newer)
