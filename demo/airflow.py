@@ -24,7 +24,7 @@ KEEPER = Path(__file__).with_name("airflow_keeper.py")
 USER = "admin"
 PARTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 _END_SECONDS = 60.0
-_GRACE_SECONDS = 10.0
+_GRACE_SECONDS = 5.0
 
 
 class EmbeddedAirflow:

@@ -154,10 +154,10 @@ class AirflowApi:
         self.call("POST", f"/dags/{dag_id}/clearTaskInstances", json=body)
 
     def log(self, dag_id: str, run_id: str, task_id: str, *, try_number: int = 1, map_index: int = -1) -> str:
-        """A task's log, one event a line."""
+        """A task's log, one event a line, with what was raised below it."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
         content = self.call("GET", path, params={"map_index": map_index, "full_content": True})["content"]
-        return "\n".join(it if isinstance(it, str) else str(it.get("event", "")) for it in content)
+        return "\n".join(it if isinstance(it, str) else _said(it) for it in content)
 
     def wait(
         self,
@@ -197,6 +197,11 @@ class AirflowApi:
             f"/{approval.map_index}/hitlDetails"
         )
         self.call("PATCH", path, json={"chosen_options": [option], "params_input": {}})
+
+
+def _said(event: Mapping[str, Any]) -> str:
+    raised = [f"{it['exc_type']}: {it['exc_value']}" for it in event.get("error_detail") or ()]
+    return "\n".join([str(event.get("event", "")), *raised])
 
 
 def _approval(detail: Mapping[str, Any]) -> Approval:

@@ -6,6 +6,7 @@ Imported by the API server alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -20,13 +21,12 @@ from kafka_migration.operators.phases import reports_directory
 from kafka_migration.plans.folder import read_plans
 from kafka_migration.plans.model import Plan
 
-#: Files are shown in a frame of Airflow's: they run no script of their own and reach nothing else.
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline' 'self'; img-src 'self' data:;"
-    " font-src 'self' data:; script-src 'unsafe-inline' 'self'; frame-ancestors 'self'; sandbox allow-scripts",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
-}
+#: Pages are shown in a frame of Airflow's, with Airflow's origin: they load nothing from elsewhere, and only Great
+#: Expectations' pages run scripts, their own.
+_OWN = "default-src 'none'; style-src 'unsafe-inline' 'self'; img-src 'self' data:; font-src 'self' data:; "
+_REPORT = {"Content-Security-Policy": _OWN + "frame-ancestors 'self'"}
+_DOCS = {"Content-Security-Policy": _OWN + "script-src 'unsafe-inline' 'self'; frame-ancestors 'self'"}
+_ALWAYS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 
 def application() -> FastAPI:
@@ -57,11 +57,11 @@ def application() -> FastAPI:
 
     @app.get("/{dag_id}/report", dependencies=may_see)
     def report(dag_id: str) -> FileResponse:
-        return _file(dag_id, "report.html", "no report yet: the migration's last phase writes it")
+        return _file(dag_id, "report.html", _REPORT, "no report yet: the migration's last phase writes it")
 
     @app.get("/{dag_id}/docs/{path:path}", dependencies=may_see)
     def docs(dag_id: str, path: str) -> FileResponse:
-        return _file(dag_id, f"data_docs/{path or 'index.html'}", "no Data Docs yet: validation writes them")
+        return _file(dag_id, f"data_docs/{path or 'index.html'}", _DOCS, "no Data Docs yet: validation writes them")
 
     return app
 
@@ -81,10 +81,10 @@ def _plan_of(dag_id: str) -> Plan:
     raise HTTPException(status.HTTP_404_NOT_FOUND, "no plan has this DAG")
 
 
-def _file(dag_id: str, path: str, missing: str) -> FileResponse:
+def _file(dag_id: str, path: str, headers: Mapping[str, str], missing: str) -> FileResponse:
     folder = (reports_directory() / _plan_of(dag_id).name).resolve()
     file = (folder / path).resolve()
     # A path with dots, or a link, must not lead out of the plan's own folder.
     if not file.is_relative_to(folder) or not file.is_file():
         raise HTTPException(status.HTTP_404_NOT_FOUND, missing)
-    return FileResponse(file, headers=_HEADERS)
+    return FileResponse(file, headers={**_ALWAYS, **headers})

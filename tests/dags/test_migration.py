@@ -1,0 +1,377 @@
+"""Whole migrations through Airflow, as a person sees them: by its API, on real clusters, with a mirror on Spark.
+
+Two plans on one Airflow. One is rejected; the other fails first, is repaired and cleared, and goes on to the end while
+a producer writes to the source. The source asks for a password, which must show up nowhere.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import httpx
+import psutil
+import pytest
+import yaml
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+
+from demo import jars
+from demo.airflow import EmbeddedAirflow
+from demo.airflow_api import ENDED, AirflowApi
+from demo.airflow_approver import DELAY_SECONDS, DemoApprover
+from demo.brokers import EmbeddedKafka
+from kafka_migration.domain import ledger
+from kafka_migration.state.journal import Journal
+from kafka_migration.state.store import TopicStore
+from kafka_migration.state.topic_log import TopicLog
+from tests.kafka_tools import ToSend, create_topics, delete_topic, produce, read_all
+from tests.waiting import wait_until
+
+PASSWORD = "unseen-9f2c-open-sesame"
+RECORDS = 6_000
+#: Far more than a calm machine needs (two minutes for all of it).
+PATIENCE_SECONDS = 900
+
+pytestmark = pytest.mark.timeout(2 * PATIENCE_SECONDS)
+
+
+@dataclass
+class Stage:
+    """What the tests look at. ``base`` names topics, groups and plans of this run alone."""
+
+    source: EmbeddedKafka
+    target: EmbeddedKafka
+    airflow: EmbeddedAirflow
+    base: str
+    reports: Path
+    runs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def api(self) -> AirflowApi:
+        return self.airflow.api
+
+    @property
+    def topics(self) -> dict[str, int]:
+        return {f"{self.base}.orders": 2, f"{self.base}.payments": 1}
+
+    @property
+    def group(self) -> str:
+        return f"{self.base}-billing"
+
+    def dag(self, plan: str) -> str:
+        return f"migrate_{self.base}-{plan}"
+
+    def state(self, plan: str) -> str:
+        return self.api.state(self.dag(plan), self.runs[plan])
+
+    def tasks(self, plan: str) -> dict[str, str | None]:
+        return self.api.task_states(self.dag(plan), self.runs[plan])
+
+    def wait_for(self, plan: str, task: str, *states: str) -> None:
+        """Wait until a task is in one of ``states``; fail with its log if it failed instead."""
+
+        def failed() -> str:
+            bad = [name for name, state in self.tasks(plan).items() if state == "failed"]
+            return "" if "failed" in states else "\n".join(f"{name} failed:\n{self.log(plan, name)}" for name in bad)
+
+        what = f"{task} is {' or '.join(states)}"
+        self.api.wait(
+            lambda: self.tasks(plan).get(task) in states, what, deadline_seconds=PATIENCE_SECONDS, unless=failed
+        )
+
+    def log(self, plan: str, name: str) -> str:
+        task, _, index = name.rstrip("]").partition("[")
+        found = [
+            it
+            for it in self.api.task_instances(self.dag(plan), self.runs[plan])
+            if it["task_id"] == task and it["map_index"] == int(index or -1)
+        ]
+        tries = max(1, found[0]["try_number"])
+        return self.api.log(self.dag(plan), self.runs[plan], task, try_number=tries, map_index=int(index or -1))
+
+
+def plan_of(base: str, name: str, topics: list[str]) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "name": f"{base}-{name}",
+        "source": "guarded_source",
+        "target": "stored_target",
+        "topics": {"include": topics},
+        "groups": {"include": [f"{base}-.*"]},
+        "mirror": {"num_streams": 1, "epoch_seconds": 5},
+        "lag_gate": {"threshold_records": 500, "samples": 2, "interval_seconds": 1, "deadline_seconds": 800},
+        "validation": {"segment_records": 1000},
+        "cutover": {"rest_seconds": 1, "watch_seconds": 120, "stopped_groups": [f"{base}-billing"]},
+        "drain": {"window_seconds": 2, "deadline_seconds": 300},
+    }
+
+
+@pytest.fixture(scope="module")
+def guarded_source() -> Iterator[EmbeddedKafka]:
+    """A source whose clients need a password; tests themselves use its internal listener."""
+    jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_mover="{PASSWORD}";'
+    properties = {
+        "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.name.client.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": jaas,
+    }
+    with EmbeddedKafka(name="guarded", properties=properties) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def stage(guarded_source, target_cluster, tmp_path_factory) -> Iterator[Stage]:
+    """Airflow with two plans, both started: one whose target topic is in the way, and one that nobody wants."""
+    folder, base = tmp_path_factory.mktemp("migration"), f"shop{uuid.uuid4().hex[:6]}"
+    plans = folder / "plans"
+    plans.mkdir()
+    for name, topics in (("wanted", [rf"{base}\..*"]), ("unwanted", [f"{base}-unwanted"])):
+        (plans / f"{name}.yaml").write_text(yaml.safe_dump(plan_of(base, name, topics)), encoding="utf-8")
+    source, target = guarded_source.internal_servers, target_cluster.bootstrap_servers
+    create_topics(source, {f"{base}.orders": 2, f"{base}.payments": 1, f"{base}-unwanted": 1})
+    for topic, partitions in ((f"{base}.orders", 2), (f"{base}.payments", 1)):
+        records = (ToSend(b"%d" % n, b"k%d" % n, n % partitions) for n in range(RECORDS))
+        produce(source, topic, records, **{"compression.type": "lz4"})
+    _commit(source, f"{base}-billing", {(f"{base}.orders", 0): 1_000, (f"{base}.orders", 1): 2_000})
+    # Somebody was there before: the wanted plan's preflight refuses, until it is gone.
+    create_topics(target, {f"{base}.payments": 3})
+    sasl = {
+        "bootstrap.servers": guarded_source.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "mover",
+        "sasl.password": PASSWORD,
+    }
+    airflow = EmbeddedAirflow(
+        home=folder / "airflow",
+        plans_dir=plans,
+        connections={
+            "guarded_source": {"conn_type": "kafka", "extra": sasl},
+            "spark_default": {"conn_type": "spark", "host": "local[1]"},
+        },
+        env={
+            "KAFKA_MIGRATION_REPORTS": str(folder / "reports"),
+            "KAFKA_MIGRATION_SPARK_JARS": ",".join(str(path) for path in jars.paths("spark")),
+        },
+        start_timeout_seconds=PATIENCE_SECONDS,
+    )
+    with airflow:
+        it = Stage(guarded_source, target_cluster, airflow, base, folder / "reports")
+        # This one is Airflow's own, in its database: workers, triggerer and API server each ask in their own way.
+        extra = json.dumps({"bootstrap.servers": target})
+        body = {"connection_id": "stored_target", "conn_type": "kafka", "extra": extra}
+        it.api.call("POST", "/connections", json=body)
+        airflow.wait_for_dags([it.dag("wanted"), it.dag("unwanted")], deadline_seconds=PATIENCE_SECONDS)
+        for plan in ("wanted", "unwanted"):
+            it.api.unpause(it.dag(plan))
+            it.runs[plan] = it.api.trigger(it.dag(plan))
+        yield it
+    shutil.rmtree(folder / "airflow")
+
+
+def _commit(servers: str, group: str, offsets: dict[tuple[str, int], int]) -> None:
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False})
+    try:
+        places = [confluent_kafka.TopicPartition(*tp, at) for tp, at in offsets.items()]
+        consumer.commit(offsets=places, asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def _committed(servers: str, group: str) -> dict[tuple[str, int], int]:
+    admin = AdminClient({"bootstrap.servers": servers})
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    return {(it.topic, it.partition): it.offset for it in found.topic_partitions or ()}
+
+
+class LiveProducer:
+    """Writes to one topic, a few records a second, until it is stopped."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self._stopping = threading.Event()
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+        self._thread = threading.Thread(target=self._work, args=(topic,), daemon=True)
+        self._thread.start()
+
+    def _work(self, topic: str) -> None:
+        while not self._stopping.wait(0.2):
+            self._producer.produce(topic, b"live", partition=0)
+            self._producer.poll(0)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        assert self._producer.flush(30) == 0
+
+
+def test_rejection_ends_the_run_with_nothing_changed(stage):
+    stage.wait_for("unwanted", "approve_plan", "awaiting_input")
+    (approval,) = stage.api.pending_approvals(stage.dag("unwanted"))
+    assert approval.options == ("Approve", "Reject")
+    assert f"{stage.base}-unwanted" in approval.body, "the evidence is in the question"
+    asked = time.monotonic()
+    heartbeat = stage.api.scheduler_heartbeat()
+    # As a person would: not at once, and after the scheduler has looked again.
+    wait_until(
+        lambda: time.monotonic() - asked > DELAY_SECONDS and stage.api.scheduler_heartbeat() != heartbeat,
+        "time to read",
+        deadline_seconds=PATIENCE_SECONDS,
+    )
+    stage.api.answer(approval, "Reject")
+    stage.api.wait(lambda: stage.state("unwanted") in ENDED, "the run ended", deadline_seconds=PATIENCE_SECONDS)
+    assert stage.state("unwanted") == "failed"
+    assert "admin rejected the plan gate" in stage.log("unwanted", "approve_plan")
+    ran = {name for name, state in stage.tasks("unwanted").items() if state == "success"}
+    assert ran == {"take_snapshot", "inventory_and_preflight"}
+    assert (
+        f"{stage.base}-unwanted"
+        not in AdminClient({"bootstrap.servers": stage.target.bootstrap_servers}).list_topics(timeout=30).topics
+    )
+
+
+def test_run_that_failed_goes_on_after_its_failed_task_is_cleared_and_migrates_while_a_producer_writes(stage):
+    stage.wait_for("wanted", "inventory_and_preflight", "failed")
+    assert f"{stage.base}.payments" in stage.log("wanted", "inventory_and_preflight")
+    stage.api.wait(lambda: stage.state("wanted") == "failed", "the run failed", deadline_seconds=PATIENCE_SECONDS)
+    delete_topic(stage.target.bootstrap_servers, f"{stage.base}.payments")
+    stage.api.clear(stage.dag("wanted"), stage.runs["wanted"], ["inventory_and_preflight"])
+
+    producer = LiveProducer(stage.source.internal_servers, f"{stage.base}.orders")
+    try:
+        with DemoApprover(stage.api, stage.dag("wanted")) as approver:
+            stage.wait_for("wanted", "watch_lag", "success")
+            _assert_no_command_line_shows_the_password(stage)
+            stage.wait_for("wanted", "stop_mirror", "deferred")
+        assert {it.task_id for it in approver.answered} == {"approve_plan", "approve_cutover"}
+        assert stage.tasks("wanted")["mirror"] == "running", "it runs on for as long as producers write"
+        _validate_one_topic_again(stage)
+        stage.api.wait(
+            lambda: "source partitions grow" in stage.log("wanted", "stop_mirror"),
+            "the gate sees the producer",
+            deadline_seconds=PATIENCE_SECONDS,
+        )
+    finally:
+        producer.stop()
+    stage.wait_for("wanted", "report", "success")
+    stage.api.wait(lambda: stage.state("wanted") in ENDED, "the run ended", deadline_seconds=PATIENCE_SECONDS)
+    assert stage.state("wanted") == "success"
+    source, target = stage.source.internal_servers, stage.target.bootstrap_servers
+    copied = read_all(target, stage.topics)
+    for tp, rows in read_all(source, stage.topics).items():
+        assert [row.without_offset() for row in copied[tp]] == [row.without_offset() for row in rows]
+    moved = _committed(target, stage.group)
+    for (topic, partition), offset in _committed(source, stage.group).items():
+        here = [row for tp, rows in copied.items() if tp == (topic, partition) for row in rows]
+        assert len([row for row in here if row.offset < moved[topic, partition]]) == offset
+
+
+def _validate_one_topic_again(stage: Stage) -> None:
+    """By hand, with the form: the migration is in flight, so it runs."""
+    dag = f"validate_{stage.base}-wanted"
+    stage.api.unpause(dag)
+    run = stage.api.trigger(dag, {"topics": [f"{stage.base}.payments"]})
+    stage.api.wait(lambda: stage.api.state(dag, run) in ENDED, "validation ended", deadline_seconds=PATIENCE_SECONDS)
+    assert stage.api.task_states(dag, run) == dict.fromkeys(("check_in_flight", "take_snapshot", "validate"), "success")
+    verdict = json.loads((stage.reports / f"{stage.base}-wanted" / "partial" / "validation.json").read_text())
+    assert verdict["verdict"] == "EQUAL"
+    assert {it["topic"] for it in verdict["partitions"]} == {f"{stage.base}.payments"}
+
+
+def _assert_no_command_line_shows_the_password(stage: Stage) -> None:
+    assert stage.airflow.pid is not None
+    lines = []
+    for process in psutil.Process(stage.airflow.pid).children(recursive=True):
+        try:
+            lines.append(" ".join(process.cmdline()))
+        except psutil.NoSuchProcess:
+            continue
+    assert any("spark_jobs/mirror.py" in line for line in lines)
+    assert not [line for line in lines if PASSWORD in line]
+
+
+def test_validation_of_a_migration_that_is_not_in_flight_is_skipped(stage):
+    dag = f"validate_{stage.base}-unwanted"
+    stage.api.unpause(dag)
+    run = stage.api.trigger(dag)
+    stage.api.wait(lambda: stage.api.state(dag, run) in ENDED, "validation ended", deadline_seconds=PATIENCE_SECONDS)
+    states = {"check_in_flight": "success", "take_snapshot": "skipped", "validate": "skipped"}
+    assert stage.api.task_states(dag, run) == states
+
+
+def test_journal_holds_who_approved_what_and_how_long_each_phase_took(stage):
+    log = TopicLog({"bootstrap.servers": stage.target.bootstrap_servers}, ledger.JOURNAL_TOPIC)
+    journal = Journal(TopicStore(log), f"{stage.base}-wanted")
+    phases, approvals = journal.all("phase"), journal.all("approval")
+    journal.close()
+    assert set(phases) >= {
+        "create_targets",
+        "mirror",
+        "watch_lag",
+        "validate",
+        "cut_over[0]",
+        "watch_groups",
+        "stop_mirror",
+    }
+    assert {it["outcome"] for it in phases.values()} == {"done"}
+    assert {name: it["approver"] for name, it in approvals.items()} == {"plan": "admin", "cutover": "admin"}
+
+
+def test_pages_are_served_to_who_may_see_the_dag_and_to_nobody_else(stage):
+    prefix = f"/kafka-migration/{stage.dag('wanted')}"
+    status = stage.api.request("GET", f"{prefix}/status")
+    assert status.status_code == 200
+    assert status.json()["migration"] == f"{stage.base}-wanted"
+    report = stage.api.request("GET", f"{prefix}/report")
+    assert report.status_code == 200
+    assert stage.group in report.text
+    assert stage.api.request("GET", f"{prefix}/docs/index.html").status_code == 200
+    assert f"{stage.base}-wanted" in stage.api.request("GET", "/kafka-migration/").text
+    for page in ("", f"{stage.dag('wanted')}/status", f"{stage.dag('wanted')}/report"):
+        answer = httpx.get(f"{stage.airflow.url}/kafka-migration/{page}", trust_env=False, timeout=60)
+        assert answer.status_code == 401, page
+
+
+@pytest.mark.parametrize(
+    "path", ["docs/%2e%2e/%2e%2e/airflow/airflow.cfg", "docs//etc/passwd", "docs/%2e%2e/secret.txt"]
+)
+def test_pages_lead_to_no_file_outside_of_the_plans_reports(stage, path):
+    (stage.reports / "secret.txt").write_text("not for anybody")
+    answer = stage.api.request("GET", f"/kafka-migration/{stage.dag('wanted')}/{path}")
+    assert answer.status_code == 404
+
+
+def test_dag_that_is_no_migration_has_no_page(stage):
+    assert stage.api.request("GET", "/kafka-migration/migrate_nothing/report").status_code == 404
+
+
+def test_tasks_link_to_the_report(stage):
+    run = stage.runs["wanted"]
+    links = stage.api.call("GET", f"/dags/{stage.dag('wanted')}/dagRuns/{run}/taskInstances/validate/links")
+    assert links["extra_links"]["Migration report"] == f"/kafka-migration/{stage.dag('wanted')}/report"
+
+
+def test_password_is_in_no_file_log_rendered_field_or_xcom(stage):
+    shown = []
+    for plan in ("wanted", "unwanted"):
+        for task in stage.api.task_instances(stage.dag(plan), stage.runs[plan]):
+            path = f"/dags/{stage.dag(plan)}/dagRuns/{stage.runs[plan]}/taskInstances/{task['task_id']}/xcomEntries"
+            for entry in stage.api.call("GET", path)["xcom_entries"]:
+                value = stage.api.call("GET", f"{path}/{entry['key']}", params={"map_index": entry["map_index"]})
+                shown.append(json.dumps(value))
+            shown.append(json.dumps(task["rendered_fields"]))
+    assert len(shown) > 20
+    assert not [text for text in shown if PASSWORD in text]
+    # Database, logs, snapshots, what the processes printed: everything that a run leaves behind.
+    files = [path for folder in (stage.airflow.home, stage.reports) for path in folder.rglob("*") if path.is_file()]
+    assert any(path.name == "airflow.db" for path in files)
+    assert any("task_id=mirror" in str(path) for path in files)
+    assert not [path for path in files if PASSWORD.encode() in path.read_bytes()]
