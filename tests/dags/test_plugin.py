@@ -24,7 +24,7 @@ print(json.dumps({
     "views": [view["destination"] for view in ours[0].external_views],
     "stdlib_types": sys.modules["types"] is types and hasattr(types, "SimpleNamespace"),
     "heavy": sorted(HEAVY & (set(sys.modules) - before)),
-    "library_modules_by_bare_name": [name for name in ("model", "cluster", "journal", "epochs") if name in sys.modules],
+    "library_modules_by_bare_name": [it for it in ("model", "cluster", "journal", "epochs") if it in sys.modules],
 }))
 """
 
