@@ -10,7 +10,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 PRODUCE, FETCH, LIST_OFFSETS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER = 0, 1, 2, 24, 26, 22
 
@@ -31,7 +31,7 @@ class Frame:
         return any(name in self.data for name in names)
 
 
-Hook = Callable[[Frame], bool | None]
+Hook = Callable[[Frame], bool | bytes | None]
 
 
 class Connection:
@@ -67,7 +67,10 @@ class Connection:
                 data = _frame(self._client)
                 api, version, correlation = struct.unpack_from(">hhi", data)
                 frame = Frame(self, data, api, version, correlation)
-                if self.proxy.on_request(frame) is not False:
+                passed = self.proxy.on_request(frame)
+                if isinstance(passed, bytes):
+                    frame = replace(frame, data=passed)
+                if passed is not False:
                     self.deliver(frame)
         # What the broker still has to say is heard to its end, for the hooks.
 
@@ -85,7 +88,10 @@ class Connection:
 
 
 class Proxy:
-    """Listens on a free port of 127.0.0.1. Hooks return False to drop a frame, anything else lets it pass."""
+    """Listens on a free port of 127.0.0.1.
+
+    Hooks return False to drop a frame, bytes to pass those instead (requests only), anything else lets it pass.
+    """
 
     def __init__(self, *, on_request: Hook = lambda _: None, on_response: Hook = lambda _: None) -> None:
         self.on_request, self.on_response = on_request, on_response

@@ -74,11 +74,17 @@ class Wire:
         return answers
 
     def stored(self, tp: TopicPartition, offset: int = 0) -> list[tuple[BatchHeader, bytes]]:
-        """The batches of one fetch, as they are stored."""
-        node = self.cluster.leaders[tp].node
-        (answer,) = self(fetch, node, [FetchFrom(tp, offset, 10**7)], max_wait_ms=100, max_bytes=10**7)
-        assert answer.error == 0
-        return [(header, bytes(batch)) for header, batch in batches(answer.records)]
+        """The batches from the one around `offset` to the log's end, as they are stored."""
+        found: list[tuple[BatchHeader, bytes]] = []
+        while True:  # a fetch does not reach over the end of a segment
+            node = self.cluster.leaders[tp].node
+            (answer,) = self(fetch, node, [FetchFrom(tp, offset, 10**7)], max_wait_ms=0, max_bytes=10**7)
+            assert answer.error == 0
+            new = [(header, bytes(batch)) for header, batch in batches(answer.records) if header.next_offset > offset]
+            if not new:
+                return found
+            found += new
+            offset = new[-1][0].next_offset
 
     def close(self) -> None:
         self.cluster.close()
