@@ -1,10 +1,16 @@
 """Two real clusters for the whole run, started when the first test asks for them."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from demo.brokers import EmbeddedKafka
+
+
+def pytest_configure() -> None:
+    """A shell starts background jobs with SIGINT ignored, and processes inherit that: tests of Ctrl-C would wait."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
