@@ -64,8 +64,8 @@ class Stage:
         return {f"{self.base}.orders": 2, f"{self.base}.payments": 1}
 
     @property
-    def group(self) -> str:
-        return f"{self.base}-billing"
+    def groups(self) -> tuple[str, ...]:
+        return f"{self.base}-audit", f"{self.base}-billing"
 
     def dag(self, plan: str) -> str:
         return f"migrate_{self.base}-{plan}"
@@ -110,7 +110,12 @@ def plan_of(base: str, name: str, topics: list[str]) -> dict[str, Any]:
         "mirror": {"num_streams": 1, "epoch_seconds": 5},
         "lag_gate": {"threshold_records": 500, "samples": 2, "interval_seconds": 1, "deadline_seconds": 800},
         "validation": {"segment_records": 1000},
-        "cutover": {"rest_seconds": 1, "watch_seconds": 120, "stopped_groups": [f"{base}-billing"]},
+        "cutover": {
+            "rest_seconds": 1,
+            "watch_seconds": 120,
+            "batch_size": 1,
+            "stopped_groups": [f"{base}-{name}" for name in ("audit", "billing")],
+        },
         "drain": {"window_seconds": 2, "deadline_seconds": 300},
     }
 
@@ -142,6 +147,7 @@ def stage(guarded_source, target_cluster, tmp_path_factory) -> Iterator[Stage]:
         records = (ToSend(b"%d" % n, b"k%d" % n, n % partitions) for n in range(RECORDS))
         produce(source, topic, records, **{"compression.type": "lz4"})
     _commit(source, f"{base}-billing", {(f"{base}.orders", 0): 1_000, (f"{base}.orders", 1): 2_000})
+    _commit(source, f"{base}-audit", {(f"{base}.payments", 0): 3_000})
     # Somebody was there before: the wanted plan's preflight refuses, until it is gone.
     create_topics(target, {f"{base}.payments": 3})
     sasl = {
@@ -268,10 +274,11 @@ def test_run_that_failed_goes_on_after_its_failed_task_is_cleared_and_migrates_w
     copied = read_all(target, stage.topics)
     for tp, rows in read_all(source, stage.topics).items():
         assert [row.without_offset() for row in copied[tp]] == [row.without_offset() for row in rows]
-    moved = _committed(target, stage.group)
-    for (topic, partition), offset in _committed(source, stage.group).items():
-        here = [row for tp, rows in copied.items() if tp == (topic, partition) for row in rows]
-        assert len([row for row in here if row.offset < moved[topic, partition]]) == offset
+    for group in stage.groups:
+        moved = _committed(target, group)
+        for place, offset in _committed(source, group).items():
+            here = [row for tp, rows in copied.items() if (tp.topic, tp.partition) == place for row in rows]
+            assert len([row for row in here if row.offset < moved[place]]) == offset
 
 
 def _validate_one_topic_again(stage: Stage) -> None:
@@ -318,6 +325,7 @@ def test_journal_holds_who_approved_what_and_how_long_each_phase_took(stage):
         "watch_lag",
         "validate",
         "cut_over[0]",
+        "cut_over[1]",
         "watch_groups",
         "stop_mirror",
     }
@@ -332,7 +340,7 @@ def test_pages_are_served_to_who_may_see_the_dag_and_to_nobody_else(stage):
     assert status.json()["migration"] == f"{stage.base}-wanted"
     report = stage.api.request("GET", f"{prefix}/report")
     assert report.status_code == 200
-    assert stage.group in report.text
+    assert all(group in report.text for group in stage.groups)
     assert stage.api.request("GET", f"{prefix}/docs/index.html").status_code == 200
     assert f"{stage.base}-wanted" in stage.api.request("GET", "/kafka-migration/").text
     for page in ("", f"{stage.dag('wanted')}/status", f"{stage.dag('wanted')}/report"):
