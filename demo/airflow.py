@@ -181,6 +181,9 @@ class EmbeddedAirflow:
             "DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "5",
             "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "2",
             "SCHEDULER__USAGE_DATA_COLLECTION_ENABLED": "False",
+            # A supervisor may notice so late that its task has ended: each phase would take that long more, and an
+            # answer that comes earlier meets a task that seems to run still, and is asked for once more.
+            "WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
         }
         return {
             **inherited,
