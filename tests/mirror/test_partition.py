@@ -10,7 +10,7 @@ import pytest
 
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Halt, Position, TopicPartition
-from kafka_migration.mirror.orders import Assignment, Limits
+from kafka_migration.mirror.orders import JOIN_BYTES, Assignment, Limits
 from kafka_migration.mirror.partition import PartitionCopy, Prepared, Stand
 from kafka_migration.wire.batch import MAX_SEQUENCE, parse_header, verify_crc
 from kafka_migration.wire.fetch import Fetched
@@ -35,7 +35,7 @@ def _copy(
         producer_epoch=5,
         source_topic_id=uuid.UUID(int=1),
         target_topic_id=uuid.UUID(int=2),
-        **{"armed": True, **more},  # type: ignore[arg-type]
+        **{"armed": True, "join_bytes": 0, **more},  # type: ignore[arg-type]
     )
     return PartitionCopy(assignment, limits or Limits())
 
@@ -425,3 +425,42 @@ def test_whatever_happens_a_confirmed_position_is_what_the_target_holds(seed):
     assert len(confirmed) == position.records
     assert all(offset < position.source for offset in confirmed)
     assert all(offset >= position.source for offset in log[position.records :])
+
+
+def test_small_neighbours_are_sent_as_one_batch_in_their_place():
+    copy = _copy(join_bytes=JOIN_BYTES)
+    copy.take(_fetched(_batch(100, 1), _batch(101, 2), _batch(103, 1), _batch(110, 1)))
+    first = _send(copy)
+    assert (first.source_start, first.source_end, first.records, first.joined) == (100, 104, 4, 3)
+    second = _send_after_opening(copy)
+    assert (second.source_start, second.records_before, second.joined) == (110, 4, 1)
+
+
+def _send_after_opening(copy: PartitionCopy) -> Prepared:
+    """Behind a gap a batch waits for its opening to be durable."""
+    assert copy.sendable is None
+    waiting = copy.queue[0].opening
+    assert waiting is not None
+    copy.openings_are_durable([waiting])
+    return _send(copy)
+
+
+@pytest.mark.parametrize("code", [10, 18])
+def test_joined_batch_that_is_too_large_for_the_target_makes_smaller_joints_after_a_fence(code):
+    copy = _copy(join_bytes=JOIN_BYTES)
+    copy.take(_fetched(_batch(100, 1), _batch(101, 1)))
+    sent = _send(copy)
+    _error(copy, sent, code)
+    assert copy.stand is Stand.UNSETTLED
+    assert copy.receipt().join_bytes == len(sent.data) // 2
+    again = _copy(join_bytes=copy.receipt().join_bytes)
+    again.take(_fetched(_batch(100, 1), _batch(101, 1)))
+    assert [it.joined for it in again.queue] == [1, 1]
+
+
+@pytest.mark.parametrize("code", [10, 18])
+def test_batch_of_the_source_that_is_too_large_halts(code):
+    copy = _copy(join_bytes=JOIN_BYTES)
+    copy.take(_fetched(_batch(100, 2)))
+    _error(copy, _send(copy), code)
+    assert (copy.stand, copy.halt) == (Stand.HALTED, Halt.REFUSED)

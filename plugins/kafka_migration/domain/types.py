@@ -88,7 +88,8 @@ class Receipt:
 
     ``continues`` is the source offset that would go on with the last run of the offset map without a gap (before
     ``source_end`` where the source has nothing in between); ``source_epoch`` the source's leader epoch of what was
-    copied last, -1 if unknown.
+    copied last, -1 if unknown. ``join_bytes`` is up to what size the target takes joined batches, as far as was seen;
+    -1 if nobody asked.
     """
 
     topic: str
@@ -105,6 +106,7 @@ class Receipt:
     max_timestamp: int
     digest: int
     source_epoch: int = -1
+    join_bytes: int = -1
     stand: str = "run"
     halt: str = ""
     detail: str = ""

@@ -18,7 +18,7 @@ from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Desired, Identity, Position, Receipt, TopicPartition
 from kafka_migration.mirror.book import LinkBook
 from kafka_migration.mirror.fencing import Fences, now
-from kafka_migration.mirror.orders import Assignment, Limits, TaskOrders
+from kafka_migration.mirror.orders import JOIN_BYTES, Assignment, Limits, TaskOrders
 from kafka_migration.mirror.outcome import Outcome, epochs_lost, last_line, nothing_left
 from kafka_migration.mirror.partition import Stand
 from kafka_migration.mirror.shares import balance, share_of
@@ -73,6 +73,7 @@ class _Active:
     armed: bool
     continues: int
     source_epoch: int
+    join_bytes: int = JOIN_BYTES
 
 
 class Mirror:
@@ -223,7 +224,9 @@ class Mirror:
                 source = positions[tp].source if tp in positions else 0
                 self._halt(tp, result.reason, result.detail, source, result.target_offset)
             else:
+                before = self._active.get(tp)
                 self._active[tp] = _Active(
+                    join_bytes=before.join_bytes if before else JOIN_BYTES,
                     position=result.position,
                     opening=result.opening,
                     identity=identity,
@@ -303,6 +306,7 @@ class Mirror:
             target_topic_id=topic.target_id,
             source_epoch=active.source_epoch,
             until=until,
+            join_bytes=active.join_bytes,
         )
 
     def _watch(self, under_way: EpochUnderWay, desired: Desired) -> None:
@@ -365,6 +369,7 @@ class Mirror:
                 armed=active.armed or receipt.records > 0,
                 continues=receipt.continues,
                 source_epoch=receipt.source_epoch,
+                join_bytes=receipt.join_bytes,
             )
             if receipt.stand == Stand.UNSETTLED:
                 self.tell(f"{tp}: no clear answer ({receipt.detail}); a fence will tell")

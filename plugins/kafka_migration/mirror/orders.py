@@ -9,6 +9,9 @@ from typing import Any
 
 from kafka_migration.domain.types import Position, TopicPartition
 
+JOIN_BYTES = 256 * 1024
+"""Well below every usual ``max.message.bytes``. Where a topic's is smaller, the first refusal lowers it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
@@ -19,7 +22,8 @@ class Assignment:
     the broker has answered a batch since the fence: until then one request at a time (MIRROR.md, rule 4 and C).
     ``continues`` is the source offset that would go on with the last written run without a gap, at or before the
     position; ``source_epoch`` the leader epoch of what was copied last, by which a truncated source is recognised.
-    ``until`` ends the partition's copy at that source offset, if given.
+    ``until`` ends the partition's copy at that source offset, if given. ``join_bytes`` is up to what size small
+    neighbouring batches are joined into one.
     """
 
     partition: TopicPartition
@@ -35,6 +39,7 @@ class Assignment:
     target_topic_id: uuid.UUID
     source_epoch: int = -1
     until: int | None = None
+    join_bytes: int = JOIN_BYTES
 
     def __post_init__(self) -> None:
         if self.position.target != self.fence_end + self.position.records:

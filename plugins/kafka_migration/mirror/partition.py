@@ -27,7 +27,8 @@ from kafka_migration.wire.batch import (
 )
 from kafka_migration.wire.cluster import code_name
 from kafka_migration.wire.fetch import Fetched
-from kafka_migration.wire.produce import REFUSED_FOR_GOOD, TAKEN_OVER, Appended
+from kafka_migration.wire.join import joined
+from kafka_migration.wire.produce import REFUSED_FOR_GOOD, TAKEN_OVER, TOO_LARGE, Appended
 from kafka_migration.wire.records import trim
 
 _DIGEST_PRIME = 0x100000001B3
@@ -49,6 +50,7 @@ class Prepared:
     """A batch ready to be sent. ``records_before`` counts records since the fence; it is also its first sequence.
 
     ``continues`` is the source offset after its last record; ``source_end`` may lie further, where nothing follows it.
+    ``joined`` is how many of the source's batches it holds.
     """
 
     source_start: int
@@ -59,6 +61,7 @@ class Prepared:
     records: int
     max_timestamp: int
     data: bytearray
+    joined: int
     digest: int
     opening: RunOpening | None
     opening_durable: bool
@@ -78,6 +81,7 @@ class PartitionCopy:
         self.queued_bytes = 0
         self.in_flight: deque[Prepared] = deque()
         self.armed = assignment.armed
+        self.join_bytes = assignment.join_bytes
         self.source = assignment.position.source
         self.continues = self._next_in_run = assignment.continues
         self.source_epoch = assignment.source_epoch
@@ -113,7 +117,7 @@ class PartitionCopy:
             )
             return openings
         try:
-            for header, batch in batches(fetched.records):
+            for header, batch, pieces in joined(batches(fetched.records), self.join_bytes):
                 if header.next_offset <= self.fetch_offset:
                     continue
                 if self.is_past_end:
@@ -128,7 +132,7 @@ class PartitionCopy:
                 if obstacle is not None:
                     self.stop_after_queue(*obstacle)
                     break
-                opening = self._prepare(header, batch)
+                opening = self._prepare(header, batch, pieces)
                 if opening is not None:
                     openings.append(opening)
         except CorruptBatch as error:
@@ -148,7 +152,7 @@ class PartitionCopy:
         else:
             self.source = header.next_offset
 
-    def _prepare(self, header: BatchHeader, batch: memoryview) -> RunOpening | None:
+    def _prepare(self, header: BatchHeader, batch: memoryview, pieces: int) -> RunOpening | None:
         epoch = header.leader_epoch
         if header.base_offset < self.fetch_offset:
             trimmed = trim(header, batch, self.fetch_offset)
@@ -179,6 +183,7 @@ class PartitionCopy:
                 records=header.records,
                 max_timestamp=header.max_timestamp,
                 data=data,
+                joined=pieces,
                 digest=xxhash.xxh3_64_intdigest(batch[HEADER_BYTES:]),
                 opening=opening,
                 opening_durable=opening is None,
@@ -230,6 +235,12 @@ class PartitionCopy:
             self._confirm(prepared, answer.base_offset)
         elif answer.error in TAKEN_OVER:
             self.stand, self.detail = Stand.TAKEN_OVER, code_name(answer.error)
+        elif answer.error in TOO_LARGE and prepared.joined > 1:
+            # The topic takes less than what we joined. Nothing was appended, but what was sent after it waits in vain.
+            self.join_bytes = len(prepared.data) // 2
+            self._unsettle(
+                f"a batch joined from {prepared.joined} is too large for the target: from now on smaller ones"
+            )
         elif answer.error in REFUSED_FOR_GOOD:
             self._halt(
                 Halt.REFUSED, f"the target refuses the batch: {code_name(answer.error)} {answer.message}".strip()
@@ -337,6 +348,7 @@ class PartitionCopy:
             max_timestamp=self.max_timestamp,
             digest=self.digest,
             source_epoch=self.source_epoch,
+            join_bytes=self.join_bytes,
             stand=str(self.stand),
             halt=self.halt,
             detail=self.detail,

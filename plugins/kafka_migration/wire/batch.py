@@ -173,8 +173,9 @@ def assemble(
     count: int,
     payload: bytes,
     base_offset: int = 0,
+    leader_epoch: int = -1,
 ) -> bytes:
     """A batch of format v2 around an encoded (and compressed, as ``attributes`` say) records section, no producer."""
     body = struct.pack(">hiqqqhii", attributes, count - 1, base_timestamp, max_timestamp, -1, -1, -1, count) + payload
     length = 4 + 1 + 4 + len(body)
-    return struct.pack(">qiibI", base_offset, length, -1, 2, crc32c.crc32c(body)) + body
+    return struct.pack(">qiibI", base_offset, length, leader_epoch, 2, crc32c.crc32c(body)) + body

@@ -14,7 +14,9 @@ from kafka_migration.wire.cluster import NO_TOPIC_ID, WireCluster
 
 MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD, UNSUPPORTED_CODEC = 10, 32, 87, 76
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
-REFUSED_FOR_GOOD = frozenset({MESSAGE_TOO_LARGE, 18, INVALID_TIMESTAMP, INVALID_RECORD, UNSUPPORTED_CODEC, 44, 43})
+TOO_LARGE = frozenset({MESSAGE_TOO_LARGE, 18})
+"""Larger than the topic's ``max.message.bytes``, or than a whole segment."""
+REFUSED_FOR_GOOD = frozenset({*TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD, UNSUPPORTED_CODEC, 44, 43})
 """Deterministic answers: the same bytes sent again get the same answer."""
 TAKEN_OVER = frozenset({INVALID_PRODUCER_EPOCH, PRODUCER_FENCED})
 STALE_LEADER = frozenset({5, 6, 9, 56, 74, 75, 78})
