@@ -16,7 +16,7 @@ PLENTY = 1 << 20
 
 
 def _join(*parts: bytes, most_bytes: int = PLENTY):
-    return list(joined(batches(b"".join(parts)), most_bytes))
+    return list(joined(b"".join(parts), most_bytes))
 
 
 def _contents(parts):

@@ -20,7 +20,6 @@ from kafka_migration.wire.batch import (
     HEADER_BYTES,
     BatchHeader,
     CorruptBatch,
-    batches,
     parse_header,
     readdress,
     verify_crc,
@@ -117,7 +116,7 @@ class PartitionCopy:
             )
             return openings
         try:
-            for header, batch, pieces in joined(batches(fetched.records), self.join_bytes):
+            for header, batch, pieces in joined(fetched.records, self.join_bytes):
                 if header.next_offset <= self.fetch_offset:
                     continue
                 if self.is_past_end:

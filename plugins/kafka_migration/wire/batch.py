@@ -21,13 +21,13 @@ import crc32c
 
 from kafka_migration.domain.types import Halt
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_STRUCT = struct.Struct(">qiibIhiqqqhii")
 _PRODUCER = struct.Struct(">qhi")
-_LOG_OVERHEAD = 12
+LOG_OVERHEAD = 12
 _MAGIC_AT = 16
-_SMALLEST = {0: 14, 1: 22, 2: _HEADER.size - _LOG_OVERHEAD}
+_SMALLEST = {0: 14, 1: 22, 2: HEADER_STRUCT.size - LOG_OVERHEAD}
 """The least that a message of each format can claim as its length, without offset and length themselves."""
-HEADER_BYTES = _HEADER.size
+HEADER_BYTES = HEADER_STRUCT.size
 MAX_SEQUENCE = 2**31  # sequences wrap to 0 after Int.MAX_VALUE
 
 _CODEC_MASK, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
@@ -104,14 +104,34 @@ class BatchHeader:
 
 def parse_header(buffer: bytes | memoryview, at: int = 0) -> BatchHeader:
     """The header of the batch of format v2 that begins at ``at``."""
-    base_offset, length, *rest = _HEADER.unpack_from(buffer, at)
-    return BatchHeader(base_offset, length + _LOG_OVERHEAD, *rest)
+    base_offset, length, *rest = HEADER_STRUCT.unpack_from(buffer, at)
+    return BatchHeader(base_offset, length + LOG_OVERHEAD, *rest)
 
 
 def _parse_old(buffer: memoryview, at: int, magic: int) -> BatchHeader:
     """A message of format v0 or v1 as far as it concerns us: where it is, and that it cannot be copied."""
     base_offset, length = struct.unpack_from(">qi", buffer, at)
-    return BatchHeader(base_offset, length + _LOG_OVERHEAD, -1, magic, 0, 0, 0, -1, -1, -1, -1, -1, 1)
+    return BatchHeader(base_offset, length + LOG_OVERHEAD, -1, magic, 0, 0, 0, -1, -1, -1, -1, -1, 1)
+
+
+def next_batch(view: memoryview, at: int) -> tuple[BatchHeader, memoryview] | None:
+    """The batch that begins at ``at``, with its bytes; None if what is left is not a complete one.
+
+    Raises :class:`CorruptBatch` if the bytes cannot be a batch of any format.
+    """
+    end = len(view)
+    # Up to the magic byte all formats are alike, and a message of an old one may be smaller than a header of v2.
+    if end - at <= _MAGIC_AT:
+        return None
+    base_offset, length = struct.unpack_from(">qi", view, at)
+    magic = view[at + _MAGIC_AT]
+    if magic not in _SMALLEST or length < _SMALLEST[magic]:
+        raise CorruptBatch(f"batch at offset {base_offset} claims format v{magic} and {length} bytes")
+    size = length + LOG_OVERHEAD
+    if at + size > end:
+        return None
+    header = parse_header(view, at) if magic == 2 else _parse_old(view, at, magic)
+    return header, view[at : at + size]
 
 
 def batches(records: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -120,20 +140,10 @@ def batches(records: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryvi
     A fetch response may begin with a batch that starts before the requested offset, and may end with a partial
     batch: the former is yielded like any other, the latter is left out.
     """
-    view = memoryview(records)
-    at, end = 0, len(view)
-    # Up to the magic byte all formats are alike, and a message of an old one may be smaller than a header of v2.
-    while end - at > _MAGIC_AT:
-        base_offset, length = struct.unpack_from(">qi", view, at)
-        magic = view[at + _MAGIC_AT]
-        if magic not in _SMALLEST or length < _SMALLEST[magic]:
-            raise CorruptBatch(f"batch at offset {base_offset} claims format v{magic} and {length} bytes")
-        size = length + _LOG_OVERHEAD
-        if at + size > end:
-            return
-        header = parse_header(view, at) if magic == 2 else _parse_old(view, at, magic)
-        yield header, view[at : at + size]
-        at += size
+    view, at = memoryview(records), 0
+    while (found := next_batch(view, at)) is not None:
+        yield found
+        at += found[0].size
 
 
 def verify_crc(header: BatchHeader, batch: memoryview) -> None:
