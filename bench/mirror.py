@@ -1,0 +1,237 @@
+"""MirrorMaker 2 and this mirror copy the same data, in turn: `make bench-mirror` (`python -m bench.mirror`).
+
+Each copy is watched from outside, from the first record that lands on the target to its end; start-up counts apart, CPU
+is that of all copying processes in that time. The last line is JSON. See docs/performance.md.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from rich.console import Console
+from rich.table import Table
+
+from bench import limit, mirrormaker
+from bench.copying import Copied, watch_copy
+from bench.data import Data, fill, shape
+from bench.ours import Migration
+from demo.brokers import EmbeddedKafka
+
+KIB = 1024
+CASES = {
+    "lz4": Data(topic="plain", partitions=4, records=8_000_000, value_bytes=500, batch_bytes=64 * KIB, codec="lz4"),
+    "small_batches": Data(topic="small", partitions=4, records=2_000_000, value_bytes=500, batch_bytes=0, codec="none"),
+    "10_kb_records": Data(
+        topic="large", partitions=4, records=400_000, value_bytes=10_000, batch_bytes=256 * KIB, codec="none"
+    ),
+    "200_partitions": Data(
+        topic="wide", partitions=200, records=8_000_000, value_bytes=500, batch_bytes=64 * KIB, codec="lz4"
+    ),
+}
+MAIN = "lz4"
+_ROUNDS = 3
+_HEAP_MEGABYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One copy by each."""
+
+    mirrormaker2: Copied
+    mirror: Copied
+
+
+class Bench:
+    """Two clusters, and the copies between them."""
+
+    def __init__(self, source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, say: Callable[[str], None]) -> None:
+        """``say`` hears what happens."""
+        self.source, self.target, self.folder, self.say = source, target, folder, say
+        # Brokers end before these clients do: what they say then is not worth a line.
+        quiet = {"log_level": 0}
+        self._from = AdminClient({"bootstrap.servers": source.bootstrap_servers, **quiet})
+        self._to = AdminClient({"bootstrap.servers": target.bootstrap_servers, **quiet})
+
+    def case(self, name: str, data: Data, rounds: int, *, with_limit: bool) -> dict[str, Any]:
+        """Fill the source, let both copy ``rounds`` times, remove what was made. The case's figures."""
+        _create(self._from, data)
+        began = time.monotonic()
+        fill(self.source.bootstrap_servers, data)
+        seen = shape(self.source.bootstrap_servers, data)
+        self.say(
+            f"{name}: {data.records:,} records of {data.value_bytes:,} B in {data.partitions} partitions, {data.codec}"
+            f" (compressed to {seen.ratio:.2f}), mean batch {seen.batch_bytes / KIB:.1f} KiB of"
+            f" {seen.batch_records:.0f} records; filled in {time.monotonic() - began:.0f} s"
+        )
+        done = []
+        limits = []
+        for number in range(1, rounds + 1):
+            done.append(Round(self._mirrormaker(data), self._mirror(data)))
+            self.say(f"  round {number}: MirrorMaker 2 {_one(done[-1].mirrormaker2)}; mirror {_one(done[-1].mirror)}")
+            if with_limit:
+                limits.append(self._limit(data))
+                self.say(f"  round {number}: produce only {limits[-1]:,.0f} records/s")
+        _delete(self._from, data.topic)
+        figures = _figures(done)
+        if limits:
+            median = statistics.median(limits)
+            figures["produce_only"] = {"records_per_s": round(median)}
+            figures["ratio"]["of_produce_limit"] = round(figures["mirror"]["records_per_s"] / median, 3)
+        return figures
+
+    def _mirrormaker(self, data: Data) -> Copied:
+        _create(self._to, data)
+        wanted = mirrormaker.properties(
+            self.source.bootstrap_servers, self.target.bootstrap_servers, [data.topic], codec=data.codec
+        )
+        with mirrormaker.running(self.folder, wanted) as (process, log):
+            copied = watch_copy(
+                process,
+                target=self.target.bootstrap_servers,
+                partitions=data.tps,
+                records=data.records,
+                markers=0,
+                log=log,
+            )
+        _delete(self._to, data.topic)
+        return copied
+
+    def _mirror(self, data: Data) -> Copied:
+        migration = Migration(self.folder, self.source.bootstrap_servers, self.target.bootstrap_servers, [data.topic])
+        migration.run("create")
+        with migration.mirroring("--until-caught-up") as (process, log):
+            copied = watch_copy(
+                process,
+                target=self.target.bootstrap_servers,
+                partitions=data.tps,
+                records=data.records,
+                # One fence before the first batch of every partition: a marker each.
+                markers=data.partitions,
+                log=log,
+            )
+            process.wait(120)
+        _delete(self._to, data.topic)
+        return copied
+
+    def _limit(self, data: Data) -> float:
+        rates = []
+        for measure in (
+            lambda: limit.own_loop(
+                self.source.bootstrap_servers, self.target.bootstrap_servers, data, data.topic, senders=2
+            ),
+            lambda: limit.own_loop(
+                self.source.bootstrap_servers, self.target.bootstrap_servers, data, data.topic, senders=1
+            ),
+            lambda: limit.producer_performance(
+                self.target.bootstrap_servers, data, data.topic, records=data.records // 2
+            ),
+        ):
+            _create(self._to, data)
+            rates.append(measure())
+            _delete(self._to, data.topic)
+        self.say("  produce only: own loop, two processes {:,.0f}, one {:,.0f}; Kafka's {:,.0f}".format(*rates))
+        return max(rates)
+
+
+def _create(admin: AdminClient, data: Data) -> None:
+    config = {"retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "CreateTime"}
+    topic = NewTopic(data.topic, num_partitions=data.partitions, replication_factor=1, config=config)
+    admin.create_topics([topic])[data.topic].result(60)
+
+
+def _delete(admin: AdminClient, topic: str) -> None:
+    admin.delete_topics([topic])[topic].result(60)
+    until = time.monotonic() + 60
+    while topic in admin.list_topics(timeout=30).topics:
+        if time.monotonic() > until:
+            raise RuntimeError(f"{topic} is still there")
+        time.sleep(0.2)
+
+
+def _one(copied: Copied) -> str:
+    return (
+        f"{copied.records_per_s:,.0f} records/s in {copied.seconds:.1f} s, {copied.cpu_s_per_million:.2f} CPU s per"
+        f" million, start-up {copied.start_up_seconds:.1f} s"
+    )
+
+
+def _figures(rounds: list[Round]) -> dict[str, Any]:
+    sides = {
+        side: {
+            "records_per_s": round(statistics.median(getattr(it, side).records_per_s for it in rounds)),
+            "cpu_s_per_million": round(statistics.median(getattr(it, side).cpu_s_per_million for it in rounds), 3),
+        }
+        for side in ("mirrormaker2", "mirror")
+    }
+    theirs, own = sides["mirrormaker2"], sides["mirror"]
+    ratio = {
+        "records_per_s": round(own["records_per_s"] / theirs["records_per_s"], 2),
+        "cpu": round(own["cpu_s_per_million"] / theirs["cpu_s_per_million"], 4),
+    }
+    return {**sides, "ratio": ratio}
+
+
+def _table(figures: dict[str, dict[str, Any]]) -> Table:
+    table = Table("case", title="Medians")
+    for heading in ("MirrorMaker 2, records/s", "mirror, records/s", "times", "CPU s/million", "mirror", "ratio"):
+        table.add_column(heading, justify="right")
+    for name, it in figures.items():
+        theirs, own = it["mirrormaker2"], it["mirror"]
+        table.add_row(
+            name,
+            f"{theirs['records_per_s']:,}",
+            f"{own['records_per_s']:,}",
+            f"{it['ratio']['records_per_s']:.1f}",
+            f"{theirs['cpu_s_per_million']:.1f}",
+            f"{own['cpu_s_per_million']:.2f}",
+            f"{it['ratio']['cpu']:.3f}",
+        )
+    return table
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m bench.mirror", description=__doc__)
+    parser.add_argument("--case", action="append", choices=list(CASES), help="only this one; may be repeated")
+    parser.add_argument("--rounds", type=int, default=_ROUNDS)
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the records, for a quick look")
+    options = parser.parse_args()
+    console = Console(soft_wrap=True)
+    figures = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-mirror-") as folder,
+        EmbeddedKafka(name="bench-source", heap_megabytes=_HEAP_MEGABYTES) as source,
+        EmbeddedKafka(name="bench-target", heap_megabytes=_HEAP_MEGABYTES) as target,
+    ):
+        bench = Bench(source, target, Path(folder), lambda text: console.print(text, highlight=False))
+        for name in options.case or CASES:
+            data = _scaled(CASES[name], options.scale)
+            figures[name] = bench.case(name, data, options.rounds, with_limit=name == MAIN)
+    console.print(_table(figures))
+    print(json.dumps({**figures.get(MAIN, {}), "cases": figures}))
+    return 0
+
+
+def _scaled(data: Data, scale: float) -> Data:
+    records = int(data.records * scale) // data.partitions * data.partitions
+    return Data(
+        topic=data.topic,
+        partitions=data.partitions,
+        records=records,
+        value_bytes=data.value_bytes,
+        batch_bytes=data.batch_bytes,
+        codec=data.codec,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
