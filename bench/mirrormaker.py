@@ -29,8 +29,8 @@ def properties(
 ) -> dict[str, str]:
     """A dedicated worker's properties: topics keep their names, only records are copied.
 
-    Tuned: large fetches and polls, batches of 256 KiB with a linger of 20 ms, and the source's codec, since it
-    decompresses every record and compresses it again.
+    Tuned: large polls, batches of 256 KiB with a linger of 20 ms, and the source's codec, since it decompresses every
+    record and compresses it again.
     """
     return {
         "clusters": "source, target",
@@ -57,13 +57,9 @@ def properties(
         "refresh.groups.enabled": "false",
         "source.consumer.auto.offset.reset": "earliest",
         "source.consumer.max.poll.records": "5000",
-        "source.consumer.fetch.max.bytes": str(64 * 1024 * 1024),
-        "source.consumer.max.partition.fetch.bytes": str(4 * 1024 * 1024),
         "target.producer.batch.size": str(256 * 1024),
         "target.producer.linger.ms": "20",
         "target.producer.compression.type": codec,
-        "target.producer.max.request.size": str(4 * 1024 * 1024),
-        "target.producer.buffer.memory": str(128 * 1024 * 1024),
         "dedicated.mode.enable.internal.rest": "false",
     }
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.future import Future
-from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.wire.connections import Connections
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 EARLIEST, LATEST = -2, -1
@@ -54,7 +54,7 @@ class WireCluster:
         self.net, self.role = net, role
         self.servers = str(config.get("bootstrap_servers", ""))
         self.request_timeout_ms = int(config.get("request_timeout_ms", 30_000))
-        self.manager = KafkaConnectionManager(
+        self.manager = Connections(
             net,
             **{
                 "receive_message_max_bytes": _RECEIVE_MAX_BYTES,
