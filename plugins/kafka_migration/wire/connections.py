@@ -11,7 +11,7 @@ from kafka.net.transport import KafkaTCPTransport
 _READ_BYTES = 512 * 1024
 
 
-class Connections(KafkaConnectionManager):
+class Connections(KafkaConnectionManager):  # type: ignore[misc]
     """As its base, but for how plain sockets are read: kafka-python takes 4 KiB a call, and a fetch has megabytes.
 
     TLS hands out 16 KiB at most, and stays as it is.
