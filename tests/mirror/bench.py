@@ -10,11 +10,14 @@ from typing import Any
 
 from kafka_migration.domain.types import Receipt
 from kafka_migration.mirror.epochs import Mirror, Settings
-from kafka_migration.mirror.orders import TaskOrders
+from kafka_migration.mirror.orders import Limits, TaskOrders
 from kafka_migration.mirror.task import run_task
 from kafka_migration.state.link import LinkState, LinkTopic
 from tests.kafka_tools import ToSend, create_topics, read_all, topic_ids
 from tests.proxy import Proxy
+
+#: Records of tests are years old, so every takeover from a mirror that died holds them back: for seconds, here.
+SHORT: dict[str, Any] = {"lease_seconds": 1.5, "late_seconds": 0.5, "closed_seconds": 0.3}
 
 
 class ThreadEpoch:
@@ -79,7 +82,7 @@ class Bench:
             source=_config(self.source, source_through),
             target=_config(self.target, target_through),
             runner=runner or ThreadRunner(),
-            settings=settings or Settings(streams=2, epoch_seconds=5),
+            settings=settings or Settings(streams=2, epoch_seconds=5, limits=Limits(**SHORT)),
             **extra,
         )
 

@@ -122,11 +122,13 @@ class Tail:
 
         ``openings`` are those of the newest fence before, read *after* the marker became visible.
         """
-        source = source_start
+        source, epoch = source_start, -1
         for opening in openings:
             if opening.records <= self.records:
-                source = opening.source + (self.records - opening.records)
-        opening = RunOpening(fence=fence, records=0, source=source, target=marker + 1, closes=self.data_end)
+                source, epoch = opening.source + (self.records - opening.records), opening.epoch
+        opening = RunOpening(
+            fence=fence, records=0, source=source, target=marker + 1, closes=self.data_end, epoch=epoch
+        )
         return Resumed(position=Position(source=source, target=marker + 1, fence=fence, records=0), opening=opening)
 
 
