@@ -148,6 +148,7 @@ class Mirror:
     def _loop(self, ends: Mapping[TopicPartition, int]) -> str:
         while True:
             self._patiently(self._attempts.check)
+            self._fences.keep_alive()
             desired, wished_ends = self._patiently(self.link.wanted)
             if desired is Desired.STOP or self._interrupted():
                 return "stopped"
