@@ -194,7 +194,7 @@ class FakeCluster:
         self._topics[spec.name] = _Topic(
             TopicDescription(
                 name=spec.name,
-                topic_id=uuid.uuid4().hex[:22],
+                topic_id=str(uuid.uuid4()),
                 partitions=spec.partitions,
                 replication_factor=spec.replication_factor,
                 leaders=(leader,) * spec.partitions,

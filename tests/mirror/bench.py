@@ -20,6 +20,9 @@ from tests.proxy import Proxy
 SHORT: dict[str, Any] = {"lease_seconds": 1.5, "late_seconds": 0.5, "closed_seconds": 0.3}
 
 
+OPEN_ENDED = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
+
+
 class ThreadEpoch:
     """An epoch whose tasks are threads of this process."""
 
@@ -118,12 +121,19 @@ def assert_same(it: Bench) -> int:
 
 @contextmanager
 def bench(
-    source: str, target: str, topics: Mapping[str, int], *, config: Mapping[str, str] | None = None
+    source: str,
+    target: str,
+    topics: Mapping[str, int],
+    *,
+    config: Mapping[str, str] | None = None,
+    target_config: Mapping[str, str] | None = None,
+    source_brokers: list[int] | None = None,
+    target_brokers: list[int] | None = None,
 ) -> Iterator[Bench]:
     """Create `topics` on both clusters (open-ended on the target, as the create phase does) and a link for them."""
     # The records of tests are years old: with the default retention a broker deletes them under a test's feet.
-    create_topics(source, topics, {"retention.ms": "-1", **(config or {})})
-    create_topics(target, topics, {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)})
+    create_topics(source, topics, {"retention.ms": "-1", **(config or {})}, brokers=source_brokers)
+    create_topics(target, topics, {**OPEN_ENDED, **(target_config or {})}, brokers=target_brokers)
     source_ids, target_ids = topic_ids(source, topics), topic_ids(target, topics)
     link = LinkState.on_target(f"link-{uuid.uuid4().hex[:8]}", {"bootstrap.servers": target}, create=True)
     try:
