@@ -243,8 +243,8 @@ def test_batch_behind_a_gap_waits_until_its_opening_is_durable():
     copy = _copy()
     openings = copy.take(_fetched(_batch(100, 3), _batch(110, 2), _batch(112, 1), _batch(120, 1)))
     assert openings == [
-        RunOpening(fence=5, records=3, source=110, target=FENCE_END + 3),
-        RunOpening(fence=5, records=6, source=120, target=FENCE_END + 6),
+        RunOpening(fence=5, records=3, source=110, target=FENCE_END + 3, epoch=3),
+        RunOpening(fence=5, records=6, source=120, target=FENCE_END + 6, epoch=3),
     ]
     _ok(copy, _send(copy))
     assert copy.sendable is None
@@ -259,7 +259,7 @@ def test_batch_behind_a_gap_waits_until_its_opening_is_durable():
 
 def test_gap_before_the_first_record_of_a_fence_closes_the_fences_before():
     (opening,) = _copy().take(_fetched(_batch(104)))
-    assert opening == RunOpening(fence=5, records=0, source=104, target=FENCE_END, closes=6)
+    assert opening == RunOpening(fence=5, records=0, source=104, target=FENCE_END, closes=6, epoch=3)
 
 
 def test_position_behind_a_gap_that_was_never_opened_needs_an_opening():
@@ -272,7 +272,7 @@ def test_emptied_batches_are_passed_over_and_the_next_one_begins_a_run():
     (opening,) = copy.take(
         _fetched(_batch(100, 3), _emptied(103, 109), _emptied(110, 119, leader_epoch=4), _batch(120))
     )
-    assert opening == RunOpening(fence=5, records=3, source=120, target=FENCE_END + 3)
+    assert opening == RunOpening(fence=5, records=3, source=120, target=FENCE_END + 3, epoch=3)
     _ok(copy, _send(copy))
     assert (copy.position.source, copy.continues) == (120, 103), "nothing is left to copy up to there"
     copy.openings_are_durable([opening])

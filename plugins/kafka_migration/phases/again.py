@@ -145,6 +145,9 @@ def _renew(ctx: Context, it: Again) -> None:
         ctx.journal.forget(KIND, it.topic)
         create.make(ctx, TopicStep(action=Action.CREATE, declared=it.declared))
         record = ctx.journal.read(KIND, it.topic) or {}
+    if ctx.journal.read(INTENT, it.topic) is not None:
+        # A run died between its two last notes of the creation.
+        ctx.journal.forget(INTENT, it.topic)
     verdict = ctx.journal.read(VERDICT, LATEST)
     if verdict is not None:
         # It was about records that are gone.
