@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka import TopicCollection
@@ -40,8 +41,20 @@ class ToSend:
     headers: list[tuple[str, bytes | None]] = field(default_factory=list)
 
 
-def create_topics(servers: str, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
-    wanted = [NewTopic(n, num_partitions=p, replication_factor=1, config=dict(config or {})) for n, p in topics.items()]
+def create_topics(
+    servers: str,
+    topics: Mapping[str, int],
+    config: Mapping[str, str] | None = None,
+    *,
+    brokers: list[int] | None = None,
+) -> None:
+    """Create `topics` (name to partition count); with `brokers`, each partition has replicas on exactly these."""
+    wanted = []
+    for name, count in topics.items():
+        place: dict[str, Any] = (
+            {"replication_factor": 1} if brokers is None else {"replica_assignment": [brokers] * count}
+        )
+        wanted.append(NewTopic(name, num_partitions=count, config=dict(config or {}), **place))
     admin = AdminClient({"bootstrap.servers": servers})
     for future in admin.create_topics(wanted).values():
         future.result(30)

@@ -55,6 +55,10 @@ class Connection:
         """Close the client's side only: the broker still answers what it gets."""
         _close(self._client)
 
+    def client_fileno(self) -> int:
+        """The descriptor of the client's side."""
+        return self._client.fileno()
+
     def deliver(self, frame: Frame) -> None:
         """Send a request to the broker that was held back, whether its client is still there or not."""
         with self._broker_lock:

@@ -97,6 +97,11 @@ class TestTopics:
         lab.topic("again")
         assert lab.cluster.topics([name])[name].topic_id not in ("", before)
 
+    def test_deleted_topic_is_gone_and_one_that_never_was_is_no_error(self, lab: Lab) -> None:
+        name, other = lab.topic("deleted"), lab.topic("kept")
+        lab.cluster.delete_topics([name, lab.name("never")])
+        wait_until(lambda: list(lab.cluster.topics([name, other])) == [other], "it is gone")
+
     def test_settings_of_an_unknown_topic_are_an_error(self, lab: Lab) -> None:
         with pytest.raises(UnknownTopic):
             lab.cluster.topic_configs([lab.name("nowhere")])

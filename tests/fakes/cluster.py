@@ -167,6 +167,13 @@ class FakeCluster:
                 self.changes.append(f"create {spec.name}")
                 self._make(spec)
 
+    def delete_topics(self, names: Iterable[str]) -> None:
+        self._may_fail("delete_topics")
+        for name in names:
+            if name in self._topics:
+                self.changes.append(f"delete {name}")
+                self.delete_topic(name)
+
     def alter_configs(self, topic: str, *, set: Mapping[str, str], delete: Iterable[str] = ()) -> None:
         self._may_fail("alter_configs")
         configs = self._topic(topic).configs
@@ -187,7 +194,7 @@ class FakeCluster:
         self._topics[spec.name] = _Topic(
             TopicDescription(
                 name=spec.name,
-                topic_id=uuid.uuid4().hex[:22],
+                topic_id=str(uuid.uuid4()),
                 partitions=spec.partitions,
                 replication_factor=spec.replication_factor,
                 leaders=(leader,) * spec.partitions,

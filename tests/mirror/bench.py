@@ -10,11 +10,17 @@ from typing import Any
 
 from kafka_migration.domain.types import Receipt
 from kafka_migration.mirror.epochs import Mirror, Settings
-from kafka_migration.mirror.orders import TaskOrders
+from kafka_migration.mirror.orders import Limits, TaskOrders
 from kafka_migration.mirror.task import run_task
 from kafka_migration.state.link import LinkState, LinkTopic
 from tests.kafka_tools import ToSend, create_topics, read_all, topic_ids
 from tests.proxy import Proxy
+
+#: Records of tests are years old, so every takeover from a mirror that died holds them back: for seconds, here.
+SHORT: dict[str, Any] = {"lease_seconds": 1.5, "late_seconds": 0.5, "closed_seconds": 0.3}
+
+
+OPEN_ENDED = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 
 
 class ThreadEpoch:
@@ -79,7 +85,7 @@ class Bench:
             source=_config(self.source, source_through),
             target=_config(self.target, target_through),
             runner=runner or ThreadRunner(),
-            settings=settings or Settings(streams=2, epoch_seconds=5),
+            settings=settings or Settings(streams=2, epoch_seconds=5, limits=Limits(**SHORT)),
             **extra,
         )
 
@@ -115,12 +121,19 @@ def assert_same(it: Bench) -> int:
 
 @contextmanager
 def bench(
-    source: str, target: str, topics: Mapping[str, int], *, config: Mapping[str, str] | None = None
+    source: str,
+    target: str,
+    topics: Mapping[str, int],
+    *,
+    config: Mapping[str, str] | None = None,
+    target_config: Mapping[str, str] | None = None,
+    source_brokers: list[int] | None = None,
+    target_brokers: list[int] | None = None,
 ) -> Iterator[Bench]:
     """Create `topics` on both clusters (open-ended on the target, as the create phase does) and a link for them."""
     # The records of tests are years old: with the default retention a broker deletes them under a test's feet.
-    create_topics(source, topics, {"retention.ms": "-1", **(config or {})})
-    create_topics(target, topics, {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)})
+    create_topics(source, topics, {"retention.ms": "-1", **(config or {})}, brokers=source_brokers)
+    create_topics(target, topics, {**OPEN_ENDED, **(target_config or {})}, brokers=target_brokers)
     source_ids, target_ids = topic_ids(source, topics), topic_ids(target, topics)
     link = LinkState.on_target(f"link-{uuid.uuid4().hex[:8]}", {"bootstrap.servers": target}, create=True)
     try:

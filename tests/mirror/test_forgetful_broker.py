@@ -10,46 +10,21 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-from kafka.protocol.admin import DescribeProducersRequest
 
-from demo.brokers import EmbeddedKafka
 from kafka_migration.domain.types import Halt, TopicPartition
-from kafka_migration.wire.cluster import WireCluster
 from tests.kafka_tools import ToSend, produce, read_all
 from tests.mirror.bench import assert_same, bench, records
 from tests.mirror.test_interleavings import QUICK, SMALL_BATCHES, Appends, errors_of
 from tests.proxy import END_TXN, Frame, Proxy
 from tests.waiting import wait_until
-from tests.wire.made import Wire, wired
+from tests.wire.made import until_forgotten, wired
 
 OLD = 1_700_000_000_000
-
-
-@pytest.fixture(scope="module")
-def forgetful() -> Iterator[EmbeddedKafka]:
-    """A cluster that forgets a producer a second and a half after the time of its last record."""
-    memory = {"producer.id.expiration.ms": "1500", "producer.id.expiration.check.interval.ms": "200"}
-    with EmbeddedKafka(name="forgetful", properties=memory) as cluster:
-        yield cluster
 
 
 @pytest.fixture
 def topic() -> str:
     return f"forgotten-{uuid.uuid4().hex[:8]}"
-
-
-async def _producers(cluster: WireCluster, tp: TopicPartition) -> int:
-    request = DescribeProducersRequest(
-        topics=[DescribeProducersRequest.TopicRequest(name=tp.topic, partition_indexes=[tp.partition])]
-    )
-    response = await cluster.send(request, cluster.leaders[tp].node)
-    (partition,) = response.topics[0].partitions
-    assert partition.error_code == 0
-    return len(partition.active_producers)
-
-
-def _until_forgotten(wire: Wire, tp: TopicPartition) -> None:
-    wait_until(lambda: wire(_producers, tp) == 0, "the broker has forgotten the producer")
 
 
 def test_old_records_through_lost_answers_and_restarts_are_copied_exactly(source_cluster, forgetful, topic):
@@ -71,7 +46,7 @@ def test_old_records_through_lost_answers_and_restarts_are_copied_exactly(source
             with Proxy(on_response=on_response) as proxy:
                 assert it.mirror(settings=QUICK, target_through=proxy).run(until_caught_up=True).halted == ()
             with wired(it.target, topic) as wire:
-                _until_forgotten(wire, tp)
+                until_forgotten(wire, tp)
             if seed == 0:
                 forgetful.restart()
         assert len(lost) > 3
@@ -91,7 +66,7 @@ def test_late_request_that_a_forgetful_broker_takes_halts_by_name(source_cluster
         answered, state = threading.Event(), {"appends": 0, "fenced": False}
 
         def release() -> None:
-            _until_forgotten(wire, tp)
+            until_forgotten(wire, tp)
             held[0].connection.deliver(held[0])
             assert answered.wait(20)
             assert errors_of(landed[0]) == [0], "it was taken"

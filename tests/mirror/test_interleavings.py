@@ -15,11 +15,11 @@ from kafka.protocol.producer import ProduceResponse
 from kafka_migration.mirror.epochs import Outcome, Settings
 from kafka_migration.mirror.orders import Limits
 from tests.kafka_tools import log_ends, produce, topic_ids
-from tests.mirror.bench import Bench, assert_same, bench, records
+from tests.mirror.bench import SHORT, Bench, assert_same, bench, records
 from tests.proxy import ADD_PARTITIONS, END_TXN, PRODUCE, Connection, Frame, Proxy
 from tests.waiting import wait_until
 
-QUICK = Settings(streams=1, epoch_seconds=20, limits=Limits(progress_seconds=0.1, command_seconds=0.1))
+QUICK = Settings(streams=1, epoch_seconds=20, limits=Limits(progress_seconds=0.1, command_seconds=0.1, **SHORT))
 CORRUPT, OUT_OF_ORDER, FENCED = 2, 45, 47
 SMALL_BATCHES = {"batch.num.messages": 20}
 
@@ -215,6 +215,7 @@ def _in_the_middle(it: Bench, **more: object) -> Iterator[list[Outcome]]:
         command_seconds=0.1,
         partition_fetch_bytes=10_000,
         partition_queue_bytes=10_000,
+        **SHORT,
     )
     mirror = it.mirror(settings=Settings(streams=1, epoch_seconds=10, limits=limits), **more)  # type: ignore[arg-type]
     thread = threading.Thread(target=lambda: outcomes.append(mirror.run(until_caught_up=True)), daemon=True)

@@ -35,7 +35,7 @@ def _copy(
         producer_epoch=5,
         source_topic_id=uuid.UUID(int=1),
         target_topic_id=uuid.UUID(int=2),
-        **{"armed": True, "join_bytes": 0, **more},  # type: ignore[arg-type]
+        **{"armed": True, "join_bytes": 0, "source_epoch": 3, **more},  # type: ignore[arg-type]
     )
     return PartitionCopy(assignment, limits or Limits())
 
@@ -243,8 +243,8 @@ def test_batch_behind_a_gap_waits_until_its_opening_is_durable():
     copy = _copy()
     openings = copy.take(_fetched(_batch(100, 3), _batch(110, 2), _batch(112, 1), _batch(120, 1)))
     assert openings == [
-        RunOpening(fence=5, records=3, source=110, target=FENCE_END + 3),
-        RunOpening(fence=5, records=6, source=120, target=FENCE_END + 6),
+        RunOpening(fence=5, records=3, source=110, target=FENCE_END + 3, epoch=3),
+        RunOpening(fence=5, records=6, source=120, target=FENCE_END + 6, epoch=3),
     ]
     _ok(copy, _send(copy))
     assert copy.sendable is None
@@ -259,7 +259,7 @@ def test_batch_behind_a_gap_waits_until_its_opening_is_durable():
 
 def test_gap_before_the_first_record_of_a_fence_closes_the_fences_before():
     (opening,) = _copy().take(_fetched(_batch(104)))
-    assert opening == RunOpening(fence=5, records=0, source=104, target=FENCE_END, closes=6)
+    assert opening == RunOpening(fence=5, records=0, source=104, target=FENCE_END, closes=6, epoch=3)
 
 
 def test_position_behind_a_gap_that_was_never_opened_needs_an_opening():
@@ -272,7 +272,7 @@ def test_emptied_batches_are_passed_over_and_the_next_one_begins_a_run():
     (opening,) = copy.take(
         _fetched(_batch(100, 3), _emptied(103, 109), _emptied(110, 119, leader_epoch=4), _batch(120))
     )
-    assert opening == RunOpening(fence=5, records=3, source=120, target=FENCE_END + 3)
+    assert opening == RunOpening(fence=5, records=3, source=120, target=FENCE_END + 3, epoch=3)
     _ok(copy, _send(copy))
     assert (copy.position.source, copy.continues) == (120, 103), "nothing is left to copy up to there"
     copy.openings_are_durable([opening])
@@ -464,3 +464,14 @@ def test_batch_of_the_source_that_is_too_large_halts(code):
     copy.take(_fetched(_batch(100, 2)))
     _error(copy, _send(copy), code)
     assert (copy.stand, copy.halt) == (Stand.HALTED, Halt.REFUSED)
+
+
+def test_new_leader_epoch_of_the_source_begins_a_run_and_is_written_ahead():
+    copy = _copy()
+    openings = copy.take(_fetched(_batch(100, 3), _batch(103, 3, leader_epoch=4), _batch(106, 3, leader_epoch=4)))
+    assert [(o.source, o.records, o.epoch) for o in openings] == [(103, 3, 4)]
+    first = _send(copy)
+    assert first.records_before == 0
+    assert copy.sendable is None, "not before its epoch is durable"
+    copy.openings_are_durable(openings)
+    assert copy.sendable is not None

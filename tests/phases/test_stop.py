@@ -5,11 +5,28 @@ from __future__ import annotations
 import pytest
 
 from kafka_migration.domain.errors import CouldNotFindOut
-from kafka_migration.domain.types import Desired
-from kafka_migration.phases import stop
+from kafka_migration.domain.seal import Seal
+from kafka_migration.domain.types import Desired, Identity
+from kafka_migration.phases import seal, stop
+from kafka_migration.phases.context import Context
 from tests.phases import histories
 from tests.phases.gates import Migration
 from tests.phases.test_lag import PARTITIONS, mirrored
+
+
+@pytest.fixture(autouse=True)
+def sealed(monkeypatch: pytest.MonkeyPatch) -> list[Context]:
+    """Contexts that were sealed; a fence needs real brokers (tests/mirror/test_seal.py)."""
+    contexts: list[Context] = []
+
+    def apply(ctx: Context) -> Seal:
+        assert ctx.link.run() is None or (ctx.link.run() or {})["state"] == "ended"
+        contexts.append(ctx)
+        return Seal(at=ctx.stamp(), identity=Identity(7, 9), ends=dict.fromkeys(PARTITIONS, 5_000_000))
+
+    monkeypatch.setattr(seal, "apply", apply)
+    return contexts
+
 
 DRAIN = {"drain": {"window_seconds": 10, "deadline_seconds": 100}}
 
@@ -18,25 +35,30 @@ def failed(result: stop.StopResult) -> dict[str, str]:
     return {it.name: it.evidence for it in result.gate.blockers}
 
 
-def test_still_source_without_lag_drains_up_to_its_ends_and_waits_for_the_mirror_to_end() -> None:
+def test_still_source_without_lag_drains_up_to_its_ends_waits_for_the_mirror_to_end_and_seals(
+    sealed: list[Context],
+) -> None:
     shop = Migration()
     ctx, link = mirrored(shop, at=100, **DRAIN)
     link.record_run({"state": "running"})
     shop.clock.at(30, lambda: link.record_run({"state": "ended", "reason": "drained"}))
     result = stop.apply(ctx)
     assert result.stopped
+    assert sealed == [ctx]
+    assert result.as_dict()["seal"]["ends"]["shop.payments"] == {"0": 5_000_000}
     assert link.wished().desired is Desired.DRAIN
     assert link.wished().ends == dict.fromkeys(PARTITIONS, 100)
     assert shop.clock.monotonic() >= 30
 
 
-def test_source_end_that_moves_within_the_window_is_refused_with_its_rate() -> None:
+def test_source_end_that_moves_within_the_window_is_refused_with_its_rate(sealed: list[Context]) -> None:
     shop = Migration()
     ctx, link = mirrored(shop, at=150, **DRAIN)
     shop.clock.at(9, lambda: shop.source.append(histories.PAYMENTS, 50))
     result = stop.apply(ctx)
     assert not result.stopped
     assert failed(result) == {"source log ends are still": "1 partitions still grow: shop.payments-0 +50 (5/s)"}
+    assert not sealed
     assert link.wished().desired is Desired.RUN
 
 
@@ -61,7 +83,7 @@ def test_mirror_that_does_not_end_in_time_could_not_be_found_out_about_and_the_w
     assert link.wished().desired is Desired.DRAIN
 
 
-def test_stop_now_asks_no_gate_and_says_so() -> None:
+def test_stop_now_asks_no_gate_says_so_and_seals_nothing(sealed: list[Context]) -> None:
     shop = Migration()
     ctx, link = mirrored(shop, at=0, **DRAIN)
     link.record_run({"state": "running"})
@@ -69,15 +91,17 @@ def test_stop_now_asks_no_gate_and_says_so() -> None:
     result = stop.apply(ctx, now=True)
     assert result.stopped
     assert [it.evidence for it in result.gate.results] == ["no gate"]
+    assert not sealed
     assert link.wished().desired is Desired.STOP
 
 
 @pytest.mark.parametrize("now", [False, True])
-def test_dry_run_wishes_nothing(now: bool) -> None:
+def test_dry_run_wishes_and_seals_nothing(now: bool, sealed: list[Context]) -> None:
     shop = Migration()
     ctx, link = mirrored(shop, at=100, **DRAIN)
     ctx.dry_run = True
     before = shop.links.items()
     stop.apply(ctx, now=now)
     assert shop.links.items() == before
+    assert not sealed
     assert link.wished().desired is Desired.RUN

@@ -1,18 +1,21 @@
 """Batches made by hand, and a connection to a real cluster at the protocol's level."""
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from kafka.net.selector import NetworkSelector
+from kafka.protocol.admin import DescribeProducersRequest
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import BatchHeader, assemble, batches
-from kafka_migration.wire.cluster import WireCluster
+from kafka_migration.wire.cluster import LATEST, WireCluster
 from kafka_migration.wire.fetch import FetchFrom, fetch
 from kafka_migration.wire.produce import Append, Appended
 from kafka_migration.wire.records import RawRecord, encode_records, write_varint
+from tests.waiting import wait_until
 
 NOW = 1_700_000_000_000
 
@@ -86,9 +89,36 @@ class Wire:
             found += new
             offset = new[-1][0].next_offset
 
+    def end(self, tp: TopicPartition) -> int:
+        """The high watermark."""
+        deadline = time.monotonic() + 10
+        found: dict[TopicPartition, int] = self.net.run(
+            lambda: self.cluster.list_offsets([tp], LATEST, deadline=deadline)
+        )
+        return found[tp]
+
     def close(self) -> None:
         self.cluster.close()
         self.net.close()
+
+
+async def _producers(cluster: WireCluster, tp: TopicPartition) -> int:
+    request = DescribeProducersRequest(
+        topics=[DescribeProducersRequest.TopicRequest(name=tp.topic, partition_indexes=[tp.partition])]
+    )
+    response = await cluster.send(request, cluster.leaders[tp].node)
+    (partition,) = response.topics[0].partitions
+    assert partition.error_code == 0
+    return len(partition.active_producers)
+
+
+def is_forgotten(wire: Wire, tp: TopicPartition) -> bool:
+    """Whether the leader remembers no producer of `tp`."""
+    return bool(wire(_producers, tp) == 0)
+
+
+def until_forgotten(wire: Wire, tp: TopicPartition) -> None:
+    wait_until(lambda: is_forgotten(wire, tp), "the broker has forgotten the producer")
 
 
 @contextmanager

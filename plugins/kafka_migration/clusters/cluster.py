@@ -109,6 +109,10 @@ class Cluster:
         """
         topics.create(self._clients, specs, dry_run=dry_run)
 
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics; brokers do it in their own time after this returns. One that does not exist is no error."""
+        topics.delete(self._clients, names)
+
     def alter_configs(self, topic: str, *, set: Mapping[str, str], delete: Iterable[str] = ()) -> None:
         """Set and delete single settings of a topic; what is not named stays as it is."""
         topics.alter_configs(self._clients, topic, set_=set, delete=delete)

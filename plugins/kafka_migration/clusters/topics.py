@@ -138,6 +138,17 @@ def create(clients: Clients, specs: Iterable[TopicSpec], *, dry_run: bool) -> No
         )
 
 
+def delete(clients: Clients, names: Iterable[str]) -> None:
+    """Delete topics. Returns when acknowledged; one that does not exist (any more) is passed over."""
+    wanted = list(names)
+    if wanted:
+        clients.call_each(
+            clients.asked("Delete", "topic"),
+            lambda admin, seconds: admin.delete_topics(wanted, request_timeout=seconds, operation_timeout=seconds),
+            on_error=lambda _name, error: error.code() == UNKNOWN_TOPIC,
+        )
+
+
 def refused_configs(clients: Clients, spec: TopicSpec) -> dict[str, str]:
     """Settings of ``spec`` that this cluster does not take, with its reasons. Changes nothing.
 

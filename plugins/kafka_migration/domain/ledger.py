@@ -58,10 +58,12 @@ def opening_key(link: str, topic_key: str, partition: int, opening: RunOpening) 
 
 
 def opening_value(opening: RunOpening) -> bytes:
-    """Where the run begins on both sides, and what it closes."""
+    """Where the run begins on both sides, what it closes, and the source's leader epoch."""
     value: dict[str, Any] = {"s": opening.source, "t": opening.target}
     if opening.closes is not None:
         value["c"] = opening.closes
+    if opening.epoch >= 0:
+        value["e"] = opening.epoch
     return encode(value)
 
 
@@ -70,7 +72,12 @@ def read_opening(key: bytes, data: bytes) -> tuple[str, str, int, RunOpening]:
     link, topic_key, partition, fence, records = key.decode().rsplit("/", 4)
     value = decode(data, where=f"{OFFSET_MAP_TOPIC} {key.decode()}")
     opening = RunOpening(
-        fence=int(fence), records=int(records), source=value["s"], target=value["t"], closes=value.get("c")
+        fence=int(fence),
+        records=int(records),
+        source=value["s"],
+        target=value["t"],
+        closes=value.get("c"),
+        epoch=value.get("e", -1),
     )
     return link, topic_key, int(partition), opening
 

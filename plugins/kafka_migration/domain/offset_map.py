@@ -25,7 +25,9 @@ class RunOpening:
     """Where a run begins. ``records`` have been written to the partition since the fence of producer epoch ``fence``.
 
     The opening of a fence (``records`` = 0) carries ``closes``: the target offset at which the data of every
-    earlier fence ended (that of the first marker after it).
+    earlier fence ended (that of the first marker after it). ``epoch`` is the source's leader epoch of the run's
+    records, -1 if unknown (an opening of a fence alone has that of the record before it): by it a resumed copy
+    recognises that the source was truncated meanwhile.
     """
 
     fence: int
@@ -33,6 +35,7 @@ class RunOpening:
     source: int
     target: int
     closes: int | None = None
+    epoch: int = -1
 
     def __post_init__(self) -> None:
         if min(self.fence, self.records, self.source, self.target) < 0:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from kafka.net.selector import NetworkSelector
 
-from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, StateConflict, TakenOver
-from kafka_migration.domain.offset_map import RunOpening
-from kafka_migration.domain.types import Desired, Identity, Position, Receipt, TopicPartition
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, TakenOver
+from kafka_migration.domain.types import Desired, Position, Receipt, TopicPartition
+from kafka_migration.mirror.active import Active
+from kafka_migration.mirror.attempts import Attempts
 from kafka_migration.mirror.book import LinkBook
 from kafka_migration.mirror.fencing import Fences, now
-from kafka_migration.mirror.orders import JOIN_BYTES, Assignment, Limits, TaskOrders
+from kafka_migration.mirror.orders import Limits, TaskOrders
 from kafka_migration.mirror.outcome import Outcome, epochs_lost, last_line, nothing_left
 from kafka_migration.mirror.partition import Stand
 from kafka_migration.mirror.shares import balance, share_of
@@ -63,19 +65,6 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Active:
-    """A partition that is fenced and certain: where it stands and who may write to it."""
-
-    position: Position
-    opening: RunOpening
-    identity: Identity
-    armed: bool
-    continues: int
-    source_epoch: int
-    join_bytes: int = JOIN_BYTES
-
-
 class Mirror:
     """One run of a link's mirror."""
 
@@ -101,7 +90,9 @@ class Mirror:
         for topic in self._topics.values():
             self._source.pinned[topic.name], self._target.pinned[topic.name] = topic.source_id, topic.target_id
         self._fences = Fences(link, self._target, self._net, tell)
-        self._active: dict[TopicPartition, _Active] = {}
+        self._attempts = Attempts(link, self._target, settings.limits, tell)
+        self._is_quiet = True
+        self._active: dict[TopicPartition, Active] = {}
         self._epoch = int(time.time() * 1000)  # grows over runs, so that a recall of an earlier run cannot hit this one
         self._epochs = self._records = self._bytes = self._batches = 0
         self._lost, self._lost_since = 0, 0.0
@@ -117,14 +108,28 @@ class Mirror:
         try:
             self._source.connect()
             self._target.connect()
-            self._take_stock()
-            self._fence(set(self._starts) - self.link.halted())
-            ends = self._ends() if until_caught_up else {}
-            return self._say_end(self._loop(ends))
+            self._attempts.claim()
+            self._attempts.check_state()
+            try:
+                self._take_stock()
+                self._fence(set(self._starts) - self.link.halted())
+                ends = self._ends() if until_caught_up else {}
+                reason = self._loop(ends)
+            except MigrationError:
+                self._say_quiet()
+                raise
+            self._say_quiet()
+            return self._say_end(reason)
         finally:
             for cluster in (self._source, self._target):
                 cluster.close()
             self._net.close()
+
+    def _say_quiet(self) -> None:
+        """Let the next run know that nothing of this one can land any more, if that is so."""
+        if self._is_quiet:
+            with suppress(CouldNotFindOut):
+                self._attempts.ended()
 
     def _say_end(self, reason: str) -> Outcome:
         outcome = Outcome(
@@ -142,6 +147,8 @@ class Mirror:
 
     def _loop(self, ends: Mapping[TopicPartition, int]) -> str:
         while True:
+            self._patiently(self._attempts.check)
+            self._fences.keep_alive()
             desired, wished_ends = self._patiently(self.link.wanted)
             if desired is Desired.STOP or self._interrupted():
                 return "stopped"
@@ -218,22 +225,15 @@ class Mirror:
 
     def _fence_once(self, partitions: set[TopicPartition]) -> None:
         positions = {tp: active.position for tp, active in self._active.items()}
+        self._attempts.check()
         identity, outcome = self._fences.fence(partitions, positions=positions, source_starts=self._starts)
+        self._attempts.hold(partitions)
         for tp, result in outcome.items():
             if isinstance(result, Stopped):
                 source = positions[tp].source if tp in positions else 0
                 self._halt(tp, result.reason, result.detail, source, result.target_offset)
             else:
-                before = self._active.get(tp)
-                self._active[tp] = _Active(
-                    join_bytes=before.join_bytes if before else JOIN_BYTES,
-                    position=result.position,
-                    opening=result.opening,
-                    identity=identity,
-                    armed=False,
-                    continues=result.position.source,
-                    source_epoch=-1,
-                )
+                self._active[tp] = Active.behind(result, identity, before=self._active.get(tp))
 
     # -- one epoch --------------------------------------------------------------------------------------------
 
@@ -242,7 +242,9 @@ class Mirror:
         self._epochs += 1
         said = {"state": "running", "at": now(), "epoch": self._epoch, "partitions": len(self._active)}
         self._patiently(lambda: self.link.record_run(said))
-        under_way = self.runner.start(self._patiently(lambda: self._orders(until)))
+        orders = self._patiently(lambda: self._orders(until))
+        self._is_quiet = False
+        under_way = self.runner.start(orders)
         self._watch(under_way, desired)
         try:
             receipts = under_way.receipts()
@@ -255,11 +257,13 @@ class Mirror:
         else:
             self._lost = 0
             self._fold(receipts)
+        self._is_quiet = True
 
     def _after_lost_epoch(self, error: Exception) -> None:
         """Fence all and go on, unless epochs keep dying: of an outage for a while, of anything else a few times."""
         self.tell(f"epoch lost: {last_line(error)}")
         before = {tp: a.position.source for tp, a in self._active.items()}
+        self._patiently(lambda: self._attempts.lost(self._epoch))
         self._fence(set(self._active))
         if not self._lost or any(a.position.source > before.get(tp, 0) for tp, a in self._active.items()):
             self._lost, self._lost_since = 0, time.monotonic()
@@ -273,7 +277,10 @@ class Mirror:
 
     def _orders(self, until: Mapping[TopicPartition, int]) -> list[TaskOrders]:
         source, target = self._configs
+        self._attempts.check_state()
         commands_from = self.link.commands_from()
+        # After that offset tasks see for themselves; a claim or a seal that stands before it is seen here.
+        self._attempts.check()
         ends = self._ends()
         shares = balance({tp: ends[tp] - a.position.source for tp, a in self._active.items()}, self.settings.streams)
         return [
@@ -282,32 +289,20 @@ class Mirror:
                 epoch=self._epoch,
                 seconds=self.settings.epoch_seconds,
                 commands_from=commands_from,
-                assignments=tuple(self._assignment(tp, until.get(tp)) for tp in share),
+                assignments=tuple(
+                    self._active[tp].assignment(
+                        tp, self._topics[tp.topic], until.get(tp), self._attempts.hold_seconds(tp)
+                    )
+                    for tp in share
+                ),
                 limits=share_of(self.settings.limits, len(shares)),
                 source=source,
                 target=target,
+                young_ms=self._attempts.young_ms(),
+                state_ids=self._attempts.state_ids,
             )
             for share in shares
         ]
-
-    def _assignment(self, tp: TopicPartition, until: int | None) -> Assignment:
-        active, topic = self._active[tp], self._topics[tp.topic]
-        return Assignment(
-            partition=tp,
-            position=active.position,
-            continues=active.continues,
-            fence_end=active.opening.target,
-            closes=active.opening.closes or 0,
-            armed=active.armed,
-            topic_key=topic.key,
-            producer_id=active.identity.producer_id,
-            producer_epoch=active.identity.producer_epoch,
-            source_topic_id=topic.source_id,
-            target_topic_id=topic.target_id,
-            source_epoch=active.source_epoch,
-            until=until,
-            join_bytes=active.join_bytes,
-        )
 
     def _watch(self, under_way: EpochUnderWay, desired: Desired) -> None:
         """While tasks run: recall them if the wish changed or a partition waits for a fence."""
@@ -345,36 +340,19 @@ class Mirror:
         unsettled = set(self._active)
         for receipt in receipts:
             tp = TopicPartition(receipt.topic, receipt.partition)
-            active = self._active[tp]
-            if (receipt.fence, receipt.target_start) != (active.position.fence, active.position.target):
-                raise StateConflict(
-                    f"{tp}: a receipt from fence {receipt.fence}, target offset {receipt.target_start} does not go on"
-                    f" where the partition stands: {active.position}",
-                    remedy="report this; the state is unharmed, and the mirror can be started again",
-                )
+            active = self._active[tp] = self._active[tp].after(receipt)
             self._records += receipt.records
             self._bytes += receipt.bytes
             self._batches += receipt.batches
             if receipt.executor:
                 self._executors.add(receipt.executor)
-            position = Position(
-                source=receipt.source_end,
-                target=receipt.target_end,
-                fence=receipt.fence,
-                records=receipt.target_end - active.opening.target,
-            )
-            self._active[tp] = replace(
-                active,
-                position=position,
-                armed=active.armed or receipt.records > 0,
-                continues=receipt.continues,
-                source_epoch=receipt.source_epoch,
-                join_bytes=receipt.join_bytes,
-            )
             if receipt.stand == Stand.UNSETTLED:
                 self.tell(f"{tp}: no clear answer ({receipt.detail}); a fence will tell")
                 continue
             unsettled.discard(tp)
             if receipt.stand == Stand.HALTED:
-                self._halt(tp, receipt.halt, receipt.detail, position.source, position.target)
+                at = active.position
+                self._halt(tp, receipt.halt, receipt.detail, at.source, at.target)
+        if unsettled:
+            self._attempts.closed()
         self._fence(unsettled)

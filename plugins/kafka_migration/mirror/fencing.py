@@ -7,18 +7,21 @@ partitions that have their opening already simply have an empty run.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 from kafka.net.selector import NetworkSelector
 
-from kafka_migration.domain.errors import TakenOver
+from kafka_migration.domain.errors import CouldNotFindOut, TakenOver
 from kafka_migration.domain.types import Identity, Position, TopicPartition
 from kafka_migration.mirror.book import LinkBook
 from kafka_migration.mirror.takeover import Fenced, Known, Overtaken, Resumed, Stopped, take_over
 from kafka_migration.wire.cluster import WireCluster
+from kafka_migration.wire.markers import keep_alive
 
 _TRIES = 3
+_KEEP_ALIVE_SECONDS, _KEEP_ALIVE_PATIENCE = 3600.0, 10.0
 
 
 class Fences:
@@ -27,6 +30,7 @@ class Fences:
     def __init__(self, link: LinkBook, target: WireCluster, net: NetworkSelector, tell: Callable[[str], None]) -> None:
         self._link, self._target, self._net, self._tell = link, target, net, tell
         self._newest: Identity | None = None
+        self._used_at = time.monotonic()
         self.count = 0
 
     def fence(
@@ -49,6 +53,20 @@ class Fences:
                 self._tell(f"fencing again: {error.message}")
         return self._fence(set(partitions), positions, source_starts)
 
+    def keep_alive(self, *, every: float = _KEEP_ALIVE_SECONDS) -> None:
+        """Use the transactional id once in a while: brokers forget one that nobody used for days.
+
+        Raises TakenOver. A failure is told, and costs nothing yet: the next fence copes with a forgotten id.
+        """
+        if self._newest is None or time.monotonic() - self._used_at < every:
+            return
+        identity, deadline = self._newest, time.monotonic() + _KEEP_ALIVE_PATIENCE
+        try:
+            self._net.run(lambda: keep_alive(self._target, self._link.transactional_id, identity, deadline=deadline))
+        except CouldNotFindOut as error:
+            self._tell(f"the transactional id could not be kept alive: {error.message}")
+        self._used_at = time.monotonic()
+
     def _fence(
         self,
         wanted: set[TopicPartition],
@@ -59,38 +77,40 @@ class Fences:
         previous = fences[max(fences)] if fences else None
         if self._newest is not None and previous is not None and _is_later(previous, self._newest):
             raise TakenOver(f"link {self._link.name}")
-        known = self._known(wanted, fences, positions)
+        known = known_of(self._link, wanted, fences, positions)
         fenced: Fenced = self._net.run(
             lambda: take_over(
                 self._target, transactional_id=self._link.transactional_id, known=known, previous=previous
             )
         )
-        self._newest = fenced.identity
+        self._newest, self._used_at = fenced.identity, time.monotonic()
         # Only now: an earlier attempt may have made openings durable until the very marker (see takeover).
-        outcome = fenced.resume(self._known(wanted, dict(self._link.fences()), positions), source_starts)
+        outcome = fenced.resume(known_of(self._link, wanted, dict(self._link.fences()), positions), source_starts)
         self._link.record_fence(fenced.identity, at=now())
         self._link.record_openings((tp, r.opening) for tp, r in outcome.items() if isinstance(r, Resumed))
         self.count += 1
         self._tell(f"fence {fenced.identity.producer_epoch}: {len(outcome)} partitions")
         return fenced.identity, outcome
 
-    def _known(
-        self,
-        partitions: Iterable[TopicPartition],
-        fences: Mapping[int, Identity],
-        positions: Mapping[TopicPartition, Position],
-    ) -> dict[TopicPartition, Known]:
-        told, openings = self._link.progress(), self._link.openings()
-        known = {}
-        for tp in partitions:
-            stored = openings.get(tp, ())
-            newest = stored[-1].fence if stored else None
-            mine = tuple(opening for opening in stored if opening.fence == newest)
-            confirmed = [p for p in (positions.get(tp), told[tp][0] if tp in told else None) if p is not None]
-            verified = max([o.target for o in mine[:1]] + [p.target for p in confirmed if p.fence == newest], default=0)
-            writer = None if newest is None else fences.get(newest)
-            known[tp] = Known(openings=mine, writer=writer, verified=verified)
-        return known
+
+def known_of(
+    link: LinkBook,
+    partitions: Iterable[TopicPartition],
+    fences: Mapping[int, Identity],
+    positions: Mapping[TopicPartition, Position],
+) -> dict[TopicPartition, Known]:
+    """What state says of each partition now. ``positions`` are what the caller itself knows to be confirmed."""
+    told, openings = link.progress(), link.openings()
+    known = {}
+    for tp in partitions:
+        stored = openings.get(tp, ())
+        newest = stored[-1].fence if stored else None
+        mine = tuple(opening for opening in stored if opening.fence == newest)
+        confirmed = [p for p in (positions.get(tp), told[tp][0] if tp in told else None) if p is not None]
+        verified = max([o.target for o in mine[:1]] + [p.target for p in confirmed if p.fence == newest], default=0)
+        writer = None if newest is None else fences.get(newest)
+        known[tp] = Known(openings=mine, writer=writer, verified=verified)
+    return known
 
 
 def _is_later(one: Identity, other: Identity) -> bool:

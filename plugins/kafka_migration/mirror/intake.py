@@ -146,6 +146,9 @@ class Intake:
             copy.stop_after_queue(Halt.DATA_LOSS, f"the source's log now starts at {start}: retention was faster")
         elif offset > end:
             copy.stop_after_queue(Halt.TRUNCATED, f"the source's log now ends at {end}, below our position")
+        elif offset == start:
+            # The broker knows nothing of our leader epoch any more, since all of its records are gone from the source.
+            copy.last_epoch = -1
 
     async def _topic_gone(self, copy: PartitionCopy, code: int) -> None:
         topic, pinned = copy.partition.topic, copy.assignment.source_topic_id

@@ -23,7 +23,8 @@ class Assignment:
     ``continues`` is the source offset that would go on with the last written run without a gap, at or before the
     position; ``source_epoch`` the leader epoch of what was copied last, by which a truncated source is recognised.
     ``until`` ends the partition's copy at that source offset, if given. ``join_bytes`` is up to what size small
-    neighbouring batches are joined into one.
+    neighbouring batches are joined into one. ``hold_seconds``: for so long, from when the task begins, nothing is
+    appended that could make the broker forget the fence (rule 7).
     """
 
     partition: TopicPartition
@@ -40,6 +41,7 @@ class Assignment:
     source_epoch: int = -1
     until: int | None = None
     join_bytes: int = JOIN_BYTES
+    hold_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if self.position.target != self.fence_end + self.position.records:
@@ -50,7 +52,11 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much a task holds and sends at once, in bytes, and how long it waits, in seconds."""
+    """How much a task holds and sends at once, in bytes, and how long it waits, in seconds.
+
+    ``lease_seconds``: how long it may send after its last look at the link's state. ``late_seconds``: how long a
+    request may take from its sender to the log, ``closed_seconds`` if the sender's connections are known to be closed.
+    """
 
     fetch_bytes: int = 16 * 1024 * 1024
     partition_fetch_bytes: int = 1024 * 1024
@@ -61,11 +67,18 @@ class Limits:
     progress_seconds: float = 1.0
     command_seconds: float = 0.5
     settle_seconds: float = 60.0
+    lease_seconds: float = 10.0
+    late_seconds: float = 30.0
+    closed_seconds: float = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOrders:
-    """One task's share of one epoch. ``commands_from`` is the offset of the links topic from which commands count."""
+    """One task's share of one epoch. ``commands_from`` is the offset of the links topic from which commands count.
+
+    ``young_ms``: records at most so old may be appended in spite of a hold; None: none may. ``state_ids`` are the ids
+    of the internal topics that the run began with.
+    """
 
     link: str
     epoch: int
@@ -75,3 +88,5 @@ class TaskOrders:
     limits: Limits
     source: Mapping[str, Any] = field(repr=False)
     target: Mapping[str, Any] = field(repr=False)
+    young_ms: int | None = None
+    state_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)

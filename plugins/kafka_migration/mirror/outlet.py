@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.mirror.lease import Hold, Lease
 from kafka_migration.mirror.loop import Loop
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.mirror.partition import PartitionCopy, Prepared
@@ -15,12 +16,19 @@ from kafka_migration.wire.produce import STALE_LEADER, Append, Appended
 
 
 class Outlet:
-    """Sends what ``copies`` have ready, in their order."""
+    """Sends what ``copies`` have ready, in their order, while ``lease`` lasts and as far as ``hold`` lets it."""
 
     def __init__(
-        self, loop: Loop, target: WireCluster, copies: Mapping[TopicPartition, PartitionCopy], limits: Limits
+        self,
+        loop: Loop,
+        target: WireCluster,
+        copies: Mapping[TopicPartition, PartitionCopy],
+        limits: Limits,
+        lease: Lease,
+        hold: Hold,
     ) -> None:
         self.loop, self.target, self.copies, self.limits = loop, target, copies, limits
+        self.lease, self.hold = lease, hold
         self._busy: set[int] = set()
         self._under_way: dict[Append, dict[TopicPartition, Prepared]] = {}
         self._bytes_allowed, self._allowed_at = 0.0, time.monotonic()
@@ -57,7 +65,8 @@ class Outlet:
                     return
                 in_flight = sum(1 for append in self._under_way if append.node == node)
                 request = {}
-                if in_flight < self.limits.in_flight_requests and self._may_send():
+                # The clock is looked at last: from here to the socket nothing is awaited.
+                if in_flight < self.limits.in_flight_requests and self._may_send() and self.lease.holds:
                     request = self._next_request(node, mine)
                 if not request:
                     await self.loop.woken(0.05)
@@ -89,6 +98,8 @@ class Outlet:
         for copy in sorted(mine, key=lambda c: c.bytes):
             prepared = None if copy.partition in blocked else copy.sendable
             if prepared is None or (request and size + len(prepared.data) > self.limits.request_bytes):
+                continue
+            if self.hold.forbids(copy.partition, prepared.max_timestamp):
                 continue
             request[copy.partition] = copy.sent()
             size += len(prepared.data)

@@ -157,7 +157,8 @@ class PartitionCopy:
             trimmed = trim(header, batch, self.fetch_offset)
             header, batch = parse_header(trimmed), memoryview(trimmed)
         opening = None
-        if header.base_offset != self._next_in_run:
+        # A new leader epoch begins a run, too: by it a later attempt recognises a source that was truncated meanwhile.
+        if header.base_offset != self._next_in_run or epoch != self.last_epoch:
             before = self._prepared_records
             opening = RunOpening(
                 fence=self.assignment.position.fence,
@@ -165,6 +166,7 @@ class PartitionCopy:
                 source=header.base_offset,
                 target=self.assignment.fence_end + before,
                 closes=self.assignment.closes if before == 0 else None,
+                epoch=epoch,
             )
         data = readdress(
             batch,

@@ -15,13 +15,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_migration.domain.errors import CouldNotFindOut, StateConflict
+from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized, StateConflict
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Halt, Identity, Position, TopicPartition
 from kafka_migration.mirror.survey import survey
 from kafka_migration.wire.batch import MAX_SEQUENCE, BatchHeader
 from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster
 from kafka_migration.wire.fence import await_markers, take_identity, write_markers
+from kafka_migration.wire.markers import write_markers_directly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,7 @@ class Tail:
 
     def __init__(self, known: Known) -> None:
         self.known = known
+        self.markers: set[Identity] = set()
         self.records = known.verified - known.fence_end
         self.data_end = self._next = known.verified
         self.marker_seen = False
@@ -85,8 +87,9 @@ class Tail:
         return self.stopped is None
 
     def _judge(self, header: BatchHeader, producer_id: int) -> None:
-        is_marker = header.is_control and header.producer_id == producer_id
         writer = self.known.writer
+        # The writer's own id is another one only where brokers forgot it.
+        is_marker = header.is_control and header.producer_id in (producer_id, writer.producer_id if writer else -1)
         ours = (
             writer is not None
             and not header.is_control
@@ -110,9 +113,17 @@ class Tail:
         self._next = header.next_offset
         if is_marker:
             self.marker_seen = True
+            self.markers.add(Identity(header.producer_id, header.producer_epoch))
         else:
             self.data_end = header.next_offset
             self.records = place + header.records
+
+    def shows(self, fence: Identity) -> bool:
+        """True if a marker of ``fence``, or of a later one of the same producer, stands in what was seen."""
+        return any(
+            marker.producer_id == fence.producer_id and marker.producer_epoch >= fence.producer_epoch
+            for marker in self.markers
+        )
 
     def _stop(self, reason: Halt, header: BatchHeader, detail: str) -> None:
         self.stopped = Stopped(reason=reason, detail=detail, target_offset=header.base_offset)
@@ -122,11 +133,13 @@ class Tail:
 
         ``openings`` are those of the newest fence before, read *after* the marker became visible.
         """
-        source = source_start
+        source, epoch = source_start, -1
         for opening in openings:
             if opening.records <= self.records:
-                source = opening.source + (self.records - opening.records)
-        opening = RunOpening(fence=fence, records=0, source=source, target=marker + 1, closes=self.data_end)
+                source, epoch = opening.source + (self.records - opening.records), opening.epoch
+        opening = RunOpening(
+            fence=fence, records=0, source=source, target=marker + 1, closes=self.data_end, epoch=epoch
+        )
         return Resumed(position=Position(source=source, target=marker + 1, fence=fence, records=0), opening=opening)
 
 
@@ -166,7 +179,8 @@ async def take_over(
 ) -> Fenced:
     """Fence all partitions of ``known``, and read what stands in them above what is verified.
 
-    Raises TakenOver, CouldNotFindOut, NotAuthorized, and StateConflict if the target forgot who ``previous`` was.
+    Raises TakenOver, CouldNotFindOut, NotAuthorized, and StateConflict if the target forgot who ``previous`` was, and
+    does not let us fence it directly.
     Partitions whose topic is gone or whose log contradicts what is verified are not fenced, but come back as stopped.
     """
     deadline = time.monotonic() + timeout
@@ -190,7 +204,13 @@ async def take_over(
         else:
             tails[tp] = Tail(state)
     identity = await take_identity(target, transactional_id, deadline=deadline)
-    _compare(transactional_id, previous, identity)
+    forgotten = None
+    if previous is not None and identity.producer_id != previous.producer_id:
+        forgotten = Identity(previous.producer_id, previous.producer_epoch + 1)
+        await _fence_forgotten(target, transactional_id, forgotten, sorted(tails), deadline=deadline)
+        # Fences are named by their epochs, and a later one has a higher one.
+        while identity.producer_epoch <= previous.producer_epoch:
+            identity = await take_identity(target, transactional_id, deadline=deadline)
     markers: dict[TopicPartition, int] = {}
     if tails:
         await write_markers(target, transactional_id, identity, sorted(tails), deadline=deadline)
@@ -200,6 +220,12 @@ async def take_over(
             {tp: tail.known.verified for tp, tail in tails.items()},
             lambda tp, header: tails[tp].see(header, identity.producer_id),
             deadline=deadline,
+        )
+    unbound = [tp for tp in markers if forgotten is not None and not tails[tp].shows(forgotten)]
+    if unbound:
+        raise CouldNotFindOut(
+            f"target: {len(unbound)} partitions do not show the marker of the forgotten producer, first {min(unbound)}",
+            remedy="run this again",
         )
     return Fenced(identity=identity, markers=markers, tails=tails, stopped=stopped)
 
@@ -218,14 +244,22 @@ async def _gone(target: WireCluster, known: Mapping[TopicPartition, Known]) -> d
     return stopped
 
 
-def _compare(transactional_id: str, previous: Identity | None, identity: Identity) -> None:
-    if previous is None or (
-        identity.producer_id == previous.producer_id and identity.producer_epoch > previous.producer_epoch
-    ):
-        return
-    raise StateConflict(
-        f"the target forgot transactional id {transactional_id}: it was producer {previous.producer_id}, epoch"
-        f" {previous.producer_epoch}, now it is {identity.producer_id}, epoch {identity.producer_epoch}, so this fence"
-        " does not bind what the earlier one may still send",
-        remedy="make sure that no earlier mirror of this link runs, then mirror its topics again from the beginning",
-    )
+async def _fence_forgotten(
+    target: WireCluster,
+    transactional_id: str,
+    forgotten: Identity,
+    partitions: list[TopicPartition],
+    *,
+    deadline: float,
+) -> None:
+    """Bind what an earlier attempt may still send, although its transactional id means another producer now."""
+    try:
+        await write_markers_directly(target, forgotten, partitions, deadline=deadline)
+    except NotAuthorized as error:
+        raise StateConflict(
+            f"the target forgot transactional id {transactional_id}: it was producer {forgotten.producer_id}, and now"
+            " is another, so this fence does not bind what the earlier one may still send",
+            remedy="grant ClusterAction on the cluster to the target's principal for this run, which then fences the"
+            " earlier producer directly; or see that no earlier mirror of this link runs, and copy its topics afresh"
+            " (`mirror --again TOPIC`)",
+        ) from error

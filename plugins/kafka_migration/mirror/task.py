@@ -16,6 +16,7 @@ from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Desired, Receipt, TopicPartition
 from kafka_migration.mirror.intake import Intake
+from kafka_migration.mirror.lease import Hold, Lease
 from kafka_migration.mirror.loop import Loop
 from kafka_migration.mirror.orders import TaskOrders
 from kafka_migration.mirror.outlet import Outlet
@@ -38,8 +39,12 @@ class CopyTask:
             # What the link has pinned, not what has the name now: a recreated topic must answer with an error.
             self.source.pinned[a.partition.topic] = a.source_topic_id
             self.target.pinned[a.partition.topic] = a.target_topic_id
+        self.state.pinned.update(orders.state_ids)
         self.intake = Intake(self.loop, self.source, self.copies, self.limits, self._write_ahead)
-        self.outlet = Outlet(self.loop, self.target, self.copies, self.limits)
+        tail = KeyedTail(self.state, TopicPartition(ledger.LINKS_TOPIC, 0), orders.commands_from)
+        self.lease = Lease(tail, orders.link, orders.limits.lease_seconds)
+        hold = Hold({a.partition: a.hold_seconds for a in orders.assignments}, orders.young_ms)
+        self.outlet = Outlet(self.loop, self.target, self.copies, self.limits, self.lease, hold)
         self._writing = 0
         self._told: dict[TopicPartition, tuple[int, str]] = {}
         self._openings = KeyedAppender(
@@ -48,7 +53,6 @@ class CopyTask:
         self._progress = KeyedAppender(
             self.state, ledger.PROGRESS_TOPIC, partitions=ledger.PARTITIONS[ledger.PROGRESS_TOPIC]
         )
-        self._commands = KeyedTail(self.state, TopicPartition(ledger.LINKS_TOPIC, 0), orders.commands_from)
 
     def run(self) -> list[Receipt]:
         """Copy until the epoch ends, a command says so, or nothing is left to do.
@@ -135,11 +139,12 @@ class CopyTask:
                 await self.outlet.refresh()
 
     async def _obey_commands(self) -> None:
-        """End the epoch as soon as the link's desired state changes or the driver recalls its tasks."""
+        """End the epoch as soon as the link's desired state changes, the driver recalls its tasks, or the lease is
+        lost. Each look renews the lease."""
         desired = ledger.link_key(self.orders.link, "desired")
         recall = ledger.link_key(self.orders.link, "recall")
         while not self.loop.ending:
-            for key, value in await self._commands.poll():
+            for key, value in await self.lease.renew():
                 if value is None:
                     continue
                 if key == desired:
@@ -148,6 +153,8 @@ class CopyTask:
                 elif key == recall:
                     epoch = ledger.decode(value, where=recall.decode())["epoch"]
                     self.loop.ending = self.loop.ending or epoch >= self.orders.epoch
+            self.loop.ending = self.loop.ending or bool(self.lease.lost)
+            self.loop.wake()
             await self.loop.rest(self.limits.command_seconds)
         self.loop.wake()
 

@@ -83,7 +83,7 @@ def apply(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> Created:
     intents = ctx.journal.all(INTENT)
     for step in todo:
         if step.action is Action.CREATE:
-            _create(ctx, step)
+            make(ctx, step)
         elif step.action is Action.ADOPT:
             _adopt(ctx, step)
         elif step.name in intents:
@@ -138,7 +138,8 @@ def _refuse_problems(ctx: Context, todo: tuple[TopicStep, ...]) -> None:
         )
 
 
-def _create(ctx: Context, step: TopicStep) -> None:
+def make(ctx: Context, step: TopicStep) -> None:
+    """Create one topic, and note it; killed anywhere, the next call goes on."""
     # Written before: a topic that appears without it is somebody else's.
     ctx.journal.record(INTENT, step.name, step.declared.as_dict() | {"at": ctx.stamp()})
     try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kafka_migration.domain.types import Halt
 
 _AGAIN = (
-    "then mirror it anew: delete the topic on the target, and migrate it under a plan of another name, or exclude it"
+    "then copy it afresh: `mirror --again TOPIC` (before groups that read it are moved), or exclude it from the plan"
 )
 _NOT_YET = "exclude the topic from the plan and move it by another tool; this version does not copy such records"
 

@@ -14,6 +14,7 @@ from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.types import Desired
 from kafka_migration.mirror.epochs import Mirror, Outcome, Runner, Settings
 from kafka_migration.mirror.orders import Limits
+from kafka_migration.phases import seal
 from kafka_migration.state.link import LinkTopic, Wish
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def apply(
         raise BadInput(
             "must be a positive number of bytes per second", field="throttle", value=throttle_bytes_per_second
         )
+    seal.check(ctx)
     pin(ctx)
     run = ctx.link.run()
     if ctx.link.wished().desired is not Desired.RUN and (run is None or run.get("state") == "ended"):

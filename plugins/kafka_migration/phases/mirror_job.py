@@ -12,7 +12,7 @@ from kafka_migration.domain.errors import MigrationError
 from kafka_migration.mirror.epochs import Outcome
 from kafka_migration.mirror.session import open_session
 from kafka_migration.mirror.spark import SparkRunner
-from kafka_migration.phases import mirror
+from kafka_migration.phases import mirror, seal
 from kafka_migration.phases.context import open_context
 from kafka_migration.plans.load import load_plan
 from kafka_migration.plans.model import Plan
@@ -31,6 +31,7 @@ def run(
     with open_context(plan, tell=tell) as ctx:
         # Before the internal topics are made: a refusal changes nothing.
         mirror.check(ctx)
+        seal.check(ctx)
     with open_context(plan, tell=tell, make_state=True) as ctx:
         session = open_session(f"kafka-migration mirror {plan.name}", master=master)
         # After the session: PySpark sets a handler of its own, which would cancel the jobs instead.

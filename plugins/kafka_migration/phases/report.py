@@ -188,6 +188,7 @@ def _mirror(ctx: Context) -> dict[str, Any]:
         "runs_of_offsets": sum(len(it) for it in maps.values()),
         "records_by_topic": dict(sorted(by_topic.items())),
         "last_run": ctx.link.run(),
+        "seal": None if (seal := ctx.link.seal()) is None else seal.as_dict(),
     }
 
 

@@ -41,7 +41,10 @@ class PhaseStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorStatus:
-    """The running copy. ``state`` is not started, running, silent (probably dead) or ended; ages are seconds."""
+    """The running copy. ``state`` is not started, running, silent (probably dead) or ended; ages are seconds.
+
+    ``sealed`` says since when the mirror may not write any more, and whether every partition shows the seal.
+    """
 
     state: str
     desired: str
@@ -52,6 +55,7 @@ class MirrorStatus:
     fences: int
     records: int
     ended_as: str
+    sealed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +230,17 @@ def _mirror(ctx: Context) -> MirrorStatus:
         fences=len(ctx.link.fences()),
         records=sum(it.records for it in ctx.link.offset_maps().values()),
         ended_as=str(run.get("reason", "")) if run and run["state"] == "ended" else "",
+        sealed=_sealed(ctx),
     )
+
+
+def _sealed(ctx: Context) -> str:
+    seal = ctx.link.seal()
+    if seal is None:
+        return ""
+    if not seal.is_complete:
+        return f"begun at {seal.at}, not complete: run `stop` again"
+    return f"at {seal.at}, seen in all {len(seal.ends)} partitions"
 
 
 def _lag(ctx: Context, unknown: dict[str, str]) -> LagSummary | None:

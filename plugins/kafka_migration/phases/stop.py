@@ -1,7 +1,8 @@
 """The stop gate: end the mirror once producers have left the source and everything has been copied.
 
 Refuses while any source log end moves or any lag remains, then drains: the mirror copies up to the ends that were
-proved still and ends by itself. ``now`` stops it where it stands (nothing is lost: a later run goes on).
+proved still and ends by itself. Then the link is sealed: no mirror may write to it any more. ``now`` stops it where it
+stands, unsealed (nothing is lost: a later run goes on).
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
+from kafka_migration.phases import seal
 from kafka_migration.phases.lag import LagMeter, LagReport
 from kafka_migration.state.link import Wish
 
@@ -24,11 +27,12 @@ _NOW_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopResult:
-    """How the gate decided, and how the mirror ended if it was open."""
+    """How the gate decided, and how the mirror ended if it was open; ``seal`` if the link was drained and sealed."""
 
     gate: Gate
     lag: LagReport
     mirror: dict[str, Any]
+    seal: Seal | None = None
 
     @property
     def stopped(self) -> bool:
@@ -41,7 +45,13 @@ class StopResult:
             {"name": r.name, "verdict": str(r.verdict), "evidence": r.evidence, "remedy": r.remedy}
             for r in self.gate.results
         ]
-        return {"stopped": self.stopped, "checks": checks, "lag": self.lag.as_dict(), "mirror": self.mirror}
+        return {
+            "stopped": self.stopped,
+            "checks": checks,
+            "lag": self.lag.as_dict(),
+            "mirror": self.mirror,
+            "seal": None if self.seal is None else self.seal.as_dict(),
+        }
 
 
 def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, PartitionEnds]]:
@@ -61,7 +71,8 @@ def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, Partition
 def apply(ctx: Context, *, now: bool = False) -> StopResult:
     """End the mirror. With ``now`` at once, where it stands; else only through the gate, drained.
 
-    Raises CouldNotFindOut if the mirror does not end in time; the wish stays, and a rerun waits again.
+    Raises CouldNotFindOut if the mirror does not end in time; the wish stays, and a rerun waits again. Raises what the
+    seal raises; a rerun seals again.
     """
     if now:
         report = LagMeter(ctx).read()
@@ -70,6 +81,7 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
             _wish(ctx, Wish(desired=Desired.STOP, reason="stop now", at=ctx.stamp()), _NOW_SECONDS)
         return StopResult(gate=gate, lag=report, mirror=ctx.link.run() or {})
     gate, report, ends = check(ctx)
+    sealed = None
     if gate.is_open and not ctx.dry_run:
         wish = Wish(
             desired=Desired.DRAIN,
@@ -78,7 +90,8 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
             at=ctx.stamp(),
         )
         _wish(ctx, wish, ctx.plan.drain.deadline_seconds)
-    return StopResult(gate=gate, lag=report, mirror=ctx.link.run() or {})
+        sealed = seal.apply(ctx)
+    return StopResult(gate=gate, lag=report, mirror=ctx.link.run() or {}, seal=sealed)
 
 
 def _wish(ctx: Context, wish: Wish, seconds: float) -> None:

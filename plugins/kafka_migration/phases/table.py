@@ -126,9 +126,9 @@ PHASES: tuple[Phase, ...] = (
     Phase(
         name="stop_mirror",
         after=("watch_groups",),
-        does="wait until producers have left the source, then drain the mirror and end it",
+        does="wait until producers have left the source, then drain the mirror, end it and seal it",
         gate="source log ends are still, and no lag remains",
-        undo="start the mirror again: it goes on where it ended",
+        undo="mirror --unseal: it goes on where it ended",
         waits=True,
     ),
     Phase(

@@ -15,6 +15,7 @@ from typing import Any
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.offset_map import OffsetMap, RunOpening
+from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
 from kafka_migration.state.store import MemoryStore, Store, TopicStore
 from kafka_migration.state.topic_log import TopicLog
@@ -46,13 +47,14 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HaltRecord:
-    """Why a partition's mirror stopped, as recorded."""
+    """Why a partition's mirror stopped, as recorded, and into which target topic it copied (its key)."""
 
     reason: str
     detail: str
     source_offset: int
     target_offset: int
     at: str
+    topic_key: str = ""
 
 
 class LinkState:
@@ -106,8 +108,12 @@ class LinkState:
         known = self.topics()
         for topic in topics:
             if topic.name not in known:
-                value = {"source_id": str(topic.source_id), "target_id": str(topic.target_id), "at": at}
-                self._links.put(self._key("topic", topic.name), value)
+                self.pin_again(topic, at=at)
+
+    def pin_again(self, topic: LinkTopic, *, at: str) -> None:
+        """Pin other ids of a topic: its map, its positions and its halts begin anew, since all belong to the ids."""
+        value = {"source_id": str(topic.source_id), "target_id": str(topic.target_id), "at": at}
+        self._links.put(self._key("topic", topic.name), value)
 
     def topics(self) -> dict[str, LinkTopic]:
         """The pinned topics, by name."""
@@ -212,7 +218,9 @@ class LinkState:
 
     def halt(self, tp: TopicPartition, reason: str, detail: str, source: int, target: int, at: str) -> None:
         """Note that a partition's mirror stopped, and why; offsets are where it stood."""
+        pinned = self.topics().get(tp.topic)
         value = {"reason": reason, "detail": detail, "source_offset": source, "target_offset": target, "at": at}
+        value["topic_key"] = pinned.key if pinned is not None else ""
         self._links.put(self._key("halt", tp.topic, str(tp.partition)), value)
 
     def halted(self) -> set[TopicPartition]:
@@ -221,11 +229,14 @@ class LinkState:
 
     def halts(self) -> dict[TopicPartition, HaltRecord]:
         """Why each halted partition stopped."""
-        prefix = self._key("halt", "")
+        prefix, topics = self._key("halt", ""), self.topics()
         out = {}
         for key, value in self._links.items(prefix).items():
             topic, partition = key[len(prefix) :].rsplit("/", 1)
-            out[TopicPartition(topic, int(partition))] = HaltRecord(**value)
+            found = HaltRecord(**value)
+            # A halt is of the topic that was pinned then: once another one is, a late word of an old run is void.
+            if not found.topic_key or topic not in topics or topics[topic].key == found.topic_key:
+                out[TopicPartition(topic, int(partition))] = found
         return out
 
     def wish(self, wish: Wish) -> None:
@@ -249,7 +260,40 @@ class LinkState:
         wish = self.wished()
         return wish.desired, wish.ends
 
+    # -- the seal ---------------------------------------------------------------------------------------------
+
+    def seal(self) -> Seal | None:
+        """The link's seal, or None. A sealed link is not mirrored, whether its seal is complete or not."""
+        value = self._links.get(self._key("seal"))
+        return None if value is None else Seal.from_dict(value)
+
+    def record_seal(self, seal: Seal) -> None:
+        """Seal the link: running tasks stop at their next look."""
+        self._links.put(self._key("seal"), seal.as_dict())
+
+    def unseal(self) -> None:
+        """Take the seal away: the link may be mirrored again."""
+        self._links.delete(self._key("seal"))
+
     # -- the running mirror -----------------------------------------------------------------------------------
+
+    def claim(self, attempt: str, *, at: str) -> None:
+        """Say that ``attempt`` is about to fence the link and to write; those before it must stop."""
+        self._links.put(self._key("attempt", attempt), {"state": "running", "at": at})
+
+    def end_attempt(self, attempt: str, *, at: str) -> None:
+        """Say that ``attempt`` has ended, and that every request that it ever sent was answered or fenced out."""
+        self._links.put(self._key("attempt", attempt), {"state": "ended", "at": at})
+
+    def attempts(self) -> dict[str, bool]:
+        """Every attempt that is remembered, by when it last said something; True while it is not known to be dead."""
+        prefix = self._key("attempt", "")
+        return {key[len(prefix) :]: value["state"] == "running" for key, value in self._links.items(prefix).items()}
+
+    def forget_attempts(self, attempts: Iterable[str]) -> None:
+        """Forget attempts that are certainly dead."""
+        for attempt in attempts:
+            self._links.delete(self._key("attempt", attempt))
 
     def commands_from(self) -> int:
         """The offset of the links topic from which later commands can be followed."""

@@ -21,6 +21,8 @@ from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, N
 _TIMEOUT = 30.0
 _MAX_REPLICAS = 3
 _UNAUTHORIZED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+_BROKER_GONE = -137
+"""librdkafka's _DESTROY_BROKER: the broker that was asked left the cluster meanwhile."""
 _NOT_YET = frozenset(
     {
         KafkaError._UNKNOWN_PARTITION,
@@ -28,6 +30,7 @@ _NOT_YET = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
+        _BROKER_GONE,
     }
 )
 

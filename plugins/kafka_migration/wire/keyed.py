@@ -84,13 +84,18 @@ def _first(entries: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes
 
 
 class KeyedTail:
-    """Follows one partition of an internal topic from an offset on, without ever blocking the loop for long."""
+    """Follows one partition of an internal topic from an offset on, without ever blocking the loop for long.
+
+    ``is_current``: the last poll saw everything that was durable when it began.
+    """
 
     def __init__(self, cluster: WireCluster, partition: TopicPartition, offset: int) -> None:
         self.cluster, self.partition, self.offset = cluster, partition, offset
+        self.is_current = False
 
     async def poll(self) -> list[tuple[bytes | None, bytes | None]]:
         """What has come since the last poll. Trouble means an empty answer; the next poll asks again."""
+        self.is_current = False
         leader = self.cluster.leaders.get(self.partition)
         if leader is None:
             try:
@@ -109,6 +114,7 @@ class KeyedTail:
             if answer.error:
                 self.cluster.forget_leaders([self.partition])
             out.extend(self._read(answer.records))
+            self.is_current = not answer.error and self.offset >= answer.high_watermark
         return out
 
     def _read(self, records: bytes) -> Iterator[tuple[bytes | None, bytes | None]]:

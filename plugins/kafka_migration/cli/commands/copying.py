@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +12,7 @@ from kafka_migration.cli.command import INTERRUPTED
 from kafka_migration.cli.opening import loaded, opened
 from kafka_migration.cli.options import Debug, DryRun, Json, Master, PlanFile
 from kafka_migration.cli.output import Output
+from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.types import Desired
 
 if TYPE_CHECKING:
@@ -26,6 +29,19 @@ def mirror(
         int | None,
         typer.Option(metavar="BYTES", min=1, help="Copy at most so many bytes a second.", show_default=False),
     ] = None,
+    again: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--again",
+            metavar="TOPIC",
+            help="Delete this halted topic on the target first, and copy it afresh; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete what --again names without being asked.")] = False,
+    unseal: Annotated[
+        bool, typer.Option("--unseal", help="Take the seal away that `stop` has put on the mirror.")
+    ] = False,
     dry_run: DryRun = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -40,6 +56,7 @@ def mirror(
     # Before Spark starts, and before internal topics are made for a mirror that may not run.
     with opened(plan, output, dry_run=dry_run) as ctx:
         topics = phase_mirror.check(ctx)
+        _prepare(ctx, output, again or (), yes=yes, unseal=unseal)
     if dry_run:
         for topic in topics:
             output.tell(f"would mirror {topic}")
@@ -62,6 +79,26 @@ def mirror(
             output.tell("interrupted; nothing is lost, and the next run goes on from here")
             raise typer.Exit(INTERRUPTED)
     raise typer.Exit(1 if outcome.halted else 0)
+
+
+def _prepare(ctx: Context, output: Output, again: Sequence[str], *, yes: bool, unseal: bool) -> None:
+    """What a person may ask for before the mirror runs: topics copied afresh, the seal taken away."""
+    from kafka_migration.phases import again as phase_again
+    from kafka_migration.phases import seal as phase_seal
+
+    if unseal and phase_seal.undo(ctx):
+        output.tell("would take the seal away" if ctx.dry_run else "the seal is taken away: the mirror may write again")
+    if not again:
+        return
+    todo = phase_again.check(ctx, again)
+    if not (ctx.dry_run or yes):
+        for it in todo:
+            output.tell(str(it))
+        if output.as_json or not sys.stdin.isatty():
+            raise Refused("nobody can be asked here whether to delete these topics", remedy="add --yes")
+        if typer.prompt("Delete them on the target, and copy them afresh? Type yes", default="no").strip() != "yes":
+            raise Refused("nothing was deleted", remedy="answer yes, or leave --again away")
+    phase_again.apply(ctx, again)
 
 
 def lag(

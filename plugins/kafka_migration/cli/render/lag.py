@@ -51,7 +51,10 @@ def stopped(result: StopResult, *, dry_run: bool) -> RenderableType:
         said = Text("the gate is open; nothing was changed (dry run)")
     else:
         said = Text("no mirror has run yet")
-    return Group(checks("Stop gate", result.gate.results), said)
+    parts: list[RenderableType] = [checks("Stop gate", result.gate.results), said]
+    if result.seal is not None:
+        parts.append(Text(f"sealed: no mirror may write to these {len(result.seal.ends)} partitions any more"))
+    return Group(*parts)
 
 
 def outcome(value: Mapping[str, Any]) -> RenderableType:

@@ -66,6 +66,8 @@ def _mirror(page: Status) -> RenderableType:
     if it.last_word is not None:
         rows.append(("last word", f"{moment(it.last_word)} UTC, {seconds(it.age_seconds)} ago"))
         rows.append(("copied", f"{number(it.records)} records in {it.partitions} partitions, {it.fences} fences"))
+    if it.sealed:
+        rows.append(("sealed", it.sealed))
     if page.lag is not None:
         worst = ", ".join(f"{tp} {number(count)}" for tp, count in page.lag.worst)
         rows.append(("lag", f"{number(page.lag.total)} source offsets" + (f"; most: {worst}" if worst else "")))

@@ -1,0 +1,196 @@
+"""Copy a halted topic afresh: its target topic is deleted, created as it was, and pinned anew.
+
+The offset map, positions and halts belong to the pinned ids, so they begin anew with the new topic, and a late word of
+an earlier run is void. Only while no consumer has moved: an offset on the target means nothing in another topic.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
+from kafka_migration.domain.types import TopicSpec
+from kafka_migration.phases import create, seal
+from kafka_migration.phases.group_record import GroupRecord, Step
+from kafka_migration.phases.topic_specs import Declared, spec_from
+from kafka_migration.phases.topic_steps import INTENT, KIND, Action, TopicStep
+from kafka_migration.phases.validate import KIND as VERDICT
+from kafka_migration.phases.validate import LATEST
+from kafka_migration.state.link import LinkTopic
+
+if TYPE_CHECKING:
+    from kafka_migration.clusters.types import TopicDescription
+    from kafka_migration.phases.context import Context
+
+NOTE = "again"
+_GONE_WITHIN_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """One topic to copy afresh: ``old_id`` is the target topic's that goes, ``declared`` the one that comes."""
+
+    topic: str
+    old_id: str
+    declared: Declared
+    halts: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """One line for people: the same in a dry run and in earnest."""
+        why = f" (halted: {', '.join(self.halts)})" if self.halts else " (begun before)"
+        spec = self.declared.spec
+        return (
+            f"copy {self.topic} afresh{why}: delete it on the target, create it with {spec.partitions} partitions and"
+            " its settings, and mirror it from the source's beginning"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, and for the journal."""
+        return {"topic": self.topic, "old_id": self.old_id} | self.declared.as_dict()
+
+
+def check(ctx: Context, topics: Sequence[str]) -> tuple[Again, ...]:
+    """What would be done. Changes nothing.
+
+    Raises BadInput for a topic that is not of this migration, Refused for one that is not halted, or that a moved group
+    reads (they are named).
+    """
+    ours = {**ctx.journal.all(NOTE), **ctx.journal.all(KIND)}
+    for topic in topics:
+        if topic not in ours:
+            raise BadInput(
+                f"{topic} is not a topic of migration {ctx.plan.name}",
+                field="--again",
+                value=topic,
+                remedy="`status` names the halted partitions of this migration",
+            )
+    seal.check(ctx)
+    _refuse_moved(ctx, topics)
+    return tuple(_one(ctx, topic) for topic in dict.fromkeys(topics))
+
+
+def apply(ctx: Context, topics: Sequence[str]) -> tuple[Again, ...]:
+    """Do it; the mirror then copies these topics from their beginning. Killed anywhere, the next call converges."""
+    todo = check(ctx, topics)
+    for it in todo:
+        ctx.tell(str(it))
+        if not ctx.dry_run:
+            _renew(ctx, it)
+    return todo
+
+
+def _one(ctx: Context, topic: str) -> Again:
+    note = ctx.journal.read(NOTE, topic)
+    if note is not None:
+        return Again(topic=topic, old_id=note["old_id"], declared=_declared(topic, note))
+    halts = tuple(f"{tp} {halt.reason}" for tp, halt in sorted(ctx.link.halts().items()) if tp.topic == topic)
+    if not halts:
+        raise Refused(f"{topic} is not halted: there is nothing to copy afresh", remedy="run `mirror` without --again")
+    source = ctx.source.topics([topic]).get(topic)
+    if source is None:
+        raise Refused(f"source: topic {topic} is gone", remedy="exclude it from the plan, or create it on the source")
+    record = ctx.journal.read(KIND, topic) or {}
+    if not record.get("topic_id"):
+        raise Refused(
+            f"the target's brokers give topics no ids (before Kafka 2.8), so {topic} cannot be told from its successor",
+            remedy="delete it on the target, and migrate it under a plan of another name",
+        )
+    kept = _declared(topic, record)
+    existing = ctx.target.topics([topic]).get(topic)
+    spec = _as_it_is(ctx, existing) if existing is not None else kept.spec
+    # The source's partitions of now: one that the target lacked was a reason to halt.
+    spec = TopicSpec(
+        name=topic, partitions=source.partitions, replication_factor=spec.replication_factor, configs=spec.configs
+    )
+    declared = Declared(
+        spec=spec, source_topic_id=source.topic_id, configs_source=kept.configs_source, left_out=kept.left_out
+    )
+    return Again(topic=topic, old_id=record["topic_id"], declared=declared, halts=halts)
+
+
+def _refuse_moved(ctx: Context, topics: Iterable[str]) -> None:
+    wanted = set(topics)
+    moved = {
+        group
+        for group, record in GroupRecord.all(ctx.journal).items()
+        # From the translation on something may have been written, until it was undone.
+        if record.has(Step.TRANSLATED)
+        and not record.has(Step.UNDONE)
+        and wanted & ({it.tp.topic for it in record.translations} | record.subscription)
+    }
+    there = ctx.target.committed_of(ctx.target.groups())
+    moved |= {group for group, commits in there.items() if wanted & {tp.topic for tp in commits}}
+    if moved:
+        raise Refused(
+            f"groups that read {', '.join(sorted(wanted))} have positions on the target: {', '.join(sorted(moved))}",
+            remedy="move them back (`undo --group GROUP`), or delete the offsets of groups that never read there; after"
+            " that the topic can be copied afresh",
+        )
+
+
+def _renew(ctx: Context, it: Again) -> None:
+    if ctx.journal.read(NOTE, it.topic) is None:
+        ctx.journal.record(NOTE, it.topic, it.as_dict() | {"at": ctx.stamp()})
+    existing = ctx.target.topics([it.topic]).get(it.topic)
+    if existing is not None and existing.topic_id == it.old_id:
+        ctx.target.delete_topics([it.topic])
+        _await_gone(ctx, it)
+    record = ctx.journal.read(KIND, it.topic)
+    if record is None or record["topic_id"] == it.old_id:
+        # As the create phase does it, so that its rules for interrupted runs hold: an intent, no record, the topic.
+        ctx.journal.record(INTENT, it.topic, it.declared.as_dict() | {"at": ctx.stamp()})
+        ctx.journal.forget(KIND, it.topic)
+        create.make(ctx, TopicStep(action=Action.CREATE, declared=it.declared))
+        record = ctx.journal.read(KIND, it.topic) or {}
+    if ctx.journal.read(INTENT, it.topic) is not None:
+        # A run died between its two last notes of the creation.
+        ctx.journal.forget(INTENT, it.topic)
+    verdict = ctx.journal.read(VERDICT, LATEST)
+    if verdict is not None:
+        # It was about records that are gone.
+        ctx.journal.forget(VERDICT, LATEST)
+    ctx.link.pin_again(
+        LinkTopic(
+            name=it.topic,
+            source_id=uuid.UUID(it.declared.source_topic_id or str(uuid.UUID(int=0))),
+            target_id=uuid.UUID(record["topic_id"]),
+        ),
+        at=ctx.stamp(),
+    )
+    ctx.journal.forget(NOTE, it.topic)
+
+
+def _await_gone(ctx: Context, it: Again) -> None:
+    deadline = ctx.clock.monotonic() + _GONE_WITHIN_SECONDS
+    while True:
+        existing = ctx.target.topics([it.topic]).get(it.topic)
+        if existing is None or existing.topic_id != it.old_id:
+            return
+        if ctx.clock.monotonic() > deadline:
+            raise CouldNotFindOut(
+                f"target: topic {it.topic} was deleted, but is still there after {_GONE_WITHIN_SECONDS:g} s",
+                remedy="look into the brokers' logs, then run this again: it goes on from here",
+            )
+        ctx.clock.sleep(0.1)
+
+
+def _as_it_is(ctx: Context, existing: TopicDescription) -> TopicSpec:
+    configs = ctx.target.topic_configs([existing.name])[existing.name]
+    return TopicSpec(
+        name=existing.name,
+        partitions=existing.partitions,
+        replication_factor=existing.replication_factor,
+        configs={name: it.value for name, it in sorted(configs.items()) if it.is_explicit and it.value is not None},
+    )
+
+
+def _declared(topic: str, value: dict[str, Any]) -> Declared:
+    return Declared(
+        spec=spec_from(topic, value["spec"]),
+        source_topic_id=value["source_topic_id"],
+        configs_source=value["configs_source"],
+        left_out=value["left_out"],
+    )

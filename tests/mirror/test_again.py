@@ -1,0 +1,70 @@
+"""A halted topic copied afresh on real brokers: deleted, created, pinned, and mirrored from the source's beginning."""
+
+import uuid
+
+import pytest
+
+from kafka_migration.clusters.cluster import Cluster
+from kafka_migration.clusters.connections import ClusterConnection
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases import again, create
+from kafka_migration.phases.context import Context
+from kafka_migration.plans.load import restore_plan
+from kafka_migration.state.journal import Journal
+from kafka_migration.state.link import LinkState, LinkTopic
+from kafka_migration.state.store import MemoryStore
+from tests.kafka_tools import ToSend, create_topics, produce, topic_ids
+from tests.mirror.bench import Bench, assert_same, records
+from tests.mirror.test_interleavings import QUICK, SMALL_BATCHES
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"again-{uuid.uuid4().hex[:8]}"
+
+
+def _cluster(side: str, servers: str) -> Cluster:
+    return Cluster(side, ClusterConnection(conn_id=side, properties={"bootstrap.servers": servers}))  # type: ignore[arg-type]
+
+
+def test_halted_topic_is_copied_afresh_and_a_late_word_of_the_first_copy_changes_nothing(
+    source_cluster, target_cluster, topic
+):
+    source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
+    create_topics(source, {topic: 2}, {"retention.ms": "-1", "max.message.bytes": "700000"})
+    name = f"link-{uuid.uuid4().hex[:8]}"
+    link = LinkState.on_target(name, {"bootstrap.servers": target}, create=True)
+    plan = restore_plan({"version": 1, "name": name, "source": "a", "target": "b", "topics": {"include": [topic]}})
+    ctx = Context(
+        plan=plan,
+        source=_cluster("source", source),
+        target=_cluster("target", target),
+        journal=Journal(MemoryStore(), name),
+        link=link,
+    )
+    try:
+        create.apply(ctx)
+        ids = (topic_ids(source, [topic])[topic], topic_ids(target, [topic])[topic])
+        pinned = LinkTopic(name=topic, source_id=ids[0], target_id=ids[1])
+        link.pin(source_cluster="s", target_cluster="t", topics=[pinned], at="")
+        it = Bench(link, {topic: 2}, source, target)
+        produce(source, topic, records(200, 2, 1), **SMALL_BATCHES)
+        assert it.mirror(settings=QUICK).run(until_caught_up=True).records == 200
+        produce(target, topic, [ToSend(b"foreign", partition=1)])
+        produce(source, topic, records(200, 2, 2), **SMALL_BATCHES)
+        assert it.mirror(settings=QUICK).run(until_caught_up=True).halted == (TopicPartition(topic, 1),)
+        void = link.halts()[TopicPartition(topic, 1)]
+        again.apply(ctx, [topic])
+        assert ctx.target.topic_configs([topic])[topic]["max.message.bytes"].value == "700000"
+        # What a mirror would still say that saw its topic vanish.
+        link.pin_again(pinned, at="")
+        link.halt(TopicPartition(topic, 0), "TOPIC_MISSING", "", 1, 1, "")
+        now = LinkTopic(name=topic, source_id=ids[0], target_id=topic_ids(target, [topic])[topic])
+        link.pin_again(now, at="")
+        outcome = it.mirror(settings=QUICK).run(until_caught_up=True)
+        assert (outcome.halted, outcome.records, link.halts()) == ((), 400, {})
+        assert assert_same(it) == 400
+        assert void.topic_key != now.key
+    finally:
+        for part in (link, ctx.source, ctx.target):
+            part.close()

@@ -1,0 +1,150 @@
+"""Leader changes and unclean elections: what was confirmed on one broker is not there on the next.
+
+Node 3 holds no replica of the topics, so the controllers keep their majority whichever of the others is down.
+"""
+
+import threading
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from demo.brokers import EmbeddedKafka
+from kafka_migration.domain.errors import HaltedPartition
+from kafka_migration.domain.types import Halt, TopicPartition
+from tests.kafka_tools import log_ends, produce, read_all
+from tests.mirror.bench import Bench, assert_same, bench, records
+from tests.mirror.test_interleavings import QUICK, SMALL_BATCHES, Appends
+from tests.proxy import Frame, Proxy
+from tests.waiting import wait_until
+from tests.wire.made import wired
+
+UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[EmbeddedKafka]:
+    """Three brokers, which forget producers of old records soon, and notice a dead broker soon."""
+    properties = {
+        "producer.id.expiration.ms": "30000",
+        "producer.id.expiration.check.interval.ms": "200",
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
+    }
+    with EmbeddedKafka(name="three", nodes=3, properties=properties, heap_megabytes=384) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"three-{uuid.uuid4().hex[:8]}"
+
+
+def _leader(servers: str, tp: TopicPartition) -> int:
+    with wired(servers, tp.topic) as wire:
+        leader = wire.cluster.leaders.get(tp)
+        return -1 if leader is None else leader.node
+
+
+def _lose(cluster: EmbeddedKafka, servers: str, tp: TopicPartition) -> None:
+    """Broker 2 comes back without what broker 1 got meanwhile, and leads, since broker 1 is gone."""
+    cluster.kill(1)
+    cluster.restart(2)
+    wait_until(lambda: _leader(servers, tp) == 2, "an unclean election", deadline_seconds=60)
+
+
+def _back(cluster: EmbeddedKafka) -> None:
+    for node in (1, 2):
+        if node not in cluster.pids:
+            cluster.restart(node)
+
+
+@pytest.fixture
+def lossy(three: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
+    yield three
+    _back(three)
+
+
+def _until_alone(servers: str, tp: TopicPartition) -> None:
+    wait_until(lambda: _leader(servers, tp) == 1, "broker 1 leads alone", deadline_seconds=60)
+
+
+def test_old_records_through_leader_changes_and_cut_connections_are_copied_exactly(lossy, source_cluster, topic):
+    with bench(source_cluster.bootstrap_servers, lossy.bootstrap_servers, {topic: 2}, target_brokers=[1, 2]) as it:
+        produce(it.source, topic, records(2_000, 2, 1), **SMALL_BATCHES)
+        appends, answers, moved = Appends(it), list[Frame](), threading.Event()
+
+        def on_response(frame: Frame) -> bool | None:
+            if frame in appends:
+                answers.append(frame)
+                if len(answers) % 9 == 4:
+                    frame.connection.cut()
+                    return False
+                if len(answers) == 14:
+                    threading.Thread(target=fail_over, daemon=True).start()
+                    assert moved.wait(60)
+            return None
+
+        def fail_over() -> None:
+            lossy.kill(1)
+            moved.set()
+            lossy.restart(1)
+
+        with Proxy(on_response=on_response) as proxy:
+            assert it.mirror(settings=QUICK, target_through=proxy).run(until_caught_up=True).halted == ()
+        assert moved.is_set()
+        assert assert_same(it) == 2_000
+
+
+def test_target_whose_log_end_regressed_halts_by_name(lossy, source_cluster, topic):
+    tp = TopicPartition(topic, 0)
+    with bench(
+        source_cluster.bootstrap_servers,
+        lossy.bootstrap_servers,
+        {topic: 1},
+        target_config=UNCLEAN,
+        target_brokers=[1, 2],
+    ) as it:
+        produce(it.source, topic, records(100, 1, 1), **SMALL_BATCHES)
+        it.mirror(settings=QUICK).run(until_caught_up=True)
+        lossy.kill(2)
+        _until_alone(it.target, tp)
+        produce(it.source, topic, records(100, 1, 2), **SMALL_BATCHES)
+        it.mirror(settings=QUICK).run(until_caught_up=True)
+        assert assert_same(it) == 200
+        confirmed = it.link.positions()[tp].target
+        _lose(lossy, it.target, tp)
+        assert log_ends(it.target, it.topics) < confirmed
+        produce(it.source, topic, records(300, 1, 3), **SMALL_BATCHES)
+        with pytest.raises(HaltedPartition, match="nothing is left to copy"):
+            it.mirror(settings=QUICK).run(until_caught_up=True)
+        halt = it.link.halts()[tp]
+        assert (halt.reason, str(confirmed) in halt.detail) == (Halt.LOG_REGRESSED, True)
+        assert len(read_all(it.target, it.topics)[tp]) == 100, "nothing was added behind the hole"
+
+
+@pytest.mark.parametrize("grown", ["below our position", "beyond our position"])
+def test_source_that_was_truncated_between_two_runs_halts_by_name(lossy, target_cluster, topic, grown):
+    """Its other records at offsets that were copied already, and behind them, must not pass for the continuation."""
+    tp = TopicPartition(topic, 0)
+    with bench(
+        lossy.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}, config=UNCLEAN, source_brokers=[1, 2]
+    ) as it:
+        produce(it.source, topic, records(100, 1, 1), **SMALL_BATCHES)
+        lossy.kill(2)
+        _until_alone(it.source, tp)
+        produce(it.source, topic, records(100, 1, 2), **SMALL_BATCHES)
+        it.mirror(settings=QUICK).run(until_caught_up=True)
+        assert assert_same(it) == 200
+        _lose(lossy, it.source, tp)
+        produce(it.source, topic, records(50 if grown.startswith("below") else 150, 1, 3), **SMALL_BATCHES)
+        with pytest.raises(HaltedPartition, match="nothing is left to copy"):
+            _until_it_ends(it)
+        assert it.link.halts()[tp].reason == Halt.TRUNCATED
+        assert it.link.positions()[tp].source == 200
+        assert len(read_all(it.target, it.topics)[tp]) == 200
+
+
+def _until_it_ends(it: Bench) -> None:
+    """Without an end of its own: the source's end may lie below the position."""
+    it.mirror(settings=QUICK).run()
