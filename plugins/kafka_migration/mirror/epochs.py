@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -274,6 +275,10 @@ class Mirror:
     def _orders(self, until: Mapping[TopicPartition, int]) -> list[TaskOrders]:
         source, target = self._configs
         commands_from = self.link.commands_from()
+        # After that offset: a command given meanwhile reaches the tasks twice rather than never.
+        controls = self.link.controls()
+        throttle = controls.rate(self.settings.limits.throttle_bytes_per_second)
+        limits = replace(self.settings.limits, throttle_bytes_per_second=throttle)
         ends = self._ends()
         shares = balance({tp: ends[tp] - a.position.source for tp, a in self._active.items()}, self.settings.streams)
         return [
@@ -283,7 +288,9 @@ class Mirror:
                 seconds=self.settings.epoch_seconds,
                 commands_from=commands_from,
                 assignments=tuple(self._assignment(tp, until.get(tp)) for tp in share),
-                limits=share_of(self.settings.limits, len(shares)),
+                limits=share_of(limits, len(shares)),
+                is_paused=controls.pause is not None,
+                tasks=len(shares),
                 source=source,
                 target=target,
             )
@@ -310,18 +317,30 @@ class Mirror:
         )
 
     def _watch(self, under_way: EpochUnderWay, desired: Desired) -> None:
-        """While tasks run: recall them if the wish changed or a partition waits for a fence."""
-        recalled, told_at = False, time.monotonic()
+        """While tasks run: recall them if the wish changed, a partition waits for a fence, or another run took over."""
+        recalled, told_at, said = False, time.monotonic(), ""
+        overtaken: TakenOver | None = None
         while not under_way.is_done():
             self._net.run(self._rest, _POLL_SECONDS)
             if recalled:
                 continue
             try:
+                # Asked of state: a paused or idle mirror sends nothing that the brokers could refuse.
+                self._fences.refuse_if_overtaken()
+                held = self.link.controls().describe()
+                if held != said:
+                    self.tell(held or "nothing holds the mirror back any more")
+                    said = held
                 progress = self.link.progress()
                 waiting = [tp for tp in self._active if tp in progress and self._waits_for_fence(tp, *progress[tp])]
                 if waiting or self._interrupted() or self.link.wanted()[0] is not desired:
                     self.link.recall(self._epoch)
                     recalled = True
+            except TakenOver as error:
+                overtaken, recalled = error, True
+                with suppress(CouldNotFindOut):
+                    self.link.recall(self._epoch)
+                continue
             except CouldNotFindOut as error:
                 # The tasks notice an outage themselves, and end with their epoch at the latest.
                 self.tell(f"waiting: {error.message}")
@@ -333,7 +352,9 @@ class Mirror:
                     for tp, a in self._active.items()
                     if tp in progress
                 )
-                self.tell(f"epoch {self._epochs}: {copied:,} source offsets copied")
+                self.tell(f"epoch {self._epochs}: {copied:,} source offsets copied" + (f" ({held})" if held else ""))
+        if overtaken is not None:
+            raise overtaken
 
     def _waits_for_fence(self, tp: TopicPartition, position: Position, told: Mapping[str, Any]) -> bool:
         return told["x"] == Stand.UNSETTLED and position.fence == self._active[tp].position.fence

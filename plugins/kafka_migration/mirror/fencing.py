@@ -49,6 +49,12 @@ class Fences:
                 self._tell(f"fencing again: {error.message}")
         return self._fence(set(partitions), positions, source_starts)
 
+    def refuse_if_overtaken(self) -> None:
+        """Raises TakenOver if somebody fenced after this run did, as state says."""
+        fences = self._link.fences()
+        if self._newest is not None and fences and _is_later(fences[max(fences)], self._newest):
+            raise TakenOver(f"link {self._link.name}")
+
     def _fence(
         self,
         wanted: set[TopicPartition],

@@ -14,6 +14,7 @@ from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.mirror.loop import Loop
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.mirror.partition import PartitionCopy, Stand
+from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import EARLIEST, LATEST, UNAUTHORIZED, WireCluster, code_name
 from kafka_migration.wire.fetch import (
     INCONSISTENT_TOPIC_ID,
@@ -44,9 +45,11 @@ class Intake:
         source: WireCluster,
         copies: Mapping[TopicPartition, PartitionCopy],
         limits: Limits,
+        valve: Valve,
         write_ahead: Written,
     ) -> None:
         self.loop, self.source, self.copies, self.limits, self.write_ahead = loop, source, copies, limits, write_ahead
+        self.valve = valve
         self.is_stale = False
         self._busy: set[int] = set()
         self._gone_since: dict[TopicPartition, float] = {}
@@ -74,7 +77,7 @@ class Intake:
                 mine = [c for tp, c in self.copies.items() if self._leads(node, tp)]
                 if not mine:
                     return
-                wanted = [c for c in mine if c.wants_fetch]
+                wanted = [c for c in mine if c.wants_fetch] if self.valve.is_open else []
                 if not wanted:
                     await self.loop.woken(0.05)
                     continue
@@ -91,7 +94,8 @@ class Intake:
                 if self.loop.ending:
                     # What came too late is not taken: its openings would be written ahead for batches never sent.
                     return
-                await self._take(answers)
+                if self.valve.is_open:
+                    await self._take(answers)
         finally:
             self._busy.discard(node)
 

@@ -65,7 +65,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOrders:
-    """One task's share of one epoch. ``commands_from`` is the offset of the links topic from which commands count."""
+    """One task's share of one epoch, of ``tasks``. ``commands_from`` is the offset of the links topic from which
+    commands count; ``is_paused`` and the limits' throttle say what was commanded before."""
 
     link: str
     epoch: int
@@ -73,5 +74,7 @@ class TaskOrders:
     commands_from: int
     assignments: tuple[Assignment, ...]
     limits: Limits
+    is_paused: bool = False
+    tasks: int = 1
     source: Mapping[str, Any] = field(repr=False)
     target: Mapping[str, Any] = field(repr=False)

@@ -20,6 +20,8 @@ from kafka_migration.mirror.loop import Loop
 from kafka_migration.mirror.orders import TaskOrders
 from kafka_migration.mirror.outlet import Outlet
 from kafka_migration.mirror.partition import PartitionCopy
+from kafka_migration.mirror.shares import rate_share
+from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.keyed import KeyedAppender, KeyedTail
 
@@ -38,8 +40,9 @@ class CopyTask:
             # What the link has pinned, not what has the name now: a recreated topic must answer with an error.
             self.source.pinned[a.partition.topic] = a.source_topic_id
             self.target.pinned[a.partition.topic] = a.target_topic_id
-        self.intake = Intake(self.loop, self.source, self.copies, self.limits, self._write_ahead)
-        self.outlet = Outlet(self.loop, self.target, self.copies, self.limits)
+        self.valve = Valve(is_open=not orders.is_paused, bytes_per_second=self.limits.throttle_bytes_per_second)
+        self.intake = Intake(self.loop, self.source, self.copies, self.limits, self.valve, self._write_ahead)
+        self.outlet = Outlet(self.loop, self.target, self.copies, self.limits, self.valve)
         self._writing = 0
         self._told: dict[TopicPartition, tuple[int, str]] = {}
         self._openings = KeyedAppender(
@@ -135,9 +138,11 @@ class CopyTask:
                 await self.outlet.refresh()
 
     async def _obey_commands(self) -> None:
-        """End the epoch as soon as the link's desired state changes or the driver recalls its tasks."""
+        """End the epoch once the link's desired state changes or the driver recalls its tasks; pause and throttle."""
         desired = ledger.link_key(self.orders.link, "desired")
         recall = ledger.link_key(self.orders.link, "recall")
+        pause = ledger.link_key(self.orders.link, ledger.PAUSE)
+        throttle = ledger.link_key(self.orders.link, ledger.THROTTLE)
         while not self.loop.ending:
             for key, value in await self._commands.poll():
                 if value is None:
@@ -148,6 +153,11 @@ class CopyTask:
                 elif key == recall:
                     epoch = ledger.decode(value, where=recall.decode())["epoch"]
                     self.loop.ending = self.loop.ending or epoch >= self.orders.epoch
+                elif key == pause:
+                    self.valve.is_open = not ledger.decode(value, where=pause.decode())["paused"]
+                elif key == throttle:
+                    rate = ledger.decode(value, where=throttle.decode())["bytes_per_second"]
+                    self.valve.throttle(rate_share(rate, self.orders.tasks))
             await self.loop.rest(self.limits.command_seconds)
         self.loop.wake()
 

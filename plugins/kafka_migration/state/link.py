@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_migration.domain import ledger
+from kafka_migration.domain.controls import Controls, Pause, Throttle
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.offset_map import OffsetMap, RunOpening
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
@@ -248,6 +249,31 @@ class LinkState:
         """The wish as the mirror takes it: the desired state, and the source offsets up to which to drain."""
         wish = self.wished()
         return wish.desired, wish.ends
+
+    # -- controls ---------------------------------------------------------------------------------------------
+
+    def pause(self, pause: Pause) -> None:
+        """Neither fetch nor send until :meth:`resume`; a running mirror obeys within two seconds."""
+        self._links.put(
+            self._key(ledger.PAUSE), {"paused": True, "by": pause.by, "at": pause.at, "reason": pause.reason}
+        )
+
+    def resume(self, *, by: str, at: str) -> None:
+        """Go on."""
+        self._links.put(self._key(ledger.PAUSE), {"paused": False, "by": by, "at": at, "reason": ""})
+
+    def throttle(self, throttle: Throttle) -> None:
+        """Send at most so much from now on; a running mirror obeys within two seconds."""
+        value = {"bytes_per_second": throttle.bytes_per_second, "by": throttle.by, "at": throttle.at}
+        self._links.put(self._key(ledger.THROTTLE), value)
+
+    def controls(self) -> Controls:
+        """What holds the mirror back now."""
+        pause, throttle = self._links.get(self._key(ledger.PAUSE)), self._links.get(self._key(ledger.THROTTLE))
+        return Controls(
+            pause=Pause(by=pause["by"], at=pause["at"], reason=pause["reason"]) if pause and pause["paused"] else None,
+            throttle=None if throttle is None else Throttle(**throttle),
+        )
 
     # -- the running mirror -----------------------------------------------------------------------------------
 
