@@ -14,6 +14,7 @@ from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.mirror.loop import Loop
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.mirror.partition import PartitionCopy, Stand
+from kafka_migration.mirror.turns import Turns
 from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import EARLIEST, LATEST, UNAUTHORIZED, WireCluster, code_name
 from kafka_migration.wire.fetch import (
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _TOPIC_GONE = frozenset({UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID})
 _LONG_POLL_MS, _SHORT_POLL_MS = 500, 50
+_LITTLE_BYTES = 64 * 1024
 _TOPIC_GONE_SECONDS = 10.0
 
 Written = Callable[[list[tuple[PartitionCopy, list[RunOpening]]]], Awaitable[None]]
@@ -52,6 +54,7 @@ class Intake:
         self.valve = valve
         self.is_stale = False
         self._busy: set[int] = set()
+        self._turns = Turns()
         self._gone_since: dict[TopicPartition, float] = {}
 
     def start(self) -> None:
@@ -71,21 +74,18 @@ class Intake:
         await self.source.refresh({tp.topic for tp in self.copies})
 
     async def _fetch_from(self, node: int) -> None:
-        turn = 0
         try:
             while not self.loop.ending:
                 mine = [c for tp, c in self.copies.items() if self._leads(node, tp)]
                 if not mine:
                     return
-                wanted = [c for c in mine if c.wants_fetch] if self.valve.is_open else []
+                wanted, size = self._wanted(mine)
                 if not wanted:
                     await self.loop.woken(0.05)
                     continue
-                # Brokers fill a response in the order asked: turn it, so that heavy partitions do not starve others.
-                turn = (turn + 1) % len(wanted)
                 patient = len(wanted) == sum(1 for c in mine if c.stand is Stand.RUN and c.halting is None)
                 try:
-                    answers = await self._ask(node, wanted[turn:] + wanted[:turn], patient=patient)
+                    answers = await self._ask(node, self._turns.order(wanted), size, patient=patient)
                 except kafka_errors.KafkaError as error:
                     log.info("fetch from source broker %s: %s", node, error)
                     self.is_stale = True
@@ -99,8 +99,18 @@ class Intake:
         finally:
             self._busy.discard(node)
 
-    async def _ask(self, node: int, wanted: list[PartitionCopy], *, patient: bool) -> list[Fetched]:
-        size = self.limits.partition_fetch_bytes
+    def _wanted(self, mine: list[PartitionCopy]) -> tuple[list[PartitionCopy], int]:
+        """What to ask for, and how many bytes of each. Nothing while the mirror is paused."""
+        wanted, size = (
+            [c for c in mine if c.wants_fetch] if self.valve.is_open else [],
+            self.limits.partition_fetch_bytes,
+        )
+        if sum(c.queued_bytes for c in self.copies.values()) >= self.limits.task_queue_bytes:
+            # The task holds enough. A little for those that have nothing: they shall not wait for the heavy ones.
+            return [c for c in wanted if not c.queued_bytes], min(size, _LITTLE_BYTES)
+        return wanted, size
+
+    async def _ask(self, node: int, wanted: list[PartitionCopy], size: int, *, patient: bool) -> list[Fetched]:
         return await fetch(
             self.source,
             node,
@@ -112,6 +122,7 @@ class Intake:
     async def _take(self, answers: list[Fetched]) -> None:
         openings: list[tuple[PartitionCopy, list[RunOpening]]] = []
         troubled: list[tuple[PartitionCopy, int]] = []
+        self._turns.served([answer.partition for answer in answers if answer.records])
         for answer in answers:
             copy = self.copies[answer.partition]
             if answer.error:

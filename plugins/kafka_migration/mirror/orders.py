@@ -55,6 +55,7 @@ class Limits:
     fetch_bytes: int = 16 * 1024 * 1024
     partition_fetch_bytes: int = 1024 * 1024
     partition_queue_bytes: int = 4 * 1024 * 1024
+    task_queue_bytes: int = 128 * 1024 * 1024
     request_bytes: int = 8 * 1024 * 1024
     in_flight_requests: int = 5
     throttle_bytes_per_second: int | None = None

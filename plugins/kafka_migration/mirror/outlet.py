@@ -10,6 +10,7 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.mirror.loop import Loop
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.mirror.partition import PartitionCopy, Prepared
+from kafka_migration.mirror.turns import FairBytes
 from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.produce import STALE_LEADER, Append, Appended
@@ -28,6 +29,7 @@ class Outlet:
     ) -> None:
         self.loop, self.target, self.copies, self.limits, self.valve = loop, target, copies, limits, valve
         self._busy: set[int] = set()
+        self._fair = FairBytes()
         self._under_way: dict[Append, dict[TopicPartition, Prepared]] = {}
 
     def start(self) -> None:
@@ -81,7 +83,7 @@ class Outlet:
             self._busy.discard(node)
 
     def _next_request(self, node: int, mine: list[PartitionCopy], room: int) -> dict[TopicPartition, Prepared]:
-        """One batch each of as many partitions as fit ``room`` (one always does), those that got least so far first."""
+        """One batch each of as many partitions as fit ``room`` (one always does), in the order that fairness says."""
         blocked = {
             tp
             for append, request in self._under_way.items()
@@ -92,12 +94,13 @@ class Outlet:
         }
         request: dict[TopicPartition, Prepared] = {}
         size = 0
-        for copy in sorted(mine, key=lambda c: c.bytes):
-            prepared = None if copy.partition in blocked else copy.sendable
+        for copy in self._fair.order(c for c in mine if c.sendable is not None and c.partition not in blocked):
+            prepared = copy.sendable
             if prepared is None or (request and size + len(prepared.data) > room):
                 continue
             request[copy.partition] = copy.sent()
             size += len(prepared.data)
+            self._fair.sent(copy.partition, len(prepared.data))
         self.valve.spend(size)
         return request
 
