@@ -16,6 +16,7 @@ from kafka_migration.domain import ledger
 from kafka_migration.domain.controls import Controls, Pause, Throttle
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.offset_map import OffsetMap, RunOpening
+from kafka_migration.domain.openings import Openings
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
 from kafka_migration.state.store import MemoryStore, Store, TopicStore
 from kafka_migration.state.topic_log import TopicLog
@@ -62,7 +63,7 @@ class LinkState:
     def __init__(self, name: str, links: Store, openings: TopicLog | None, progress: TopicLog | None) -> None:
         self.name = name
         self._links, self._openings_log, self._progress_log = links, openings, progress
-        self._openings: dict[tuple[str, int], dict[tuple[int, int], RunOpening]] = {}
+        self._openings: dict[tuple[str, int], Openings] = {}
         self._progress: dict[TopicPartition, tuple[Position, dict[str, Any]]] = {}
 
     @classmethod
@@ -154,22 +155,26 @@ class LinkState:
             for tp, opening in openings
         )
 
-    def openings(self) -> dict[TopicPartition, tuple[RunOpening, ...]]:
+    def openings(self) -> dict[TopicPartition, Openings]:
         """All stored openings by partition, ordered by fence and records; void ones included."""
         self._read_openings()
-        out = {}
-        for topic in self.topics().values():
-            for (key, partition), found in self._openings.items():
-                if key == topic.key:
-                    out[TopicPartition(topic.name, partition)] = tuple(found[place] for place in sorted(found))
-        return out
+        names = {topic.key: name for name, topic in self.topics().items()}
+        return {
+            TopicPartition(names[key], partition): found
+            for (key, partition), found in self._openings.items()
+            if key in names
+        }
 
     def _read_openings(self) -> None:
+        prefix = f"{self.name}/".encode()
         for entry in self._openings_log.new_entries() if self._openings_log else ():
-            if entry.value is None or not entry.key.startswith(f"{self.name}/".encode()):
+            if entry.value is None or not entry.key.startswith(prefix):
                 continue
             _, key, partition, opening = ledger.read_opening(entry.key, entry.value)
-            self._openings.setdefault((key, partition), {})[opening.fence, opening.records] = opening
+            found = self._openings.get((key, partition))
+            if found is None:
+                found = self._openings[key, partition] = Openings()
+            found.add(opening)
 
     # -- positions and translation ----------------------------------------------------------------------------
 
@@ -190,8 +195,8 @@ class LinkState:
         told = {tp: position for tp, (position, _) in self.progress().items()}
         out = {}
         for tp, openings in self.openings().items():
-            newest = openings[-1].fence
-            opened = next(o for o in openings if o.fence == newest)
+            opened = openings.newest()[0]
+            newest = opened.fence
             position = told.get(tp)
             if position is None or (position.fence, position.records, position.source) < (newest, 0, opened.source):
                 # Nothing told since this fence, or not that the source has nothing before its first record.
@@ -205,7 +210,7 @@ class LinkState:
         wanted = positions.keys() if partitions is None else [tp for tp in partitions if tp in positions]
         openings = self.openings()
         return {
-            tp: OffsetMap.from_openings(openings[tp], source_end=positions[tp].source, target_end=positions[tp].target)
+            tp: openings[tp].offset_map(source_end=positions[tp].source, target_end=positions[tp].target)
             for tp in wanted
         }
 
