@@ -106,10 +106,13 @@ class LinkState:
         if before is None:
             self._links.put(self._key(), {**pinned, "at": at})
         known = self.topics()
-        for topic in topics:
-            if topic.name not in known:
-                value = {"source_id": str(topic.source_id), "target_id": str(topic.target_id), "at": at}
-                self._links.put(self._key("topic", topic.name), value)
+        self._links.put_all(
+            {
+                self._key("topic", it.name): {"source_id": str(it.source_id), "target_id": str(it.target_id), "at": at}
+                for it in topics
+                if it.name not in known
+            }
+        )
 
     def topics(self) -> dict[str, LinkTopic]:
         """The pinned topics, by name."""
