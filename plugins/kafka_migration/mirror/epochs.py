@@ -31,7 +31,7 @@ __all__ = ["EpochUnderWay", "Mirror", "Outcome", "Runner", "Settings"]
 
 T = TypeVar("T")
 
-_POLL_SECONDS = 0.25
+_POLL_SECONDS, _DONE_SECONDS = 0.25, 0.01
 _ASK_SECONDS = 15.0
 _OUTAGE_PAUSE_SECONDS = 2.0
 _LOST_IN_A_ROW = 5
@@ -321,7 +321,7 @@ class Mirror:
         recalled, told_at, said = False, time.monotonic(), ""
         overtaken: TakenOver | None = None
         while not under_way.is_done():
-            self._net.run(self._rest, _POLL_SECONDS)
+            self._rest_beside(under_way, _POLL_SECONDS)
             if recalled:
                 continue
             try:
@@ -332,7 +332,7 @@ class Mirror:
                     self.tell(held or "nothing holds the mirror back any more")
                     said = held
                 progress = self.link.progress()
-                waiting = [tp for tp in self._active if tp in progress and self._waits_for_fence(tp, *progress[tp])]
+                waiting = [tp for tp in self._active if tp in progress and self._waits(tp, *progress[tp])]
                 if waiting or self._interrupted() or self.link.wanted()[0] is not desired:
                     self.link.recall(self._epoch)
                     recalled = True
@@ -347,17 +347,21 @@ class Mirror:
                 continue
             if time.monotonic() - told_at > 5:
                 told_at = time.monotonic()
-                copied = sum(
-                    max(0, progress[tp][0].source - a.position.source)
-                    for tp, a in self._active.items()
-                    if tp in progress
-                )
-                self.tell(f"epoch {self._epochs}: {copied:,} source offsets copied" + (f" ({held})" if held else ""))
+                both = ((progress[tp][0], a.position) for tp, a in self._active.items() if tp in progress)
+                copied = sum(max(0, told.source - before.source) for told, before in both)
+                self.tell(f"epoch {self._epochs}: {copied:,} source offsets copied")
         if overtaken is not None:
             raise overtaken
 
-    def _waits_for_fence(self, tp: TopicPartition, position: Position, told: Mapping[str, Any]) -> bool:
-        return told["x"] == Stand.UNSETTLED and position.fence == self._active[tp].position.fence
+    def _rest_beside(self, under_way: EpochUnderWay, seconds: float) -> None:
+        """Rest, but no longer than the epoch: until the next one begins nothing is copied."""
+        until = time.monotonic() + seconds
+        while not under_way.is_done() and time.monotonic() < until:
+            self._net.run(self._rest, _DONE_SECONDS)
+
+    def _waits(self, tp: TopicPartition, position: Position, told: Mapping[str, Any]) -> bool:
+        """True if only the driver can help a partition, by a fence, or must note that it is halted."""
+        return told["x"] != Stand.RUN and position.fence == self._active[tp].position.fence
 
     def _fold(self, receipts: list[Receipt]) -> None:
         if any(receipt.stand == Stand.TAKEN_OVER for receipt in receipts):
