@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -64,10 +65,11 @@ def fill(source: str, target: str, size: Size, folder: Path) -> World:
     """Make topics, records and groups on ``source``, and a plan of them; set the connections' environment."""
     name = f"scale-{uuid.uuid4().hex[:8]}"
     topics = [f"{name}.topic-{n:04}" for n in range(size.topics)]
-    admin = AdminClient({"bootstrap.servers": source})
+    admin = AdminClient({"bootstrap.servers": source, "log_level": 2})
     for some in _chunks(topics):
         made = admin.create_topics([NewTopic(it, num_partitions=size.per_topic, replication_factor=1) for it in some])
         _await(made.values())
+    _await_leaders(admin, topics)
     _produce(source, topics, size)
     groups = [(f"{name}.group-{n:04}", topics[n % len(topics)]) for n in range(size.groups)]
     for pairs in _chunks(groups):
@@ -100,8 +102,20 @@ def fill(source: str, target: str, size: Size, folder: Path) -> World:
     return World(source=source, target=target, plan=plan, size=size)
 
 
+def _await_leaders(admin: AdminClient, topics: list[str]) -> None:
+    """The controller has made them; the broker learns of them a little later."""
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while True:
+        known = admin.list_topics(timeout=_WAIT_SECONDS).topics
+        if all(name in known and all(p.leader >= 0 for p in known[name].partitions.values()) for name in topics):
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError("the source does not show its topics")
+        time.sleep(0.2)
+
+
 def _produce(source: str, topics: list[str], size: Size) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": source, "linger.ms": 50})
+    producer = confluent_kafka.Producer({"bootstrap.servers": source, "linger.ms": 50, "log_level": 2})
     failures: list[Any] = []
     for topic in topics:
         for partition in range(size.per_topic):
