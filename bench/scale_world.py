@@ -73,17 +73,7 @@ def fill(source: str, target: str, size: Size, folder: Path) -> World:
     _produce(source, topics, size)
     groups = [(f"{name}.group-{n:04}", topics[n % len(topics)]) for n in range(size.groups)]
     for pairs in _chunks(groups):
-        _await(
-            future
-            for group, topic in pairs
-            for future in admin.alter_consumer_group_offsets(
-                [
-                    ConsumerGroupTopicPartitions(
-                        group, [confluent_kafka.TopicPartition(topic, p, 1) for p in range(size.per_topic)]
-                    )
-                ]
-            ).values()
-        )
+        _commit(admin, pairs, size)
     document = {
         "version": 1,
         "name": name,
@@ -112,6 +102,28 @@ def _await_leaders(admin: AdminClient, topics: list[str]) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError("the source does not show its topics")
         time.sleep(0.2)
+
+
+def _commit(admin: AdminClient, pairs: list[tuple[str, str]], size: Size) -> None:
+    """An offset for each group in every partition of its topic; again where a coordinator was not ready."""
+    deadline = time.monotonic() + _WAIT_SECONDS
+    left = dict(pairs)
+    while left:
+        asked = {
+            group: admin.alter_consumer_group_offsets(
+                [
+                    ConsumerGroupTopicPartitions(
+                        group, [confluent_kafka.TopicPartition(topic, p, 1) for p in range(size.per_topic)]
+                    )
+                ]
+            )[group]
+            for group, topic in left.items()
+        }
+        for group, future in asked.items():
+            if all(it.error is None for it in future.result(_WAIT_SECONDS).topic_partitions):
+                del left[group]
+        if left and time.monotonic() > deadline:
+            raise RuntimeError(f"{len(left)} groups could not commit")
 
 
 def _produce(source: str, topics: list[str], size: Size) -> None:
