@@ -276,9 +276,8 @@ class Mirror:
         source, target = self._configs
         commands_from = self.link.commands_from()
         # After that offset: a command given meanwhile reaches the tasks twice rather than never.
-        controls = self.link.controls()
-        throttle = controls.rate(self.settings.limits.throttle_bytes_per_second)
-        limits = replace(self.settings.limits, throttle_bytes_per_second=throttle)
+        controls, limits = self.link.controls(), self.settings.limits
+        limits = replace(limits, throttle_bytes_per_second=controls.rate(limits.throttle_bytes_per_second))
         ends = self._ends()
         shares = balance({tp: ends[tp] - a.position.source for tp, a in self._active.items()}, self.settings.streams)
         return [
@@ -317,9 +316,8 @@ class Mirror:
         )
 
     def _watch(self, under_way: EpochUnderWay, desired: Desired) -> None:
-        """While tasks run: recall them if the wish changed, a partition waits for a fence, or another run took over."""
-        recalled, told_at, said = False, time.monotonic(), ""
-        overtaken: TakenOver | None = None
+        """While tasks run: recall them if the wish changed, a partition waits for it, or another run took over."""
+        recalled, told_at, said, overtaken = False, time.monotonic(), "", list[TakenOver]()
         while not under_way.is_done():
             self._rest_beside(under_way, _POLL_SECONDS)
             if recalled:
@@ -332,12 +330,14 @@ class Mirror:
                     self.tell(held or "nothing holds the mirror back any more")
                     said = held
                 progress = self.link.progress()
-                waiting = [tp for tp in self._active if tp in progress and self._waits(tp, *progress[tp])]
-                if waiting or self._interrupted() or self.link.wanted()[0] is not desired:
+                # Partitions that only the driver can help, by a fence, or whose halt it must note.
+                ours = ((a.position.fence, *progress[tp]) for tp, a in self._active.items() if tp in progress)
+                waits = any(told["x"] != Stand.RUN and at.fence == fence for fence, at, told in ours)
+                if waits or self._interrupted() or self.link.wanted()[0] is not desired:
                     self.link.recall(self._epoch)
                     recalled = True
             except TakenOver as error:
-                overtaken, recalled = error, True
+                overtaken, recalled = [error], True
                 with suppress(CouldNotFindOut):
                     self.link.recall(self._epoch)
                 continue
@@ -350,18 +350,14 @@ class Mirror:
                 both = ((progress[tp][0], a.position) for tp, a in self._active.items() if tp in progress)
                 copied = sum(max(0, told.source - before.source) for told, before in both)
                 self.tell(f"epoch {self._epochs}: {copied:,} source offsets copied")
-        if overtaken is not None:
-            raise overtaken
+        if overtaken:
+            raise overtaken[0]
 
     def _rest_beside(self, under_way: EpochUnderWay, seconds: float) -> None:
         """Rest, but no longer than the epoch: until the next one begins nothing is copied."""
-        until = time.monotonic() + seconds
-        while not under_way.is_done() and time.monotonic() < until:
-            self._net.run(self._rest, _DONE_SECONDS)
-
-    def _waits(self, tp: TopicPartition, position: Position, told: Mapping[str, Any]) -> bool:
-        """True if only the driver can help a partition, by a fence, or must note that it is halted."""
-        return told["x"] != Stand.RUN and position.fence == self._active[tp].position.fence
+        for _ in range(round(seconds / _DONE_SECONDS)):
+            if not under_way.is_done():
+                self._net.run(self._rest, _DONE_SECONDS)
 
     def _fold(self, receipts: list[Receipt]) -> None:
         if any(receipt.stand == Stand.TAKEN_OVER for receipt in receipts):

@@ -31,7 +31,9 @@ from kafka_migration.wire.produce import STALE_LEADER
 log = logging.getLogger(__name__)
 
 _TOPIC_GONE = frozenset({UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID})
-_LONG_POLL_MS, _SHORT_POLL_MS = 500, 50
+_LONG_POLL_MS, _SHORT_POLL_MS = 5_000, 50
+"""Brokers answer as soon as there is anything. The long one is for when there is nothing: each question names every
+partition, and thousands of them ten times a second would cost half a core."""
 _LITTLE_BYTES = 64 * 1024
 _TOPIC_GONE_SECONDS = 10.0
 
