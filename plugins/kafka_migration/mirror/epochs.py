@@ -32,8 +32,7 @@ __all__ = ["EpochUnderWay", "Mirror", "Outcome", "Runner", "Settings"]
 T = TypeVar("T")
 
 _POLL_SECONDS, _DONE_SECONDS = 0.25, 0.01
-_ASK_SECONDS = 15.0
-_OUTAGE_PAUSE_SECONDS = 2.0
+_ASK_SECONDS, _OUTAGE_PAUSE_SECONDS = 15.0, 2.0
 _LOST_IN_A_ROW = 5
 
 
