@@ -92,7 +92,8 @@ class Bench:
         for servers in {here, there}:
             made = NewTopic(topic, num_partitions=self.options.partitions, replication_factor=1)
             if servers == here or name == "mirrormaker2":
-                AdminClient({"bootstrap.servers": servers}).create_topics([made])[topic].result(60)
+                admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
+                admin.create_topics([made])[topic].result(60)
         if system is None:
             return self._loaded(topic, here, there, warm_up=10.0)
         with system(self.folder, here, there, topic):
