@@ -16,6 +16,7 @@ class Openings(Sequence[RunOpening]):
 
     def __init__(self, openings: Sequence[RunOpening] = ()) -> None:
         self._fences: dict[int, FenceRuns] = {}
+        self._ordered: list[FenceRuns] | None = None
         for opening in openings:
             self.add(opening)
 
@@ -24,7 +25,7 @@ class Openings(Sequence[RunOpening]):
         runs = self._fences.get(opening.fence)
         if runs is None:
             runs = self._fences[opening.fence] = FenceRuns(opening.fence, opening.target - opening.records)
-            self._fences = dict(sorted(self._fences.items()))
+            self._ordered = None
         if opening.target - opening.records != runs.target:
             raise StateConflict(
                 f"offset map: {opening} does not stand {opening.records} records behind its fence, at {runs.target}",
@@ -44,7 +45,13 @@ class Openings(Sequence[RunOpening]):
 
     def offset_map(self, *, source_end: int, target_end: int) -> OffsetMap:
         """The map up to a position; it reads these openings, and copies none."""
-        return OffsetMap.of_fences(list(self._fences.values()), source_end=source_end, target_end=target_end)
+        return OffsetMap.of_fences(self._in_order(), source_end=source_end, target_end=target_end)
+
+    def _in_order(self) -> list[FenceRuns]:
+        """The oldest fence first."""
+        if self._ordered is None:
+            self._ordered = [self._fences[fence] for fence in sorted(self._fences)]
+        return self._ordered
 
     def __len__(self) -> int:
         return sum(len(runs) for runs in self._fences.values())
@@ -56,7 +63,7 @@ class Openings(Sequence[RunOpening]):
     def __getitem__(self, index: int | slice) -> RunOpening | Sequence[RunOpening]:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
-        fences = list(self._fences.values())
+        fences = self._in_order()
         starts = [0]
         for runs in fences:
             starts.append(starts[-1] + len(runs))
@@ -67,12 +74,12 @@ class Openings(Sequence[RunOpening]):
         return _opening(fences[fence], at - starts[fence])
 
     def __iter__(self) -> Iterator[RunOpening]:
-        for runs in self._fences.values():
+        for runs in self._in_order():
             for at in range(len(runs)):
                 yield _opening(runs, at)
 
     def __repr__(self) -> str:
-        return f"Openings({len(self)} of fences {list(self._fences)})"
+        return f"Openings({len(self)} of fences {sorted(self._fences)})"
 
 
 def _opening(runs: FenceRuns, at: int) -> RunOpening:
