@@ -75,71 +75,73 @@ def _lag(plan: Path, _runs: int) -> dict[str, Any]:
     return {"seconds": seconds, "first_seconds": first, "lag": found.total, "partitions": len(found.sample.lag)}
 
 
+_IDLE_SECONDS = 30.0
+
+
 @dataclass
 class _Epochs:
-    """A runner that notes how long each epoch took, from its orders to its receipts, and what came of it."""
+    """A runner that keeps what it began."""
 
     inner: Any
-    took: list[float] = field(default_factory=list)
-    between: list[float] = field(default_factory=list)
-    _ended: float = 0.0
+    all: list[_Epoch] = field(default_factory=list)
 
     def start(self, orders: list[TaskOrders]) -> _Epoch:
-        now = time.perf_counter()
-        if self._ended:
-            self.between.append(round(now - self._ended, 3))
-        return _Epoch(self, self.inner.start(orders), now)
+        self.all.append(_Epoch(self.inner.start(orders), time.perf_counter(), -_cpu_seconds()))
+        return self.all[-1]
+
+    def age(self) -> float:
+        """Seconds since the first epoch began."""
+        return time.perf_counter() - self.all[0].began if self.all else 0.0
 
 
 @dataclass
 class _Epoch:
-    runner: _Epochs
+    """An epoch, with when it began and ended, and the CPU seconds of driver, JVM and workers meanwhile."""
+
     inner: Any
     began: float
+    cpu: float
+    ended: float = 0.0
 
     def is_done(self) -> bool:
         return bool(self.inner.is_done())
 
     def receipts(self) -> list[Receipt]:
         found: list[Receipt] = self.inner.receipts()
-        self.runner._ended = time.perf_counter()
-        self.runner.took.append(round(self.runner._ended - self.began, 3))
+        self.ended = time.perf_counter()
+        self.cpu += _cpu_seconds()
         return found
 
 
 def _mirror(plan: Path, _runs: int) -> dict[str, Any]:
-    """A first run that copies everything, then a second one for three idle epochs of the plan's length."""
+    """A first run that copies everything, then a second one with nothing to do, for ``_IDLE_SECONDS`` of its epoch."""
     from kafka_migration.mirror.session import open_session
     from kafka_migration.mirror.spark import SparkRunner
     from kafka_migration.phases import mirror
     from kafka_migration.phases.context import open_context
     from kafka_migration.plans.load import load_plan
 
-    loaded = load_plan(plan)
     session = open_session("scale", master="local[2]", conf={"spark.ui.enabled": "false"})
     try:
-        with open_context(loaded, make_state=True) as ctx:
-            first = _Epochs(SparkRunner(session))
+        with open_context(load_plan(plan), make_state=True) as ctx:
+            first, idle = _Epochs(SparkRunner(session)), _Epochs(SparkRunner(session))
             outcome, seconds = _timed(lambda: mirror.apply(ctx, first, until_caught_up=True))
-            idle = _Epochs(SparkRunner(session))
             began = time.perf_counter()
-            cpu = _cpu_seconds()
-            second = mirror.apply(ctx, idle, interrupted=lambda: len(idle.took) >= 3)
-            all_of_it = time.perf_counter() - began
-            used = _cpu_seconds() - cpu
+            second = mirror.apply(ctx, idle, interrupted=lambda: idle.age() > _IDLE_SECONDS)
+            ended = time.perf_counter()
     finally:
         session.stop()
+    (epoch,) = idle.all
     return {
         "seconds": seconds,
         "records": outcome.records,
         "halted": len(outcome.halted),
-        "first_epochs_seconds": first.took,
-        "fence_and_end_seconds": round(all_of_it - sum(idle.took) - sum(idle.between), 3),
+        "first_epoch_seconds": round(first.all[0].ended - first.all[0].began, 3),
         "idle_epochs": second.epochs,
-        "idle_epoch_seconds": idle.took,
-        "between_epochs_seconds": idle.between,
-        "epoch_length_seconds": loaded.mirror.epoch_seconds,
-        "idle_cpu_share": round(used / all_of_it, 3),
+        "idle_fence_seconds": round(epoch.began - began, 3),
+        "idle_epoch_seconds": round(epoch.ended - epoch.began, 3),
+        "idle_end_seconds": round(ended - epoch.began - _IDLE_SECONDS, 3),
+        "idle_cpu_share": round(epoch.cpu / (epoch.ended - epoch.began), 3),
     }
 
 

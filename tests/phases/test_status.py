@@ -66,7 +66,7 @@ def test_group_whose_subscription_alone_is_remembered_is_not_on_the_move(shop: M
     assert status.read(shop.ctx()).groups == ()
 
 
-@pytest.mark.parametrize(("seconds", "state"), [(0, "running"), (89, "running"), (91, "silent")])
+@pytest.mark.parametrize(("seconds", "state"), [(0, "running"), (44, "running"), (46, "silent")])
 def test_mirror_that_says_nothing_for_longer_than_an_epoch_is_silent(
     seconds: float, state: str, shop: Migration
 ) -> None:

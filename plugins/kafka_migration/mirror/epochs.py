@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from kafka.net.selector import NetworkSelector
 
@@ -21,7 +21,9 @@ from kafka_migration.mirror.book import LinkBook
 from kafka_migration.mirror.fencing import Fences, now
 from kafka_migration.mirror.orders import JOIN_BYTES, Assignment, Limits, TaskOrders
 from kafka_migration.mirror.outcome import Outcome, epochs_lost, last_line, nothing_left
+from kafka_migration.mirror.pace import LONGEST_SECONDS, Pace
 from kafka_migration.mirror.partition import Stand
+from kafka_migration.mirror.runner import EpochUnderWay, Runner
 from kafka_migration.mirror.shares import balance, share_of
 from kafka_migration.mirror.survey import survey
 from kafka_migration.mirror.takeover import Stopped
@@ -36,26 +38,10 @@ _ASK_SECONDS, _OUTAGE_PAUSE_SECONDS = 15.0, 2.0
 _LOST_IN_A_ROW = 5
 
 
-class EpochUnderWay(Protocol):
-    """An epoch that runs somewhere."""
-
-    def is_done(self) -> bool:
-        """True once it has ended, well or not."""
-
-    def receipts(self) -> list[Receipt]:
-        """What its tasks did. Raises if any task died: then nothing is known of the whole epoch."""
-
-
-class Runner(Protocol):
-    """Where epochs run: one task per element of ``orders``."""
-
-    def start(self, orders: list[TaskOrders]) -> EpochUnderWay:
-        """Begin an epoch."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """``streams`` tasks at once, each epoch ``epoch_seconds`` long; an outage is borne for ``outage_seconds``."""
+    """``streams`` tasks at once; every ``epoch_seconds`` a new epoch begins, unless they are caught up; an outage is
+    borne for ``outage_seconds``."""
 
     streams: int = 2
     epoch_seconds: float = 15.0
@@ -240,8 +226,7 @@ class Mirror:
     def _run_epoch(self, until: Mapping[TopicPartition, int], desired: Desired) -> None:
         self._epoch += 1
         self._epochs += 1
-        said = {"state": "running", "at": now(), "epoch": self._epoch, "partitions": len(self._active)}
-        self._patiently(lambda: self.link.record_run(said))
+        self._patiently(self._say_running)
         under_way = self.runner.start(self._patiently(lambda: self._orders(until)))
         self._watch(under_way, desired)
         try:
@@ -255,6 +240,10 @@ class Mirror:
         else:
             self._lost = 0
             self._fold(receipts)
+
+    def _say_running(self) -> None:
+        said = {"state": "running", "at": now(), "epoch": self._epoch, "partitions": len(self._active)}
+        self.link.record_run(said)
 
     def _after_lost_epoch(self, error: Exception) -> None:
         """Fence all and go on, unless epochs keep dying: of an outage for a while, of anything else a few times."""
@@ -283,7 +272,7 @@ class Mirror:
             TaskOrders(
                 link=self.link.name,
                 epoch=self._epoch,
-                seconds=self.settings.epoch_seconds,
+                seconds=LONGEST_SECONDS,
                 commands_from=commands_from,
                 assignments=tuple(self._assignment(tp, until.get(tp)) for tp in share),
                 limits=share_of(limits, len(shares)),
@@ -317,6 +306,7 @@ class Mirror:
     def _watch(self, under_way: EpochUnderWay, desired: Desired) -> None:
         """While tasks run: recall them if the wish changed, a partition waits for it, or another run took over."""
         recalled, told_at, said, overtaken = False, time.monotonic(), "", list[TakenOver]()
+        pace, look_at = Pace({tp: a.position for tp, a in self._active.items()}), told_at + self.settings.epoch_seconds
         while not under_way.is_done():
             self._rest_beside(under_way, _POLL_SECONDS)
             if recalled:
@@ -332,6 +322,11 @@ class Mirror:
                 # Partitions that only the driver can help, by a fence, or whose halt it must note.
                 ours = ((a.position.fence, *progress[tp]) for tp, a in self._active.items() if tp in progress)
                 waits = any(told["x"] != Stand.RUN and at.fence == fence for fence, at, told in ours)
+                if time.monotonic() > look_at:
+                    look_at = time.monotonic() + self.settings.epoch_seconds
+                    self._say_running()
+                    told_now = {tp: position for tp, (position, _) in progress.items()}
+                    waits = waits or not pace.is_caught_up(self._ends(), told_now)
                 if waits or self._interrupted() or self.link.wanted()[0] is not desired:
                     self.link.recall(self._epoch)
                     recalled = True

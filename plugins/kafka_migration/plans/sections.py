@@ -60,9 +60,9 @@ class Mirror(PlanModel):
     num_streams: Annotated[int, Field(ge=1, le=1024)] = 2
     """Copy tasks side by side (Spark tasks)."""
 
-    epoch_seconds: Annotated[float, Field(ge=1, le=600, allow_inf_nan=False)] = 60.0
-    """How long an epoch lasts, in seconds: how soon partitions are shared out anew. Copying rests for some tenths of a
-    second between two."""
+    epoch_seconds: Annotated[float, Field(ge=1, le=600, allow_inf_nan=False)] = 15.0
+    """How soon partitions are shared out to tasks anew, in seconds, while there is a backlog. Once there is none an
+    epoch goes on for ten minutes."""
 
     spark_connection: ConnectionId = "spark_default"
     """The Airflow connection that the mirror is submitted to."""
