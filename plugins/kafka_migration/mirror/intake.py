@@ -35,6 +35,9 @@ _LONG_POLL_MS, _SHORT_POLL_MS = 5_000, 50
 """Brokers answer as soon as there is anything. The long one is for when there is nothing: each question names every
 partition, and thousands of them ten times a second would cost half a core."""
 _LITTLE_BYTES = 64 * 1024
+_GATHER_SECONDS = 0.003
+"""Before asking again for little: a question costs a millisecond, whether it brings one record or ten. Asked without
+a pause, a trickle of some thousand records a second takes a whole core, and then each waits for the one before it."""
 _TOPIC_GONE_SECONDS = 10.0
 
 Written = Callable[[list[tuple[PartitionCopy, list[RunOpening]]]], Awaitable[None]]
@@ -98,6 +101,8 @@ class Intake:
                     return
                 if self.valve.is_open:
                     await self._take(answers)
+                if sum(len(answer.records) for answer in answers) < _LITTLE_BYTES:
+                    await self.loop.net.sleep(_GATHER_SECONDS)
         finally:
             self._busy.discard(node)
 
