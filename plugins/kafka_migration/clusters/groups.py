@@ -166,9 +166,11 @@ def _of_group(raw: RawClient, asked: Asked, group: Any) -> Iterator[tuple[TopicP
             where = replace(asked, resource=f"{asked.resource}, offset of {topic.name}-{it.partition_index}")
             raw.require(where, it.error_code)
             if it.committed_offset >= 0:
+                # librdkafka writes the NUL that ends an empty C string, and reads up to it: so do we.
+                metadata = (it.metadata or "").partition("\0")[0]
                 yield (
                     TopicPartition(topic.name, it.partition_index),
-                    CommittedOffset(offset=it.committed_offset, metadata=it.metadata or ""),
+                    CommittedOffset(offset=it.committed_offset, metadata=metadata),
                 )
 
 
