@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed-$(shell cat requirements.txt requirements.lock | cks
 # Through the environment, and absolute: Airflow and Spark start processes of their own, in other directories.
 export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 
-.PHONY: help setup lock lint format test kill-test translate-check demo up down brokers brokers-down clean
+.PHONY: help setup lock lint format test kill-test translate-check bench-scale bench-latency demo up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,12 @@ kill-test: setup ## A copy of 1,000,000 records, killed 20 times, compared recor
 
 translate-check: setup ## 1,000 random committed offsets: does each translate to its very record?
 	$(BIN)/python -m tests.soak.translate $(ARGS)
+
+bench-scale: setup ## 1,000 topics, 5,000 partitions, 2,000 groups; an offset map of 10,000,000 runs: times and memory
+	$(BIN)/python -m bench.scale $(ARGS)
+
+bench-latency: setup ## From a producer's timestamp to readable on the target, beside MirrorMaker 2
+	$(BIN)/python -m bench.latency $(ARGS)
 
 demo: setup ## A whole migration, live, from start to report
 	$(BIN)/python -m demo run

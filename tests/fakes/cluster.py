@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from kafka_migration.clusters.errors import BrokerRefused, GroupBusy, NotSupported, TopicExists, UnknownTopic
@@ -30,6 +30,7 @@ from kafka_migration.clusters.types import (
     TimeSpan,
     TopicDescription,
 )
+from kafka_migration.domain.errors import MigrationError
 from kafka_migration.domain.types import PartitionEnds, TopicPartition, TopicSpec
 
 #: A topic's settings where nothing explicit says otherwise, as a broker of 4.x has them.
@@ -153,6 +154,14 @@ class FakeCluster:
     def refused_configs(self, spec: TopicSpec) -> dict[str, str]:
         self._refuse_existing(spec.name)
         return {name: f"Unknown topic config name: {name}" for name in spec.configs if name not in DEFAULT_CONFIGS}
+
+    def creatable(self, specs: Iterable[TopicSpec]) -> frozenset[str]:
+        fine = set()
+        for spec in specs:
+            with suppress(MigrationError):
+                self.create_topics([spec], dry_run=True)
+                fine.add(spec.name)
+        return frozenset(fine)
 
     def create_topics(self, specs: Iterable[TopicSpec], *, dry_run: bool = False) -> None:
         self._may_fail("create_topics")

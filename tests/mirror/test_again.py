@@ -57,10 +57,10 @@ def test_halted_topic_is_copied_afresh_and_a_late_word_of_the_first_copy_changes
         again.apply(ctx, [topic])
         assert ctx.target.topic_configs([topic])[topic]["max.message.bytes"].value == "700000"
         # What a mirror would still say that saw its topic vanish.
-        link.pin_again(pinned, at="")
+        link.pin_again([pinned], at="")
         link.halt(TopicPartition(topic, 0), "TOPIC_MISSING", "", 1, 1, "")
         now = LinkTopic(name=topic, source_id=ids[0], target_id=topic_ids(target, [topic])[topic])
-        link.pin_again(now, at="")
+        link.pin_again([now], at="")
         outcome = it.mirror(settings=QUICK).run(until_caught_up=True)
         assert (outcome.halted, outcome.records, link.halts()) == ((), 400, {})
         assert assert_same(it) == 400

@@ -235,7 +235,7 @@ def test_halt_of_an_earlier_target_topic_is_void_once_another_is_pinned():
     )
     link.halt(TP, "REFUSED", "", 1, 2, "")
     assert link.halted() == {TP}
-    link.pin_again(LinkTopic(name="t", source_id=ids[0], target_id=ids[2]), at="")
+    link.pin_again([LinkTopic(name="t", source_id=ids[0], target_id=ids[2])], at="")
     assert link.halted() == set()
     link.halt(TP, "REFUSED", "", 1, 2, "")
     assert link.halted() == {TP}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kafka_migration.state.store import Store, Value
@@ -45,6 +45,13 @@ class MortalStore:
 
     def put(self, key: str, value: Value) -> None:
         self._put(key, value)
+
+    def put_all(self, values: Mapping[str, Value | None]) -> None:
+        for key, value in values.items():
+            if value is None:
+                self._delete(key)
+            else:
+                self._put(key, value)
 
     def delete(self, key: str) -> None:
         self._delete(key)

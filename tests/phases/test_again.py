@@ -13,7 +13,7 @@ from kafka_migration.phases import again
 from kafka_migration.phases.context import Context
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.state.journal import Journal
-from kafka_migration.state.link import LinkState
+from kafka_migration.state.link import LinkState, LinkTopic
 from tests.phases import histories
 from tests.phases.gates import Migration
 from tests.phases.killing import Killed, Killer, MortalStore
@@ -29,14 +29,12 @@ def shop() -> Migration:
     histories.mirroring(shop)
     ctx = shop.ctx()
     here = ctx.target.topics([ORDERS])[ORDERS]
-    ctx.link.pin_again(
-        type(next(iter(ctx.link.topics().values())))(
-            name=ORDERS,
-            source_id=uuid.UUID(ctx.source.topics([ORDERS])[ORDERS].topic_id),
-            target_id=uuid.UUID(here.topic_id),
-        ),
-        at="",
+    pinned = LinkTopic(
+        name=ORDERS,
+        source_id=uuid.UUID(ctx.source.topics([ORDERS])[ORDERS].topic_id),
+        target_id=uuid.UUID(here.topic_id),
     )
+    ctx.link.pin_again([pinned], at="")
     shop.target.append(TopicPartition(ORDERS, 0), 30)
     ctx.link.halt(TopicPartition(ORDERS, 0), "FOREIGN_WRITER", "somebody", 40, 41, ctx.stamp())
     ctx.link.halt(histories.PAYMENTS, "DATA_LOSS", "gone", 1, 2, ctx.stamp())

@@ -211,19 +211,31 @@ class TestDeath:
             assert sorted(world.journal.all(KIND)) == names
             assert world.journal.all(INTENT) == {}
             assert [c for c in world.target.changes if c.startswith("alter")] == []
-        # Two deaths around each of a lock, an intent, a creation, a note and the intent's end, for each topic.
-        assert at == 3 * 10
+        # Two deaths around each of a lock, an intent, a note and the intent's end, for each topic; and a creation.
+        assert at == 3 * 8 + 2
 
     def test_death_after_a_creation_on_real_brokers_is_made_good(self, migration: Migration) -> None:
         names = [migration.source_lab.topic(name, configs=CONFIGS) for name in ("a", "b")]
-        # Locks (4), the first topic's intent (2), and right after its creation.
-        with pytest.raises(Killed), migration.dying_at(4 + 2 + 1):
+        # Locks (4), intents (4), and right after the creation.
+        with pytest.raises(Killed), migration.dying_at(4 + 4 + 1):
             create.apply(migration.ctx())
-        assert sorted(migration.target.topics(names)) == names[:1]
+        assert sorted(migration.target.topics(names)) == names
         assert migration.journal.all(KIND) == {}
         assert create.apply(migration.ctx()).drift == ()
         assert sorted(migration.journal.all(KIND)) == names
-        assert migration.target.changes == [f"create {names[0]}", f"create {names[0]}", f"create {names[1]}"]
+        both = f"create {names[0]} {names[1]}"
+        assert migration.target.changes == [both, both, f"create {names[0]}", f"create {names[1]}"]
+
+    def test_death_after_half_of_a_creation_on_real_brokers_is_made_good(self, migration: Migration) -> None:
+        names = [migration.source_lab.topic(name, configs=CONFIGS) for name in ("a", "b")]
+        specs = [it.declared.spec for it in create.check(migration.ctx())]
+        # Locks and intents stand; then the cluster creates one of the two, and everybody dies.
+        with pytest.raises(Killed), migration.dying_at(4 + 4):
+            create.apply(migration.ctx())
+        migration.target_lab.cluster.create_topics(specs[:1])
+        assert create.apply(migration.ctx()).drift == ()
+        assert sorted(migration.journal.all(KIND)) == names
+        assert migration.journal.all(INTENT) == {}
 
     def test_strangers_topic_after_a_death_is_not_taken_for_ours(self, fake: Migration) -> None:
         name = fake.source_lab.topic("a")

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from kafka_migration.cli.command import Command
-from kafka_migration.cli.commands import copying, groups, prepare, proof, telling
+from kafka_migration.cli.commands import controls, copying, groups, prepare, proof, telling
 
 _LOOK, _COPY, _MOVE, _PROVE = "Look", "Copy topics", "Move consumer groups", "Prove and approve"
 
@@ -21,6 +21,9 @@ COMMANDS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("schema", _LOOK, prepare.schema),
     ("create", _COPY, prepare.create),
     ("mirror", _COPY, copying.mirror),
+    ("pause", _COPY, controls.pause),
+    ("resume", _COPY, controls.resume),
+    ("throttle", _COPY, controls.throttle),
     ("stop", _COPY, copying.stop),
     ("validate", _PROVE, proof.validate),
     ("approve", _PROVE, proof.approve),

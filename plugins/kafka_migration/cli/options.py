@@ -32,6 +32,10 @@ Groups = Annotated[
         show_default=False,
     ),
 ]
+By = Annotated[
+    str | None,
+    typer.Option("--as", metavar="NAME", help="Who says so. (default: the user of this terminal)", show_default=False),
+]
 Master = Annotated[
     str | None,
     typer.Option(

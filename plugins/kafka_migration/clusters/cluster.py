@@ -102,6 +102,13 @@ class Cluster:
         """
         return topics.refused_configs(self._clients, spec)
 
+    def creatable(self, specs: Iterable[TopicSpec]) -> frozenset[str]:
+        """Names of those that this cluster would create exactly as they are, many in one call. Changes nothing.
+
+        Says nothing of the others: ``refused_configs`` tells what is wrong with one.
+        """
+        return topics.creatable(self._clients, specs)
+
     def create_topics(self, specs: Iterable[TopicSpec], *, dry_run: bool = False) -> None:
         """Create topics; with ``dry_run``, have the cluster check the request and change nothing.
 

@@ -11,6 +11,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
 from confluent_kafka import TopicPartition as RdTopicPartition
 from kafka.admin import ACLOperation
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from kafka_migration.clusters.clients import Clients
@@ -29,6 +30,7 @@ T = TypeVar("T")
 _DEAD = "Dead"
 #: librdkafka takes one group a request; so many are under way at once.
 _GROUPS_AT_ONCE = 100
+_MANY_GROUPS_VERSION, _GROUPS_A_REQUEST = 8, 500
 _NOT_THIS_PROTOCOL = frozenset({GROUP_NOT_FOUND, UNSUPPORTED_VERSION})
 
 
@@ -116,6 +118,8 @@ def operations(clients: Clients, groups: Iterable[str]) -> dict[str, frozenset[s
 def committed(clients: Clients, groups: Iterable[str]) -> dict[str, dict[TopicPartition, CommittedOffset]]:
     """What each group has committed, where it has. Waits for open transactions to end (``require_stable``), so that
     a commit inside one is not missed."""
+    if clients.raw().supports(OffsetFetchRequest, _MANY_GROUPS_VERSION):
+        return _committed_of_many(clients, sorted(set(groups)))
     found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
     for some in _chunks(sorted(set(groups)), _GROUPS_AT_ONCE):
         results = clients.call_each(
@@ -131,6 +135,43 @@ def committed(clients: Clients, groups: Iterable[str]) -> dict[str, dict[TopicPa
         )
         found |= {group: dict(_offsets(result.topic_partitions)) for group, result in results.items()}
     return found
+
+
+def _committed_of_many(clients: Clients, groups: list[str]) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    """As :func:`committed`, a request for hundreds of groups (KIP-709, Kafka 3.0); librdkafka makes two for each."""
+    raw, asked = clients.raw(), clients.asked("Describe", "group")
+
+    async def ask() -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        found = {}
+        for node, here in (await raw.coordinators(asked, groups)).items():
+            for some in _chunks(here, _GROUPS_A_REQUEST):
+                request = OffsetFetchRequest(
+                    groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in some],
+                    require_stable=True,
+                    min_version=_MANY_GROUPS_VERSION,
+                    max_version=_MANY_GROUPS_VERSION,
+                )
+                for it in (await raw.send(request, node)).groups:
+                    where = replace(asked, resource=f"{asked.resource} {it.group_id}")
+                    raw.require(where, it.error_code)
+                    found[it.group_id] = dict(_of_group(raw, where, it))
+        return {name: found[name] for name in groups}
+
+    return raw.run(asked, ask) if groups else {}
+
+
+def _of_group(raw: RawClient, asked: Asked, group: Any) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+    for topic in group.topics:
+        for it in topic.partitions:
+            where = replace(asked, resource=f"{asked.resource}, offset of {topic.name}-{it.partition_index}")
+            raw.require(where, it.error_code)
+            if it.committed_offset >= 0:
+                # librdkafka writes the NUL that ends an empty C string, and reads up to it: so do we.
+                metadata = (it.metadata or "").partition("\0")[0]
+                yield (
+                    TopicPartition(topic.name, it.partition_index),
+                    CommittedOffset(offset=it.committed_offset, metadata=metadata),
+                )
 
 
 def commit(clients: Clients, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:

@@ -22,6 +22,8 @@ from kafka_migration.clusters.types import ConfigValue, TopicDescription
 from kafka_migration.domain.types import TopicSpec
 
 _INVALID_CONFIG = 40
+#: Controllers refuse requests of ten thousand partitions; a hundred topics seldom have so many.
+_VALIDATED_AT_ONCE = 100
 #: Set on the resource itself, at run time; everything else is a default of broker or cluster.
 _EXPLICIT = {
     ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC_CONFIG,
@@ -114,21 +116,22 @@ def _value(entry: ConfigEntry, kind: ResourceType) -> ConfigValue:
     )
 
 
+def _new(spec: TopicSpec) -> NewTopic:
+    return NewTopic(
+        spec.name,
+        num_partitions=spec.partitions,
+        replication_factor=spec.replication_factor,
+        config=dict(spec.configs),
+    )
+
+
 def create(clients: Clients, specs: Iterable[TopicSpec], *, dry_run: bool) -> None:
     """Create topics, or with ``dry_run`` only have the cluster check the request (nothing is changed then).
 
     Returns when the cluster has acknowledged all. Raises TopicExists, BrokerRefused (which says why) or
     NotAuthorized for the first one that fails; the others may have been created.
     """
-    new = [
-        NewTopic(
-            spec.name,
-            num_partitions=spec.partitions,
-            replication_factor=spec.replication_factor,
-            config=dict(spec.configs),
-        )
-        for spec in specs
-    ]
+    new = [_new(spec) for spec in specs]
     if new:
         clients.call_each(
             clients.asked("Create", "topic"),
@@ -147,6 +150,24 @@ def delete(clients: Clients, names: Iterable[str]) -> None:
             lambda admin, seconds: admin.delete_topics(wanted, request_timeout=seconds, operation_timeout=seconds),
             on_error=lambda _name, error: error.code() == UNKNOWN_TOPIC,
         )
+
+
+def creatable(clients: Clients, specs: Iterable[TopicSpec]) -> frozenset[str]:
+    """Names of those that the cluster would create exactly as they are. Changes nothing.
+
+    The others it refuses, or could not judge just now: ask for each of them what is wrong.
+    """
+    wanted, fine = list(specs), set[str]()
+    for at in range(0, len(wanted), _VALIDATED_AT_ONCE):
+        new = [_new(spec) for spec in wanted[at : at + _VALIDATED_AT_ONCE]]
+        fine |= clients.call_each(
+            clients.asked("Create", "topic"),
+            lambda admin, seconds, new=new: admin.create_topics(  # type: ignore[misc]
+                new, request_timeout=seconds, operation_timeout=seconds, validate_only=True
+            ),
+            on_error=lambda name, error: True,
+        ).keys()
+    return frozenset(fine)
 
 
 def refused_configs(clients: Clients, spec: TopicSpec) -> dict[str, str]:

@@ -20,6 +20,7 @@ OFFSET_MAP_TOPIC = "kafka-migration.offset-map.internal"
 PROGRESS_TOPIC = "kafka-migration.progress.internal"
 PARTITIONS = {JOURNAL_TOPIC: 1, LINKS_TOPIC: 1, OFFSET_MAP_TOPIC: 16, PROGRESS_TOPIC: 4}
 VERSION = 1
+PAUSE, THROTTLE = "pause", "throttle"
 
 
 def partition_of(key: bytes, partitions: int) -> int:

@@ -12,12 +12,12 @@ rule 6): an opening beyond what was appended is void once a fence has told how m
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kafka_migration.domain.errors import Refused, StateConflict
+from kafka_migration.domain.runs import FenceRuns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,113 +57,179 @@ class NotMirroredYet(Refused):
     """An offset beyond the mirror's position: its record has no place on the target yet."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """The first ``count`` runs of ``runs``, one behind the other on the target up to ``end``."""
+
+    runs: FenceRuns
+    count: int
+    end: int
+
+    @property
+    def source(self) -> int:
+        return self.runs.source_at(0)
+
+    @property
+    def target(self) -> int:
+        return self.runs.target_at(0)
+
+    @property
+    def source_end(self) -> int:
+        return self.runs.source_at(self.count - 1) + self.end - self.runs.target_at(self.count - 1)
+
+    def length(self, index: int) -> int:
+        """How many records run ``index`` has."""
+        end = self.runs.target_at(index + 1) if index + 1 < self.count else self.end
+        return end - self.runs.target_at(index)
+
+    def run(self, index: int) -> Run:
+        return Run(self.runs.source_at(index), self.runs.target_at(index), self.length(index))
+
+
 class OffsetMap:
     """The map of one partition, from the first mirrored offset up to the mirror's position.
 
     ``source_end`` and ``target_end`` are the position: the next source offset to copy and the target offset where
-    its record will land. Both ends translate to each other.
+    its record will land. Both ends translate to each other. A translation is a binary search; ten million runs take
+    some 80 MB, and all maps of the same openings share them.
     """
 
-    __slots__ = ("_source", "_target", "_length", "source_end", "target_end", "target_start")
+    __slots__ = ("_stretches", "source_end", "target_end", "target_start")
 
     def __init__(self, runs: Iterable[Run], *, source_end: int, target_end: int, target_start: int = 0) -> None:
-        self._source, self._target, self._length = array("q"), array("q"), array("q")
-        source_at = target_at = -1
+        stretches: list[_Stretch] = []
+        at: FenceRuns | None = None
+        ends = (-1, -1)
         for run in runs:
             if run.length == 0:
                 continue
-            if run.length < 0 or run.source < source_at or run.target < target_at:
-                raise StateConflict(
-                    f"offset map: {run} overlaps what comes before it (source {source_at}, target {target_at})",
-                    remedy="the stored map contradicts itself; mirror the topic again",
+            if run.length < 0 or run.source < ends[0] or run.target < ends[1]:
+                raise _overlap(run, *ends)
+            if at is None or run.target != ends[1]:
+                if at is not None:
+                    stretches.append(_Stretch(at, len(at), ends[1]))
+                at = FenceRuns(0, run.target)
+            at.add(run.target - at.target, run.source)
+            ends = run.source + run.length, run.target + run.length
+        if at is not None:
+            stretches.append(_Stretch(at, len(at), ends[1]))
+        self._take(stretches, source_end, target_end, target_start)
+
+    def _take(self, stretches: list[_Stretch], source_end: int, target_end: int, target_start: int) -> None:
+        ends = (-1, -1)
+        for it in stretches:
+            wrong = 0 if it.source < ends[0] or it.target < ends[1] else it.runs.first_overlap(it.count)
+            if wrong is not None:
+                before = it.run(wrong - 1) if wrong else None
+                raise _overlap(
+                    it.run(wrong),
+                    *(ends if before is None else (before.source + before.length, before.target + before.length)),
                 )
-            self._source.append(run.source)
-            self._target.append(run.target)
-            self._length.append(run.length)
-            source_at, target_at = run.source + run.length, run.target + run.length
-        if source_end < source_at or target_end < target_at:
+            ends = it.source_end, it.end
+        if source_end < ends[0] or target_end < ends[1]:
             raise StateConflict(
-                f"offset map: position {source_end}/{target_end} lies before its last run's end"
-                f" {source_at}/{target_at}",
+                f"offset map: position {source_end}/{target_end} lies before its last run's end {ends[0]}/{ends[1]}",
                 remedy="the stored map contradicts itself; mirror the topic again",
             )
+        self._stretches = stretches
         self.source_end, self.target_end, self.target_start = source_end, target_end, target_start
+
+    @classmethod
+    def of_fences(
+        cls, fences: Sequence[FenceRuns], *, source_end: int, target_end: int, target_start: int = 0
+    ) -> OffsetMap:
+        """The map that the openings of ``fences`` (the oldest first) describe, without void ones (written ahead,
+        never appended). It reads them, and copies none."""
+        stretches: list[_Stretch] = []
+        limit = target_end
+        for runs in reversed(fences):
+            count = runs.before(limit)
+            if count:
+                stretches.append(_Stretch(runs, count, limit))
+                limit = runs.target_at(0)
+            if runs.closes is not None:
+                # A fence newer than the position told: data of the old one may reach further than told.
+                limit = min(limit, runs.closes)
+        found = cls((), source_end=source_end, target_end=target_end, target_start=target_start)
+        found._take(stretches[::-1], source_end, target_end, target_start)
+        return found
 
     @classmethod
     def from_openings(
         cls, openings: Iterable[RunOpening], *, source_end: int, target_end: int, target_start: int = 0
     ) -> OffsetMap:
-        """The map that stored openings describe, with void ones (written ahead, never appended) left out."""
-        ordered = sorted(openings, key=lambda o: (o.fence, o.records))
-        runs: list[Run] = []
-        limit = target_end
-        for at in range(len(ordered) - 1, -1, -1):
-            opening = ordered[at]
-            if opening.target < limit:
-                runs.append(Run(opening.source, opening.target, limit - opening.target))
-                limit = opening.target
-            if opening.closes is not None:
-                # A fence newer than the position told: data of the old one may reach further than told.
-                limit = min(limit, opening.closes)
-        return cls(reversed(runs), source_end=source_end, target_end=target_end, target_start=target_start)
+        """As :meth:`of_fences`, of openings in any order."""
+        fences: dict[int, FenceRuns] = {}
+        for it in openings:
+            runs = fences.setdefault(it.fence, FenceRuns(it.fence, it.target - it.records))
+            runs.closes = it.closes if it.closes is not None else runs.closes
+            runs.add(it.records, it.source, it.epoch)
+        ordered = [fences[fence] for fence in sorted(fences)]
+        return cls.of_fences(ordered, source_end=source_end, target_end=target_end, target_start=target_start)
 
     def __len__(self) -> int:
-        return len(self._source)
+        return sum(it.count for it in self._stretches)
 
     def runs(self) -> Iterator[Run]:
         """All runs, in order, none empty."""
-        for source, target, length in zip(self._source, self._target, self._length, strict=True):
-            yield Run(source, target, length)
+        for it in self._stretches:
+            for index in range(it.count):
+                yield it.run(index)
 
     @property
     def records(self) -> int:
         """How many records the map covers."""
-        return sum(self._length)
+        return sum(it.end - it.target for it in self._stretches)
 
     def to_target(self, source_offset: int) -> int:
         """Where a consumer that would read ``source_offset`` next goes on, on the target.
 
         Raises :class:`NotMirroredYet` beyond the position.
         """
-        return self._translate(
-            source_offset,
-            self._source,
-            self._target,
-            self.source_end,
-            self.target_end,
-            self.target_start,
-            "source",
-        )
+        self._require_mirrored(source_offset, self.source_end, "source")
+        place = bisect_right(self._stretches, source_offset, key=lambda it: it.source) - 1
+        if place < 0:
+            return self.target_start if source_offset < self.source_end else self.target_end
+        it = self._stretches[place]
+        index = bisect_right(range(it.count), source_offset, key=it.runs.source_at) - 1
+        into = source_offset - it.runs.source_at(index)
+        if into < it.length(index):
+            return it.runs.target_at(index) + into
+        after = self._after(place, index)
+        return self.target_end if after is None else after.target
 
     def to_source(self, target_offset: int) -> int:
         """The inverse: where a consumer that would read ``target_offset`` next goes on, on the source.
 
         An offset below the first mirrored record maps to that record's source offset.
         """
-        first = self._source[0] if self._source else self.source_end
-        return self._translate(
-            target_offset, self._target, self._source, self.target_end, self.source_end, first, "target"
-        )
+        self._require_mirrored(target_offset, self.target_end, "target")
+        place = bisect_right(self._stretches, target_offset, key=lambda it: it.target) - 1
+        if place < 0:
+            return self._stretches[0].source if self._stretches and target_offset < self.target_end else self.source_end
+        it = self._stretches[place]
+        if target_offset < it.end:
+            index = bisect_right(range(it.count), target_offset, key=it.runs.target_at) - 1
+            return it.runs.source_at(index) + target_offset - it.runs.target_at(index)
+        after = self._after(place, it.count - 1)
+        return self.source_end if after is None else after.source
 
-    def _translate(
-        self,
-        offset: int,
-        here: array[int],
-        there: array[int],
-        end: int,
-        other_end: int,
-        first: int,
-        side: str,
-    ) -> int:
+    def _after(self, place: int, index: int) -> Run | None:
+        """The run that follows run ``index`` of a stretch."""
+        if index + 1 < self._stretches[place].count:
+            return self._stretches[place].run(index + 1)
+        return self._stretches[place + 1].run(0) if place + 1 < len(self._stretches) else None
+
+    def _require_mirrored(self, offset: int, end: int, side: str) -> None:
         if offset > end:
             raise NotMirroredYet(
                 f"{side} offset {offset} lies beyond the mirror's position {end}",
                 remedy="wait until the mirror has copied up to it (lag), then translate again",
             )
-        at = bisect_right(here, offset) - 1
-        if at < 0:
-            return first if offset < end else other_end
-        into = offset - here[at]
-        if into < self._length[at]:
-            return there[at] + into
-        return there[at + 1] if at + 1 < len(there) else other_end
+
+
+def _overlap(run: Run, source_at: int, target_at: int) -> StateConflict:
+    return StateConflict(
+        f"offset map: {run} overlaps what comes before it (source {source_at}, target {target_at})",
+        remedy="the stored map contradicts itself; mirror the topic again",
+    )

@@ -9,20 +9,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from kafka.net.selector import NetworkSelector
 
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, TakenOver
-from kafka_migration.domain.types import Desired, Position, Receipt, TopicPartition
+from kafka_migration.domain.types import Desired, Receipt, TopicPartition
 from kafka_migration.mirror.active import Active
 from kafka_migration.mirror.attempts import Attempts
 from kafka_migration.mirror.book import LinkBook
 from kafka_migration.mirror.fencing import Fences, now
 from kafka_migration.mirror.orders import Limits, TaskOrders
 from kafka_migration.mirror.outcome import Outcome, epochs_lost, last_line, nothing_left
+from kafka_migration.mirror.pace import LONGEST_SECONDS, Pace
 from kafka_migration.mirror.partition import Stand
+from kafka_migration.mirror.runner import EpochUnderWay, Runner
 from kafka_migration.mirror.shares import balance, share_of
 from kafka_migration.mirror.survey import survey
 from kafka_migration.mirror.takeover import Stopped
@@ -32,32 +34,15 @@ __all__ = ["EpochUnderWay", "Mirror", "Outcome", "Runner", "Settings"]
 
 T = TypeVar("T")
 
-_POLL_SECONDS = 0.25
-_ASK_SECONDS = 15.0
-_OUTAGE_PAUSE_SECONDS = 2.0
+_POLL_SECONDS, _DONE_SECONDS = 0.25, 0.01
+_ASK_SECONDS, _OUTAGE_PAUSE_SECONDS = 15.0, 2.0
 _LOST_IN_A_ROW = 5
-
-
-class EpochUnderWay(Protocol):
-    """An epoch that runs somewhere."""
-
-    def is_done(self) -> bool:
-        """True once it has ended, well or not."""
-
-    def receipts(self) -> list[Receipt]:
-        """What its tasks did. Raises if any task died: then nothing is known of the whole epoch."""
-
-
-class Runner(Protocol):
-    """Where epochs run: one task per element of ``orders``."""
-
-    def start(self, orders: list[TaskOrders]) -> EpochUnderWay:
-        """Begin an epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """``streams`` tasks at once, each epoch ``epoch_seconds`` long; an outage is borne for ``outage_seconds``."""
+    """``streams`` tasks at once; every ``epoch_seconds`` a new epoch begins, unless they are caught up; an outage is
+    borne for ``outage_seconds``."""
 
     streams: int = 2
     epoch_seconds: float = 15.0
@@ -240,8 +225,7 @@ class Mirror:
     def _run_epoch(self, until: Mapping[TopicPartition, int], desired: Desired) -> None:
         self._epoch += 1
         self._epochs += 1
-        said = {"state": "running", "at": now(), "epoch": self._epoch, "partitions": len(self._active)}
-        self._patiently(lambda: self.link.record_run(said))
+        self._patiently(self._say_running)
         orders = self._patiently(lambda: self._orders(until))
         self._is_quiet = False
         under_way = self.runner.start(orders)
@@ -258,6 +242,10 @@ class Mirror:
             self._lost = 0
             self._fold(receipts)
         self._is_quiet = True
+
+    def _say_running(self) -> None:
+        said = {"state": "running", "at": now(), "epoch": self._epoch, "partitions": len(self._active)}
+        self.link.record_run(said)
 
     def _after_lost_epoch(self, error: Exception) -> None:
         """Fence all and go on, unless epochs keep dying: of an outage for a while, of anything else a few times."""
@@ -279,15 +267,18 @@ class Mirror:
         source, target = self._configs
         self._attempts.check_state()
         commands_from = self.link.commands_from()
-        # After that offset tasks see for themselves; a claim or a seal that stands before it is seen here.
+        # After that offset tasks see for themselves: a command given meanwhile reaches them twice rather than never,
+        # and a claim or a seal that stands before it is seen here.
         self._attempts.check()
+        controls, limits = self.link.controls(), self.settings.limits
+        limits = replace(limits, throttle_bytes_per_second=controls.rate(limits.throttle_bytes_per_second))
         ends = self._ends()
         shares = balance({tp: ends[tp] - a.position.source for tp, a in self._active.items()}, self.settings.streams)
         return [
             TaskOrders(
                 link=self.link.name,
                 epoch=self._epoch,
-                seconds=self.settings.epoch_seconds,
+                seconds=LONGEST_SECONDS,
                 commands_from=commands_from,
                 assignments=tuple(
                     self._active[tp].assignment(
@@ -295,7 +286,9 @@ class Mirror:
                     )
                     for tp in share
                 ),
-                limits=share_of(self.settings.limits, len(shares)),
+                limits=share_of(limits, len(shares)),
+                is_paused=controls.pause is not None,
+                tasks=len(shares),
                 source=source,
                 target=target,
                 young_ms=self._attempts.young_ms(),
@@ -305,16 +298,28 @@ class Mirror:
         ]
 
     def _watch(self, under_way: EpochUnderWay, desired: Desired) -> None:
-        """While tasks run: recall them if the wish changed or a partition waits for a fence."""
-        recalled, told_at = False, time.monotonic()
+        """While tasks run: recall them if the wish changed or a partition waits for it. A claim they see themselves."""
+        recalled, told_at, said = False, time.monotonic(), ""
+        pace, look_at = Pace({tp: a.position for tp, a in self._active.items()}), told_at + self.settings.epoch_seconds
         while not under_way.is_done():
-            self._net.run(self._rest, _POLL_SECONDS)
+            self._rest_beside(under_way, _POLL_SECONDS)
             if recalled:
                 continue
             try:
+                held = self.link.controls().describe()
+                if held != said:
+                    self.tell(held or "nothing holds the mirror back any more")
+                    said = held
                 progress = self.link.progress()
-                waiting = [tp for tp in self._active if tp in progress and self._waits_for_fence(tp, *progress[tp])]
-                if waiting or self._interrupted() or self.link.wanted()[0] is not desired:
+                # Partitions that only the driver can help, by a fence, or whose halt it must note.
+                ours = ((a.position.fence, *progress[tp]) for tp, a in self._active.items() if tp in progress)
+                waits = any(told["x"] != Stand.RUN and at.fence == fence for fence, at, told in ours)
+                if time.monotonic() > look_at:
+                    look_at = time.monotonic() + self.settings.epoch_seconds
+                    self._say_running()
+                    told_now = {tp: position for tp, (position, _) in progress.items()}
+                    waits = waits or not pace.is_caught_up(self._ends(), told_now)
+                if waits or self._interrupted() or self.link.wanted()[0] is not desired:
                     self.link.recall(self._epoch)
                     recalled = True
             except CouldNotFindOut as error:
@@ -323,15 +328,15 @@ class Mirror:
                 continue
             if time.monotonic() - told_at > 5:
                 told_at = time.monotonic()
-                copied = sum(
-                    max(0, progress[tp][0].source - a.position.source)
-                    for tp, a in self._active.items()
-                    if tp in progress
-                )
+                both = ((progress[tp][0], a.position) for tp, a in self._active.items() if tp in progress)
+                copied = sum(max(0, told.source - before.source) for told, before in both)
                 self.tell(f"epoch {self._epochs}: {copied:,} source offsets copied")
 
-    def _waits_for_fence(self, tp: TopicPartition, position: Position, told: Mapping[str, Any]) -> bool:
-        return told["x"] == Stand.UNSETTLED and position.fence == self._active[tp].position.fence
+    def _rest_beside(self, under_way: EpochUnderWay, seconds: float) -> None:
+        """Rest, but no longer than the epoch: until the next one begins nothing is copied."""
+        for _ in range(round(seconds / _DONE_SECONDS)):
+            if not under_way.is_done():
+                self._net.run(self._rest, _DONE_SECONDS)
 
     def _fold(self, receipts: list[Receipt]) -> None:
         if any(receipt.stand == Stand.TAKEN_OVER for receipt in receipts):

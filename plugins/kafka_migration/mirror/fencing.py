@@ -103,9 +103,8 @@ def known_of(
     told, openings = link.progress(), link.openings()
     known = {}
     for tp in partitions:
-        stored = openings.get(tp, ())
-        newest = stored[-1].fence if stored else None
-        mine = tuple(opening for opening in stored if opening.fence == newest)
+        mine = openings[tp].newest() if tp in openings else ()
+        newest = mine[0].fence if mine else None
         confirmed = [p for p in (positions.get(tp), told[tp][0] if tp in told else None) if p is not None]
         verified = max([o.target for o in mine[:1]] + [p.target for p in confirmed if p.fence == newest], default=0)
         writer = None if newest is None else fences.get(newest)

@@ -14,6 +14,8 @@ from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.mirror.loop import Loop
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.mirror.partition import PartitionCopy, Stand
+from kafka_migration.mirror.turns import Turns
+from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import EARLIEST, LATEST, UNAUTHORIZED, WireCluster, code_name
 from kafka_migration.wire.fetch import (
     INCONSISTENT_TOPIC_ID,
@@ -29,7 +31,13 @@ from kafka_migration.wire.produce import STALE_LEADER
 log = logging.getLogger(__name__)
 
 _TOPIC_GONE = frozenset({UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID})
-_LONG_POLL_MS, _SHORT_POLL_MS = 500, 50
+_LONG_POLL_MS, _SHORT_POLL_MS = 5_000, 50
+"""Brokers answer as soon as there is anything. The long one is for when there is nothing: each question names every
+partition, and thousands of them ten times a second would cost half a core."""
+_LITTLE_BYTES = 64 * 1024
+_GATHER_SECONDS = 0.003
+"""Before asking again for little: a question costs a millisecond, whether it brings one record or ten. Asked without
+a pause, a trickle of some thousand records a second takes a whole core, and then each waits for the one before it."""
 _TOPIC_GONE_SECONDS = 10.0
 
 Written = Callable[[list[tuple[PartitionCopy, list[RunOpening]]]], Awaitable[None]]
@@ -44,11 +52,14 @@ class Intake:
         source: WireCluster,
         copies: Mapping[TopicPartition, PartitionCopy],
         limits: Limits,
+        valve: Valve,
         write_ahead: Written,
     ) -> None:
         self.loop, self.source, self.copies, self.limits, self.write_ahead = loop, source, copies, limits, write_ahead
+        self.valve = valve
         self.is_stale = False
         self._busy: set[int] = set()
+        self._turns = Turns()
         self._gone_since: dict[TopicPartition, float] = {}
 
     def start(self) -> None:
@@ -68,21 +79,18 @@ class Intake:
         await self.source.refresh({tp.topic for tp in self.copies})
 
     async def _fetch_from(self, node: int) -> None:
-        turn = 0
         try:
             while not self.loop.ending:
                 mine = [c for tp, c in self.copies.items() if self._leads(node, tp)]
                 if not mine:
                     return
-                wanted = [c for c in mine if c.wants_fetch]
+                wanted, size = self._wanted(mine)
                 if not wanted:
                     await self.loop.woken(0.05)
                     continue
-                # Brokers fill a response in the order asked: turn it, so that heavy partitions do not starve others.
-                turn = (turn + 1) % len(wanted)
                 patient = len(wanted) == sum(1 for c in mine if c.stand is Stand.RUN and c.halting is None)
                 try:
-                    answers = await self._ask(node, wanted[turn:] + wanted[:turn], patient=patient)
+                    answers = await self._ask(node, self._turns.order(wanted), size, patient=patient)
                 except kafka_errors.KafkaError as error:
                     log.info("fetch from source broker %s: %s", node, error)
                     self.is_stale = True
@@ -91,12 +99,25 @@ class Intake:
                 if self.loop.ending:
                     # What came too late is not taken: its openings would be written ahead for batches never sent.
                     return
-                await self._take(answers)
+                if self.valve.is_open:
+                    await self._take(answers)
+                if sum(len(answer.records) for answer in answers) < _LITTLE_BYTES:
+                    await self.loop.net.sleep(_GATHER_SECONDS)
         finally:
             self._busy.discard(node)
 
-    async def _ask(self, node: int, wanted: list[PartitionCopy], *, patient: bool) -> list[Fetched]:
-        size = self.limits.partition_fetch_bytes
+    def _wanted(self, mine: list[PartitionCopy]) -> tuple[list[PartitionCopy], int]:
+        """What to ask for, and how many bytes of each. Nothing while the mirror is paused."""
+        wanted, size = (
+            [c for c in mine if c.wants_fetch] if self.valve.is_open else [],
+            self.limits.partition_fetch_bytes,
+        )
+        if sum(c.queued_bytes for c in self.copies.values()) >= self.limits.task_queue_bytes:
+            # The task holds enough. A little for those that have nothing: they shall not wait for the heavy ones.
+            return [c for c in wanted if not c.queued_bytes], min(size, _LITTLE_BYTES)
+        return wanted, size
+
+    async def _ask(self, node: int, wanted: list[PartitionCopy], size: int, *, patient: bool) -> list[Fetched]:
         return await fetch(
             self.source,
             node,
@@ -108,6 +129,7 @@ class Intake:
     async def _take(self, answers: list[Fetched]) -> None:
         openings: list[tuple[PartitionCopy, list[RunOpening]]] = []
         troubled: list[tuple[PartitionCopy, int]] = []
+        self._turns.served([answer.partition for answer in answers if answer.records])
         for answer in answers:
             copy = self.copies[answer.partition]
             if answer.error:

@@ -61,6 +61,7 @@ class Limits:
     fetch_bytes: int = 16 * 1024 * 1024
     partition_fetch_bytes: int = 1024 * 1024
     partition_queue_bytes: int = 4 * 1024 * 1024
+    task_queue_bytes: int = 128 * 1024 * 1024
     request_bytes: int = 8 * 1024 * 1024
     in_flight_requests: int = 5
     throttle_bytes_per_second: int | None = None
@@ -74,7 +75,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOrders:
-    """One task's share of one epoch. ``commands_from`` is the offset of the links topic from which commands count.
+    """One task's share of one epoch, of ``tasks``. ``commands_from`` is the offset of the links topic from which
+    commands count; ``is_paused`` and the limits' throttle say what was commanded before.
 
     ``young_ms``: records at most so old may be appended in spite of a hold; None: none may. ``state_ids`` are the ids
     of the internal topics that the run began with.
@@ -86,6 +88,8 @@ class TaskOrders:
     commands_from: int
     assignments: tuple[Assignment, ...]
     limits: Limits
+    is_paused: bool = False
+    tasks: int = 1
     source: Mapping[str, Any] = field(repr=False)
     target: Mapping[str, Any] = field(repr=False)
     young_ms: int | None = None

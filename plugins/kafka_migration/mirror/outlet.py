@@ -11,6 +11,8 @@ from kafka_migration.mirror.lease import Hold, Lease
 from kafka_migration.mirror.loop import Loop
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.mirror.partition import PartitionCopy, Prepared
+from kafka_migration.mirror.turns import FairBytes
+from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.produce import STALE_LEADER, Append, Appended
 
@@ -24,14 +26,15 @@ class Outlet:
         target: WireCluster,
         copies: Mapping[TopicPartition, PartitionCopy],
         limits: Limits,
+        valve: Valve,
         lease: Lease,
         hold: Hold,
     ) -> None:
-        self.loop, self.target, self.copies, self.limits = loop, target, copies, limits
+        self.loop, self.target, self.copies, self.limits, self.valve = loop, target, copies, limits, valve
         self.lease, self.hold = lease, hold
         self._busy: set[int] = set()
+        self._fair = FairBytes()
         self._under_way: dict[Append, dict[TopicPartition, Prepared]] = {}
-        self._bytes_allowed, self._allowed_at = 0.0, time.monotonic()
 
     def start(self) -> None:
         """See that every broker which leads something of ours has its coroutine."""
@@ -65,9 +68,10 @@ class Outlet:
                     return
                 in_flight = sum(1 for append in self._under_way if append.node == node)
                 request = {}
+                room = self.valve.room(self.limits.request_bytes)
                 # The clock is looked at last: from here to the socket nothing is awaited.
-                if in_flight < self.limits.in_flight_requests and self._may_send() and self.lease.holds:
-                    request = self._next_request(node, mine)
+                if in_flight < self.limits.in_flight_requests and room and self.lease.holds:
+                    request = self._next_request(node, mine, room)
                 if not request:
                     await self.loop.woken(0.05)
                     continue
@@ -75,7 +79,7 @@ class Outlet:
                 if append.was_not_sent:
                     for tp, prepared in request.items():
                         self.copies[tp].not_sent(prepared)
-                        self._bytes_allowed += len(prepared.data)
+                        self.valve.spend(-len(prepared.data))
                     await self.loop.woken(0.05)
                     continue
                 self._under_way[append] = request
@@ -83,8 +87,8 @@ class Outlet:
         finally:
             self._busy.discard(node)
 
-    def _next_request(self, node: int, mine: list[PartitionCopy]) -> dict[TopicPartition, Prepared]:
-        """One batch each of as many partitions as fit, those that wait longest for their turn first."""
+    def _next_request(self, node: int, mine: list[PartitionCopy], room: int) -> dict[TopicPartition, Prepared]:
+        """One batch each of as many partitions as fit ``room`` (one always does), in the order that fairness says."""
         blocked = {
             tp
             for append, request in self._under_way.items()
@@ -95,15 +99,16 @@ class Outlet:
         }
         request: dict[TopicPartition, Prepared] = {}
         size = 0
-        for copy in sorted(mine, key=lambda c: c.bytes):
-            prepared = None if copy.partition in blocked else copy.sendable
-            if prepared is None or (request and size + len(prepared.data) > self.limits.request_bytes):
+        for copy in self._fair.order(c for c in mine if c.sendable is not None and c.partition not in blocked):
+            prepared = copy.sendable
+            if prepared is None or (request and size + len(prepared.data) > room):
                 continue
             if self.hold.forbids(copy.partition, prepared.max_timestamp):
                 continue
             request[copy.partition] = copy.sent()
             size += len(prepared.data)
-        self._bytes_allowed -= size
+            self._fair.sent(copy.partition, len(prepared.data))
+        self.valve.spend(size)
         return request
 
     def _answered(self, append: Append, answers: list[Appended], error: Exception | None) -> None:
@@ -127,15 +132,6 @@ class Outlet:
             self.target.forget_leaders(waiting)
         for tp, prepared in waiting.items():
             self.copies[tp].unanswered(prepared, why)
-
-    def _may_send(self) -> bool:
-        limit = self.limits.throttle_bytes_per_second
-        if limit is None:
-            return True
-        now = time.monotonic()
-        self._bytes_allowed = min(float(limit), self._bytes_allowed + (now - self._allowed_at) * limit)
-        self._allowed_at = now
-        return self._bytes_allowed > 0
 
     def _leads(self, node: int, tp: TopicPartition) -> bool:
         leader = self.target.leaders.get(tp)

@@ -21,5 +21,9 @@ def balance(backlog: Mapping[TopicPartition, int], streams: int) -> list[list[To
 
 def share_of(limits: Limits, tasks: int) -> Limits:
     """The throttle is meant for the whole mirror: each task gets its part."""
-    throttle = limits.throttle_bytes_per_second
-    return limits if throttle is None else replace(limits, throttle_bytes_per_second=max(1, throttle // tasks))
+    return replace(limits, throttle_bytes_per_second=rate_share(limits.throttle_bytes_per_second, tasks))
+
+
+def rate_share(bytes_per_second: int | None, tasks: int) -> int | None:
+    """One task's part of a rate of the whole mirror; None: no limit."""
+    return None if bytes_per_second is None else max(1, bytes_per_second // max(1, tasks))

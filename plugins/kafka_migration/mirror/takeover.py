@@ -12,7 +12,8 @@ taken for the continuation of the run before, that is for other source offsets.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized, StateConflict
@@ -33,7 +34,7 @@ class Known:
     fence; ``verified`` a target offset below which everything is known to be ours.
     """
 
-    openings: tuple[RunOpening, ...]
+    openings: Sequence[RunOpening]
     writer: Identity | None
     verified: int
 
@@ -128,15 +129,16 @@ class Tail:
     def _stop(self, reason: Halt, header: BatchHeader, detail: str) -> None:
         self.stopped = Stopped(reason=reason, detail=detail, target_offset=header.base_offset)
 
-    def resume(self, openings: tuple[RunOpening, ...], *, fence: int, marker: int, source_start: int) -> Resumed:
+    def resume(self, openings: Sequence[RunOpening], *, fence: int, marker: int, source_start: int) -> Resumed:
         """Where to go on behind ``marker``. ``source_start`` counts only if nothing was ever mirrored.
 
         ``openings`` are those of the newest fence before, read *after* the marker became visible.
         """
         source, epoch = source_start, -1
-        for opening in openings:
-            if opening.records <= self.records:
-                source, epoch = opening.source + (self.records - opening.records), opening.epoch
+        # Searched: a source with gaps has made millions of them.
+        last = bisect_right(openings, self.records, key=lambda it: it.records) - 1
+        if last >= 0:
+            source, epoch = openings[last].source + (self.records - openings[last].records), openings[last].epoch
         opening = RunOpening(
             fence=fence, records=0, source=source, target=marker + 1, closes=self.data_end, epoch=epoch
         )

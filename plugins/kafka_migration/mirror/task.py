@@ -21,6 +21,8 @@ from kafka_migration.mirror.loop import Loop
 from kafka_migration.mirror.orders import TaskOrders
 from kafka_migration.mirror.outlet import Outlet
 from kafka_migration.mirror.partition import PartitionCopy
+from kafka_migration.mirror.shares import rate_share
+from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.keyed import KeyedAppender, KeyedTail
 
@@ -40,11 +42,12 @@ class CopyTask:
             self.source.pinned[a.partition.topic] = a.source_topic_id
             self.target.pinned[a.partition.topic] = a.target_topic_id
         self.state.pinned.update(orders.state_ids)
-        self.intake = Intake(self.loop, self.source, self.copies, self.limits, self._write_ahead)
+        self.valve = Valve(is_open=not orders.is_paused, bytes_per_second=self.limits.throttle_bytes_per_second)
+        self.intake = Intake(self.loop, self.source, self.copies, self.limits, self.valve, self._write_ahead)
         tail = KeyedTail(self.state, TopicPartition(ledger.LINKS_TOPIC, 0), orders.commands_from)
         self.lease = Lease(tail, orders.link, orders.limits.lease_seconds)
         hold = Hold({a.partition: a.hold_seconds for a in orders.assignments}, orders.young_ms)
-        self.outlet = Outlet(self.loop, self.target, self.copies, self.limits, self.lease, hold)
+        self.outlet = Outlet(self.loop, self.target, self.copies, self.limits, self.valve, self.lease, hold)
         self._writing = 0
         self._told: dict[TopicPartition, tuple[int, str]] = {}
         self._openings = KeyedAppender(
@@ -139,10 +142,12 @@ class CopyTask:
                 await self.outlet.refresh()
 
     async def _obey_commands(self) -> None:
-        """End the epoch as soon as the link's desired state changes, the driver recalls its tasks, or the lease is
-        lost. Each look renews the lease."""
+        """End the epoch once the link's desired state changes, the driver recalls its tasks, or the lease is lost;
+        pause and throttle. Each look renews the lease."""
         desired = ledger.link_key(self.orders.link, "desired")
         recall = ledger.link_key(self.orders.link, "recall")
+        pause = ledger.link_key(self.orders.link, ledger.PAUSE)
+        throttle = ledger.link_key(self.orders.link, ledger.THROTTLE)
         while not self.loop.ending:
             for key, value in await self.lease.renew():
                 if value is None:
@@ -153,6 +158,11 @@ class CopyTask:
                 elif key == recall:
                     epoch = ledger.decode(value, where=recall.decode())["epoch"]
                     self.loop.ending = self.loop.ending or epoch >= self.orders.epoch
+                elif key == pause:
+                    self.valve.is_open = not ledger.decode(value, where=pause.decode())["paused"]
+                elif key == throttle:
+                    rate = ledger.decode(value, where=throttle.decode())["bytes_per_second"]
+                    self.valve.throttle(rate_share(rate, self.orders.tasks))
             self.loop.ending = self.loop.ending or bool(self.lease.lost)
             self.loop.wake()
             await self.loop.rest(self.limits.command_seconds)

@@ -152,14 +152,12 @@ def _renew(ctx: Context, it: Again) -> None:
     if verdict is not None:
         # It was about records that are gone.
         ctx.journal.forget(VERDICT, LATEST)
-    ctx.link.pin_again(
-        LinkTopic(
-            name=it.topic,
-            source_id=uuid.UUID(it.declared.source_topic_id or str(uuid.UUID(int=0))),
-            target_id=uuid.UUID(record["topic_id"]),
-        ),
-        at=ctx.stamp(),
+    pinned = LinkTopic(
+        name=it.topic,
+        source_id=uuid.UUID(it.declared.source_topic_id or str(uuid.UUID(int=0))),
+        target_id=uuid.UUID(record["topic_id"]),
     )
+    ctx.link.pin_again([pinned], at=ctx.stamp())
     ctx.journal.forget(NOTE, it.topic)
 
 

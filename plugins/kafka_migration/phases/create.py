@@ -7,7 +7,7 @@ topic with an intent that exists, is empty and is exactly as declared is ours.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from kafka_migration.phases.topic_steps import (
     KIND,
     Action,
     Drift,
+    Notes,
     TopicStep,
     differences,
     existing_step,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _VISIBLE_WITHIN_SECONDS = 30.0
 _SHOWN = 10
+_TOPICS_AT_ONCE, _PARTITIONS_AT_ONCE = 100, 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +83,13 @@ def apply(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> Created:
             remedy="complete or cancel those migrations, or exclude the topics here",
         )
     intents = ctx.journal.all(INTENT)
+    # A run died between its two last notes.
+    ctx.journal.forget_all(INTENT, [it.name for it in todo if it.action is Action.KEEP and it.name in intents])
+    for batch in _batches([step for step in todo if step.action is Action.CREATE]):
+        _create(ctx, batch)
     for step in todo:
-        if step.action is Action.CREATE:
-            make(ctx, step)
-        elif step.action is Action.ADOPT:
+        if step.action is Action.ADOPT:
             _adopt(ctx, step)
-        elif step.name in intents:
-            # A run died between its two last notes.
-            ctx.journal.forget(INTENT, step.name)
     _remember_subscriptions(ctx)
     return Created(steps=todo, dry_run=False, drift=verify(ctx))
 
@@ -142,24 +143,61 @@ def make(ctx: Context, step: TopicStep) -> None:
     """Create one topic, and note it; killed anywhere, the next call goes on."""
     # Written before: a topic that appears without it is somebody else's.
     ctx.journal.record(INTENT, step.name, step.declared.as_dict() | {"at": ctx.stamp()})
+    _create_alone(ctx, step)
+    _confirm(ctx, [step])
+
+
+def _batches(steps: list[TopicStep]) -> Iterator[list[TopicStep]]:
+    """So many at once that thousands of topics take seconds, and so few that a request stays small."""
+    batch: list[TopicStep] = []
+    partitions = 0
+    for step in steps:
+        more = step.declared.spec.partitions
+        if batch and (len(batch) == _TOPICS_AT_ONCE or partitions + more > _PARTITIONS_AT_ONCE):
+            yield batch
+            batch, partitions = [], 0
+        batch.append(step)
+        partitions += more
+    if batch:
+        yield batch
+
+
+def _create(ctx: Context, batch: list[TopicStep]) -> None:
+    # Written before: a topic that appears without it is somebody else's.
+    ctx.journal.record_all(INTENT, {it.name: it.declared.as_dict() | {"at": ctx.stamp()} for it in batch})
+    try:
+        ctx.target.create_topics([it.declared.spec for it in batch])
+    except TopicExists:
+        # Of one of them; which of the others were created nobody says.
+        for step in batch:
+            _create_alone(ctx, step)
+    _confirm(ctx, batch)
+
+
+def _create_alone(ctx: Context, step: TopicStep) -> None:
     try:
         ctx.target.create_topics([step.declared.spec])
     except TopicExists:
-        # Ours from an interrupted run, or a rival's from this very moment: told apart by looking, as check does.
-        it = _visible(ctx, step.name)
-        again = existing_step(ctx, step.declared, it, nobody)
+        # Ours, of this run or an interrupted one, or a rival's of this very moment: told apart by looking, as in check.
+        it = _visible(ctx, [step.name])[step.name]
+        again = existing_step(ctx, step.declared, it, nobody, Notes.of(ctx))
         if again.problem:
             raise Refused(f"{step.name}: {again.problem}", remedy=again.remedy) from None
-    _confirm(ctx, step)
 
 
 def _adopt(ctx: Context, step: TopicStep) -> None:
     ctx.target.alter_configs(step.name, set=step.declared.spec.configs)
-    _confirm(ctx, step)
+    _confirm(ctx, [step])
 
 
-def _confirm(ctx: Context, step: TopicStep) -> None:
-    it = _visible(ctx, step.name)
+def _confirm(ctx: Context, steps: list[TopicStep]) -> None:
+    """Note what is there now; only then forget that it was meant."""
+    found = _visible(ctx, [step.name for step in steps])
+    ctx.journal.record_all(KIND, {step.name: _note(ctx, step, found[step.name]) for step in steps})
+    ctx.journal.forget_all(INTENT, [step.name for step in steps])
+
+
+def _note(ctx: Context, step: TopicStep, it: TopicDescription) -> dict[str, Any]:
     adopted = step.action is Action.ADOPT
     spec = step.declared.spec
     if adopted:
@@ -170,26 +208,24 @@ def _confirm(ctx: Context, step: TopicStep) -> None:
             replication_factor=it.replication_factor,
             configs=spec.configs,
         )
-    ctx.journal.record(
-        KIND,
-        step.name,
+    return (
         step.declared.as_dict()
         | {"spec": spec_as_dict(spec)}
-        | {"created": not adopted, "adopted": adopted, "topic_id": it.topic_id, "at": ctx.stamp()},
+        | {"created": not adopted, "adopted": adopted, "topic_id": it.topic_id, "at": ctx.stamp()}
     )
-    ctx.journal.forget(INTENT, step.name)
 
 
-def _visible(ctx: Context, name: str) -> TopicDescription:
-    """The topic, as soon as the target shows it with a leader for every partition."""
+def _visible(ctx: Context, names: list[str]) -> dict[str, TopicDescription]:
+    """The topics, as soon as the target shows all of them with a leader for every partition."""
     deadline = ctx.clock.monotonic() + _VISIBLE_WITHIN_SECONDS
     while True:
-        it = ctx.target.topics([name]).get(name)
-        if it is not None and None not in it.leaders:
-            return it
+        found = ctx.target.topics(names)
+        missing = [name for name in names if name not in found or None in found[name].leaders]
+        if not missing:
+            return found
         if ctx.clock.monotonic() > deadline:
             raise CouldNotFindOut(
-                f"target: topic {name} was created, but is not there with leaders after {_VISIBLE_WITHIN_SECONDS:g} s",
+                f"target: created, but not there with leaders after {_VISIBLE_WITHIN_SECONDS:g} s: {_some(missing)}",
                 remedy="look into the brokers' logs, then run this again: it goes on from here",
             )
         ctx.clock.sleep(0.1)

@@ -156,10 +156,16 @@ class GroupRecord:
 
     def remember_subscription(self, topics: Iterable[str]) -> None:
         """Keep what live members subscribed to: once they are gone, nobody else knows."""
-        seen = frozenset(topics)
-        if seen and seen != self.subscription:
-            self.subscription = seen
+        if self.see_subscription(topics):
             self._write()
+
+    def see_subscription(self, topics: Iterable[str]) -> bool:
+        """Take a subscription over without writing it down; True if it is another one than was known."""
+        seen = frozenset(topics)
+        if not seen or seen == self.subscription:
+            return False
+        self.subscription = seen
+        return True
 
     def as_dict(self) -> dict[str, Any]:
         """The record as JSON types: what the journal holds."""
@@ -189,5 +195,10 @@ def offsets_of(
 
 def remember_subscriptions(journal: Journal, subscriptions: Mapping[str, Iterable[str]]) -> None:
     """Keep what the live members of groups (by name) read, for when they are gone; empty ones change nothing."""
+    known = GroupRecord.all(journal)
+    changed = {}
     for group, topics in subscriptions.items():
-        GroupRecord.load(journal, group).remember_subscription(topics)
+        record = known.get(group) or GroupRecord(journal, group)
+        if record.see_subscription(topics):
+            changed[group] = record.as_dict()
+    journal.record_all(KIND, changed)

@@ -26,6 +26,8 @@ class LagReport:
     trend: LagTrend
     halted: Mapping[TopicPartition, str]
     mirror: str
+    held: str = ""
+    """Why the mirror is slower than it could be (paused, throttled), by whom and since when."""
 
     @property
     def total(self) -> int:
@@ -37,6 +39,7 @@ class LagReport:
         return {
             "at": self.at,
             "mirror": self.mirror,
+            "held": self.held,
             "total": self.total,
             "partitions": {str(tp): lag for tp, lag in sorted(self.sample.lag.items())},
             "halted": {str(tp): reason for tp, reason in sorted(self.halted.items())},
@@ -70,6 +73,7 @@ class LagMeter:
             trend=trend(list(self._recent)),
             halted={tp: halt.reason for tp, halt in ctx.link.halts().items()},
             mirror=str(run.get("state", "not started")),
+            held=ctx.link.controls().describe(),
         )
 
 
@@ -105,7 +109,8 @@ def verify(ctx: Context) -> LagGateResult:
             reason = f"{gate.needed} samples in a row at or under {gate.threshold}"
             return LagGateResult(passed=True, reason=reason, report=report)
         if ctx.clock.monotonic() >= deadline:
-            reason = f"lag was not at or under {gate.threshold} within {settings.deadline_seconds:g} s"
+            held = f"; the mirror is {report.held}" if report.held else ""
+            reason = f"lag was not at or under {gate.threshold} within {settings.deadline_seconds:g} s{held}"
             return LagGateResult(passed=False, reason=reason, report=report)
         ctx.clock.sleep(settings.interval_seconds)
 
@@ -114,7 +119,8 @@ def describe(report: LagReport) -> str:
     """One line for a person."""
     eta = "never" if report.trend.eta_seconds is None else f"{report.trend.eta_seconds:,.0f} s"
     halted = f", {len(report.halted)} halted" if report.halted else ""
+    held = f"; the mirror is {report.held}" if report.held else ""
     return (
         f"lag {report.total:,} in {len(report.sample.lag)} partitions, copying {report.trend.copied_per_second:,.0f}/s,"
-        f" produced {report.trend.produced_per_second:,.0f}/s, ETA {eta}{halted}"
+        f" produced {report.trend.produced_per_second:,.0f}/s, ETA {eta}{halted}{held}"
     )

@@ -10,10 +10,10 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kafka_migration.domain.controls import Throttle
 from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.types import Desired
 from kafka_migration.mirror.epochs import Mirror, Outcome, Runner, Settings
-from kafka_migration.mirror.orders import Limits
 from kafka_migration.phases import seal
 from kafka_migration.state.link import LinkTopic, Wish
 
@@ -63,6 +63,7 @@ def apply(
 ) -> Outcome:
     """Copy with ``runner`` until the link's desired state, or ``until_caught_up``, ends it.
 
+    ``throttle_bytes_per_second`` replaces what was commanded before; without it that stays in force, as a pause does.
     A wish to stop or to drain that an earlier run has already obeyed is taken back: whoever starts the mirror wants it
     to run. Raises what :meth:`kafka_migration.mirror.epochs.Mirror.run` raises.
     """
@@ -77,11 +78,9 @@ def apply(
         ctx.link.wish(Wish(desired=Desired.RUN, reason="the mirror was started", at=ctx.stamp()))
     # Said before the first fence, so that a stop gate asked meanwhile waits for this run instead of the last one.
     ctx.link.record_run({"state": "running", "at": ctx.stamp()})
-    settings = Settings(
-        streams=ctx.plan.mirror.num_streams,
-        epoch_seconds=ctx.plan.mirror.epoch_seconds,
-        limits=Limits(throttle_bytes_per_second=throttle_bytes_per_second),
-    )
+    if throttle_bytes_per_second is not None:
+        ctx.link.throttle(Throttle(bytes_per_second=throttle_bytes_per_second, by="mirror --throttle", at=ctx.stamp()))
+    settings = Settings(streams=ctx.plan.mirror.num_streams, epoch_seconds=ctx.plan.mirror.epoch_seconds)
     mirror = Mirror(
         link=ctx.link,
         source={**ctx.source.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.source"},

@@ -155,7 +155,8 @@ def retention(facts: Facts) -> CheckResult:
     eta = total / (speed - growth)
     needed = eta * _MARGIN + _MARGIN_SECONDS
     # A mirror that runs already is past what expires first.
-    pending = [it for it in inventory.topics.values() if it.offsets and not _is_mirrored(facts, it)]
+    mirrored = {tp.topic for tp in facts.ctx.link.positions()}
+    pending = [it for it in inventory.topics.values() if it.offsets and it.name not in mirrored]
     short = {it.name: kept for it in pending if (kept := _kept_seconds(it)) is not None and kept < needed}
     about = f"copying {total / 2**30:.2f} GiB takes {eta:.0f} s at {speed / 2**20:.0f} MiB/s"
     if short:
@@ -176,10 +177,6 @@ def _kept_seconds(it: TopicFacts) -> float | None:
     if it.retention_bytes >= 0 and it.bytes_per_second:
         kept.append(it.retention_bytes * it.partitions / it.bytes_per_second)
     return min(kept, default=None)
-
-
-def _is_mirrored(facts: Facts, it: TopicFacts) -> bool:
-    return any(tp.topic == it.name for tp in facts.ctx.link.positions())
 
 
 def supported_kinds(facts: Facts) -> CheckResult:

@@ -7,10 +7,11 @@ reason, and the rest is shown all the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.domain.controls import Controls
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.phases import approvals, verdict
 from kafka_migration.phases.group_record import GroupRecord, Step
@@ -55,6 +56,8 @@ class MirrorStatus:
     fences: int
     records: int
     ended_as: str
+    controls: Controls = field(default_factory=Controls)
+    """Pause and throttle, by whom and since when."""
     sealed: str = ""
 
 
@@ -129,7 +132,7 @@ class Status:
             "plan_digest": self.plan_digest,
             "at": self.at.isoformat(timespec="milliseconds"),
             "phases": [as_fields(it) for it in self.phases],
-            "mirror": as_fields(self.mirror),
+            "mirror": {**as_fields(self.mirror), "controls": self.mirror.controls.as_dict()},
             "lag": None
             if self.lag is None
             else {
@@ -230,6 +233,7 @@ def _mirror(ctx: Context) -> MirrorStatus:
         fences=len(ctx.link.fences()),
         records=sum(it.records for it in ctx.link.offset_maps().values()),
         ended_as=str(run.get("reason", "")) if run and run["state"] == "ended" else "",
+        controls=ctx.link.controls(),
         sealed=_sealed(ctx),
     )
 

@@ -127,7 +127,8 @@ def _lag(report: LagReport) -> CheckResult:
     return CheckResult(
         name="no lag remains",
         verdict=Verdict.FAIL,
-        evidence=f"{report.total:,} source offsets to go, most in {worst[0] if worst else '-'}",
+        evidence=f"{report.total:,} source offsets to go, most in {worst[0] if worst else '-'}"
+        + (f"; the mirror is {report.held}" if report.held else ""),
         remedy="wait until the mirror has caught up (`lag --watch`), then run this again",
     )
 

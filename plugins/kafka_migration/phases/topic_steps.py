@@ -78,6 +78,19 @@ class Drift:
         return {"topic": self.topic, "what": self.what, "declared": self.declared, "observed": self.observed}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    """What the journal holds of topics, by name: those created or adopted, and those that a run was about to create."""
+
+    created: Mapping[str, Mapping[str, Any]]
+    intents: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, ctx: Context) -> Notes:
+        """As they are now, in two reads for all topics."""
+        return cls(created=ctx.journal.all(KIND), intents=ctx.journal.all(INTENT))
+
+
 def nobody(_topic: str) -> bool:
     """Adopt no topic."""
     return False
@@ -95,14 +108,19 @@ def steps(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> tuple[Topi
     holders = ctx.journal.holders(described)
     factor = plan.topic_defaults.replication_factor
     largest = _default_max_message_bytes(ctx)
-    found = []
-    for name, it in described.items():
-        declared = declare(
+    notes = Notes.of(ctx)
+    declarations = {
+        name: declare(
             it,
             configs[name],
             replication_factor=None if factor == "source" else factor,
             target_max_message_bytes=largest,
         )
+        for name, it in described.items()
+    }
+    fine = _creatable(ctx, [it.spec for name, it in declarations.items() if name not in existing])
+    found = []
+    for name, declared in declarations.items():
         holder = holders.get(name, ctx.journal.migration)
         if holder != ctx.journal.migration:
             found.append(
@@ -114,8 +132,8 @@ def steps(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> tuple[Topi
                 )
             )
         elif name in existing:
-            found.append(existing_step(ctx, declared, existing[name], adopts))
-        elif ctx.journal.read(KIND, name) is not None:
+            found.append(existing_step(ctx, declared, existing[name], adopts, notes))
+        elif name in notes.created:
             found.append(
                 TopicStep(
                     action=Action.KEEP,
@@ -124,9 +142,19 @@ def steps(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> tuple[Topi
                     remedy="find out who deleted it; what the mirror had copied into it is lost",
                 )
             )
+        elif name in fine:
+            found.append(TopicStep(action=Action.CREATE, declared=declared))
         else:
             found.append(_absent(ctx, declared, configs[name]))
     return tuple(found)
+
+
+def _creatable(ctx: Context, specs: list[TopicSpec]) -> frozenset[str]:
+    try:
+        return ctx.target.creatable(specs)
+    except (NotAuthorized, BrokerRefused):
+        # Then each is asked for alone, and says what is wrong.
+        return frozenset()
 
 
 def differences(spec: TopicSpec, it: TopicDescription, configs: Mapping[str, ConfigValue]) -> tuple[Drift, ...]:
@@ -189,9 +217,11 @@ def _absent(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue]
     return TopicStep(action=Action.CREATE, declared=declared)
 
 
-def existing_step(ctx: Context, declared: Declared, it: TopicDescription, adopts: Callable[[str], bool]) -> TopicStep:
+def existing_step(
+    ctx: Context, declared: Declared, it: TopicDescription, adopts: Callable[[str], bool], notes: Notes
+) -> TopicStep:
     """The step for a topic that the target has: ours, ours from an interrupted run, to be adopted, or a stranger's."""
-    record = ctx.journal.read(KIND, it.name)
+    record = notes.created.get(it.name)
     if record is not None:
         kept = Declared(
             spec=spec_from(it.name, record["spec"]),
@@ -207,7 +237,7 @@ def existing_step(ctx: Context, declared: Declared, it: TopicDescription, adopts
             problem="this migration created it, and somebody recreated it since",
             remedy="find out who; what the mirror had copied into the first one is lost",
         )
-    intent = ctx.journal.read(INTENT, it.name)
+    intent = notes.intents.get(it.name)
     if intent is not None:
         meant = Declared(
             spec=spec_from(it.name, intent["spec"]),

@@ -61,7 +61,8 @@ class Mirror(PlanModel):
     """Copy tasks side by side (Spark tasks)."""
 
     epoch_seconds: Annotated[float, Field(ge=1, le=600, allow_inf_nan=False)] = 15.0
-    """How long an epoch lasts, in seconds: how soon partitions are reassigned and new topics join."""
+    """How soon partitions are shared out to tasks anew, in seconds, while there is a backlog. Once there is none an
+    epoch goes on for ten minutes."""
 
     spark_connection: ConnectionId = "spark_default"
     """The Airflow connection that the mirror is submitted to."""

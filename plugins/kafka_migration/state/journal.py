@@ -7,7 +7,7 @@ so of two migrations that claim a topic the one whose claim stands first holds i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafka_migration.state.store import Store
@@ -25,6 +25,10 @@ class Journal:
         """Write down ``value``; durable on return, and replaces what stood there."""
         self._store.put(self._key(kind, name), value)
 
+    def record_all(self, kind: str, values: Mapping[str, dict[str, Any]]) -> None:
+        """As :meth:`record`, of many names, in one write; some of them stand there if this dies."""
+        self._store.put_all({self._key(kind, name): value for name, value in values.items()})
+
     def read(self, kind: str, name: str) -> dict[str, Any] | None:
         """What was last recorded, or None."""
         return self._store.get(self._key(kind, name))
@@ -37,6 +41,10 @@ class Journal:
     def forget(self, kind: str, name: str) -> None:
         """Remove a record."""
         self._store.delete(self._key(kind, name))
+
+    def forget_all(self, kind: str, names: Iterable[str]) -> None:
+        """As :meth:`forget`, of many names."""
+        self._store.put_all({self._key(kind, name): None for name in names})
 
     def holders(self, topics: Iterable[str]) -> dict[str, str]:
         """Which migration holds each of ``topics``; those that nobody holds are left out."""
@@ -58,14 +66,11 @@ class Journal:
         if others:
             # Not looked at again: whoever holds them may withdraw meanwhile, and nothing has been claimed here.
             return others
-        for topic in wanted:
-            if topic not in before:
-                self._store.put(f"{_LOCKS}/{topic}/{self.migration}", {"at": at})
+        mine = [f"{_LOCKS}/{topic}/{self.migration}" for topic in wanted if topic not in before]
+        self._store.put_all({key: {"at": at} for key in mine})
         others = self._of_others(self.holders(wanted))
         if others:
-            for topic in wanted:
-                if topic not in before:
-                    self._store.delete(f"{_LOCKS}/{topic}/{self.migration}")
+            self._store.put_all(dict.fromkeys(mine))
         return others
 
     def _of_others(self, held: dict[str, str]) -> dict[str, str]:
@@ -73,8 +78,7 @@ class Journal:
 
     def unlock(self, topics: Iterable[str]) -> None:
         """Give up what this migration holds."""
-        for topic in topics:
-            self._store.delete(f"{_LOCKS}/{topic}/{self.migration}")
+        self._store.put_all({f"{_LOCKS}/{topic}/{self.migration}": None for topic in topics})
 
     def close(self) -> None:
         """Give up the connection to the store."""

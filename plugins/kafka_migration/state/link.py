@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_migration.domain import ledger
+from kafka_migration.domain.controls import Controls, Pause, Throttle
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.offset_map import OffsetMap, RunOpening
+from kafka_migration.domain.openings import Openings
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
 from kafka_migration.state.store import MemoryStore, Store, TopicStore
@@ -63,7 +65,7 @@ class LinkState:
     def __init__(self, name: str, links: Store, openings: TopicLog | None, progress: TopicLog | None) -> None:
         self.name = name
         self._links, self._openings_log, self._progress_log = links, openings, progress
-        self._openings: dict[tuple[str, int], dict[tuple[int, int], RunOpening]] = {}
+        self._openings: dict[tuple[str, int], Openings] = {}
         self._progress: dict[TopicPartition, tuple[Position, dict[str, Any]]] = {}
 
     @classmethod
@@ -106,14 +108,16 @@ class LinkState:
         if before is None:
             self._links.put(self._key(), {**pinned, "at": at})
         known = self.topics()
-        for topic in topics:
-            if topic.name not in known:
-                self.pin_again(topic, at=at)
+        self.pin_again([it for it in topics if it.name not in known], at=at)
 
-    def pin_again(self, topic: LinkTopic, *, at: str) -> None:
-        """Pin other ids of a topic: its map, its positions and its halts begin anew, since all belong to the ids."""
-        value = {"source_id": str(topic.source_id), "target_id": str(topic.target_id), "at": at}
-        self._links.put(self._key("topic", topic.name), value)
+    def pin_again(self, topics: Iterable[LinkTopic], *, at: str) -> None:
+        """Pin other ids of topics: their maps, positions and halts begin anew, since all belong to the ids."""
+        self._links.put_all(
+            {
+                self._key("topic", it.name): {"source_id": str(it.source_id), "target_id": str(it.target_id), "at": at}
+                for it in topics
+            }
+        )
 
     def topics(self) -> dict[str, LinkTopic]:
         """The pinned topics, by name."""
@@ -159,22 +163,26 @@ class LinkState:
             for tp, opening in openings
         )
 
-    def openings(self) -> dict[TopicPartition, tuple[RunOpening, ...]]:
+    def openings(self) -> dict[TopicPartition, Openings]:
         """All stored openings by partition, ordered by fence and records; void ones included."""
         self._read_openings()
-        out = {}
-        for topic in self.topics().values():
-            for (key, partition), found in self._openings.items():
-                if key == topic.key:
-                    out[TopicPartition(topic.name, partition)] = tuple(found[place] for place in sorted(found))
-        return out
+        names = {topic.key: name for name, topic in self.topics().items()}
+        return {
+            TopicPartition(names[key], partition): found
+            for (key, partition), found in self._openings.items()
+            if key in names
+        }
 
     def _read_openings(self) -> None:
+        prefix = f"{self.name}/".encode()
         for entry in self._openings_log.new_entries() if self._openings_log else ():
-            if entry.value is None or not entry.key.startswith(f"{self.name}/".encode()):
+            if entry.value is None or not entry.key.startswith(prefix):
                 continue
             _, key, partition, opening = ledger.read_opening(entry.key, entry.value)
-            self._openings.setdefault((key, partition), {})[opening.fence, opening.records] = opening
+            found = self._openings.get((key, partition))
+            if found is None:
+                found = self._openings[key, partition] = Openings()
+            found.add(opening)
 
     # -- positions and translation ----------------------------------------------------------------------------
 
@@ -195,8 +203,8 @@ class LinkState:
         told = {tp: position for tp, (position, _) in self.progress().items()}
         out = {}
         for tp, openings in self.openings().items():
-            newest = openings[-1].fence
-            opened = next(o for o in openings if o.fence == newest)
+            opened = openings.newest()[0]
+            newest = opened.fence
             position = told.get(tp)
             if position is None or (position.fence, position.records, position.source) < (newest, 0, opened.source):
                 # Nothing told since this fence, or not that the source has nothing before its first record.
@@ -210,7 +218,7 @@ class LinkState:
         wanted = positions.keys() if partitions is None else [tp for tp in partitions if tp in positions]
         openings = self.openings()
         return {
-            tp: OffsetMap.from_openings(openings[tp], source_end=positions[tp].source, target_end=positions[tp].target)
+            tp: openings[tp].offset_map(source_end=positions[tp].source, target_end=positions[tp].target)
             for tp in wanted
         }
 
@@ -274,6 +282,31 @@ class LinkState:
     def unseal(self) -> None:
         """Take the seal away: the link may be mirrored again."""
         self._links.delete(self._key("seal"))
+
+    # -- controls ---------------------------------------------------------------------------------------------
+
+    def pause(self, pause: Pause) -> None:
+        """Neither fetch nor send until :meth:`resume`; a running mirror obeys within two seconds."""
+        self._links.put(
+            self._key(ledger.PAUSE), {"paused": True, "by": pause.by, "at": pause.at, "reason": pause.reason}
+        )
+
+    def resume(self, *, by: str, at: str) -> None:
+        """Go on."""
+        self._links.put(self._key(ledger.PAUSE), {"paused": False, "by": by, "at": at, "reason": ""})
+
+    def throttle(self, throttle: Throttle) -> None:
+        """Send at most so much from now on; a running mirror obeys within two seconds."""
+        value = {"bytes_per_second": throttle.bytes_per_second, "by": throttle.by, "at": throttle.at}
+        self._links.put(self._key(ledger.THROTTLE), value)
+
+    def controls(self) -> Controls:
+        """What holds the mirror back now."""
+        pause, throttle = self._links.get(self._key(ledger.PAUSE)), self._links.get(self._key(ledger.THROTTLE))
+        return Controls(
+            pause=Pause(by=pause["by"], at=pause["at"], reason=pause["reason"]) if pause and pause["paused"] else None,
+            throttle=None if throttle is None else Throttle(**throttle),
+        )
 
     # -- the running mirror -----------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from kafka_migration.domain import ledger
@@ -19,6 +20,9 @@ class Store(Protocol):
 
     def put(self, key: str, value: Value) -> None:
         """Write ``value``; durable on return."""
+
+    def put_all(self, values: Mapping[str, Value | None]) -> None:
+        """Write many, in order; None removes a key. All are durable on return, some of them if this dies."""
 
     def delete(self, key: str) -> None:
         """Remove ``key``; durable on return. Nothing happens if it is not there."""
@@ -47,6 +51,13 @@ class MemoryStore:
         self._values.pop(key, None)
         self._values[key] = text
 
+    def put_all(self, values: Mapping[str, Value | None]) -> None:
+        for key, value in values.items():
+            if value is None:
+                self.delete(key)
+            else:
+                self.put(key, value)
+
     def delete(self, key: str) -> None:
         self._values.pop(key, None)
 
@@ -74,6 +85,9 @@ class TopicStore:
 
     def put(self, key: str, value: Value) -> None:
         self._log.append([(key.encode(), ledger.encode(value))])
+
+    def put_all(self, values: Mapping[str, Value | None]) -> None:
+        self._log.append([(key.encode(), None if it is None else ledger.encode(it)) for key, it in values.items()])
 
     def delete(self, key: str) -> None:
         self._log.append([(key.encode(), None)])

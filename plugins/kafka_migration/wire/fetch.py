@@ -56,10 +56,14 @@ async def fetch(
 ) -> list[Fetched]:
     """One fetch request to ``node`` for partitions that it leads. Raises kafka-python's errors on trouble.
 
+    The broker fills its response in the order of ``wanted``, up to ``max_bytes`` (a first batch always fits).
+
     Topic ids are used where both sides have them (see :meth:`WireCluster.topic_id`): a recreated topic is then told
     apart (error 100), while by name it would be read on as if it were the same.
     """
-    topics: dict[str, list[Any]] = {}
+    # A topic stands there once for each row of its partitions, as in Kafka's own consumer: all of a topic's partitions
+    # at the place of its first would put the last of them before those of other topics whose turn it is.
+    topics: list[tuple[str, list[Any]]] = []
     for want in wanted:
         leader = cluster.leaders.get(want.partition)
         entry = FetchRequest.FetchTopic.FetchPartition(
@@ -70,8 +74,10 @@ async def fetch(
             log_start_offset=-1,
             partition_max_bytes=want.max_bytes,
         )
-        topics.setdefault(want.partition.topic, []).append(entry)
-    ids = {name: cluster.topic_id(name) for name in topics}
+        if not topics or topics[-1][0] != want.partition.topic:
+            topics.append((want.partition.topic, []))
+        topics[-1][1].append(entry)
+    ids = {name: cluster.topic_id(name) for name, _ in topics}
     by_id = all(topic_id != NO_TOPIC_ID for topic_id in ids.values())
     request = FetchRequest(
         max_version=FetchRequest.max_version if by_id else _IDS_SINCE - 1,
@@ -82,9 +88,7 @@ async def fetch(
         isolation_level=int(committed),
         session_id=0,
         session_epoch=_NO_SESSION,
-        topics=[
-            FetchRequest.FetchTopic(topic=name, topic_id=ids[name], partitions=parts) for name, parts in topics.items()
-        ],
+        topics=[FetchRequest.FetchTopic(topic=name, topic_id=ids[name], partitions=parts) for name, parts in topics],
         forgotten_topics_data=[],
         rack_id="",
     )

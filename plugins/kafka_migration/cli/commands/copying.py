@@ -26,8 +26,8 @@ def mirror(
     ] = False,
     master: Master = None,
     throttle: Annotated[
-        int | None,
-        typer.Option(metavar="BYTES", min=1, help="Copy at most so many bytes a second.", show_default=False),
+        str | None,
+        typer.Option(metavar="RATE", help="As the command `throttle RATE`, from the start on.", show_default=False),
     ] = None,
     again: Annotated[
         list[str] | None,
@@ -49,10 +49,14 @@ def mirror(
     """Copy records on Spark until it is stopped. May be killed at any moment, and started again."""
     from kafka_migration.cli.render.lag import outcome as shown
     from kafka_migration.cli.watching import lag_beside
+    from kafka_migration.domain.controls import parse_rate
     from kafka_migration.phases import mirror as phase_mirror
     from kafka_migration.phases import mirror_job
 
     output = Output(as_json=as_json)
+    rate = None if throttle is None else parse_rate(throttle)
+    if throttle is not None and rate is None:
+        raise typer.BadParameter("to take a throttle off: `throttle PLAN off`", param_hint="--throttle")
     # Before Spark starts, and before internal topics are made for a mirror that may not run.
     with opened(plan, output, dry_run=dry_run) as ctx:
         topics = phase_mirror.check(ctx)
@@ -68,7 +72,7 @@ def mirror(
             what,
             master=master,
             until_caught_up=until_caught_up,
-            throttle_bytes_per_second=throttle,
+            throttle_bytes_per_second=rate,
             tell=tell,
         )
     output.result(outcome.as_dict(), shown(outcome.as_dict()))

@@ -26,7 +26,7 @@ def lag(report: LagReport) -> RenderableType:
             ("copied", f"{report.trend.copied_per_second:,.0f} offsets/s"),
             ("produced", f"{report.trend.produced_per_second:,.0f} offsets/s"),
             ("ETA", "never, at these rates" if eta is None else seconds(eta)),
-            ("mirror", report.mirror),
+            ("mirror", report.mirror + (f", {report.held}" if report.held else "")),
         )
     )
     behind = sorted(((tp, n) for tp, n in report.sample.lag.items() if n), key=lambda it: (-it[1], it[0]))

@@ -1,0 +1,94 @@
+"""All openings of a partition, as they are stored: a sequence that looks like objects and is kept in a few bytes."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from kafka_migration.domain.errors import StateConflict
+from kafka_migration.domain.offset_map import OffsetMap, RunOpening
+from kafka_migration.domain.runs import FenceRuns
+
+
+class Openings(Sequence[RunOpening]):
+    """Ordered by fence and records, void ones included. Openings come in any order; the last of a key is kept."""
+
+    def __init__(self, openings: Sequence[RunOpening] = ()) -> None:
+        self._fences: dict[int, FenceRuns] = {}
+        self._ordered: list[FenceRuns] | None = None
+        for opening in openings:
+            self.add(opening)
+
+    def add(self, opening: RunOpening) -> None:
+        """One more. Raises StateConflict if it contradicts the others of its fence about where that ends."""
+        runs = self._fences.get(opening.fence)
+        if runs is None:
+            runs = self._fences[opening.fence] = FenceRuns(opening.fence, opening.target - opening.records)
+            self._ordered = None
+        if opening.target - opening.records != runs.target:
+            raise StateConflict(
+                f"offset map: {opening} does not stand {opening.records} records behind its fence, at {runs.target}",
+                remedy="the stored map contradicts itself; mirror the topic again",
+            )
+        if opening.closes is not None:
+            runs.closes = opening.closes
+        runs.add(opening.records, opening.source, opening.epoch)
+
+    def newest(self) -> Openings:
+        """Those of the newest fence alone."""
+        found = Openings()
+        if self._fences:
+            fence = max(self._fences)
+            found._fences = {fence: self._fences[fence]}
+        return found
+
+    def offset_map(self, *, source_end: int, target_end: int) -> OffsetMap:
+        """The map up to a position; it reads these openings, and copies none."""
+        return OffsetMap.of_fences(self._in_order(), source_end=source_end, target_end=target_end)
+
+    def _in_order(self) -> list[FenceRuns]:
+        """The oldest fence first."""
+        if self._ordered is None:
+            self._ordered = [self._fences[fence] for fence in sorted(self._fences)]
+        return self._ordered
+
+    def __len__(self) -> int:
+        return sum(len(runs) for runs in self._fences.values())
+
+    @overload
+    def __getitem__(self, index: int) -> RunOpening: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[RunOpening]: ...
+    def __getitem__(self, index: int | slice) -> RunOpening | Sequence[RunOpening]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        fences = self._in_order()
+        starts = [0]
+        for runs in fences:
+            starts.append(starts[-1] + len(runs))
+        at = index + starts[-1] if index < 0 else index
+        if not 0 <= at < starts[-1]:
+            raise IndexError(f"opening {index} of {starts[-1]}")
+        fence = bisect_right(starts, at) - 1
+        return _opening(fences[fence], at - starts[fence])
+
+    def __iter__(self) -> Iterator[RunOpening]:
+        for runs in self._in_order():
+            for at in range(len(runs)):
+                yield _opening(runs, at)
+
+    def __repr__(self) -> str:
+        return f"Openings({len(self)} of fences {sorted(self._fences)})"
+
+
+def _opening(runs: FenceRuns, at: int) -> RunOpening:
+    records = runs.records_at(at)
+    return RunOpening(
+        fence=runs.fence,
+        records=records,
+        source=runs.source_at(at),
+        target=runs.target + records,
+        closes=runs.closes if records == 0 else None,
+        epoch=runs.epoch_at(at),
+    )
