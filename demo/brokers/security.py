@@ -92,15 +92,18 @@ def add_scram_users(admin: Mapping[str, str], passwords: Mapping[str, str]) -> N
     Raises:
         KafkaException: the cluster refused, or did not answer in time.
     """
-    from confluent_kafka.admin import (
+    from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
         AdminClient,
         ScramCredentialInfo,
         ScramMechanism,
+        UserScramCredentialAlteration,
         UserScramCredentialUpsertion,
     )
 
     kind = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
     client = AdminClient(dict(admin))
-    wanted = [UserScramCredentialUpsertion(user, kind, password.encode()) for user, password in passwords.items()]
+    wanted: list[UserScramCredentialAlteration] = [
+        UserScramCredentialUpsertion(user, kind, password.encode()) for user, password in passwords.items()
+    ]
     for future in client.alter_user_scram_credentials(wanted).values():
         future.result(_SECONDS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from kafka_migration.clusters import groups, offsets, resources, topics
+from kafka_migration.clusters import groups, offsets, resources, rights, topics
 from kafka_migration.clusters.clients import Clients
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.clusters.types import (
@@ -94,6 +94,13 @@ class Cluster:
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
         """Every setting of each topic, explicit and inherited. Raises UnknownTopic for one that does not exist."""
         return topics.configs(self._clients, names)
+
+    def topic_operations(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        """What the principal may do with each topic, existing or not: CREATE, READ, DESCRIBE_CONFIGS, …
+
+        Of one that does not exist, only CREATE, READ, WRITE and DESCRIBE_CONFIGS are found out.
+        """
+        return rights.topic_operations(self._clients, names)
 
     def refused_configs(self, spec: TopicSpec) -> dict[str, str]:
         """Settings of ``spec`` that this cluster does not take, with its reasons. Changes nothing.
