@@ -16,29 +16,19 @@ import confluent_kafka
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
     AdminClient,
     NewTopic,
-    ResourcePatternType,
-    ResourceType,
 )
 
+from demo.access import binding
 from demo.brokers import EmbeddedKafka, security
 from demo.brokers.certificates import Authority
 from kafka_migration.clusters.lookup import variable_of
 from kafka_migration.phases import permissions
-from kafka_migration.phases.permissions import On, Rule
+from kafka_migration.phases.permissions import Rule
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
 
-_TYPES = {
-    On.TOPICS: ResourceType.TOPIC,
-    On.STATE: ResourceType.TOPIC,
-    On.GROUPS: ResourceType.GROUP,
-    On.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
-    On.CLUSTER: ResourceType.BROKER,
-}
 PRINCIPALS = {"source": "mover-reads", "target": "mover-writes"}
 
 
@@ -137,10 +127,7 @@ class Locked:
 
 
 def _binding(rule: Rule) -> AclBinding:
-    pattern = ResourcePatternType.PREFIXED if rule.prefixed else ResourcePatternType.LITERAL
-    principal = f"User:{PRINCIPALS[rule.right.side]}"
-    operation = AclOperation[rule.right.code]
-    return AclBinding(_TYPES[rule.right.on], rule.name, pattern, principal, "*", operation, AclPermissionType.ALLOW)
+    return binding(rule, f"User:{PRINCIPALS[rule.right.side]}")
 
 
 def small_plan(**fields: Any) -> Plan:
