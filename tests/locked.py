@@ -8,7 +8,7 @@ import secrets
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,7 @@ class Locked:
 
     def secrets(self) -> list[str]:
         """All that must never be shown: the password, and what of the private key no other file holds."""
-        key = (self.authority.directory / f"{PRINCIPALS['target']}.key").read_text(encoding="utf-8")
-        return [self.password, *(line for line in key.splitlines() if line and not line.startswith("-----"))]
+        return [self.password, *key_lines(self.authority.directory / f"{PRINCIPALS['target']}.key")]
 
     # --- access rules ------------------------------------------------------------------------------------------------
 
@@ -128,6 +127,24 @@ class Locked:
 
 def _binding(rule: Rule) -> AclBinding:
     return binding(rule, f"User:{PRINCIPALS[rule.right.side]}")
+
+
+def with_back_door(it: security.Security, protocol: str, *principals: str) -> security.Security:
+    """``it``, with an internal listener that is open to tests, and ``principals`` that may do everything."""
+    return replace(
+        it,
+        properties={
+            **it.properties,
+            "listener.security.protocol.map": f"CLIENT:{protocol},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "super.users": ";".join(f"User:{name}" for name in ("ANONYMOUS", *principals)),
+        },
+        admin={},
+    )
+
+
+def key_lines(file: Path) -> list[str]:
+    """What of a private key stands in no other file."""
+    return [line for line in file.read_text(encoding="utf-8").splitlines() if line and not line.startswith("-----")]
 
 
 def small_plan(**fields: Any) -> Plan:

@@ -46,10 +46,11 @@ ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 class TokenEndpoint:
-    """Issues signed tokens to one client, and tells the keys to verify them with. ``asked`` counts tokens."""
+    """Issues signed tokens to one client, and tells the keys to verify them with. ``asked`` counts ``tokens``."""
 
     def __init__(self) -> None:
         self.asked = 0
+        self.tokens: list[str] = []
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         endpoint = self
 
@@ -86,7 +87,8 @@ class TokenEndpoint:
     def token(self) -> str:
         now = int(time.time())
         claims = {"sub": CLIENT_ID, "iat": now, "exp": now + 300, "scope": "kafka", "aud": "kafka"}
-        return jwt.encode(claims, self._key, algorithm="RS256", headers={"kid": "one"})
+        self.tokens.append(jwt.encode(claims, self._key, algorithm="RS256", headers={"kid": "one"}))
+        return self.tokens[-1]
 
     def keys(self) -> dict[str, object]:
         numbers = self._key.public_key().public_numbers()
