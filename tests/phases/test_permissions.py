@@ -7,6 +7,7 @@ a principal of its own on each side.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -287,6 +288,13 @@ class TestPrinted:
             ended = self.run(tmp_path, "--principal", f"User:{PRINCIPALS['source']}", "--names", plan=text)
         assert ended.exit_code == 0, ended.stderr
         assert f"--topic {plan.name}-orders" in ended.stdout
+
+
+def test_documented_table_is_the_one_in_the_code() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^\| (source|target) \| (.*?) \| (\w+) \| (.*?) \|$", text, re.MULTILINE)
+    assert documented == [(it.side, str(it.on), it.operation, it.why) for it in RIGHTS]
+    assert all(topic.split(".")[1] in text for topic in ledger.PARTITIONS)
 
 
 def test_every_row_says_what_it_is_for_and_stands_once() -> None:
