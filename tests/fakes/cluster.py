@@ -155,7 +155,7 @@ class FakeCluster:
             }
         return found
 
-    def topic_operations(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+    def topic_operations(self, names: Iterable[str], among: Iterable[str]) -> dict[str, frozenset[str]]:
         self._may_fail("topic_operations", names)
         return dict.fromkeys(names, _ALL_TOPIC_OPERATIONS)
 

@@ -134,11 +134,14 @@ class TestNothingMadeYet:
         found = named(checked(stranger))
         (topic,), (group,) = stranger.topics.include, stranger.groups.include
         assert found["permissions on source topics"].evidence == (
-            f"missing ACLs: Read on topic {topic}, DescribeConfigs on topic {topic}"
+            f"missing ACLs: Read, DescribeConfigs on topic {topic}"
         )
         assert found["permissions on source groups"].evidence == f"missing ACLs: Describe on group {group}"
         assert found["permissions on target groups"].evidence == f"missing ACLs: Read on group {group}"
-        assert f"Create on topic {topic}" not in found["permissions on target"].evidence, "the topic is not known yet"
+        target = found["permissions on target"].evidence
+        assert target.startswith(f"missing ACLs: Create, Read, Write, DescribeConfigs on topic {topic}; ")
+        assert all(f"Create, Read, Write on topic {name}" in target for name in ledger.PARTITIONS)
+        assert target.endswith(f"Write on transactional id kafka-migration.{stranger.name}")
 
 
 @pytest.mark.timeout(900)

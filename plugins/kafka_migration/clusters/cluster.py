@@ -95,12 +95,11 @@ class Cluster:
         """Every setting of each topic, explicit and inherited. Raises UnknownTopic for one that does not exist."""
         return topics.configs(self._clients, names)
 
-    def topic_operations(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
-        """What the principal may do with each topic, existing or not: CREATE, READ, DESCRIBE_CONFIGS, …
-
-        Of one that does not exist, only CREATE, READ, WRITE and DESCRIBE_CONFIGS are found out.
-        """
-        return rights.topic_operations(self._clients, names)
+    def topic_operations(self, names: Iterable[str], among: Iterable[str]) -> dict[str, frozenset[str]]:
+        """What the principal may do with each topic: all operations with one that exists. With one that does not, or
+        is hidden from it, those of ``among`` (CREATE, READ, WRITE, DESCRIBE_CONFIGS), which are tried out, and change
+        nothing."""
+        return rights.topic_operations(self._clients, names, among)
 
     def refused_configs(self, spec: TopicSpec) -> dict[str, str]:
         """Settings of ``spec`` that this cluster does not take, with its reasons. Changes nothing.

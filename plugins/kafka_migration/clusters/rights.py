@@ -6,7 +6,7 @@ exist is answered by "not authorized" or by "no such partition", and nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, TopicCollection
@@ -29,9 +29,9 @@ _BY_NAME = 12
 _TIMEOUT_MS = 1_000
 
 
-def topic_operations(clients: Clients, names: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Operations by topic: all that are allowed on one that exists, else CREATE, READ, WRITE, DESCRIBE_CONFIGS."""
-    wanted = sorted(set(names))
+def topic_operations(clients: Clients, names: Iterable[str], among: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Operations by topic: all that are allowed on one that exists; on others those of ``among`` (see TRIED)."""
+    wanted, tried = sorted(set(names)), sorted(set(among))
     if not wanted:
         return {}
     described = clients.call_each(
@@ -46,12 +46,7 @@ def topic_operations(clients: Clients, names: Iterable[str]) -> dict[str, frozen
         for name, it in described.items()
     }
     absent = [name for name in wanted if name not in found]
-    allowed = {
-        "CREATE": _may_create(clients, absent),
-        "DESCRIBE_CONFIGS": _may_describe_configs(clients, absent),
-        "READ": _may_read(clients, absent),
-        "WRITE": _may_write(clients, absent),
-    }
+    allowed = {operation: TRIED[operation](clients, absent) for operation in tried}
     return found | {
         name: frozenset(operation for operation, those in allowed.items() if name in those) for name in absent
     }
@@ -150,3 +145,12 @@ def _tried(clients: Clients, operation: str, names: list[str], request: Any, top
         )
 
     return raw.run(asked, ask)
+
+
+#: What can be tried on a topic that does not exist, or is hidden.
+TRIED: Mapping[str, Callable[[Clients, list[str]], frozenset[str]]] = {
+    "CREATE": _may_create,
+    "DESCRIBE_CONFIGS": _may_describe_configs,
+    "READ": _may_read,
+    "WRITE": _may_write,
+}

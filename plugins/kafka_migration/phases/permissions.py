@@ -167,6 +167,12 @@ _SPELLED = r"((?:[A-Za-z0-9_-]|\\[.\-_])+)"
 _NAME, _PREFIX = re.compile(_SPELLED), re.compile(_SPELLED + r"\.[*+]")
 
 
+def spelled_out(selection: Selection) -> tuple[str, ...]:
+    """Names that stand among the patterns as they are."""
+    found = (_NAME.fullmatch(pattern) for pattern in selection.include)
+    return selection.select(it[1].replace("\\", "") for it in found if it)
+
+
 def _names(field: str, selection: Selection) -> dict[str, bool]:
     found: dict[str, bool] = {}
     for at, pattern in enumerate(selection.include):
