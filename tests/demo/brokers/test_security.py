@@ -48,7 +48,9 @@ def topics(properties: dict[str, str]) -> list[str]:
 
 
 def create(cluster: EmbeddedKafka, name: str) -> None:
-    for future in AdminClient(cluster.admin_properties).create_topics([NewTopic(name, 1, 1)]).values():
+    # Held until it has answered: a client that is gone answers nothing.
+    admin = AdminClient(cluster.admin_properties)
+    for future in admin.create_topics([NewTopic(name, 1, 1)]).values():
         future.result(30)
 
 
