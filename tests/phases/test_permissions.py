@@ -22,8 +22,9 @@ from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.errors import MigrationError, NotAuthorized, Refused
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import create, cutover, inventory, mirror, permissions, preflight, translate, validate
-from kafka_migration.phases.context import open_context
-from kafka_migration.phases.permissions import RIGHTS, On, Right, Rule
+from kafka_migration.phases.context import Context, open_context
+from kafka_migration.phases.permissions import RIGHTS, On, Right
+from kafka_migration.phases.preflight_facts import Facts
 from kafka_migration.plans.model import Plan
 from kafka_migration.validation.result import Equality
 from tests.kafka_tools import ToSend, produce_with, read_all_with
@@ -77,15 +78,23 @@ def make(plan: Plan) -> None:
         create.apply(ctx)
 
 
-def in_force(rules: list[Rule], plan: Plan) -> None:
+def denied(ctx: Context) -> list[str]:
+    """What the checks of permissions say, now."""
+    facts = Facts(ctx, adopts=lambda topic: False)
+    found = [check(facts) for name, check in preflight.CHECKS if name.startswith("permissions")]
+    assert len(found) == 6
+    return [it.evidence for it in found if it.verdict is not Verdict.PASS]
+
+
+def in_force(plan: Plan) -> None:
     """Rules reach the brokers a moment after they are granted."""
-    wait_until(lambda: not lacking(checked(plan)), f"{len(rules)} rules are in force", deadline_seconds=60)
+    with open_context(plan, to_check=True) as ctx:
+        wait_until(lambda: not denied(ctx), "the rules are in force", deadline_seconds=60)
 
 
-def lacking(found: preflight.Preflight) -> list[str]:
-    return [
-        it.evidence for it in found.gate.results if it.name.startswith("permissions") and it.verdict is not Verdict.PASS
-    ]
+def topics_of(locked: Locked, side: str) -> set[str]:
+    """Those that Kafka does not make for itself."""
+    return {name for name in locked.admin(side).list_topics(timeout=30).topics if not name.startswith("__")}
 
 
 class TestNothingMadeYet:
@@ -93,30 +102,31 @@ class TestNothingMadeYet:
 
     @pytest.fixture
     def plan(self, locked: Locked) -> Iterator[Plan]:
-        assert not locked.admin("target").list_topics(timeout=30).topics, "these tests come before all others"
+        assert topics_of(locked, "target") == set(), "these tests come before all others"
         plan = begun(locked)
         with locked.granted(all_rules(plan)):
-            in_force(all_rules(plan), plan)
+            in_force(plan)
             yield plan
         admin = locked.admin("target")
-        made = [name for name in admin.list_topics(timeout=30).topics if not name.startswith("__")]
-        for future in admin.delete_topics(made).values() if made else ():
+        made = topics_of(locked, "target")
+        for future in admin.delete_topics(list(made)).values() if made else ():
             future.result(30)
-        wait_until(lambda: not set(made) & admin.list_topics(timeout=30).topics.keys(), "deleted", deadline_seconds=60)
-        locked.admin("source").delete_topics(list(plan.topics.include))
+        wait_until(lambda: not topics_of(locked, "target"), "deleted", deadline_seconds=60)
 
     def test_every_rule_that_is_missing_is_named_before_anything_is_made(self, locked: Locked, plan: Plan) -> None:
         assert checked(plan).gate.is_open
-        unnamed = []
-        for rule in all_rules(plan):
-            with locked.without(rule):
-                wait_until(lambda: lacking(checked(plan)), f"preflight misses {rule}", deadline_seconds=30)
-                found = checked(plan)
-                if not any(f"missing ACLs: {rule}" == it for it in lacking(found)) or found.gate.is_open:
-                    unnamed.append((str(rule), lacking(found)))
-            in_force([rule], plan)
-        assert unnamed == []
-        assert not locked.admin("target").list_topics(timeout=30).topics, "checking made nothing"
+        unnamed, still_open = [], []
+        with open_context(plan, to_check=True) as ctx:
+            for rule in all_rules(plan):
+                with locked.without(rule):
+                    wait_until(lambda: denied(ctx), f"{rule} is missed", deadline_seconds=30)
+                    if denied(ctx) != [f"missing ACLs: {rule}"]:
+                        unnamed.append((str(rule), denied(ctx)))
+                    if checked(plan).gate.is_open:
+                        still_open.append(str(rule))
+                wait_until(lambda: not denied(ctx), f"{rule} is in force again", deadline_seconds=30)
+        assert (unnamed, still_open) == ([], [])
+        assert topics_of(locked, "target") == set(), "checking made nothing"
 
     @pytest.mark.parametrize("topic", sorted(ledger.PARTITIONS))
     def test_internal_topic_is_not_made_without_its_rule(self, locked: Locked, plan: Plan, topic: str) -> None:
@@ -149,7 +159,7 @@ def test_migration_succeeds_with_exactly_the_printed_rules(locked: Locked, tmp_p
     plan = begun(locked)
     (topic,), (group,) = plan.topics.include, plan.groups.include
     with locked.granted(all_rules(plan)):
-        in_force(all_rules(plan), plan)
+        in_force(plan)
         assert checked(plan).gate.is_open
         make(plan)
         assert copy(plan).halted == ()
@@ -169,6 +179,10 @@ def test_migration_succeeds_with_exactly_the_printed_rules(locked: Locked, tmp_p
         assert len(before) == read
 
 
+class Shut(Exception):
+    """A phase says no without an error."""
+
+
 class TestUnderWay:
     """Once everything is made and copied, each rule is still needed by what works with it."""
 
@@ -176,12 +190,12 @@ class TestUnderWay:
     def plan(self, locked: Locked) -> Iterator[Plan]:
         plan = begun(locked)
         with locked.granted(all_rules(plan)):
-            in_force(all_rules(plan), plan)
+            in_force(plan)
             make(plan)
             copy(plan)
             yield plan
 
-    def refused(self, right: Right, plan: Plan) -> None:
+    def do(self, right: Right, plan: Plan) -> None:
         """Do what needs ``right``; raises what it is refused with."""
         match right.side, right.on, right.operation:
             case "source", On.TOPICS, "DescribeConfigs":
@@ -196,33 +210,38 @@ class TestUnderWay:
             case "target", On.GROUPS, "Read":
                 with open_context(plan, make_state=True) as ctx:
                     moved = cutover.apply(ctx)
-                assert moved.exit_code == 0, moved.as_dict()
+                if moved.exit_code:
+                    raise Shut(f"cutover is shut: {moved.as_dict()}")
             case _, On.CLUSTER, operation:
-                found = named(checked(plan))
-                assert found[CLOSED_BY_CLUSTER_RIGHT[right.side, operation]].verdict is not Verdict.UNCHECKED
+                check = CLOSED_BY_CLUSTER_RIGHT[right.side, operation]
+                if named(checked(plan))[check].verdict is Verdict.UNCHECKED:
+                    raise Shut(f"the gate is shut by the check of {check}")
             case _:
                 copy(plan)
 
     @pytest.mark.timeout(900)
     def test_each_rule_is_needed_by_the_phase_that_uses_it(self, locked: Locked, plan: Plan) -> None:
-        superfluous, unnamed = [], []
-        for rule in all_rules(plan):
-            if rule.right.operation == "Create":
-                continue
-            with locked.without(rule):
-                wait_until(lambda: lacking(checked(plan)), f"preflight misses {rule}", deadline_seconds=30)
-                if not any(f"missing ACLs: {rule}" == it for it in lacking(checked(plan))):
-                    unnamed.append((str(rule), lacking(checked(plan))))
-                try:
-                    self.refused(rule.right, plan)
-                except (MigrationError, AssertionError):
-                    pass
-                else:
-                    superfluous.append(str(rule))
-            in_force([rule], plan)
-        assert superfluous == []
-        assert unnamed == []
-        copy(plan)
+        superfluous, unnamed, refusals = [], [], dict[str, str]()
+        with open_context(plan, to_check=True) as ctx:
+            for rule in all_rules(plan):
+                if rule.right.operation == "Create":
+                    # Once everything is made, it can be taken back.
+                    continue
+                with locked.without(rule):
+                    wait_until(lambda: denied(ctx), f"{rule} is missed", deadline_seconds=30)
+                    if denied(ctx) != [f"missing ACLs: {rule}"]:
+                        unnamed.append((str(rule), denied(ctx)))
+                    try:
+                        self.do(rule.right, plan)
+                    except (MigrationError, Shut) as error:
+                        refusals[str(rule)] = str(error)
+                    else:
+                        superfluous.append(str(rule))
+                wait_until(lambda: not denied(ctx), f"{rule} is in force again", deadline_seconds=30)
+        assert (superfluous, unnamed) == ([], [])
+        assert copy(plan).halted == (), "none of it did any harm"
+        unexplained = {rule: why for rule, why in refusals.items() if "not authorized" not in why and "shut" not in why}
+        assert unexplained == {}
 
 
 class TestPrinted:
@@ -287,7 +306,7 @@ class TestPrinted:
         text = self.PLAN.replace("source: a", "source: locked_source").replace("target: b", "target: locked_target")
         text = text.replace("[orders, 'shop\\..*']", f"['{plan.name}.(orders|x)']")
         with locked.granted(all_rules(plan)):
-            in_force(all_rules(plan), plan)
+            in_force(plan)
             ended = self.run(tmp_path, "--principal", f"User:{PRINCIPALS['source']}", "--names", plan=text)
         assert ended.exit_code == 0, ended.stderr
         assert f"--topic {plan.name}-orders" in ended.stdout
