@@ -23,7 +23,7 @@ from kafka_migration.domain.errors import MigrationError, NotAuthorized, Refused
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import create, cutover, inventory, mirror, permissions, preflight, translate, validate
 from kafka_migration.phases.context import Context, open_context
-from kafka_migration.phases.permissions import RIGHTS, On
+from kafka_migration.phases.permissions import RIGHTS, On, Rule
 from kafka_migration.phases.preflight_facts import Facts
 from kafka_migration.phases.record import phase
 from kafka_migration.plans.model import Plan
