@@ -184,7 +184,7 @@ class Shut(Exception):
     """A phase says no without an error."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def under_way(locked: Locked) -> Iterator[Plan]:
     """A migration with everything made, and copied once."""
     plan = begun(locked)

@@ -158,6 +158,8 @@ class TopicLog:
                 if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                     # librdkafka looks for a coordinator of the group that it insists on; nothing here needs one.
                     continue
+                if error is not None and error.code() in _UNAUTHORIZED:
+                    raise NotAuthorized("target", "Read", f"topic {self.topic}")
                 partition, offset = cast(int, message.partition()), cast(int, message.offset())
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise self._unreachable(KafkaException(error))
