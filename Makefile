@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed-$(shell cat requirements.txt requirements.lock | cks
 # Through the environment, and absolute: Airflow and Spark start processes of their own, in other directories.
 export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 
-.PHONY: help setup lock lint format test kill-test translate-check bench-scale bench-latency demo up down brokers brokers-down clean
+.PHONY: help setup lock lint format test kill-test translate-check bench-mirror bench-latency bench-scale demo demo-secure up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ bench-latency: setup ## From a producer's timestamp to readable on the target, b
 
 demo: setup ## A whole migration, live, from start to report
 	$(BIN)/python -m demo run
+
+demo-secure: setup ## The same behind locks: SCRAM over TLS on the source, mutual TLS on the target
+	$(BIN)/python -m demo run --secure
 
 up: setup ## The same, left running with the Airflow UI: approve by hand
 	$(BIN)/python -m demo up

@@ -12,9 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from demo import jars
+from demo.access import Access, LockedAccess
 from demo.airflow import EmbeddedAirflow
-from demo.brokers import EmbeddedKafka
-from demo.clients.settings import Settings
 from demo.errors import DemoError
 from demo.workload import CONTROL_COMMAND, Workload
 
@@ -43,10 +42,14 @@ class Stage:
         stage.airflow.api.trigger("migrate_demo")
     """
 
-    def __init__(self, places: Places, *, tell: Callable[[str], None], airflow_port: int | None = None) -> None:
-        """Describe it; nothing is started yet."""
+    def __init__(
+        self, places: Places, *, tell: Callable[[str], None], airflow_port: int | None = None, secure: bool = False
+    ) -> None:
+        """Describe it; nothing is started yet. ``secure``: both clusters locked, see `demo/access.py`."""
         self.places, self._tell = places, tell
-        self.source, self.target = EmbeddedKafka(name="source"), EmbeddedKafka(name="target")
+        self._secure = secure
+        self._access = LockedAccess(places.directory / "certificates") if secure else Access()
+        self.source, self.target = self._access.source, self._access.target
         self._airflow_port = airflow_port
         self._stack = ExitStack()
         self.workload: Workload
@@ -85,25 +88,23 @@ class Stage:
     def connections(self) -> dict[str, dict[str, Any]]:
         """Airflow's connections, in its JSON form."""
         return {
-            "kafka_source": {"conn_type": "kafka", "extra": {"bootstrap.servers": self.source.bootstrap_servers}},
-            "kafka_target": {"conn_type": "kafka", "extra": {"bootstrap.servers": self.target.bootstrap_servers}},
+            **self._access.connections(),
             "spark_default": {"conn_type": "spark", "host": SPARK_MASTER},
         }
 
     def _start(self) -> None:
         self.places.directory.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self.places.report.parent, ignore_errors=True)
-        self._tell("starting two Kafka clusters")
+        locks = ", locked: passwords over TLS on the source, certificates on the target" if self._secure else ""
+        self._tell(f"starting two Kafka clusters{locks}")
         for cluster in (self.source, self.target):
             self._stack.callback(cluster.stop)
             cluster.launch()
         for cluster in (self.source, self.target):
             cluster.wait_ready()
-        settings = Settings(
-            source={"bootstrap.servers": self.source.bootstrap_servers},
-            target={"bootstrap.servers": self.target.bootstrap_servers},
-        )
-        self.workload = self._stack.enter_context(Workload(self.places.directory / "workload", settings))
+        self._access.open_up(PLAN)
+        workload = Workload(self.places.directory / "workload", self._access.settings())
+        self.workload = self._stack.enter_context(workload)
         plans = self.places.directory / "plans"
         plans.mkdir()
         shutil.copy(PLAN, plans)

@@ -111,7 +111,7 @@ class Workload:
             KafkaException: the source refused; most likely a `demo.` topic exists.
         """
         self.run.create(self.settings)
-        admin = AdminClient({**self.settings.cluster("source"), "log_level": 3})
+        admin = AdminClient({**self.settings.admin_properties(), "log_level": 3})
         topics.create(admin)
         self._start_supervisor()
         self._ask({"do": "preload"}, timeout_seconds=PRELOAD_SECONDS)

@@ -74,9 +74,14 @@ def topic_ids(servers: str, names: Iterable[str]) -> dict[str, uuid.UUID]:
 
 def produce(servers: str, topic: str, records: Iterable[ToSend], **config: object) -> None:
     """Produce `records` and wait until all are acknowledged."""
+    produce_with({"bootstrap.servers": servers}, topic, records, **config)
+
+
+def produce_with(client: Mapping[str, str], topic: str, records: Iterable[ToSend], **config: object) -> None:
+    """As `produce`, with librdkafka's properties of a client."""
     failures: list[object] = []
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": servers, "queue.buffering.max.messages": 2_000_000, "linger.ms": 20, **config}
+        {**client, "queue.buffering.max.messages": 2_000_000, "linger.ms": 20, **config}
     )
     for count, record in enumerate(records):
         extra = {} if record.timestamp is None else {"timestamp": record.timestamp}
@@ -97,10 +102,15 @@ def produce(servers: str, topic: str, records: Iterable[ToSend], **config: objec
 
 def read_all(servers: str, topics: Mapping[str, int]) -> dict[TopicPartition, list[Row]]:
     """Every committed record of `topics` (name to partition count), in offset order."""
+    return read_all_with({"bootstrap.servers": servers}, topics)
+
+
+def read_all_with(client: Mapping[str, str], topics: Mapping[str, int]) -> dict[TopicPartition, list[Row]]:
+    """As `read_all`, with librdkafka's properties of a client."""
     tps = [TopicPartition(name, p) for name, count in topics.items() for p in range(count)]
     consumer = confluent_kafka.Consumer(
         {
-            "bootstrap.servers": servers,
+            **client,
             "group.id": f"reader-{uuid.uuid4()}",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,

@@ -15,6 +15,7 @@ from demo.brokers import config
 from demo.brokers.node import BrokerNode
 from demo.brokers.ports import HOST, PortError, PortReservation, is_free
 from demo.brokers.process import BrokerError
+from demo.brokers.security import Security, add_scram_users
 
 
 class EmbeddedKafka:
@@ -23,9 +24,10 @@ class EmbeddedKafka:
     The brokers end with this process, however it ends, unless `standing`. Data lives in a temporary directory,
     removed by `stop`, unless `data_dir` names one: that is kept and, when it holds a cluster already, continued.
 
-    Clients use `bootstrap_servers`. The listener behind it is named CLIENT, and securing it is a matter of
-    properties: `{"listener.security.protocol.map": "CLIENT:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
-    "listener.name.client.…": …}`. `internal_servers` stays plaintext, for administration by tests.
+    Clients use `bootstrap_servers`, tests and set-up `admin_properties`. With a `security` all listeners are guarded;
+    without, all are plaintext. A single listener (it is named CLIENT) is a matter of properties:
+    `{"listener.security.protocol.map": "CLIENT:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "listener.name.client.…": …}`.
 
         with EmbeddedKafka(properties={"message.max.bytes": "8388608"}) as cluster:
             AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -40,6 +42,7 @@ class EmbeddedKafka:
         data_dir: Path | None = None,
         heap_megabytes: int = 512,
         properties: Mapping[str, str | None] | None = None,
+        security: Security | None = None,
         standing: bool = False,
         start_timeout_seconds: float = 90.0,
     ) -> None:
@@ -52,6 +55,7 @@ class EmbeddedKafka:
             data_dir: where to keep data; a temporary directory when absent.
             heap_megabytes: largest heap of each node, MiB.
             properties: server properties over the defaults of config.py; None removes a default.
+            security: who is let in, and how; everybody when absent.
             standing: leave the brokers running when this process ends.
             start_timeout_seconds: from launch until every node answers.
 
@@ -69,7 +73,8 @@ class EmbeddedKafka:
         self._given_ports = list(client_ports or ())
         self._given_directory = data_dir
         self._heap_megabytes = heap_megabytes
-        self._properties = dict(properties or {})
+        self._security = security
+        self._properties: dict[str, str | None] = {**(security.properties if security else {}), **(properties or {})}
         self._standing = standing
         self._start_timeout_seconds = start_timeout_seconds
         self._directory: Path | None = None
@@ -83,8 +88,17 @@ class EmbeddedKafka:
 
     @property
     def internal_servers(self) -> str:
-        """`host:port` of every node's internal listener: plaintext, principal ANONYMOUS."""
+        """`host:port` of every node's internal listener; without a `security` plaintext, principal ANONYMOUS."""
         return ",".join(f"{HOST}:{node.layout.internal_port}" for node in self._started().values())
+
+    @property
+    def admin_properties(self) -> dict[str, str]:
+        """librdkafka properties of a client that may do everything."""
+        return {**self._admin, "bootstrap.servers": self.internal_servers}
+
+    @property
+    def _admin(self) -> Mapping[str, str]:
+        return self._security.admin if self._security is not None else {}
 
     @property
     def data_dir(self) -> Path:
@@ -141,14 +155,16 @@ class EmbeddedKafka:
             node.launch()
 
     def wait_ready(self) -> None:
-        """Wait until each node, asked on its own, lists every node of the cluster.
+        """Wait until each node, asked on its own, lists every node of the cluster; then make its SCRAM users.
 
         Raises:
             BrokerError: one ended, or time is up.
         """
         deadline = time.monotonic() + self._start_timeout_seconds
         for node in self._started().values():
-            node.wait_ready(deadline, self._nodes.keys)
+            node.wait_ready(deadline, self._nodes.keys, self._admin)
+        if self._security is not None and self._security.passwords:
+            add_scram_users(self.admin_properties, self._security.passwords)
 
     def stop(self, *, grace_seconds: float = 20.0) -> None:
         """End every node (SIGTERM, after the grace SIGKILL), remove a temporary directory. Twice is a no-op."""
@@ -192,7 +208,7 @@ class EmbeddedKafka:
             node.request_end()
             node.await_end(grace_seconds)
         node.launch()
-        node.wait_ready(time.monotonic() + self._start_timeout_seconds, self.pids.keys)
+        node.wait_ready(time.monotonic() + self._start_timeout_seconds, self.pids.keys, self._admin)
 
     def pause(self, node_id: int = 1) -> None:
         """SIGSTOP one node: its connections stay open and nothing answers."""

@@ -91,12 +91,13 @@ class BrokerNode:
             scratch = layout.directory if self._temporary else None
             self._process = LeashedProcess(command, console=layout.console_log, scratch=scratch)
 
-    def wait_ready(self, deadline: float, expected: Callable[[], Set[int]]) -> None:
+    def wait_ready(self, deadline: float, expected: Callable[[], Set[int]], admin: Mapping[str, str]) -> None:
         """Wait until this node, asked by a client, lists the `expected` node ids.
 
         Args:
             deadline: on the monotonic clock, seconds.
             expected: ids of the nodes that run; asked again each time, as one may end meanwhile.
+            admin: librdkafka properties that the internal listener asks for.
 
         Raises:
             BrokerError: it ended, or time is up.
@@ -111,7 +112,7 @@ class BrokerNode:
             # Sockets first: librdkafka would print a line for each refused connection.
             if _listens(self.layout.client_port) and _listens(self.layout.internal_port):
                 servers = f"{HOST}:{self.layout.internal_port}"
-                client = client or AdminClient({"bootstrap.servers": servers, "log_level": 0})
+                client = client or AdminClient({**admin, "bootstrap.servers": servers, "log_level": 0})
                 # A listening socket says nothing yet: a broker is listed once the controller lets it serve.
                 with contextlib.suppress(KafkaException):
                     if client.list_topics(timeout=5.0).brokers.keys() >= expected():

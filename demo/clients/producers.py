@@ -64,7 +64,7 @@ class NotingProducer:
         self._path = run.producer_notes(name)
         self._notes = NotesWriter(self._path)
         self._next_sync = 0.0
-        common = {**settings.cluster("source"), **DELIVERY, **PACE[pace], "client.id": name}
+        common = {**settings.producer_properties(), **DELIVERY, **PACE[pace], "client.id": name}
         codecs: set[Codec] = {spec.codec for spec in TOPICS}
         self._clients = {codec: Producer({**common, "compression.type": codec}) for codec in sorted(codecs)}
 

@@ -26,7 +26,9 @@ class Settings:
     """What the processes of one run share. The defaults are the demo's; tests take smaller ones.
 
     Attributes:
-        source, target: librdkafka client properties of the two clusters.
+        source, target: librdkafka client properties of the two clusters, for consumers.
+        producers_source: the same for producers, if they are somebody else.
+        admin_source: the same for who makes topics and starting commits, if that is somebody else.
         big_topic_records: records that the big topic holds, above its log start, before anyone produces live.
         small_topic_records: the same for each other topic.
         produced_per_second: records a second, of all producers together.
@@ -41,6 +43,8 @@ class Settings:
 
     source: Mapping[str, str]
     target: Mapping[str, str]
+    producers_source: Mapping[str, str] | None = None
+    admin_source: Mapping[str, str] | None = None
     big_topic_records: int = 1_000_000
     small_topic_records: int = 20_000
     produced_per_second: int = 1_500
@@ -52,8 +56,8 @@ class Settings:
     commit_interval_seconds: float = 0.3
 
     def __post_init__(self) -> None:
-        for name in ("source", "target"):
-            if "bootstrap.servers" not in getattr(self, name):
+        for name in ("source", "target", "producers_source", "admin_source"):
+            if "bootstrap.servers" not in (getattr(self, name) or self.source):
                 raise ValueError(f"{name} has no bootstrap.servers; give librdkafka client properties.")
         for name, value in asdict(self).items():
             if isinstance(value, (int, float)) and value <= 0:
@@ -66,8 +70,16 @@ class Settings:
             )
 
     def cluster(self, name: ClusterName) -> dict[str, str]:
-        """Client properties of one cluster."""
+        """Client properties of consumers of one cluster."""
         return dict(self.source if name == "source" else self.target)
+
+    def producer_properties(self) -> dict[str, str]:
+        """Client properties of producers."""
+        return dict(self.producers_source or self.source)
+
+    def admin_properties(self) -> dict[str, str]:
+        """Client properties of the source's administrator."""
+        return dict(self.admin_source or self.source)
 
     def to_json(self) -> str:
         """For the run directory; may hold credentials."""

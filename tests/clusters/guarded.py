@@ -6,8 +6,6 @@ quote. Tokens are issued by a small endpoint that signs them for real.
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import json
 import threading
 import time
@@ -32,12 +30,10 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.x509.oid import NameOID
 
 from demo.brokers import EmbeddedKafka
+from demo.brokers.certificates import Authority
 from kafka_migration.clusters import jaas
 from kafka_migration.clusters.connections import ClusterConnection
 
@@ -50,10 +46,11 @@ ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 class TokenEndpoint:
-    """Issues signed tokens to one client, and tells the keys to verify them with. ``asked`` counts tokens."""
+    """Issues signed tokens to one client, and tells the keys to verify them with. ``asked`` counts ``tokens``."""
 
     def __init__(self) -> None:
         self.asked = 0
+        self.tokens: list[str] = []
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         endpoint = self
 
@@ -90,7 +87,8 @@ class TokenEndpoint:
     def token(self) -> str:
         now = int(time.time())
         claims = {"sub": CLIENT_ID, "iat": now, "exp": now + 300, "scope": "kafka", "aud": "kafka"}
-        return jwt.encode(claims, self._key, algorithm="RS256", headers={"kid": "one"})
+        self.tokens.append(jwt.encode(claims, self._key, algorithm="RS256", headers={"kid": "one"}))
+        return self.tokens[-1]
 
     def keys(self) -> dict[str, object]:
         numbers = self._key.public_key().public_numbers()
@@ -111,48 +109,6 @@ class TokenEndpoint:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-
-
-class Authority:
-    """A certificate authority for one test run. Files: ``ca``, and per name a certificate, a key, and both in one."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
-        self._write("ca", self._issue(self._name, self._key.public_key(), is_ca=True))
-        self.ca = directory / "ca.crt"
-
-    def issue(self, name: str, *, password: str = "") -> None:
-        """``<name>.crt``, ``<name>.key`` and ``<name>.pem`` (both), the key locked with ``password`` if given."""
-        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = self._issue(subject, key.public_key(), is_ca=False)
-        self._write(name, certificate)
-        lock = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
-        data = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
-        (self.directory / f"{name}.key").write_bytes(data)
-        both = data + certificate.public_bytes(serialization.Encoding.PEM)
-        (self.directory / f"{name}.pem").write_bytes(both)
-
-    def _issue(self, subject: x509.Name, key: rsa.RSAPublicKey, *, is_ca: bool) -> x509.Certificate:
-        now = datetime.datetime.now(datetime.UTC)
-        names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
-
-    def _write(self, name: str, certificate: x509.Certificate) -> None:
-        (self.directory / f"{name}.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
 
 class Guarded:

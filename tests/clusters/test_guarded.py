@@ -16,9 +16,8 @@ from demo import jars
 from demo.java import java_executable
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
-from kafka_migration.clusters.errors import AuthenticationFailed
 from kafka_migration.clusters.types import ScramUser
-from kafka_migration.domain.errors import BadInput, ClusterUnreachable, NotAuthorized
+from kafka_migration.domain.errors import AuthenticationFailed, BadInput, ClusterUnreachable, NotAuthorized
 from kafka_migration.domain.types import TopicPartition, TopicSpec
 from tests.clusters.guarded import PASSWORDS, Guarded
 from tests.waiting import wait_until

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import ResourceType
@@ -11,14 +14,18 @@ from confluent_kafka.admin import ResourceType
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.types import CommittedOffset
 from kafka_migration.domain.checks import CheckResult, Verdict
-from kafka_migration.domain.errors import NotAuthorized
+from kafka_migration.domain.errors import AuthenticationFailed, ClusterUnreachable, NotAuthorized
 from kafka_migration.domain.types import TopicPartition, TopicSpec
 from kafka_migration.phases import create, inventory, preflight
-from kafka_migration.phases.context import SystemClock
+from kafka_migration.phases.context import SystemClock, open_context
+from tests.cli.processes import connection
 from tests.clusters.guarded import Guarded
 from tests.clusters.labs import FakeLab, RealLab
 from tests.clusters.migration import Migration
 from tests.waiting import wait_until
+
+#: A connection gets ten seconds; some more for a machine that is busy.
+SOON_SECONDS = 20.0
 
 
 @pytest.fixture
@@ -45,7 +52,7 @@ def enough(guarded: Guarded, migration: Migration, *, without: str = "") -> Exit
     topic, group, cluster = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.BROKER
     prefix = f"{migration.name}."
     grants = [
-        (topic, prefix, ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")),
+        (topic, prefix, ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")),
         (topic, "kafka-migration.", ("CREATE", "READ", "WRITE")),
         (group, prefix, ("READ",)),
         (ResourceType.TRANSACTIONAL_ID, "kafka-migration.", ("WRITE",)),
@@ -74,10 +81,10 @@ def test_principal_without_any_grant_is_told_what_it_lacks(guarded: Guarded, mig
     by_name = {it.name: it for it in found.gate.results}
     target = by_name["permissions on target"]
     assert target.verdict is Verdict.FAIL
-    assert "Write and Describe on transactional id" in target.evidence
-    assert "on topic kafka-migration.journal.internal" in target.evidence
+    assert "Write on transactional id" in target.evidence
+    assert "Create, Read, Write on topic kafka-migration.journal.internal" in target.evidence
     groups = by_name["permissions on target groups"]
-    assert (groups.verdict, groups.evidence) == (Verdict.FAIL, f"missing: Read on group {migration.name}.g")
+    assert (groups.verdict, groups.evidence) == (Verdict.FAIL, f"missing ACLs: Read on group {migration.name}.g")
     assert by_name["target room"].verdict is Verdict.UNCHECKED
     assert found.exit_code == 1
 
@@ -88,6 +95,7 @@ def test_principal_without_any_grant_is_told_what_it_lacks(guarded: Guarded, mig
         ("TRANSACTIONAL_ID", "permissions on target", Verdict.FAIL),
         ("GROUP", "permissions on target groups", Verdict.FAIL),
         ("TOPIC CREATE", "target topics", Verdict.FAIL),
+        ("BROKER DESCRIBE", "permissions on target cluster", Verdict.FAIL),
         ("BROKER DESCRIBE", "target room", Verdict.UNCHECKED),
         ("BROKER DESCRIBE_CONFIGS", "message sizes", Verdict.UNCHECKED),
     ],
@@ -137,3 +145,53 @@ def test_source_topics_without_permission_to_read_their_settings_are_named(
         result = results(migration)["permissions on source topics"]
     assert result.verdict is Verdict.FAIL
     assert f"DescribeConfigs on topic {name}" in result.evidence
+
+
+class TestOpening:
+    """What a command says of a target that does not let it in, from the connections on."""
+
+    @pytest.fixture
+    def plan(self, migration: Migration, source_cluster: object, monkeypatch: pytest.MonkeyPatch) -> Any:
+        plan = migration.plan()
+        servers = source_cluster.bootstrap_servers  # type: ignore[attr-defined]
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_SOURCE", connection(servers))
+        return plan
+
+    def test_wrong_password_is_said_at_once_and_in_words(
+        self, guarded: Guarded, plan: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        extra = guarded.properties("reader", sasl_password="not-the-password")
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_TARGET", json.dumps({"conn_type": "kafka", "extra": extra}))
+        for make_state in (False, True):
+            began = time.monotonic()
+            with (
+                pytest.raises(AuthenticationFailed, match="target: authentication failed") as caught,
+                open_context(plan, make_state=make_state),
+            ):
+                pass
+            assert time.monotonic() - began < SOON_SECONDS
+            assert "not-the-password" not in str(caught.value)
+        with open_context(plan, to_check=True) as ctx:
+            found = {it.name: it for it in preflight.check(ctx, environ={}).gate.results}
+        assert found["target reachable"].verdict is Verdict.FAIL
+        assert "authentication failed" in found["target reachable"].evidence
+
+    def test_target_that_nobody_answers_for_is_named_within_seconds(
+        self, plan: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_TARGET", connection("127.0.0.1:1"))
+        began = time.monotonic()
+        with (
+            pytest.raises(ClusterUnreachable, match=r"target: no broker at 127\.0\.0\.1:1 answered"),
+            open_context(plan),
+        ):
+            pass
+        assert time.monotonic() - began < SOON_SECONDS
+
+    def test_hidden_state_is_not_taken_for_none(
+        self, guarded: Guarded, plan: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        extra = guarded.properties("reader")
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_TARGET", json.dumps({"conn_type": "kafka", "extra": extra}))
+        with pytest.raises(NotAuthorized, match=r"Read on topic kafka-migration\.links\.internal"), open_context(plan):
+            pass

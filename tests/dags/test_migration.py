@@ -1,7 +1,8 @@
 """Whole migrations through Airflow, as a person sees them: by its API, on real clusters, with a mirror on Spark.
 
 Two plans on one Airflow. One is rejected; the other fails first, is repaired and cleared, and goes on to the end while
-a producer writes to the source. The source asks for a password, which must show up nowhere.
+a producer writes to the source. The source asks for a password and the target for a certificate; neither's secret may
+show up anywhere.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,14 @@ from demo import jars
 from demo.airflow import EmbeddedAirflow
 from demo.airflow_api import ENDED, AirflowApi
 from demo.airflow_approver import DELAY_SECONDS, DemoApprover
-from demo.brokers import EmbeddedKafka
+from demo.brokers import EmbeddedKafka, security
+from demo.brokers.certificates import Authority
 from kafka_migration.domain import ledger
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import TopicStore
 from kafka_migration.state.topic_log import TopicLog
 from tests.kafka_tools import ToSend, create_topics, delete_topic, produce, read_all
+from tests.locked import key_lines, with_back_door
 from tests.waiting import wait_until
 
 PASSWORD = "unseen-9f2c-open-sesame"
@@ -53,6 +56,8 @@ class Stage:
     airflow: EmbeddedAirflow
     base: str
     reports: Path
+    events: Path
+    secrets: list[str]
     runs: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -121,27 +126,36 @@ def plan_of(base: str, name: str, topics: list[str]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def guarded_source() -> Iterator[EmbeddedKafka]:
-    """A source whose clients need a password; tests themselves use its internal listener."""
-    jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_mover="{PASSWORD}";'
-    properties = {
-        "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "listener.name.client.sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.client.plain.sasl.jaas.config": jaas,
-    }
-    with EmbeddedKafka(name="guarded", properties=properties) as cluster:
+def authority(tmp_path_factory) -> Authority:
+    """Outside of every folder that is searched for secrets: the key itself has to be somewhere."""
+    return Authority(tmp_path_factory.mktemp("authority") / "certificates")
+
+
+@pytest.fixture(scope="module")
+def guarded_source(authority) -> Iterator[EmbeddedKafka]:
+    """A source whose clients need a password, over TLS; tests themselves use its internal listener."""
+    locks = with_back_door(security.scram(authority, {"mover": PASSWORD}), "SASL_SSL", "mover")
+    with EmbeddedKafka(name="guarded-source", security=locks) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def stage(guarded_source, target_cluster, tmp_path_factory) -> Iterator[Stage]:
+def guarded_target(authority) -> Iterator[EmbeddedKafka]:
+    """A target whose clients need a certificate; tests themselves use its internal listener."""
+    locks = with_back_door(security.mutual_tls(authority), "SSL", "writer")
+    with EmbeddedKafka(name="guarded-target", security=locks) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def stage(guarded_source, guarded_target, authority, tmp_path_factory) -> Iterator[Stage]:
     """Airflow with two plans, both started: one whose target topic is in the way, and one that nobody wants."""
     folder, base = tmp_path_factory.mktemp("migration"), f"shop{uuid.uuid4().hex[:6]}"
     plans = folder / "plans"
     plans.mkdir()
     for name, topics in (("wanted", [rf"{base}\..*"]), ("unwanted", [f"{base}-unwanted"])):
         (plans / f"{name}.yaml").write_text(yaml.safe_dump(plan_of(base, name, topics)), encoding="utf-8")
-    source, target = guarded_source.internal_servers, target_cluster.bootstrap_servers
+    source, target = guarded_source.internal_servers, guarded_target.internal_servers
     create_topics(source, {f"{base}.orders": 2, f"{base}.payments": 1, f"{base}-unwanted": 1})
     for topic, partitions in ((f"{base}.orders", 2), (f"{base}.payments", 1)):
         records = (ToSend(b"%d" % n, b"k%d" % n, n % partitions) for n in range(RECORDS))
@@ -150,13 +164,14 @@ def stage(guarded_source, target_cluster, tmp_path_factory) -> Iterator[Stage]:
     _commit(source, f"{base}-audit", {(f"{base}.payments", 0): 3_000})
     # Somebody was there before: the wanted plan's preflight refuses, until it is gone.
     create_topics(target, {f"{base}.payments": 3})
-    sasl = {
-        "bootstrap.servers": guarded_source.bootstrap_servers,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "mover",
-        "sasl.password": PASSWORD,
-    }
+    servers = {"bootstrap.servers": guarded_source.bootstrap_servers}
+    sasl = servers | security.scram_client(authority, "mover", PASSWORD)
+    events = folder / "events"
+    (folder / "spark").mkdir()
+    events.mkdir()
+    settings = f"spark.eventLog.enabled true\nspark.eventLog.dir {events.as_uri()}\n"
+    (folder / "spark" / "spark-defaults.conf").write_text(settings, encoding="utf-8")
+    certified = {"bootstrap.servers": guarded_target.bootstrap_servers, **authority.client("writer")}
     airflow = EmbeddedAirflow(
         home=folder / "airflow",
         plans_dir=plans,
@@ -166,14 +181,16 @@ def stage(guarded_source, target_cluster, tmp_path_factory) -> Iterator[Stage]:
         },
         env={
             "KAFKA_MIGRATION_REPORTS": str(folder / "reports"),
+            "SPARK_CONF_DIR": str(folder / "spark"),
             "KAFKA_MIGRATION_SPARK_JARS": ",".join(str(path) for path in jars.paths("spark")),
         },
         start_timeout_seconds=PATIENCE_SECONDS,
     )
     with airflow:
-        it = Stage(guarded_source, target_cluster, airflow, base, folder / "reports")
+        secrets = [PASSWORD, *key_lines(authority.directory / "writer.key")]
+        it = Stage(guarded_source, guarded_target, airflow, base, folder / "reports", events, secrets)
         # This one is Airflow's own, in its database: workers, triggerer and API server each ask in their own way.
-        extra = json.dumps({"bootstrap.servers": target})
+        extra = json.dumps(certified)
         body = {"connection_id": "stored_target", "conn_type": "kafka", "extra": extra}
         it.api.call("POST", "/connections", json=body)
         airflow.wait_for_dags([it.dag("wanted"), it.dag("unwanted")], deadline_seconds=PATIENCE_SECONDS)
@@ -240,7 +257,7 @@ def test_rejection_ends_the_run_with_nothing_changed(stage):
     assert ran == {"take_snapshot", "inventory_and_preflight"}
     assert (
         f"{stage.base}-unwanted"
-        not in AdminClient({"bootstrap.servers": stage.target.bootstrap_servers}).list_topics(timeout=30).topics
+        not in AdminClient({"bootstrap.servers": stage.target.internal_servers}).list_topics(timeout=30).topics
     )
 
 
@@ -248,14 +265,14 @@ def test_run_that_failed_goes_on_after_its_failed_task_is_cleared_and_migrates_w
     stage.wait_for("wanted", "inventory_and_preflight", "failed")
     assert f"{stage.base}.payments" in stage.log("wanted", "inventory_and_preflight")
     stage.api.wait(lambda: stage.state("wanted") == "failed", "the run failed", deadline_seconds=PATIENCE_SECONDS)
-    delete_topic(stage.target.bootstrap_servers, f"{stage.base}.payments")
+    delete_topic(stage.target.internal_servers, f"{stage.base}.payments")
     stage.api.clear(stage.dag("wanted"), stage.runs["wanted"], ["inventory_and_preflight"])
 
     producer = LiveProducer(stage.source.internal_servers, f"{stage.base}.orders")
     try:
         with DemoApprover(stage.api, stage.dag("wanted")) as approver:
             stage.wait_for("wanted", "watch_lag", "success")
-            _assert_no_command_line_shows_the_password(stage)
+            _assert_no_command_line_shows_a_secret(stage)
             stage.wait_for("wanted", "stop_mirror", "deferred")
         assert {it.task_id for it in approver.answered} == {"approve_plan", "approve_cutover"}
         assert stage.tasks("wanted")["mirror"] == "running", "it runs on for as long as producers write"
@@ -270,7 +287,7 @@ def test_run_that_failed_goes_on_after_its_failed_task_is_cleared_and_migrates_w
     stage.wait_for("wanted", "report", "success")
     stage.api.wait(lambda: stage.state("wanted") in ENDED, "the run ended", deadline_seconds=PATIENCE_SECONDS)
     assert stage.state("wanted") == "success"
-    source, target = stage.source.internal_servers, stage.target.bootstrap_servers
+    source, target = stage.source.internal_servers, stage.target.internal_servers
     copied = read_all(target, stage.topics)
     for tp, rows in read_all(source, stage.topics).items():
         assert [row.without_offset() for row in copied[tp]] == [row.without_offset() for row in rows]
@@ -293,7 +310,7 @@ def _validate_one_topic_again(stage: Stage) -> None:
     assert {it["topic"] for it in verdict["partitions"]} == {f"{stage.base}.payments"}
 
 
-def _assert_no_command_line_shows_the_password(stage: Stage) -> None:
+def _assert_no_command_line_shows_a_secret(stage: Stage) -> None:
     assert stage.airflow.pid is not None
     lines = []
     for process in psutil.Process(stage.airflow.pid).children(recursive=True):
@@ -302,7 +319,12 @@ def _assert_no_command_line_shows_the_password(stage: Stage) -> None:
         except psutil.NoSuchProcess:
             continue
     assert any("spark_jobs/mirror.py" in line for line in lines)
-    assert not [line for line in lines if PASSWORD in line]
+    assert not showing(stage, lines)
+
+
+def showing(stage: Stage, texts: Iterable[str]) -> list[str]:
+    """Those of ``texts`` that show a secret, cut short."""
+    return [text[:200] for text in texts if any(secret in text for secret in stage.secrets)]
 
 
 def test_validation_of_a_migration_that_is_not_in_flight_is_skipped(stage):
@@ -315,7 +337,7 @@ def test_validation_of_a_migration_that_is_not_in_flight_is_skipped(stage):
 
 
 def test_journal_holds_who_approved_what_and_how_long_each_phase_took(stage):
-    log = TopicLog({"bootstrap.servers": stage.target.bootstrap_servers}, ledger.JOURNAL_TOPIC)
+    log = TopicLog({"bootstrap.servers": stage.target.internal_servers}, ledger.JOURNAL_TOPIC)
     journal = Journal(TopicStore(log), f"{stage.base}-wanted")
     phases, approvals = journal.all("phase"), journal.all("approval")
     journal.close()
@@ -367,7 +389,7 @@ def test_tasks_link_to_the_report(stage):
     assert links["extra_links"]["Migration report"] == f"/kafka-migration/{stage.dag('wanted')}/report"
 
 
-def test_password_is_in_no_file_log_rendered_field_or_xcom(stage):
+def test_secrets_are_in_no_file_log_event_log_rendered_field_or_xcom(stage):
     shown = []
     for plan in ("wanted", "unwanted"):
         for task in stage.api.task_instances(stage.dag(plan), stage.runs[plan]):
@@ -377,9 +399,28 @@ def test_password_is_in_no_file_log_rendered_field_or_xcom(stage):
                 shown.append(json.dumps(value))
             shown.append(json.dumps(task["rendered_fields"]))
     assert len(shown) > 20
-    assert not [text for text in shown if PASSWORD in text]
+    assert not showing(stage, shown)
     # Database, logs, snapshots, what the processes printed: everything that a run leaves behind.
-    files = [path for folder in (stage.airflow.home, stage.reports) for path in folder.rglob("*") if path.is_file()]
+    folders = (stage.airflow.home, stage.reports, stage.events)
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert any(path.name == "airflow.db" for path in files)
     assert any("task_id=mirror" in str(path) for path in files)
-    assert not [path for path in files if PASSWORD.encode() in path.read_bytes()]
+    logged = [path.read_bytes() for path in files if stage.events in path.parents]
+    assert sum(b"SparkListenerEnvironmentUpdate" in content for content in logged) >= 2, "mirror's and validation's"
+    searched = {path: path.read_bytes() for path in files}
+    assert not [path for path, content in searched.items() if any(it.encode() in content for it in stage.secrets)]
+
+
+def test_secrets_are_in_no_answer_of_airflows_api_and_on_no_page_of_ours(stage):
+    dag, run = stage.dag("wanted"), stage.runs["wanted"]
+    paths = ["/connections", "/connections/stored_target", "/variables", "/eventLogs", "/importErrors", "/plugins"]
+    paths += ["/dags", f"/dags/{dag}/details", f"/dags/{dag}/dagRuns/{run}", f"/dags/{dag}/dagRuns/{run}/taskInstances"]
+    paths += ["/dags/~/dagRuns/~/hitlDetails"]
+    shown = [json.dumps(stage.api.call("GET", path)) for path in paths]
+    assert any("stored_target" in text for text in shown)
+    shown += [stage.log("wanted", name) for name in stage.tasks("wanted")]
+    pages = ["status", "report", "docs/index.html"]
+    answers = [stage.api.request("GET", f"/kafka-migration/{dag}/{page}") for page in pages]
+    assert [it.status_code for it in answers] == [200] * len(pages)
+    shown += [it.text for it in answers]
+    assert not showing(stage, shown)

@@ -64,6 +64,11 @@ class _Group:
     commits: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
 
 
+_ALL_TOPIC_OPERATIONS = frozenset(
+    {"ALTER", "ALTER_CONFIGS", "CREATE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "READ", "WRITE"}
+)
+
+
 class FakeCluster:
     """One cluster. ``failing`` makes a method raise, as an unreachable or forbidding cluster does."""
 
@@ -116,8 +121,8 @@ class FakeCluster:
         self._may_fail("brokers")
         return self._brokers
 
-    def cluster_operations(self) -> frozenset[str] | None:
-        return None if self._acls is None else frozenset({"ALTER", "CREATE", "DESCRIBE"})
+    def cluster_operations(self) -> frozenset[str]:
+        return frozenset({"ALTER", "ALTER_CONFIGS", "CREATE", "DESCRIBE", "DESCRIBE_CONFIGS"})
 
     def api_versions(self) -> dict[str, tuple[int, int]]:
         return {"Produce": (3, 13), "Fetch": (4, 18), "InitProducerId": (0, 6)}
@@ -150,6 +155,10 @@ class FakeCluster:
                 for key, value in sorted((DEFAULT_CONFIGS | explicit).items())
             }
         return found
+
+    def topic_operations(self, names: Iterable[str], among: Iterable[str]) -> dict[str, frozenset[str]]:
+        self._may_fail("topic_operations", names)
+        return dict.fromkeys(names, _ALL_TOPIC_OPERATIONS)
 
     def refused_configs(self, spec: TopicSpec) -> dict[str, str]:
         self._refuse_existing(spec.name)

@@ -79,7 +79,9 @@ def opened(make_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> O
     found = Opened(make_plan())
 
     @contextmanager
-    def open_context(plan: Plan, *, tell: Any = None, dry_run: bool = False, make_state: bool = False) -> Iterator[Any]:
+    def open_context(
+        plan: Plan, *, tell: Any = None, dry_run: bool = False, make_state: bool = False, to_check: bool = False
+    ) -> Iterator[Any]:
         found.made_state.append(make_state)
 
         def both(text: str) -> None:

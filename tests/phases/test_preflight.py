@@ -10,10 +10,9 @@ import pytest
 
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
-from kafka_migration.clusters.errors import AuthenticationFailed
 from kafka_migration.clusters.types import CommittedOffset
 from kafka_migration.domain.checks import CheckResult, Verdict
-from kafka_migration.domain.errors import ClusterUnreachable
+from kafka_migration.domain.errors import AuthenticationFailed, ClusterUnreachable
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import create, preflight
 from tests.clusters.migration import Migration, migrations

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from kafka_migration.cli.command import Command
-from kafka_migration.cli.commands import controls, copying, groups, prepare, proof, telling
+from kafka_migration.cli.commands import access, controls, copying, groups, prepare, proof, telling
 
 _LOOK, _COPY, _MOVE, _PROVE = "Look", "Copy topics", "Move consumer groups", "Prove and approve"
 
@@ -18,6 +18,7 @@ COMMANDS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("status", _LOOK, telling.status),
     ("lag", _LOOK, copying.lag),
     ("report", _LOOK, telling.report),
+    ("acls", _LOOK, access.acls),
     ("schema", _LOOK, prepare.schema),
     ("create", _COPY, prepare.create),
     ("mirror", _COPY, copying.mirror),

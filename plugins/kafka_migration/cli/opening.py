@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def opened(path: Path, output: Output, *, dry_run: bool = False, make_state: bool = False) -> Iterator[Context]:
+def opened(
+    path: Path, output: Output, *, dry_run: bool = False, make_state: bool = False, to_check: bool = False
+) -> Iterator[Context]:
     """The context of the plan at ``path``. Progress goes to standard error.
 
     Raises BadInput for the plan or a connection, and what the clusters raise.
     """
     from kafka_migration.phases.context import open_context
 
-    with open_context(loaded(path), tell=output.tell, dry_run=dry_run, make_state=make_state) as ctx:
+    with open_context(loaded(path), tell=output.tell, dry_run=dry_run, make_state=make_state, to_check=to_check) as ctx:
         yield ctx
 
 

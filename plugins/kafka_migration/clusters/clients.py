@@ -25,11 +25,10 @@ from kafka_migration.clusters.errors import (
     RETRYABLE_CODES,
     UNREACHABLE_CODES,
     Asked,
-    AuthenticationFailed,
     translated,
 )
 from kafka_migration.clusters.raw import RawClient
-from kafka_migration.domain.errors import BadInput, ClusterUnreachable
+from kafka_migration.domain.errors import AuthenticationFailed, BadInput, ClusterUnreachable
 
 T = TypeVar("T")
 K = TypeVar("K")

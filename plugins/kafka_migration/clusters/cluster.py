@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from kafka_migration.clusters import groups, offsets, resources, topics
+from kafka_migration.clusters import groups, offsets, resources, rights, topics
 from kafka_migration.clusters.clients import Clients
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.clusters.types import (
@@ -94,6 +94,12 @@ class Cluster:
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
         """Every setting of each topic, explicit and inherited. Raises UnknownTopic for one that does not exist."""
         return topics.configs(self._clients, names)
+
+    def topic_operations(self, names: Iterable[str], among: Iterable[str]) -> dict[str, frozenset[str]]:
+        """What the principal may do with each topic: all operations with one that exists. With one that does not, or
+        is hidden from it, those of ``among`` (CREATE, READ, WRITE, DESCRIBE_CONFIGS), which are tried out, and change
+        nothing."""
+        return rights.topic_operations(self._clients, names, among)
 
     def refused_configs(self, spec: TopicSpec) -> dict[str, str]:
         """Settings of ``spec`` that this cluster does not take, with its reasons. Changes nothing.

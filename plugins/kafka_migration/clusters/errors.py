@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_migration.domain.errors import (
+    AuthenticationFailed,
     ClusterUnreachable,
     CouldNotFindOut,
     MigrationError,
@@ -35,17 +36,7 @@ _UNSUPPORTED_CODES = frozenset({UNSUPPORTED_VERSION, _UNSUPPORTED_FEATURE})
 RETRYABLE_CODES = frozenset({5, 6, 7, 8, 9, 13, 14, 15, 16, 41, 51, 74, 75, 76, 78, 88, 89, 100, 103})
 _BUSY_GROUP_CODES = frozenset({22, 25, 27, 68, 82})
 #: The broker understood, and says no: the message is its own.
-_REFUSAL_CODES = frozenset({10, 17, 37, 38, 39, 40, 42, 44, 87})
-
-
-class AuthenticationFailed(ClusterUnreachable):
-    """A broker answered, and does not accept this connection's credentials. Not worth another try."""
-
-    def __init__(self, cluster: str, servers: str, cause: str) -> None:
-        super().__init__(cluster, servers, cause)
-        self.message = f"{cluster}: authentication failed at {servers} ({cause})"
-        self.remedy = "check security.protocol, sasl.mechanism, user name and password of the connection"
-        self.args = (f"{self.message}\n  remedy: {self.remedy}",)
+REFUSAL_CODES = frozenset({10, 17, 37, 38, 39, 40, 42, 44, 87})
 
 
 class NotSupported(CouldNotFindOut):
@@ -115,7 +106,7 @@ def translated(asked: Asked, *, code: int, name: str, text: str) -> MigrationErr
             f"{asked}: the group has members ({said})",
             remedy="stop its consumers, wait until it is empty, try again",
         )
-    if code in _REFUSAL_CODES:
+    if code in REFUSAL_CODES:
         return BrokerRefused(f"{asked}: refused ({name}: {said})", code=code, reason=said)
     if code in RETRYABLE_CODES:
         return CouldNotFindOut(f"{asked}: still not possible ({name}: {said})", remedy="try again in a minute")

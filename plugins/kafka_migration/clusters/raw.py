@@ -21,10 +21,9 @@ from kafka_migration.clusters.errors import (
     GROUP_AUTHORIZATION_FAILED,
     RETRYABLE_CODES,
     Asked,
-    AuthenticationFailed,
     translated,
 )
-from kafka_migration.domain.errors import ClusterUnreachable, MigrationError
+from kafka_migration.domain.errors import AuthenticationFailed, ClusterUnreachable, MigrationError
 
 T = TypeVar("T")
 

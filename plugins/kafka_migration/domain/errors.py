@@ -84,6 +84,16 @@ class ClusterUnreachable(CouldNotFindOut):
         )
 
 
+class AuthenticationFailed(ClusterUnreachable):
+    """A broker answered, and does not accept this connection's credentials. Not worth another try."""
+
+    def __init__(self, cluster: str, servers: str, cause: str) -> None:
+        super().__init__(cluster, servers, cause)
+        self.message = f"{cluster}: authentication failed at {servers} ({cause})"
+        self.remedy = "check security.protocol, sasl.mechanism, user name and password of the connection"
+        self.args = (f"{self.message}\n  remedy: {self.remedy}",)
+
+
 class NotAuthorized(Refused):
     """The principal in use lacks a permission. ``operation`` and ``resource`` as Kafka names them."""
 

@@ -33,18 +33,20 @@ class WorksFromSnapshot:
         return Snapshot.of(self.snapshot).load()
 
     @contextmanager
-    def opened(self, *, make_state: bool = False) -> Iterator[MigrationContext]:
+    def opened(self, *, make_state: bool = False, to_check: bool = False) -> Iterator[MigrationContext]:
         """The phases' context. What they tell goes to the task's log; what they raise becomes a failure, or a retry.
 
         Every task from create_targets on says ``make_state``: the state is there by then, but a broker may not show
-        yet what was made a moment ago.
+        yet what was made a moment ago. ``to_check`` is for the preflight.
         """
         from kafka_migration.phases.context import open_context
 
         quiet_clients()
         with (
             explained(),
-            open_context(self.plan(), tell=lambda text: self.log.info("%s", text), make_state=make_state) as ctx,
+            open_context(
+                self.plan(), tell=lambda text: self.log.info("%s", text), make_state=make_state, to_check=to_check
+            ) as ctx,
         ):
             hide_secrets(ctx)
             yield ctx

@@ -29,7 +29,7 @@ class KafkaCheckOperator(MigrationOperator):
         """The inventory's digest, and how many checks there were."""
         from kafka_migration.phases import preflight
 
-        with self.opened() as ctx:
+        with self.opened(to_check=True) as ctx:
             found = preflight.check(ctx)
         for it in found.gate.results:
             remedy = f"\n  remedy: {it.remedy}" if it.remedy else ""

@@ -16,6 +16,7 @@ from typing import Protocol
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.lookup import find_connection
 from kafka_migration.domain import ledger
+from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.link import LinkState
@@ -76,21 +77,35 @@ class Context:
 
 @contextmanager
 def open_context(
-    plan: Plan, *, tell: Callable[[str], None] = silent, dry_run: bool = False, make_state: bool = False
+    plan: Plan,
+    *,
+    tell: Callable[[str], None] = silent,
+    dry_run: bool = False,
+    make_state: bool = False,
+    to_check: bool = False,
 ) -> Iterator[Context]:
     """The context of ``plan``, from its connections. ``make_state`` creates the internal topics if need be.
 
-    Raises BadInput for an unknown connection, ClusterUnreachable or NotAuthorized for a target that does not answer.
+    Raises BadInput for an unknown connection, ClusterUnreachable (AuthenticationFailed) or NotAuthorized for a target
+    that does not answer. Not with ``to_check``, for who is about to check just that: state that is out of reach or
+    hidden is then empty.
     """
     source = Cluster("source", find_connection(plan.source))
     target = Cluster("target", find_connection(plan.target))
     journal: Journal | None = None
     link: LinkState | None = None
     try:
-        properties = target.connection.librdkafka()
         make = make_state and not dry_run
-        link = LinkState.on_target(plan.name, properties, create=make)
-        journal = Journal(_journal_store(TopicLog(properties, ledger.JOURNAL_TOPIC), create=make), plan.name)
+        try:
+            # First of all: it says in seconds, and in words, why there is no connection.
+            target.cluster_id()
+            properties = target.connection.librdkafka()
+            link = LinkState.on_target(plan.name, properties, create=make)
+            journal = Journal(_journal_store(TopicLog(properties, ledger.JOURNAL_TOPIC), create=make), plan.name)
+        except (ClusterUnreachable, NotAuthorized):
+            if not to_check:
+                raise
+            link, journal = link or LinkState(plan.name, MemoryStore(), None, None), Journal(MemoryStore(), plan.name)
         yield Context(plan=plan, source=source, target=target, journal=journal, link=link, tell=tell, dry_run=dry_run)
     finally:
         for part in (journal, link, source, target):

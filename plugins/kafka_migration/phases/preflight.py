@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.clusters.errors import AuthenticationFailed
 from kafka_migration.clusters.facts import Inventory
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
-from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, NotAuthorized
+from kafka_migration.domain.errors import AuthenticationFailed, CouldNotFindOut, MigrationError, NotAuthorized
 from kafka_migration.phases import preflight_clusters as on_clusters
 from kafka_migration.phases import preflight_groups as on_groups
+from kafka_migration.phases import preflight_permissions as on_permissions
 from kafka_migration.phases import preflight_topics as on_topics
 from kafka_migration.phases.hooks import check_hooks
 from kafka_migration.phases.preflight_facts import Facts
@@ -31,10 +31,12 @@ CHECKS: tuple[tuple[str, Callable[[Facts], CheckResult]], ...] = (
     ("target is another cluster", on_clusters.another_cluster),
     ("versions", on_clusters.versions),
     ("plan matches topics", on_topics.matches),
-    ("permissions on source topics", on_clusters.may_read_source),
-    ("permissions on source groups", on_clusters.may_read_groups),
-    ("permissions on target", on_clusters.may_write_target),
-    ("permissions on target groups", on_clusters.may_write_groups),
+    ("permissions on source topics", on_permissions.may_read_source),
+    ("permissions on source groups", on_permissions.may_read_groups),
+    ("permissions on source cluster", on_permissions.may_look_at_source),
+    ("permissions on target", on_permissions.may_write_target),
+    ("permissions on target groups", on_permissions.may_write_groups),
+    ("permissions on target cluster", on_permissions.may_look_at_target),
     ("no other migration", on_topics.no_other_migration),
     ("target topics", on_topics.target_topics),
     ("replication", on_topics.replication),

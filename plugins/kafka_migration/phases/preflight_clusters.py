@@ -1,19 +1,13 @@
-"""Checks about the two clusters as wholes: who they are, what they can, what we may, and how much room there is."""
+"""Checks about the two clusters as wholes: who they are, what they can, and how much room there is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from kafka_migration.domain import ledger
 from kafka_migration.domain.checks import CheckResult
 from kafka_migration.domain.errors import NotAuthorized
-from kafka_migration.domain.types import TopicPartition, TopicSpec
+from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases.preflight_facts import Facts, failed, passed, some, unchecked, warned
-from kafka_migration.phases.translate import MOVABLE_PROTOCOLS
-
-if TYPE_CHECKING:
-    from kafka_migration.clusters.cluster import Cluster
 
 #: API -> (lowest, highest version that we speak), after the features that need them. What clients negotiate by
 #: themselves is not listed.
@@ -65,105 +59,6 @@ def versions(facts: Facts) -> CheckResult:
     if lacking:
         return failed(name, some(lacking), "migrate from and to Kafka 2.5 or later")
     return passed(name, "; ".join(seen))
-
-
-def may_read_source(facts: Facts) -> CheckResult:
-    """The principal may read every topic of the plan, and its settings."""
-    name = "permissions on source topics"
-    try:
-        topics = facts.inventory.topics
-    except NotAuthorized as error:
-        return failed(name, error.message, error.remedy)
-    return _topics_allow(
-        name,
-        {topic: it.operations for topic, it in topics.items()},
-        needed=frozenset({"READ", "DESCRIBE", "DESCRIBE_CONFIGS"}),
-        side="source",
-    )
-
-
-def may_read_groups(facts: Facts) -> CheckResult:
-    """The principal may read what the plan's groups have committed."""
-    name = "permissions on source groups"
-    denied = facts.inventory.unchecked.get("committed offsets")
-    groups = facts.inventory.groups.values()
-    ours = [it.name for it in groups if it.lag is None and it.protocol in MOVABLE_PROTOCOLS]
-    if ours:
-        return failed(name, denied or some(ours), "grant Describe on these groups to the source's principal")
-    if facts.inventory.groups:
-        return passed(name, f"committed offsets of {len(facts.inventory.groups)} groups can be read")
-    return passed(name, "the plan moves no group")
-
-
-def may_write_target(facts: Facts) -> CheckResult:
-    """The principal may create and write what the migration needs on the target: topics, state, its transactional id.
-
-    Topics that do not exist yet cannot tell what may be done with them; the target is asked to validate their creation
-    (see the check of target topics), and ``create`` looks again when they are there.
-    """
-    name = "permissions on target"
-    ctx = facts.ctx
-    lacking = []
-    if not ctx.target.may_use_transactional_id(ctx.link.transactional_id):
-        lacking.append(f"Write and Describe on transactional id {ctx.link.transactional_id}")
-    for topic, partitions in sorted(ledger.PARTITIONS.items()):
-        spec = TopicSpec(name=topic, partitions=partitions, replication_factor=1)
-        lacking += _lacking(ctx.target, topic, {"READ", "WRITE", "DESCRIBE"}, otherwise=spec)
-    needed = {"READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}
-    made = sorted(ctx.journal.all("topic"))
-    try:
-        for topic, it in ctx.target.topics(made).items():
-            if missing := needed - it.operations:
-                lacking.append(f"{', '.join(sorted(missing))} on topic {topic}")
-    except NotAuthorized:
-        # The answer for all fails with the first that is not shown: ask one by one.
-        for topic in made:
-            lacking += _lacking(ctx.target, topic, needed)
-    if lacking:
-        return failed(name, f"missing: {some(lacking)}", "grant these to the principal of the target's connection")
-    return passed(name, "transactional id and state topics may be used")
-
-
-def _lacking(target: Cluster, topic: str, needed: set[str], *, otherwise: TopicSpec | None = None) -> list[str]:
-    """What the principal lacks for a topic of the target: to use it, or, ``otherwise``, to create it."""
-    try:
-        it = target.topics([topic]).get(topic)
-        if it is None and otherwise is not None:
-            target.create_topics([otherwise], dry_run=True)
-    except NotAuthorized as error:
-        return [f"{error.operation} on topic {topic}"]
-    missing = set() if it is None else needed - it.operations
-    return [f"{', '.join(sorted(missing))} on topic {topic}"] if missing else []
-
-
-def may_write_groups(facts: Facts) -> CheckResult:
-    """The principal may commit for the plan's groups on the target."""
-    name = "permissions on target groups"
-    groups = list(facts.inventory.groups)
-    if not groups:
-        return passed(name, "the plan moves no group")
-    operations = facts.ctx.target.group_operations(groups)
-    denied = [group for group in groups if not {"READ", "DESCRIBE"} <= operations[group]]
-    if denied:
-        return failed(
-            name,
-            f"missing: Read on group {some(denied)}",
-            "grant it to the principal of the target's connection",
-        )
-    return passed(name, f"offsets of {len(groups)} groups may be written")
-
-
-def _topics_allow(
-    name: str, operations: Mapping[str, frozenset[str]], *, needed: frozenset[str], side: str
-) -> CheckResult:
-    lacking = [
-        f"{', '.join(sorted(missing))} on topic {topic}"
-        for topic, allowed in sorted(operations.items())
-        if (missing := needed - allowed)
-    ]
-    if lacking:
-        return failed(name, f"missing: {some(lacking)}", f"grant these to the principal of the {side}'s connection")
-    return passed(name, f"{', '.join(sorted(needed))} on {len(operations)} topics")
 
 
 def room(facts: Facts) -> CheckResult:

@@ -10,6 +10,7 @@ from kafka_migration.clusters.types import ConfigValue
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.phases import inventory, topic_steps
+from kafka_migration.phases.permissions import spelled_out
 from kafka_migration.phases.topic_steps import TopicStep
 
 if TYPE_CHECKING:
@@ -35,6 +36,20 @@ class Facts:
         """The source's."""
         self.taken = self._once("inventory", lambda: inventory.take(self.ctx))
         return self.taken
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Topics that the plan means: those that the source shows, and those that the plan spells out."""
+        plan = self.ctx.plan
+        shown = self._once("topics", lambda: plan.topics.select(self.ctx.source.topics()))
+        return tuple(sorted({*shown, *spelled_out(plan.topics)}))
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Groups that the plan means, likewise."""
+        plan = self.ctx.plan
+        shown = self._once("groups", lambda: plan.groups.select(self.ctx.source.groups()))
+        return tuple(sorted({*shown, *spelled_out(plan.groups)}))
 
     @property
     def steps(self) -> tuple[TopicStep, ...]:

@@ -18,7 +18,7 @@ from kafka.net.selector import NetworkSelector
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, NotAuthorized
+from kafka_migration.domain.errors import AuthenticationFailed, ClusterUnreachable, CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.connections import Connections
 
@@ -70,7 +70,7 @@ class WireCluster:
         self.pinned: dict[str, uuid.UUID] = {}
 
     def connect(self, timeout_ms: int = 30_000) -> None:
-        """Reach any broker of the cluster. Raises ClusterUnreachable or NotAuthorized."""
+        """Reach any broker of the cluster. Raises ClusterUnreachable, or AuthenticationFailed."""
         try:
             self.manager.bootstrap(timeout_ms)
         except kafka_errors.KafkaError as error:
@@ -87,7 +87,7 @@ class WireCluster:
         for broker in self.manager.cluster.bootstrap_brokers():
             failure = self.manager.auth_failure(broker.node_id)
             if failure is not None:
-                raise ClusterUnreachable(self.role, self.servers, f"authentication failed: {failure}") from error
+                raise AuthenticationFailed(self.role, self.servers, str(failure)) from error
         raise ClusterUnreachable(self.role, self.servers, str(error) or type(error).__name__) from error
 
     def close(self) -> None:
@@ -117,12 +117,12 @@ class WireCluster:
     async def send(self, request: Any, node: int | None, *, timeout_ms: int | None = None) -> Any:
         """Send one request and await its response.
 
-        Raises kafka-python's errors, but ClusterUnreachable if the broker rejects our credentials.
+        Raises kafka-python's errors, but AuthenticationFailed if the broker rejects our credentials.
         """
         try:
             return await self.begin(request, node, timeout_ms=timeout_ms)
         except _REJECTED as error:
-            raise ClusterUnreachable(self.role, self.servers, f"authentication failed: {error}") from error
+            raise AuthenticationFailed(self.role, self.servers, str(error)) from error
         except kafka_errors.UnknownBrokerIdError:
             self.manager.cluster.request_update()
             raise

@@ -19,7 +19,7 @@ from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, In
 from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, NotAuthorized, TakenOver
 from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.wire.batch import BatchHeader, batches
-from kafka_migration.wire.cluster import WireCluster, code_name
+from kafka_migration.wire.cluster import UNAUTHORIZED, WireCluster, code_name
 from kafka_migration.wire.fetch import FetchFrom, fetch
 
 _RETRIED = frozenset({14, 15, 16, 51, 7, 3, 6, 9})  # coordinator moves and loads, concurrent transactions, new topics
@@ -97,7 +97,7 @@ async def await_markers(
 
     ``see`` is shown the header of every batch on the way, the marker included: the caller judges whether each is
     explained by the link. Once it answers False the partition is not read on, and has no marker in what is returned.
-    Raises CouldNotFindOut at ``deadline``.
+    Raises CouldNotFindOut at ``deadline``, NotAuthorized at once.
     """
     offsets, markers, problem = dict(scan_from), dict[TopicPartition, int](), ""
     while offsets:
@@ -111,6 +111,8 @@ async def await_markers(
                 problem = f" ({str(error) or type(error).__name__})"
                 continue
             for answer in answers:
+                if answer.error in UNAUTHORIZED:
+                    raise NotAuthorized(cluster.role, "Read", f"topic {answer.partition.topic}")
                 if answer.error:
                     problem = f" ({code_name(answer.error)})"
                 for header, _ in batches(answer.records):

@@ -15,7 +15,7 @@ def check(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
     from kafka_migration.phases import preflight
 
     output = Output(as_json=as_json)
-    with opened(plan, output) as ctx:
+    with opened(plan, output, to_check=True) as ctx:
         seen = preflight.check(ctx)
     output.result(seen.as_dict(), shown(seen))
     raise typer.Exit(seen.exit_code)

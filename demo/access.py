@@ -1,0 +1,145 @@
+"""Who gets into the demo's two clusters, and as whom: everybody, or only principals with the rights that they need.
+
+Locked, the source asks for passwords (SCRAM over TLS) and the target for certificates (mutual TLS), and both deny what
+nobody granted. The migration has a principal of its own on each side, with exactly the rules that its own table says
+(`python -m kafka_migration acls`); producers and consumers have theirs.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from demo.brokers import EmbeddedKafka, security
+from demo.brokers.certificates import Authority
+from demo.clients.settings import Settings
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AclBinding  # type: ignore[attr-defined]  # re-exported without saying so
+
+    from kafka_migration.phases.permissions import Rule
+
+MIGRATION = {"source": "migration-reader", "target": "migration-writer"}
+PRODUCERS, CONSUMERS = "demo-producers", "demo-consumers"
+_PREFIX = "demo."
+_SECONDS = 30.0
+
+
+class Access:
+    """Two clusters that are open to everybody on this machine."""
+
+    def __init__(self) -> None:
+        """Describe them; nothing is started."""
+        self.source = EmbeddedKafka(name="source")
+        self.target = EmbeddedKafka(name="target")
+
+    def open_up(self, plan: Path) -> None:
+        """Grant what has to be granted, once both run."""
+
+    def settings(self) -> Settings:
+        """How the workload's clients get in."""
+        return Settings(source=self.client("source"), target=self.client("target"))
+
+    def client(self, side: str) -> dict[str, str]:
+        """librdkafka properties of the migration's own clients."""
+        return {"bootstrap.servers": self._cluster(side).bootstrap_servers}
+
+    def connections(self) -> dict[str, dict[str, Any]]:
+        """The plan's two connections, as Airflow's JSON form has them."""
+        return {f"kafka_{side}": {"conn_type": "kafka", "extra": self.client(side)} for side in ("source", "target")}
+
+    def _cluster(self, side: str) -> EmbeddedKafka:
+        return self.source if side == "source" else self.target
+
+
+class LockedAccess(Access):
+    """Two clusters behind TLS, credentials and access rules. Certificates go below ``directory``."""
+
+    def __init__(self, directory: Path) -> None:
+        """Make the authority and the passwords of this run."""
+        self._authority = Authority(directory)
+        users = (MIGRATION["source"], PRODUCERS, CONSUMERS)
+        self._passwords = {user: secrets.token_urlsafe(24) for user in users}
+        self.source = EmbeddedKafka(name="source", security=security.scram(self._authority, self._passwords))
+        self.target = EmbeddedKafka(name="target", security=security.mutual_tls(self._authority))
+
+    def open_up(self, plan: Path) -> None:
+        """Grant the migration what its table says for ``plan``, producers to write, consumers to read."""
+        from kafka_migration.phases import permissions
+        from kafka_migration.plans.load import load_plan
+
+        loaded = load_plan(plan)
+        names = permissions.names_of(loaded)
+        for side in permissions.SIDES:
+            rules = permissions.rules(loaded, side, names)
+            wanted = [binding(rule, f"User:{MIGRATION[side]}") for rule in rules]
+            wanted += [_of_clients("TOPIC", "READ", CONSUMERS), _of_clients("GROUP", "READ", CONSUMERS)]
+            if side == "source":
+                wanted.append(_of_clients("TOPIC", "WRITE", PRODUCERS))
+            grant(self._cluster(side), wanted)
+
+    def settings(self) -> Settings:
+        """How the workload's clients get in."""
+        return Settings(
+            source=self._as(CONSUMERS, "source"),
+            target=self._as(CONSUMERS, "target"),
+            producers_source=self._as(PRODUCERS, "source"),
+            admin_source=self.source.admin_properties,
+        )
+
+    def client(self, side: str) -> dict[str, str]:
+        """librdkafka properties of the migration's own clients."""
+        return self._as(MIGRATION[side], side)
+
+    def _as(self, principal: str, side: str) -> dict[str, str]:
+        servers = {"bootstrap.servers": self._cluster(side).bootstrap_servers}
+        if side == "source":
+            return servers | security.scram_client(self._authority, principal, self._passwords[principal])
+        return servers | self._authority.client(principal)
+
+
+def grant(cluster: EmbeddedKafka, bindings: Iterable[AclBinding]) -> None:
+    """Make access rules, as the cluster's administrator.
+
+    Raises:
+        KafkaException: the cluster refused, or did not answer in time.
+    """
+    from confluent_kafka.admin import AdminClient
+
+    # Held until it has answered: a client that is gone answers nothing.
+    admin = AdminClient(dict(cluster.admin_properties))
+    for future in admin.create_acls(list(bindings)).values():
+        future.result(_SECONDS)
+
+
+def binding(rule: Rule, principal: str) -> AclBinding:
+    """A rule of the migration's table, for ``principal``, from any host."""
+    value = rule.as_dict()
+    kind = "BROKER" if value["resource_type"] == "CLUSTER" else value["resource_type"]
+    return _binding(kind, value["resource"], value["pattern"], principal, value["operation"])
+
+
+def _of_clients(kind: str, operation: str, user: str) -> AclBinding:
+    return _binding(kind, _PREFIX, "PREFIXED", f"User:{user}", operation)
+
+
+def _binding(kind: str, name: str, pattern: str, principal: str, operation: str) -> AclBinding:
+    from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
+        AclBinding,
+        AclOperation,
+        AclPermissionType,
+        ResourcePatternType,
+        ResourceType,
+    )
+
+    return AclBinding(
+        ResourceType[kind],
+        name,
+        ResourcePatternType[pattern],
+        principal,
+        "*",
+        AclOperation[operation],
+        AclPermissionType.ALLOW,
+    )

@@ -1,0 +1,99 @@
+"""acls: what to grant before a migration begins."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kafka_migration.cli.options import Debug, Json, PlanFile
+from kafka_migration.cli.output import Output
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.permissions import Names
+    from kafka_migration.plans.model import Plan
+
+
+class SideOption(StrEnum):
+    """As typed."""
+
+    SOURCE = "source"
+    TARGET = "target"
+
+
+Principal = Annotated[
+    str,
+    typer.Option(
+        metavar="TYPE:NAME", help="Whom to grant it, such as User:migration or User:CN=migration.", show_default=False
+    ),
+]
+OneSide = Annotated[SideOption | None, typer.Option("--side", help="This cluster only. (default: both)")]
+AskForNames = Annotated[
+    bool,
+    typer.Option(
+        "--names", help="Ask the source which topics and groups there are now, and name each, instead of prefixes."
+    ),
+]
+
+
+def acls(
+    plan: PlanFile,
+    principal: Principal,
+    side: OneSide = None,
+    names: AskForNames = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Print the access rules that the migration needs, and no more. Changes nothing, and grants nothing."""
+    from kafka_migration.cli.render.access import shown
+    from kafka_migration.domain.errors import BadInput
+    from kafka_migration.phases import permissions
+    from kafka_migration.plans.load import load_plan
+
+    kind, separator, name = principal.partition(":")
+    if not (kind and separator and name) or principal != principal.strip():
+        raise BadInput(
+            "a principal is a type and a name",
+            field="--principal",
+            value=principal,
+            remedy='write it like User:migration, or with certificates "User:CN=migration,O=Shop"',
+        )
+    output = Output(as_json=as_json)
+    loaded = load_plan(plan)
+    known = _asked(plan, output) if names else permissions.names_of(loaded)
+    wanted: tuple[permissions.Side, ...] = permissions.SIDES if side is None else (side.value,)
+    rules = {it: permissions.rules(loaded, it, known) for it in wanted}
+    commands = {it: permissions.commands(rules[it], principal=principal, servers=_servers(loaded, it)) for it in wanted}
+    value = {
+        "principal": principal,
+        "rules": [rule.as_dict() for it in wanted for rule in rules[it]],
+        "commands": [line for it in wanted for line in commands[it]],
+    }
+    output.result(value, *(part for it in wanted for part in shown(it, rules[it], commands[it])))
+
+
+def _asked(plan: Path, output: Output) -> Names:
+    """Names on the source now, as far as the connection's principal may see them."""
+    from kafka_migration.cli.opening import loaded
+    from kafka_migration.clusters.cluster import Cluster
+    from kafka_migration.clusters.lookup import find_connection
+    from kafka_migration.phases import permissions
+
+    it = loaded(plan)
+    with Cluster("source", find_connection(it.source)) as source:
+        topics, groups = it.topics.select(source.topics()), it.groups.select(source.groups())
+    output.tell(f"the source shows {len(topics)} topics and {len(groups)} groups of the plan")
+    return permissions.named(topics, groups)
+
+
+def _servers(plan: Plan, side: str) -> str:
+    """The connection's servers, or a variable to be set: rules can be printed before there is any connection."""
+    from kafka_migration.clusters.lookup import find_connection
+    from kafka_migration.domain.errors import BadInput
+
+    try:
+        return find_connection(plan.source if side == "source" else plan.target).servers
+    except BadInput:
+        return f'"${side.upper()}_SERVERS"'
