@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import confluent_kafka
@@ -184,9 +185,15 @@ def produce_transaction(servers: str, topic: str, values: Iterable[bytes]) -> No
     producer.commit_transaction(30)
 
 
+@lru_cache(maxsize=4)
+def _kept_admin(servers: str) -> AdminClient:
+    # Polled many times a second: to connect anew each time takes longer than to ask.
+    return AdminClient({"bootstrap.servers": servers})
+
+
 def log_ends(servers: str, topics: Mapping[str, int]) -> int:
     """The sum of all high watermarks of `topics`."""
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = _kept_admin(servers)
     tps = [TopicPartition(name, p) for name, count in topics.items() for p in range(count)]
     wanted = {confluent_kafka.TopicPartition(tp.topic, tp.partition): OffsetSpec.latest() for tp in tps}
     return sum(future.result(30).offset for future in admin.list_offsets(wanted).values())

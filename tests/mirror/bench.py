@@ -17,7 +17,9 @@ from tests.kafka_tools import ToSend, create_topics, read_all, topic_ids
 from tests.proxy import Proxy
 
 #: Records of tests are years old, so every takeover from a mirror that died holds them back: for seconds, here.
-SHORT: dict[str, Any] = {"lease_seconds": 1.5, "late_seconds": 0.5, "closed_seconds": 0.3}
+BRIEF: dict[str, Any] = {"lease_seconds": 1.5, "late_seconds": 0.5, "closed_seconds": 0.3}
+#: Small batches stay alone besides, so that there are many requests to interfere with.
+SHORT: dict[str, Any] = BRIEF | {"join_bytes": 0}
 
 
 OPEN_ENDED = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
@@ -85,7 +87,7 @@ class Bench:
             source=_config(self.source, source_through),
             target=_config(self.target, target_through),
             runner=runner or ThreadRunner(),
-            settings=settings or Settings(streams=2, epoch_seconds=5, limits=Limits(**SHORT)),
+            settings=settings or Settings(streams=2, epoch_seconds=5, limits=Limits(**BRIEF)),
             **extra,
         )
 

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from kafka_migration.domain.errors import HaltedPartition, Refused
+from kafka_migration.domain.errors import HaltedPartition, MigrationError, Refused
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.mirror import takeover
 from kafka_migration.mirror.epochs import Settings
@@ -82,7 +82,7 @@ def test_running_mirror_stops_at_the_seal_without_a_record_more(source_cluster, 
             link = LinkState.on_target(it.link.name, {"bootstrap.servers": it.target})
             try:
                 Bench(link, it.topics, it.source, it.target).mirror(settings=QUICK).run()
-            except Refused as error:
+            except MigrationError as error:
                 ends.append(error)
             finally:
                 link.close()
@@ -94,6 +94,7 @@ def test_running_mirror_stops_at_the_seal_without_a_record_more(source_cluster, 
         produce(it.source, topic, records(100, 1, 2))
         thread.join(30)
         assert not thread.is_alive()
+        assert [type(end) for end in ends] == [Refused]
         assert "sealed" in str(ends[0])
         assert log_ends(it.target, it.topics) == done.ends[tp] + 1
 

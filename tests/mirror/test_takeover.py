@@ -6,7 +6,7 @@ import pytest
 
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Halt, Identity, Position, TopicPartition
-from kafka_migration.mirror.takeover import Fenced, Known, Overtaken, Stopped, Tail
+from kafka_migration.mirror.takeover import Fenced, Known, Overtaken, Stopped, Tail, fence_number
 from kafka_migration.wire.batch import MAX_SEQUENCE, BatchHeader
 
 US, WRITER = 77, Identity(77, 5)
@@ -208,7 +208,7 @@ def test_log_with_anything_dropped_doubled_swapped_or_foreign_is_never_taken_for
 
 
 def _fenced(known: Known) -> Fenced:
-    return Fenced(identity=Identity(US, 9), markers={TP: 21}, tails={TP: Tail(known)}, stopped={})
+    return Fenced(fence=9, identity=Identity(US, 9), markers={TP: 21}, tails={TP: Tail(known)}, stopped={})
 
 
 def test_fence_that_another_mirror_made_meanwhile_is_not_judged_by_what_was_known_before():
@@ -228,7 +228,26 @@ def test_stopped_partitions_come_back_beside_those_that_go_on():
     fenced.tails[TP].see(_marker(21), US)
     gone = Stopped(reason=Halt.RECREATED, detail="", target_offset=0)
     outcome = Fenced(
-        identity=fenced.identity, markers=fenced.markers, tails=fenced.tails, stopped={TopicPartition("u", 0): gone}
+        fence=9,
+        identity=fenced.identity,
+        markers=fenced.markers,
+        tails=fenced.tails,
+        stopped={TopicPartition("u", 0): gone},
     ).resume({TP: before}, {})
     assert outcome[TopicPartition("u", 0)] is gone
     assert not isinstance(outcome[TP], Stopped)
+
+
+@pytest.mark.parametrize(
+    ("fences", "identity", "number"),
+    [
+        ({}, Identity(US, 0), 0),
+        ({3: Identity(US, 3)}, Identity(US, 5), 5),
+        # Its 32,766 epochs are used up, or it was forgotten: another producer, that begins at 0.
+        ({32_766: Identity(US, 32_766)}, Identity(US + 1, 0), 32_768),
+        ({7: Identity(US, 7), 32_768: Identity(US + 1, 0)}, Identity(US + 1, 1), 32_769),
+        ({32_800: Identity(US + 1, 32)}, Identity(US + 2, 0), 65_536),
+    ],
+)
+def test_fences_are_numbered_in_order_whatever_producer_they_are_of(fences, identity, number):
+    assert fence_number(fences, identity) == number > max(fences, default=-1)

@@ -41,7 +41,7 @@ def mirroring(shop: Migration) -> None:
     here, there = ctx.source.topics(), ctx.target.topics()
     topics = [LinkTopic(name=name, source_id=_id(here[name]), target_id=_id(there[name])) for name in sorted(there)]
     ctx.link.pin(source_cluster="s", target_cluster="t", topics=topics, at=ctx.stamp())
-    ctx.link.record_fence(Identity(7, 0), at=ctx.stamp())
+    ctx.link.record_fence(0, Identity(7, 0), at=ctx.stamp())
     ctx.link.record_run({"state": "running", "at": ctx.stamp(), "epoch": 1, "partitions": 3})
 
 

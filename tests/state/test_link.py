@@ -65,7 +65,7 @@ class World:
         for _ in range(8):
             epoch, data_end = epoch + self.chance.choice([1, 2]), target
             target = data_end + self.chance.choice([1, 1, 2])
-            self.link.record_fence(Identity(7, epoch), at=AT)
+            self.link.record_fence(epoch, Identity(7, epoch), at=AT)
             yield
             self._open(RunOpening(fence=epoch, records=0, source=source, target=target, closes=data_end))
             yield
@@ -137,7 +137,7 @@ def test_topics_are_pinned_once_and_another_cluster_is_refused():
 def test_fences_are_named_by_epoch_and_repeating_one_changes_nothing():
     link = LinkState("l", MemoryStore(), None, None)
     for epoch in (4, 9, 4):
-        link.record_fence(Identity(7, epoch), at=AT)
+        link.record_fence(epoch, Identity(7, epoch), at=AT)
     assert link.fences() == {4: Identity(7, 4), 9: Identity(7, 9)}
 
 
@@ -159,7 +159,7 @@ def test_links_on_one_target_do_not_mix(target_cluster):
     links = [LinkState.on_target(name, properties, create=True) for name in names]
     for n, link in enumerate(links):
         link.pin(source_cluster="s", target_cluster="t", topics=[TOPIC], at=AT)
-        link.record_fence(Identity(n, n), at=AT)
+        link.record_fence(n, Identity(n, n), at=AT)
         opening = RunOpening(fence=n, records=0, source=n, target=1, closes=0)
         link.record_openings([(TP, opening)])
         link.halt(TP, f"reason {n}", "", 0, 0, AT)

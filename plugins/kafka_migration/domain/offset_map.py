@@ -22,7 +22,7 @@ from kafka_migration.domain.runs import FenceRuns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOpening:
-    """Where a run begins. ``records`` have been written to the partition since the fence of producer epoch ``fence``.
+    """Where a run begins. ``records`` have been written to the partition since ``fence``.
 
     The opening of a fence (``records`` = 0) carries ``closes``: the target offset at which the data of every
     earlier fence ended (that of the first marker after it). ``epoch`` is the source's leader epoch of the run's

@@ -69,7 +69,7 @@ class Position:
     """Where the mirror of one partition stands.
 
     ``source`` is the next source offset to copy, ``target`` the target offset where its record will land,
-    ``fence`` (its producer epoch) and ``records`` (written since that fence) say by which attempt.
+    ``fence`` (its number) and ``records`` (written since that fence) say by which attempt.
     """
 
     source: int

@@ -9,7 +9,7 @@ from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Identity, Position, Receipt, TopicPartition
 from kafka_migration.mirror.book import PinnedTopic
-from kafka_migration.mirror.orders import JOIN_BYTES, Assignment
+from kafka_migration.mirror.orders import Assignment
 from kafka_migration.mirror.takeover import Resumed
 
 
@@ -23,11 +23,11 @@ class Active:
     armed: bool
     continues: int
     source_epoch: int
-    join_bytes: int = JOIN_BYTES
+    join_bytes: int
 
     @classmethod
-    def behind(cls, fence: Resumed, identity: Identity, *, before: Self | None = None) -> Self:
-        """As it stands right behind a fence of ``identity``; ``before``: how it stood until then, if that is known."""
+    def behind(cls, fence: Resumed, identity: Identity, *, join_bytes: int) -> Self:
+        """As it stands right behind a fence of ``identity``."""
         return cls(
             position=fence.position,
             opening=fence.opening,
@@ -35,7 +35,7 @@ class Active:
             armed=False,
             continues=fence.position.source,
             source_epoch=fence.opening.epoch,
-            join_bytes=JOIN_BYTES if before is None else before.join_bytes,
+            join_bytes=join_bytes,
         )
 
     def assignment(self, tp: TopicPartition, topic: PinnedTopic, until: int | None, hold_seconds: float) -> Assignment:

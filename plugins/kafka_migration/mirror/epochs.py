@@ -218,7 +218,9 @@ class Mirror:
                 source = positions[tp].source if tp in positions else 0
                 self._halt(tp, result.reason, result.detail, source, result.target_offset)
             else:
-                self._active[tp] = Active.behind(result, identity, before=self._active.get(tp))
+                before = self._active.get(tp)
+                join_bytes = self.settings.limits.join_bytes if before is None else before.join_bytes
+                self._active[tp] = Active.behind(result, identity, join_bytes=join_bytes)
 
     # -- one epoch --------------------------------------------------------------------------------------------
 
@@ -299,7 +301,7 @@ class Mirror:
 
     def _watch(self, under_way: EpochUnderWay, desired: Desired) -> None:
         """While tasks run: recall them if the wish changed or a partition waits for it. A claim they see themselves."""
-        recalled, told_at, said = False, time.monotonic(), ""
+        recalled, told_at, said, wrong = False, time.monotonic(), "", list[MigrationError]()
         pace, look_at = Pace({tp: a.position for tp, a in self._active.items()}), told_at + self.settings.epoch_seconds
         while not under_way.is_done():
             self._rest_beside(under_way, _POLL_SECONDS)
@@ -316,6 +318,7 @@ class Mirror:
                 waits = any(told["x"] != Stand.RUN and at.fence == fence for fence, at, told in ours)
                 if time.monotonic() > look_at:
                     look_at = time.monotonic() + self.settings.epoch_seconds
+                    self._attempts.check_state()
                     self._say_running()
                     told_now = {tp: position for tp, (position, _) in progress.items()}
                     waits = waits or not pace.is_caught_up(self._ends(), told_now)
@@ -326,11 +329,19 @@ class Mirror:
                 # The tasks notice an outage themselves, and end with their epoch at the latest.
                 self.tell(f"waiting: {error.message}")
                 continue
+            except MigrationError as error:
+                # Not before the tasks have ended: what they wrote meanwhile must be over when this run is.
+                wrong, recalled = [error], True
+                with suppress(CouldNotFindOut):
+                    self.link.recall(self._epoch)
+                continue
             if time.monotonic() - told_at > 5:
                 told_at = time.monotonic()
                 both = ((progress[tp][0], a.position) for tp, a in self._active.items() if tp in progress)
                 copied = sum(max(0, told.source - before.source) for told, before in both)
                 self.tell(f"epoch {self._epochs}: {copied:,} source offsets copied")
+        if wrong:
+            raise wrong[0]
 
     def _rest_beside(self, under_way: EpochUnderWay, seconds: float) -> None:
         """Rest, but no longer than the epoch: until the next one begins nothing is copied."""
@@ -340,6 +351,8 @@ class Mirror:
 
     def _fold(self, receipts: list[Receipt]) -> None:
         if any(receipt.stand == Stand.TAKEN_OVER for receipt in receipts):
+            # A seal fences too, and says so.
+            self._patiently(self._attempts.check)
             raise TakenOver(f"link {self.link.name}")
         # A partition without a receipt may have been written to: as if no request of it had been answered.
         unsettled = set(self._active)

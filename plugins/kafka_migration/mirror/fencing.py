@@ -79,17 +79,15 @@ class Fences:
             raise TakenOver(f"link {self._link.name}")
         known = known_of(self._link, wanted, fences, positions)
         fenced: Fenced = self._net.run(
-            lambda: take_over(
-                self._target, transactional_id=self._link.transactional_id, known=known, previous=previous
-            )
+            lambda: take_over(self._target, transactional_id=self._link.transactional_id, known=known, fences=fences)
         )
         self._newest, self._used_at = fenced.identity, time.monotonic()
         # Only now: an earlier attempt may have made openings durable until the very marker (see takeover).
         outcome = fenced.resume(known_of(self._link, wanted, dict(self._link.fences()), positions), source_starts)
-        self._link.record_fence(fenced.identity, at=now())
+        self._link.record_fence(fenced.fence, fenced.identity, at=now())
         self._link.record_openings((tp, r.opening) for tp, r in outcome.items() if isinstance(r, Resumed))
         self.count += 1
-        self._tell(f"fence {fenced.identity.producer_epoch}: {len(outcome)} partitions")
+        self._tell(f"fence {fenced.fence}: {len(outcome)} partitions")
         return fenced.identity, outcome
 
 

@@ -54,7 +54,8 @@ class Assignment:
 class Limits:
     """How much a task holds and sends at once, in bytes, and how long it waits, in seconds.
 
-    ``lease_seconds``: how long it may send after its last look at the link's state. ``late_seconds``: how long a
+    ``join_bytes``: up to what size small neighbours become one batch, until a topic takes less. ``lease_seconds``: how
+    long it may send after its last look at the link's state. ``late_seconds``: how long a
     request may take from its sender to the log, ``closed_seconds`` if the sender's connections are known to be closed.
     """
 
@@ -68,6 +69,7 @@ class Limits:
     progress_seconds: float = 1.0
     command_seconds: float = 0.5
     settle_seconds: float = 60.0
+    join_bytes: int = JOIN_BYTES
     lease_seconds: float = 10.0
     late_seconds: float = 30.0
     closed_seconds: float = 5.0

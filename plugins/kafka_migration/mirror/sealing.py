@@ -60,10 +60,9 @@ def seal(link: SealableLink, target: Mapping[str, Any], tell: Callable[[str], No
 
 def _fence(cluster: WireCluster, net: NetworkSelector, link: SealableLink) -> Fenced:
     fences, positions = dict(link.fences()), link.positions()
-    previous = fences[max(fences)] if fences else None
     known = known_of(link, positions, fences, positions)
     fenced: Fenced = net.run(
-        lambda: take_over(cluster, transactional_id=link.transactional_id, known=known, previous=previous)
+        lambda: take_over(cluster, transactional_id=link.transactional_id, known=known, fences=fences)
     )
     for tp, tail in fenced.tails.items():
         stopped = tail.stopped
@@ -90,7 +89,7 @@ def _fence(cluster: WireCluster, net: NetworkSelector, link: SealableLink) -> Fe
             target_offset=gone.target_offset,
             remedy="`mirror --unseal` goes on, and halts this partition; `status` then says what can be done",
         )
-    link.record_fence(fenced.identity, at=now())
+    link.record_fence(fenced.fence, fenced.identity, at=now())
     return fenced
 
 

@@ -40,7 +40,7 @@ class Known:
 
     @property
     def fence(self) -> int | None:
-        """The producer epoch of its newest fence, or None."""
+        """The number of its newest fence, or None."""
         return self.openings[0].fence if self.openings else None
 
     @property
@@ -145,10 +145,28 @@ class Tail:
         return Resumed(position=Position(source=source, target=marker + 1, fence=fence, records=0), opening=opening)
 
 
+_EPOCHS = 1 << 15
+
+
+def fence_number(fences: Mapping[int, Identity], identity: Identity) -> int:
+    """The name of ``identity``'s fence after ``fences``: its epoch, counted on where the producer is another.
+
+    The broker hands out an epoch once, so two mirrors that fence at the same time cannot take the same name, and a
+    later fence has a higher one. A transactional id gets another producer, and epochs from 0, once 32,766 of them are
+    used up, or the brokers forgot it.
+    """
+    if not fences:
+        return identity.producer_epoch
+    newest = max(fences)
+    generation = newest // _EPOCHS + (identity.producer_id != fences[newest].producer_id)
+    return generation * _EPOCHS + identity.producer_epoch
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fenced:
     """Partitions behind a visible fence: nothing that an earlier attempt sent can land in them any more."""
 
+    fence: int
     identity: Identity
     markers: Mapping[TopicPartition, int]
     tails: Mapping[TopicPartition, Tail]
@@ -164,7 +182,7 @@ class Fenced:
                 raise Overtaken(f"{tp}: another mirror fenced it at the same time")
             outcome[tp] = tail.stopped or tail.resume(
                 known[tp].openings,
-                fence=self.identity.producer_epoch,
+                fence=self.fence,
                 marker=self.markers[tp],
                 source_start=source_starts.get(tp, 0),
             )
@@ -176,13 +194,13 @@ async def take_over(
     *,
     transactional_id: str,
     known: Mapping[TopicPartition, Known],
-    previous: Identity | None,
+    fences: Mapping[int, Identity],
     timeout: float = 120.0,
 ) -> Fenced:
     """Fence all partitions of ``known``, and read what stands in them above what is verified.
 
-    Raises TakenOver, CouldNotFindOut, NotAuthorized, and StateConflict if the target forgot who ``previous`` was, and
-    does not let us fence it directly.
+    ``fences`` are all so far. Raises TakenOver, CouldNotFindOut, NotAuthorized, and StateConflict if the transactional
+    id means another producer now, and the target does not let us fence the one before directly.
     Partitions whose topic is gone or whose log contradicts what is verified are not fenced, but come back as stopped.
     """
     deadline = time.monotonic() + timeout
@@ -206,13 +224,10 @@ async def take_over(
         else:
             tails[tp] = Tail(state)
     identity = await take_identity(target, transactional_id, deadline=deadline)
-    forgotten = None
+    previous, forgotten = fences[max(fences)] if fences else None, None
     if previous is not None and identity.producer_id != previous.producer_id:
         forgotten = Identity(previous.producer_id, previous.producer_epoch + 1)
         await _fence_forgotten(target, transactional_id, forgotten, sorted(tails), deadline=deadline)
-        # Fences are named by their epochs, and a later one has a higher one.
-        while identity.producer_epoch <= previous.producer_epoch:
-            identity = await take_identity(target, transactional_id, deadline=deadline)
     markers: dict[TopicPartition, int] = {}
     if tails:
         await write_markers(target, transactional_id, identity, sorted(tails), deadline=deadline)
@@ -229,7 +244,9 @@ async def take_over(
             f"target: {len(unbound)} partitions do not show the marker of the forgotten producer, first {min(unbound)}",
             remedy="run this again",
         )
-    return Fenced(identity=identity, markers=markers, tails=tails, stopped=stopped)
+    return Fenced(
+        fence=fence_number(fences, identity), identity=identity, markers=markers, tails=tails, stopped=stopped
+    )
 
 
 async def _gone(target: WireCluster, known: Mapping[TopicPartition, Known]) -> dict[TopicPartition, Stopped]:
@@ -259,8 +276,8 @@ async def _fence_forgotten(
         await write_markers_directly(target, forgotten, partitions, deadline=deadline)
     except NotAuthorized as error:
         raise StateConflict(
-            f"the target forgot transactional id {transactional_id}: it was producer {forgotten.producer_id}, and now"
-            " is another, so this fence does not bind what the earlier one may still send",
+            f"the target forgot transactional id {transactional_id}, or it used up its epochs: it was producer"
+            f" {forgotten.producer_id}, and now is another, so this fence does not bind what that one may still send",
             remedy="grant ClusterAction on the cluster to the target's principal for this run, which then fences the"
             " earlier producer directly; or see that no earlier mirror of this link runs, and copy its topics afresh"
             " (`mirror --again TOPIC`)",

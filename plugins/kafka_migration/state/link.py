@@ -134,21 +134,17 @@ class LinkState:
     # -- fences and openings ----------------------------------------------------------------------------------
 
     def fences(self) -> dict[int, Identity]:
-        """All fences so far, by producer epoch: a later fence has a higher one."""
+        """All fences so far, by number: a later fence has a higher one."""
         prefix = self._key("fence", "")
         return {
             int(key[len(prefix) :]): Identity(value["producer_id"], value["producer_epoch"])
             for key, value in self._links.items(prefix).items()
         }
 
-    def record_fence(self, identity: Identity, *, at: str) -> None:
-        """Note who writes from this fence on. Before any opening of that fence is written.
-
-        Fences are named by their producer epochs, which the broker hands out once: two mirrors that fence at the same
-        time cannot take the same name, and the later one's records stand last.
-        """
+    def record_fence(self, fence: int, identity: Identity, *, at: str) -> None:
+        """Note who writes from this fence on. Before any opening of that fence is written."""
         value = {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch, "at": at}
-        self._links.put(self._key("fence", str(identity.producer_epoch)), value)
+        self._links.put(self._key("fence", str(fence)), value)
 
     def record_openings(self, openings: Iterable[tuple[TopicPartition, RunOpening]]) -> None:
         """Write openings to the offset map; durable on return."""

@@ -105,11 +105,17 @@ class TopicLog:
             if self.topic in metadata.topics:
                 self._compare(len(metadata.topics[self.topic].partitions))
                 return
+            replicas = min(_MAX_REPLICAS, len(metadata.brokers))
             topic = NewTopic(
                 self.topic,
                 num_partitions=self.partitions,
-                replication_factor=min(_MAX_REPLICAS, len(metadata.brokers)),
-                config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"},
+                replication_factor=replicas,
+                config={
+                    "cleanup.policy": "compact",
+                    "min.cleanable.dirty.ratio": "0.1",
+                    # What was acknowledged must outlive a broker, whatever the cluster's default is.
+                    "min.insync.replicas": str(min(2, replicas)),
+                },
             )
             admin.create_topics([topic], operation_timeout=_TIMEOUT)[self.topic].result(_TIMEOUT)
         except KafkaException as error:
