@@ -44,14 +44,17 @@ format: setup ## Let ruff correct what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: setup ## The whole suite, on real brokers; ARGS="-k lag" for a part of it
-	$(BIN)/python -m pytest $(ARGS)
+test: setup ## The whole suite, on real brokers, in two processes; ARGS="-k lag" for a part of it
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 kill-test: setup ## A copy of 1,000,000 records, killed 20 times, compared record by record
 	$(BIN)/python -m tests.soak.kill $(ARGS)
 
 translate-check: setup ## 1,000 random committed offsets: does each translate to its very record?
 	$(BIN)/python -m tests.soak.translate $(ARGS)
+
+bench-mirror: setup ## The same data copied by MirrorMaker 2 and by this mirror, in turn, and the brokers' limit
+	$(BIN)/python -m bench.mirror $(ARGS)
 
 bench-scale: setup ## 1,000 topics, 5,000 partitions, 2,000 groups; an offset map of 10,000,000 runs: times and memory
 	$(BIN)/python -m bench.scale $(ARGS)
