@@ -49,7 +49,8 @@ def test_empty_group_moves_to_the_exact_translation_of_its_last_commits(world: W
     }
     assert world.committed("source", group) == {first: 42, second: 100}
     steps = record(world, group).steps
-    assert list(steps) == [Step.STOPPING, Step.STOPPED, Step.TRANSLATED, Step.WRITTEN, Step.READ_BACK, Step.ALIVE]
+    done = [Step.STOPPING, Step.STOPPED, Step.TRANSLATED, Step.WRITING, Step.WRITTEN, Step.READ_BACK, Step.ALIVE]
+    assert list(steps) == done
     assert [step["at"] for step in steps.values()] == sorted(step["at"] for step in steps.values())
     assert [(it.source, it.target) for it in record(world, group).translations] == [(42, 32), (100, 90)]
     assert [it["offset"] for it in record(world, group).evidence(Step.READ_BACK, "offsets")] == [32, 90]
@@ -342,6 +343,26 @@ def test_group_further_ahead_on_the_target_is_not_rewound(world: World) -> None:
     outcome = refused(world, cutover.apply(world.ctx()))
     assert f"{tp} (there 11, translated 10)" in outcome.reason
     assert world.committed("target", group) == {tp: 11}
+
+
+def test_group_that_goes_ahead_on_the_target_after_the_translation_is_not_rewound(
+    fake_world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = fake_world
+    tp, group = TopicPartition(world.topic("orders"), 0), world.group("app")
+    world.commit("source", group, {tp: 20})
+    state_of, looks = world.target.group_state, [lambda: None, lambda: world.commit("target", group, {tp: 55})]
+
+    def look(name: str) -> object:
+        # The second look is the one right before the write.
+        if looks:
+            looks.pop(0)()
+        return state_of(name)
+
+    monkeypatch.setattr(world.target, "group_state", look)
+    outcome = refused(world, cutover.apply(world.ctx()))
+    assert f"{tp} (there 55, translated 10)" in outcome.reason
+    assert world.committed("target", group) == {tp: 55}
 
 
 def test_group_further_ahead_is_rewound_on_explicit_order(world: World) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import cutover, group_move
 from kafka_migration.phases.cutover import CutoverResult, Outcome, UndoResult
@@ -28,6 +29,7 @@ class Shop:
     group: str
     tp: TopicPartition
     read: list[tuple[int, int]] = field(default_factory=list)
+    cutover: dict[str, object] = field(default_factory=dict)
 
     def start(self, _: str) -> None:
         """Start on the target: go on from the committed offset, for five records."""
@@ -44,7 +46,7 @@ class Shop:
         return cutover.undo(self._mortal(patch, killer), self.group)
 
     def _mortal(self, patch: pytest.MonkeyPatch, killer: Killer) -> group_move.Context:
-        ctx = self.world.ctx(consumers=self.hooks.consumers)
+        ctx = self.world.ctx(consumers=self.hooks.consumers, cutover=self.cutover)
         ctx.journal = Journal(MortalStore(self.world.store, killer), "moving")
         ctx.target = MortalCluster(ctx.target, killer)  # type: ignore[assignment]
         # In memory, hundreds of runs: they call without HTTP, which the other scenarios show.
@@ -61,8 +63,12 @@ class Shop:
         return GroupRecord.load(Journal(self.world.store, "moving"), self.group)
 
 
-def open_shop(world: World, hooks: HookServer, name: str, topic: str) -> Shop:
+def open_shop(world: World, hooks: HookServer, name: str, topic: str, *, rehearsed: int | None = None) -> Shop:
+    """A shop whose consumers run on the source. ``rehearsed`` is what a rehearsal committed on the target."""
     shop = Shop(world, hooks, world.group(name), TopicPartition(topic, 0))
+    if rehearsed is not None:
+        shop.cutover = {"rewind": rehearsed > COMMITTED - START}
+        world.commit("target", shop.group, {shop.tp: rehearsed})
     world.commit("source", shop.group, {shop.tp: COMMITTED}, metadata="note")
     leave = world.join("source", shop.group, [topic])
     running = [leave]
@@ -101,28 +107,99 @@ def assert_moved_once(shop: Shop, result: CutoverResult) -> None:
     assert [(it.source, it.target) for it in shop.record.translations] == [(COMMITTED, COMMITTED - START)]
 
 
-def test_run_killed_at_any_point_is_finished_by_the_next(world: World, hooks: HookServer) -> None:
+#: What a rehearsal left on the target: nothing, an offset below the translated one, or one beyond it.
+REHEARSALS = pytest.mark.parametrize("rehearsed", [None, 5, 70], ids=["new", "behind", "ahead"])
+
+
+@REHEARSALS
+def test_run_killed_at_any_point_is_finished_by_the_next(
+    rehearsed: int | None, world: World, hooks: HookServer
+) -> None:
     topic = world.topic("orders")
     at, stride = 1, 4 if world.is_real else 1
     while True:
-        shop = open_shop(world, hooks, f"k{at}", topic)
+        shop = open_shop(world, hooks, f"k{at}", topic, rehearsed=rehearsed)
         was_killed = killed(shop, at)
         assert_moved_once(shop, finished(shop))
         if not was_killed:
             break
         at += stride
-    # Nine entries, a commit and two hooks, each before and after.
-    assert at >= 24
+    # Ten entries, a commit and two hooks, each before and after.
+    assert at >= 26
 
 
-def test_second_run_may_be_killed_as_well(fake_world: FakeWorld, hooks: HookServer) -> None:
+@REHEARSALS
+def test_second_run_may_be_killed_as_well(rehearsed: int | None, fake_world: FakeWorld, hooks: HookServer) -> None:
     topic = fake_world.topic("orders", records=1000)
-    for first in range(1, 25):
-        for second in range(1, 25):
-            shop = open_shop(fake_world, hooks, f"k{first}-{second}", topic)
+    for first in range(1, 27):
+        for second in range(1, 27):
+            shop = open_shop(fake_world, hooks, f"k{first}-{second}", topic, rehearsed=rehearsed)
             killed(shop, first)
             killed(shop, second)
             assert_moved_once(shop, finished(shop))
+
+
+def test_offsets_that_a_rehearsal_commits_after_a_refusal_are_not_taken_for_the_move(
+    fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = fake_world
+    shop = open_shop(world, hooks, "app", world.topic("orders"))
+    leaving = []
+    write = group_move.Mover._write
+
+    def come_back_and_write(*args: object) -> None:
+        leaving.append(world.join("source", shop.group, [shop.tp.topic]))
+        write(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(group_move.Mover, "_write", come_back_and_write)
+    assert finished(shop).groups[0].outcome is Outcome.REFUSED
+    monkeypatch.undo()
+    leaving[0]()
+    world.commit("target", shop.group, {shop.tp: 70})
+    outcome = finished(shop).groups[0]
+    assert outcome.outcome is Outcome.REFUSED
+    assert f"{shop.tp} (there 70, translated 10)" in outcome.reason
+    assert world.committed("target", shop.group) == {shop.tp: 70}
+
+
+def test_offsets_that_a_rehearsal_commits_after_a_kill_before_the_write_are_not_taken_for_the_move(
+    fake_world: FakeWorld, hooks: HookServer
+) -> None:
+    world = fake_world
+    shop = open_shop(world, hooks, "app", world.topic("orders"))
+    ctx = world.ctx(consumers=hooks.consumers)
+    ctx.target = MortalCluster(ctx.target, Killer(1))  # type: ignore[assignment]
+    with pytest.raises(Killed):
+        cutover.apply(ctx)
+    assert shop.record.has(Step.WRITING)
+    world.commit("target", shop.group, {shop.tp: 70})
+    assert "further ahead" in finished(shop).groups[0].reason
+    assert world.committed("target", shop.group) == {shop.tp: 70}
+
+
+def test_rewind_whose_write_was_not_answered_is_made_by_the_next_run(fake_world: FakeWorld, hooks: HookServer) -> None:
+    world = fake_world
+    shop = open_shop(world, hooks, "app", world.topic("orders"), rehearsed=70)
+    with world.target.failing("commit", CouldNotFindOut("no answer")):
+        assert finished(shop).groups[0].outcome is Outcome.FAILED
+    assert_moved_once(shop, finished(shop))
+
+
+def test_offsets_of_a_stranger_between_write_and_read_back_are_not_taken_for_the_move(
+    fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = fake_world
+    shop = open_shop(world, hooks, "app", world.topic("orders"))
+    write = world.target.commit
+
+    def write_and_be_overtaken(*args: object) -> None:
+        write(*args)  # type: ignore[arg-type]
+        world.target.consumer_commits(shop.group, shop.tp, 70)
+
+    monkeypatch.setattr(world.target, "commit", write_and_be_overtaken)
+    assert "not what was written" in finished(shop).groups[0].reason
+    monkeypatch.undo()
+    assert "further ahead" in finished(shop).groups[0].reason
 
 
 def test_undo_killed_at_any_point_is_finished_by_the_next(fake_world: FakeWorld, hooks: HookServer) -> None:

@@ -285,6 +285,9 @@ def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) 
 
 
 def _require_unused(ctx: Context, record: GroupRecord) -> None:
+    if not (record.has(Step.WRITING) or record.is_moved):
+        # Whatever stands on the target is not this migration's, and does not go on from it.
+        return
     there = ctx.target.committed(record.group)
     past = [
         f"{it.tp} (translated {it.target}, committed {there[it.tp].offset})"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from kafka_migration.clusters.types import CommittedOffset, GroupState
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.phases.group_record import GroupRecord, Step, Translation, offsets_of
+from kafka_migration.phases.group_record import GroupRecord, Step, Translation, commits_as_evidence, offsets_of
 from kafka_migration.phases.group_resume import accept_if_written, came_back
 from kafka_migration.phases.hooks import HookCall, HookRun, run_hook
 from kafka_migration.phases.translate import (
@@ -211,19 +211,12 @@ class Mover:
                 )
             self.sleep(POLL_SECONDS)
         there = self._asked(lambda: ctx.target.committed(view.group))
-        ahead = {
-            it.tp: (there[it.tp].offset, it.target)
-            for it in positions.translations
-            if it.tp in there and there[it.tp].offset > it.target
-        }
-        if ahead and not ctx.plan.cutover.rewind:
-            raise WouldRewind(view.group, ahead)
+        self._require_not_ahead(view.group, there, positions.translations)
         before = record.evidence(Step.TRANSLATED, "target_before")
         if before is None:
-            before = [
-                {"topic": tp.topic, "partition": tp.partition, "offset": commit.offset}
-                for tp, commit in sorted(there.items())
-            ]
+            before = commits_as_evidence(there)
+        # A write of an earlier translation says nothing about this one.
+        record.forget(Step.WRITING, Step.WRITTEN)
         record.mark(
             Step.TRANSLATED,
             ctx.clock.now(),
@@ -232,6 +225,15 @@ class Mover:
             flags=list(view.flags),
         )
         return positions.translations
+
+    def _require_not_ahead(self, group: str, there: Commits, translations: tuple[Translation, ...]) -> None:
+        ahead = {
+            it.tp: (there[it.tp].offset, it.target)
+            for it in translations
+            if it.tp in there and there[it.tp].offset > it.target
+        }
+        if ahead and not self.ctx.plan.cutover.rewind:
+            raise WouldRewind(group, ahead)
 
     def _refuse_hopeless(self, view: GroupView, positions: Positions) -> None:
         """Refuse at once what no waiting changes: the group stands still meanwhile."""
@@ -269,7 +271,9 @@ class Mover:
             raise GroupLives("target", there)
         wanted = {it.tp: CommittedOffset(offset=it.target, metadata=it.metadata) for it in translations}
         now_there = self._asked(lambda: ctx.target.committed(group))
+        self._require_not_ahead(group, now_there, translations)
         changes = {tp: commit for tp, commit in wanted.items() if now_there.get(tp) != commit}
+        record.mark(Step.WRITING, ctx.clock.now(), target_before=commits_as_evidence(now_there))
         # The same offsets again are no harm, and what a failure left is read back below.
         self._asked(lambda: ctx.target.commit(group, changes))
         record.mark(Step.WRITTEN, ctx.clock.now(), partitions=len(changes))
@@ -280,6 +284,8 @@ class Mover:
             if found.get(tp) != commit
         ]
         if different:
+            # Nor may a later run take what stands there for the group's own progress.
+            record.forget(Step.WRITING, Step.WRITTEN)
             raise Refused(
                 f"group {group}: what the target has is not what was written: {listed(different)}",
                 remedy="find out who else commits for this group on the target, then run this again",

@@ -18,17 +18,38 @@ if TYPE_CHECKING:
 def accept_if_written(ctx: Context, record: GroupRecord, view: GroupView) -> None:
     """Take note of a write that an earlier run made and died before reading back, if the group went on from it.
 
-    Were it not noted, the group would be refused for ever: it lives on the target, ahead of its translation.
+    Were it not noted, the group would be refused for ever: it lives on the target, ahead of its translation. But
+    offsets there are taken for that write only on evidence. Whoever else committed further (a rehearsal, say) must not
+    pass for the group itself, or the records up to there would be skipped.
     """
-    if not record.has(Step.TRANSLATED) or record.has(Step.READ_BACK) or not view.state.is_empty:
+    if not record.has(Step.WRITING) or record.has(Step.READ_BACK) or not view.state.is_empty:
         return
     translations = record.translations
+    if _went_on(translations, ctx.source.committed(record.group)):
+        return
     there = ctx.target.committed(record.group)
-    stands = all(it.tp in there and there[it.tp].offset >= it.target for it in translations)
-    past = any(it.tp in there and there[it.tp].offset > it.target for it in translations)
-    unchanged = not _went_on(translations, ctx.source.committed(record.group))
-    if stands and unchanged and (past or not ctx.target.group_state(record.group).is_empty):
+    if any(it.tp not in there or there[it.tp].offset < it.target for it in translations):
+        return
+    lives = not ctx.target.group_state(record.group).is_empty
+    past = any(there[it.tp].offset > it.target for it in translations)
+    if (past or lives) and (record.has(Step.WRITTEN) or _landed(record, there, lives=lives)):
         record.mark(Step.READ_BACK, ctx.clock.now(), offsets=offsets_of(there, translations), found="in use")
+
+
+def _landed(record: GroupRecord, there: Mapping[TopicPartition, CommittedOffset], *, lives: bool) -> bool:
+    """Whether a write that was begun, and whose end nobody noted, must have come to pass.
+
+    Never, by what stands there, if the group was ahead before: that may be what stands there still. Otherwise it is
+    shown by a partition that stands where it was put and did not before, or by members at work from there on.
+    """
+    before = {
+        TopicPartition(it["topic"], it["partition"]): it["offset"]
+        for it in record.evidence(Step.WRITING, "target_before")
+    }
+    if any(before.get(it.tp, it.target) > it.target for it in record.translations):
+        return False
+    put = any(there[it.tp].offset == it.target != before.get(it.tp) for it in record.translations)
+    return put or lives
 
 
 def came_back(ctx: Context, record: GroupRecord, view: GroupView) -> bool:
