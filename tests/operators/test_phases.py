@@ -106,7 +106,7 @@ def test_batches_are_the_phases_own(snapshot, opened, monkeypatch, task_context)
 
 
 def test_reports_go_where_the_environment_says_else_into_the_checkout(monkeypatch, tmp_path):
-    monkeypatch.setenv("KAFKA_MIGRATION_REPORTS", str(tmp_path))
+    monkeypatch.setenv("KAFKA_MIGRATION_REPORTS_DIR", str(tmp_path))
     assert reports_directory() == tmp_path
-    monkeypatch.delenv("KAFKA_MIGRATION_REPORTS")
+    monkeypatch.delenv("KAFKA_MIGRATION_REPORTS_DIR")
     assert (reports_directory().parent / "migration_plans").is_dir()

@@ -37,7 +37,7 @@ def operator(snapshot):
 def test_validation_within_a_migration_is_of_everything(
     snapshot, opened, validated, task_context, monkeypatch, tmp_path
 ):
-    monkeypatch.setenv("KAFKA_MIGRATION_REPORTS", str(tmp_path))
+    monkeypatch.setenv("KAFKA_MIGRATION_REPORTS_DIR", str(tmp_path))
     assert operator(snapshot).execute(task_context) == {"verdict": "EQUAL", "folder": "/reports/played"}
     assert validated.calls == [{"spark_master": "spark://h:7077", "reports": tmp_path, "topics": ()}]
     assert opened.journal.all("phase")["validate"]["outcome"] == "done"
