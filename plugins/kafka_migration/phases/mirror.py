@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.controls import Throttle
-from kafka_migration.domain.errors import BadInput, Refused
+from kafka_migration.domain.errors import BadInput, HaltedPartition, Refused
 from kafka_migration.domain.types import Desired
 from kafka_migration.mirror.epochs import Mirror, Outcome, Runner, Settings
 from kafka_migration.phases import seal
@@ -90,7 +90,12 @@ def apply(
         tell=ctx.tell,
         interrupted=interrupted,
     )
-    return mirror.run(until_caught_up=until_caught_up)
+    try:
+        return mirror.run(until_caught_up=until_caught_up)
+    except HaltedPartition:
+        # It ended by itself, as whoever waits for its end, or would start it again, must see.
+        ctx.link.record_run({"state": "ended", "reason": "halted", "at": ctx.stamp(), "records": 0})
+        raise
 
 
 def _uuid(text: str) -> uuid.UUID:
