@@ -105,3 +105,31 @@ def test_dry_run_wishes_and_seals_nothing(now: bool, sealed: list[Context]) -> N
     assert shop.links.items() == before
     assert not sealed
     assert link.wished().desired is Desired.RUN
+
+
+def test_moved_group_that_went_on_on_the_source_is_refused_and_named() -> None:
+    shop = Migration()
+    ctx, link = mirrored(shop, at=100, **DRAIN)
+    histories.moved(shop)
+    assert not stop.check(ctx)[0].blockers
+    # Members alone, as of a deployment that came back, are enough.
+    member = shop.source.join("shop.app", ["shop.orders"])
+    assert failed(stop.apply(ctx)) == {"moved groups rest on the source": "shop.app has 1 members on the source"}
+    shop.source.consumer_commits("shop.app", histories.ORDERS[1], 55)
+    shop.source.leave("shop.app", member)
+    said = "shop.app committed again on the source: shop.orders-1 (50 -> 55)"
+    assert failed(stop.apply(ctx)) == {"moved groups rest on the source": said}
+    assert link.wished().desired is Desired.RUN
+    # What the remedy says.
+    shop.source.forget_group("shop.app")
+    assert not stop.check(ctx)[0].blockers
+
+
+def test_source_that_does_not_tell_of_moved_groups_leaves_the_gate_shut() -> None:
+    shop = Migration()
+    ctx, _ = mirrored(shop, at=100, **DRAIN)
+    histories.moved(shop)
+    with shop.source.failing("group_states", CouldNotFindOut("no coordinator")):
+        gate = stop.check(ctx)[0]
+    assert [(it.name, str(it.verdict)) for it in gate.blockers] == [("moved groups rest on the source", "UNCHECKED")]
+    assert gate.exit_code == 3

@@ -90,6 +90,17 @@ def test_group_that_also_lives_on_the_source_does_not_count(world: World) -> Non
     assert watched(world).life is Life.ALIVE
 
 
+def test_group_that_comes_back_on_the_source_after_it_was_seen_alive_is_on_both(world: World) -> None:
+    group, tp = moved(world)
+    world.go_on("target", group, tp, 11)
+    assert watched(world).life is Life.ALIVE
+    world.go_on("source", group, tp, 23)
+    life = watched(world, seconds=0.5)
+    assert life.life is Life.ON_BOTH
+    assert f"committed again on the source: {tp} (20 -> 23)" in life.evidence
+    assert "processed twice" in life.remedy
+
+
 def test_group_that_was_refused_is_listed_as_not_moved(world: World) -> None:
     topic, group = world.topic("orders", records=100, mirrored=15), world.group("app")
     world.commit("source", group, {TopicPartition(topic, 0): 20})

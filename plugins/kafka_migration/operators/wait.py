@@ -71,15 +71,17 @@ class KafkaStopMirrorOperator(WaitingOperator):
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Prove once more what the trigger saw, and end the mirror by it."""
-        from kafka_migration.phases import stop
+        from kafka_migration.phases import source_after, stop
         from kafka_migration.phases.record import phase
 
         super().resume(context, event)
         with self.opened(make_state=True) as ctx, phase(ctx, "stop_mirror") as run:
             result = stop.apply(ctx)
-            said = "; ".join(f"{it.name}: {it.evidence}" for it in result.gate.blockers)
-            # Somebody wrote again since the trigger's verdict: a matter of time, not of a wrong plan.
-            code = 0 if result.stopped else 3
+            said = "; ".join(f"{it.name}: {it.evidence} (remedy: {it.remedy})" for it in result.gate.blockers)
+            # Somebody wrote again since the trigger's verdict: a matter of time. A group that runs on both is a
+            # matter for a person.
+            runs_on_both = any(it.name == source_after.CHECK for it in result.gate.blockers)
+            code = 0 if result.stopped else result.gate.exit_code if runs_on_both else 3
             run.ends(code, said)
         require(code, f"the mirror was not ended: {said or result.mirror}")
         return {"records": result.mirror.get("records", 0), "reason": str(result.mirror.get("reason", ""))}

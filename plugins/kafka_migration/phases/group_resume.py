@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from kafka_migration.clusters.types import CommittedOffset
 from kafka_migration.domain.errors import NeedsRollback
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.phases.group_record import GroupRecord, Step, Translation, offsets_of
+from kafka_migration.phases.group_record import GroupRecord, Step, offsets_of
+from kafka_migration.phases.source_after import went_on
 from kafka_migration.phases.translate import GroupView, listed
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def accept_if_written(ctx: Context, record: GroupRecord, view: GroupView) -> Non
     if not record.has(Step.WRITING) or record.has(Step.READ_BACK) or not view.state.is_empty:
         return
     translations = record.translations
-    if _went_on(translations, ctx.source.committed(record.group)):
+    if went_on(translations, ctx.source.committed(record.group)):
         return
     there = ctx.target.committed(record.group)
     if any(it.tp not in there or there[it.tp].offset < it.target for it in translations):
@@ -59,13 +60,13 @@ def came_back(ctx: Context, record: GroupRecord, view: GroupView) -> bool:
     """
     group, translations = record.group, record.translations
     there = ctx.target.committed(group)
-    went_on = _went_on(translations, ctx.source.committed(group))
+    again = went_on(translations, ctx.source.committed(group))
     past = any(it.tp in there and there[it.tp].offset > it.target for it in translations)
     lived = record.has(Step.ALIVE) and group not in ctx.plan.cutover.stopped_groups
     runs_there = past or lived or not ctx.target.group_state(group).is_empty
-    if went_on or not view.state.is_empty:
+    if again or not view.state.is_empty:
         if runs_there:
-            what = f"committed {listed(went_on)} again" if went_on else f"has {len(view.state.members)} members"
+            what = f"committed {listed(again)} again" if again else f"has {len(view.state.members)} members"
             raise NeedsRollback(
                 f"group {group} was moved and runs on the target, but it also {what} on the source",
                 remedy="stop its consumers on the source for good; what both read is processed twice",
@@ -78,13 +79,3 @@ def came_back(ctx: Context, record: GroupRecord, view: GroupView) -> bool:
         record.restart()
         return True
     return False
-
-
-def _went_on(
-    translations: tuple[Translation, ...], commits: Mapping[TopicPartition, CommittedOffset]
-) -> list[TopicPartition]:
-    """Partitions whose commit on the source is another one than was translated.
-
-    A missing one is none: the source forgets a group that is long gone.
-    """
-    return [it.tp for it in translations if it.tp in commits and commits[it.tp].offset != it.source]

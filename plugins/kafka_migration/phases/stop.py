@@ -1,8 +1,8 @@
 """The stop gate: end the mirror once producers have left the source and everything has been copied.
 
-Refuses while any source log end moves or any lag remains, then drains: the mirror copies up to the ends that were
-proved still and ends by itself. Then the link is sealed: no mirror may write to it any more. ``now`` stops it where it
-stands, unsealed (nothing is lost: a later run goes on).
+Refuses while any source log end moves, any lag remains, or a moved group has gone on on the source; then drains: the
+mirror copies up to the ends that were proved still and ends by itself. Then the link is sealed: no mirror may write to
+it any more. ``now`` stops it where it stands, unsealed (nothing is lost: a later run goes on).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
-from kafka_migration.phases import seal
+from kafka_migration.phases import seal, source_after
 from kafka_migration.phases.lag import LagMeter, LagReport
 from kafka_migration.state.link import Wish
 
@@ -65,7 +65,8 @@ def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, Partition
     after = ctx.source.ends(partitions)
     report = LagMeter(ctx).read()
     moved = {tp: after[tp].end - before[tp].end for tp in partitions if after[tp].end != before[tp].end}
-    return Gate.of("stop", (_still(moved, window), _lag(report), _halts(report))), report, after
+    checks = (_still(moved, window), _lag(report), _halts(report), source_after.check(ctx))
+    return Gate.of("stop", checks), report, after
 
 
 def apply(ctx: Context, *, now: bool = False) -> StopResult:

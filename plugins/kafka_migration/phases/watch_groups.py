@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases import source_after
 from kafka_migration.phases.group_record import GroupRecord, Step, Translation
 from kafka_migration.phases.translate import listed
 
@@ -124,20 +125,22 @@ def look(ctx: Context, record: GroupRecord) -> GroupLife:
             remedy=f"run cutover for group {record.group}; see its outcome",
             is_final=True,
         )
-    if record.has(Step.ALIVE):
-        return _alive(record)
     now = ctx.clock.now()
-    sign = _sign_of_life(ctx, record)
+    lived = record.has(Step.ALIVE)
+    sign = record.evidence(Step.ALIVE, "sign") if lived else _sign_of_life(ctx, record)
     if sign is None:
         return GroupLife(group=record.group, life=Life.WAITING, evidence=_what_is_missing(ctx, record))
-    here = ctx.source.group_state(record.group)
-    if not here.is_empty:
+    # Of one that was seen alive before, too: it may have come back on the source since.
+    here = source_after.gone_on(ctx, [record]).get(record.group)
+    if here:
         return GroupLife(
             group=record.group,
             life=Life.ON_BOTH,
-            evidence=f"{sign}; but it also has {len(here.members)} members on the source",
-            remedy="stop its consumers on the source: what both read is processed twice",
+            evidence=f"{sign}; but it also {here}",
+            remedy=f"what both read is processed twice: {source_after.REMEDY}",
         )
+    if lived:
+        return _alive(record)
     if not ctx.dry_run:
         record.mark(Step.ALIVE, now, sign=sign, pause_seconds=pause_seconds(ctx, record, now))
         return _alive(record)
