@@ -11,13 +11,16 @@ from kafka_migration.clusters.errors import BrokerRefused, NotSupported, TopicEx
 from kafka_migration.clusters.types import ConfigValue, TopicDescription
 from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import TopicSpec
-from kafka_migration.phases.topic_specs import Declared, declare, fitted, spec_from
+from kafka_migration.phases.topic_specs import HELD_OPEN, OLD_BOUND, Declared, declare, fitted, spec_from
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
 
 KIND = "topic"
 INTENT = "topic-intent"
+
+#: Settings of a target topic that must stay as they are until completion.
+KEPT_OPEN = frozenset({*HELD_OPEN, OLD_BOUND})
 
 
 class Action(enum.StrEnum):
@@ -69,6 +72,11 @@ class Drift:
     what: str
     declared: str
     observed: str
+
+    @property
+    def endangers_records(self) -> bool:
+        """Whether what was copied may be gone, or go: the topic is another one, or the target does not hold it open."""
+        return self.what in ("topic", "topic id", "source topic", "source topic id") or self.what in KEPT_OPEN
 
     def __str__(self) -> str:
         return f"{self.topic}: {self.what} is {self.observed}, declared {self.declared}"

@@ -102,10 +102,13 @@ class Validation(PlanModel):
     """The independent comparison of source and target."""
 
     segment_records: Annotated[int, Field(ge=1000, le=1_000_000_000)] = 1_000_000
-    """Records of a partition that are digested together; a closed segment is not read again."""
+    """Records of a partition that are digested together: how closely a difference is located."""
 
     schedule: Annotated[str, AfterValidator(_cron)] | None = None
     """Cron expression (UTC) on which a validation reruns by itself; null for by hand only."""
+
+    max_age_seconds: Seconds = 86_400.0
+    """A verdict older than this many seconds lets no group move."""
 
     spark_connection: ConnectionId = "spark_default"
     """The Airflow connection that validations are submitted to."""
