@@ -45,7 +45,8 @@ class NotApproved(Refused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """An answer as the journal keeps it. ``seen_at`` is when the evidence was taken that the person saw."""
+    """An answer as the journal keeps it. ``seen_at`` is when the evidence was taken that the person saw; ``os_user``
+    who ran the command that answered, where it was one."""
 
     gate: GateName
     answer: str
@@ -54,6 +55,7 @@ class Approval:
     at: datetime
     seen_at: datetime
     facts: Facts | None
+    os_user: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only; without the facts."""
@@ -62,6 +64,7 @@ class Approval:
             "answer": self.answer,
             "digest": self.digest,
             "approver": self.approver,
+            "os_user": self.os_user,
             "at": self.at.isoformat(timespec="milliseconds"),
             "seen_at": self.seen_at.isoformat(timespec="milliseconds"),
         }
@@ -104,6 +107,7 @@ def record(
     *,
     seen_at: datetime | None = None,
     now: Evidence | None = None,
+    os_user: str = "",
 ) -> Approval:
     """Write down that ``approver`` approved the evidence with ``digest``, taken at ``seen_at`` (default: just now).
 
@@ -122,6 +126,7 @@ def record(
         at=ctx.clock.now(),
         seen_at=seen_at,
         facts=now.facts,
+        os_user=os_user,
     )
     _write(ctx, approval)
     return approval
@@ -138,6 +143,13 @@ def examine(ctx: Context, gate: GateName, digest: str, approver: str, *, seen_at
             remedy="look at the evidence again, it has changed, and answer again",
         )
     _require_open(now)
+    if seen_at > ctx.clock.now():
+        raise BadInput(
+            "evidence cannot have been taken in the future",
+            field="seen_at",
+            value=seen_at.isoformat(),
+            remedy="give the time that stands beside the digest (taken_at)",
+        )
     _require_young(ctx, gate, seen_at, "the evidence was taken")
 
 
@@ -282,6 +294,7 @@ def _read(gate: str, value: Mapping[str, Any]) -> Approval:
             at=datetime.fromisoformat(value["at"]),
             seen_at=datetime.fromisoformat(value["seen_at"]),
             facts=value["facts"],
+            os_user=value.get("os_user", ""),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise StateConflict(

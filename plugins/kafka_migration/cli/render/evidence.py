@@ -95,5 +95,5 @@ def evidence(seen: Evidence) -> RenderableType:
         parts.append(facts((f"{at:>3}.", line) for at, line in enumerate(lines, 1)))
         parts.append(Text())
     parts.append(Text("The evidence's digest", "bold"))
-    parts.append(Text(f"  {seen.digest}\n", no_wrap=True))
+    parts.append(Text(f"  {seen.digest}\n  taken {seen.taken_at.isoformat(timespec='milliseconds')}\n", no_wrap=True))
     return Group(*parts)
