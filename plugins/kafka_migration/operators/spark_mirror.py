@@ -78,7 +78,13 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
                 os.killpg(process.pid, signal.SIGKILL)
 
     def _final(
-        self, ctx: MigrationContext, hook: SparkSubmitHook, error: AirflowException, *, since: datetime, earlier: set[str]
+        self,
+        ctx: MigrationContext,
+        hook: SparkSubmitHook,
+        error: AirflowException,
+        *,
+        since: datetime,
+        earlier: set[str],
     ) -> AirflowException:
         """``error``, or what says that another try is of no use.
 
