@@ -8,7 +8,7 @@ import pytest
 
 from kafka_migration.clusters.types import Quota
 from kafka_migration.domain.errors import BadInput, ClusterUnreachable, CouldNotFindOut, StateConflict
-from kafka_migration.domain.types import TopicPartition, TopicSpec
+from kafka_migration.domain.types import Desired, TopicPartition, TopicSpec
 from kafka_migration.phases import approvals, create, verdict
 from kafka_migration.phases.approvals import NotApproved
 from kafka_migration.phases.evidence import Evidence, GateName, differences, item, limited
@@ -173,11 +173,40 @@ def test_approval_too_old_when_the_work_begins_is_refused(shop: Migration) -> No
         approvals.check(shop.ctx(), PLAN)
 
 
-def test_work_that_began_in_time_may_be_finished_later(shop: Migration) -> None:
+def test_work_that_began_in_time_may_be_finished_later_but_not_much(shop: Migration) -> None:
     approve(shop, PLAN)
+    shop.clock.sleep(2000)
     create.apply(shop.ctx())
-    shop.clock.sleep(3700)
+    shop.clock.sleep(3000)
     approvals.check(shop.ctx(), PLAN)
+    shop.clock.sleep(1000)
+    with pytest.raises(NotApproved, match="ada approved it 1:40:"):
+        approvals.check(shop.ctx(), PLAN)
+
+
+def test_cutover_goes_on_under_its_approval_as_long_as_no_step_is_late(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    shop.source.consumer_commits("shop.late", TopicPartition("shop.payments", 0), 1)
+    approve(shop, CUTOVER)
+    for group in ("shop.app", "shop.late"):
+        shop.clock.sleep(3000)
+        GroupRecord.load(shop.ctx().journal, group).mark(Step.STOPPING, shop.clock.now())
+        approvals.check(shop.ctx(), CUTOVER)
+    shop.clock.sleep(3700)
+    with pytest.raises(NotApproved, match="ada approved it 2:4"):
+        approvals.check(shop.ctx(), CUTOVER)
+
+
+def test_rejected_cutover_stops_the_mirror_and_a_rejected_plan_does_not(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    ctx = shop.ctx()
+    ctx.link.record_run({"state": "running", "at": ctx.stamp()})
+    approvals.reject(ctx, PLAN, "sha256:0", "ada")
+    assert ctx.link.wished().desired is Desired.RUN
+    approvals.reject(shop.ctx(dry_run=True), CUTOVER, "sha256:0", "ada")
+    assert ctx.link.wished().desired is Desired.RUN
+    approvals.reject(ctx, CUTOVER, "sha256:0", "ada")
+    assert (ctx.link.wished().desired, ctx.link.wished().reason) == (Desired.STOP, "ada rejected the cutover gate")
 
 
 def test_nothing_is_recorded_in_a_dry_run(shop: Migration) -> None:
@@ -379,7 +408,7 @@ def test_group_in_the_middle_of_its_move_leaves_its_approval_valid(shop: Migrati
     record = GroupRecord.load(shop.ctx().journal, "shop.app")
     record.mark(Step.STOPPING, shop.clock.now())
     shop.source.leave("shop.app", member)
-    shop.clock.sleep(4000)
+    shop.clock.sleep(3500)
     assert approvals.evidence(shop.ctx(), CUTOVER).facts["groups"] == {"shop.app": "classic: shop.orders"}
     assert approvals.check(shop.ctx(), CUTOVER).approval is not None
 

@@ -13,9 +13,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused, StateConflict
+from kafka_migration.domain.types import Desired
 from kafka_migration.phases.evidence import Evidence, Facts, GateName, differences
 from kafka_migration.phases.gate_evidence import cutover_evidence, plan_evidence
 from kafka_migration.phases.group_record import GroupRecord, Step
+from kafka_migration.state.link import Wish
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -154,9 +156,14 @@ def examine(ctx: Context, gate: GateName, digest: str, approver: str, *, seen_at
 
 
 def reject(ctx: Context, gate: GateName, digest: str, approver: str) -> Approval:
-    """Write down that ``approver`` said no; an earlier approval is void with it."""
+    """Write down that ``approver`` said no; an earlier approval is void with it.
+
+    At the cutover gate the mirror is told to stop, too: nobody would be there to end it. Nothing is lost by that.
+    """
     _require_approver(ctx, gate, approver)
     now = ctx.clock.now()
+    if gate is GateName.CUTOVER and not ctx.dry_run and (ctx.link.run() or {}).get("state") == "running":
+        ctx.link.wish(Wish(desired=Desired.STOP, reason=f"{approver} rejected the cutover gate", at=ctx.stamp()))
     approval = Approval(gate=gate, answer=REJECTED, digest=digest, approver=approver, at=now, seen_at=now, facts=None)
     _write(ctx, approval)
     return approval
@@ -232,16 +239,22 @@ def _require_young(ctx: Context, gate: GateName, at: datetime, what: str) -> Non
 def _is_in_use(ctx: Context, approval: Approval) -> bool:
     """Whether what was approved began in time, so that it may go on: in later batches, or after a kill.
 
-    An approval ages until it is used. What it was given for stays bound to the same evidence all the same.
+    Each step under it, the first one included, must follow within the age that it may have; so one that was left lying
+    in the middle of the work is void, too. It stays bound to the same evidence all the same.
     """
-    limit = approval.at + timedelta(seconds=ctx.plan.approvals.max_age_seconds)
+    age = timedelta(seconds=ctx.plan.approvals.max_age_seconds)
     began: list[datetime | None]
     if approval.gate is GateName.PLAN:
         written = [*ctx.journal.all("topic-intent").values(), *ctx.journal.all("topic").values()]
         began = [datetime.fromisoformat(value["at"]) for value in written]
     else:
         began = [it.at(Step.STOPPING) for it in GroupRecord.all(ctx.journal).values()]
-    return any(at is not None and approval.at <= at <= limit for at in began)
+    used = approval.at
+    for at in sorted(at for at in began if at is not None and at >= approval.at):
+        if at > used + age:
+            return False
+        used = at
+    return used > approval.at and ctx.clock.now() <= used + age
 
 
 def _as_approved(ctx: Context, now: Evidence, approval: Approval) -> Evidence:

@@ -103,7 +103,7 @@ PHASES: tuple[Phase, ...] = (
         after=("validate",),
         does="show a person lag, verdict and groups, and wait for an answer",
         gate="approved, and the evidence is still as shown",
-        undo="nothing to undo; a rejection ends the run",
+        undo="nothing to undo; a rejection stops the mirror and ends the run",
         approval="cutover",
         waits=True,
     ),
