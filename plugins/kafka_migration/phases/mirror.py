@@ -14,7 +14,7 @@ from kafka_migration.domain.controls import Throttle
 from kafka_migration.domain.errors import BadInput, HaltedPartition, Refused
 from kafka_migration.domain.types import Desired
 from kafka_migration.mirror.epochs import Mirror, Outcome, Runner, Settings
-from kafka_migration.phases import seal
+from kafka_migration.phases import release, seal
 from kafka_migration.state.link import LinkTopic, Wish
 
 if TYPE_CHECKING:
@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 
 
 def check(ctx: Context) -> list[str]:
-    """The topics to mirror: those that this migration created or adopted. Raises Refused if there are none."""
+    """The topics to mirror: those that this migration created or adopted.
+
+    Raises Refused if there are none, or if it does not hold them any more.
+    """
     topics = sorted(ctx.journal.all("topic"))
     if not topics:
         raise Refused(
             f"migration {ctx.plan.name} has no target topics yet",
             remedy="run `create` first; the mirror copies only into topics that this migration made or adopted",
         )
+    release.require_held(ctx, topics)
     return topics
 
 
