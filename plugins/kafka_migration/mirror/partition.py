@@ -1,8 +1,8 @@
 """One partition's copy: what may be sent, where it must land, and what stops it. No I/O, so every rule is testable.
 
-The rules are those of MIRROR.md, "Exactly-once". In short: the target offset of every record is known *before* it is
-sent (fence end + records since the fence), each answer must confirm it, and anything unexplained stops this partition,
-and only this one.
+The rules are those of docs/mirror.md, "Exactly-once". In short: the target offset of every record is known *before* it
+is sent (fence end + records since the fence), each answer must confirm it, and anything unexplained stops this
+partition, and only this one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Stand(enum.StrEnum):
 
     RUN = "run"
     UNSETTLED = "unsettled"
-    """A request got no clear answer. Only a fence tells what was appended (MIRROR.md, rules 2, 4 and F)."""
+    """A request got no clear answer. Only a fence tells what was appended (docs/mirror.md, rules 2 and 4)."""
     TAKEN_OVER = "taken_over"
     HALTED = "halted"
 
@@ -197,7 +197,7 @@ class PartitionCopy:
         return opening
 
     def openings_are_durable(self, openings: list[RunOpening]) -> None:
-        """The write-ahead of these openings succeeded (MIRROR.md, rule 6)."""
+        """The write-ahead of these openings succeeded (docs/mirror.md, rule 6)."""
         durable = set(openings)
         for prepared in self.queue:
             if prepared.opening in durable:
@@ -311,8 +311,9 @@ class PartitionCopy:
     def drop_queue(self) -> None:
         """Forget what was fetched but not sent; the position knows nothing of it.
 
-        Openings written ahead for it stay behind in the offset map, and are void only after a fence (MIRROR.md, rule
-        6): should the source be compacted before the partition goes on, the same record counts would mean others.
+        Openings written ahead for it stay behind in the offset map, and are void only after a fence
+        (docs/mirror.md, rule 6): should the source be compacted before the partition goes on, the same record
+        counts would mean others.
         """
         if self.stand is Stand.RUN and any(prepared.opening is not None for prepared in self.queue):
             self._unsettle("runs were written ahead for batches that were not sent")

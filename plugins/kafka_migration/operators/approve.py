@@ -1,4 +1,4 @@
-"""A gate that waits for a person, who sees the evidence and answers for exactly that (BEHAVIOURS 4 and 27)."""
+"""A gate that waits for a person, who sees the evidence and answers for exactly that (docs/behaviours.md, 4 and 27)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Approvals: a person's answer, bound to the digest of the evidence that they saw (BEHAVIOURS 4 and 27).
+"""Approvals: a person's answer, bound to the digest of the evidence that they saw (docs/behaviours.md, 4 and 27).
 
 Between the answer and the work, the world may change. So the answer names a digest, and whoever is about to act takes
 the evidence once more and compares. No answer is never "approved", and a check that says no cannot be approved away.

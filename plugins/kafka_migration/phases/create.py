@@ -1,4 +1,4 @@
-"""Create targets: every topic of the plan on the target, with its partitions and settings, held open (BEHAVIOURS 6-8).
+"""Create targets: every topic of the plan on the target, with its partitions and settings, held open.
 
 The failure window: a process that dies between a creation and its note leaves a topic that nobody seems to own. So an
 intent is written before, under a kind of its own (the mirror copies into what is recorded as ``topic`` only), and a

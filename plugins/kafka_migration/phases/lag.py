@@ -1,4 +1,4 @@
-"""The lag phase: how far behind the mirror is, and the gate that waits until it has converged (BEHAVIOURS 18, 19)."""
+"""The lag phase: how far behind the mirror is, and the gate that waits until it has converged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preflight: everything that can be known to go wrong, as named checks, before anything is changed (BEHAVIOURS 3).
+"""Preflight: everything that can be known to go wrong, as named checks, before anything is changed.
 
 The checks stand in one table. A check that cannot be run (a cluster that does not answer, a permission that the
 question itself needs) says UNCHECKED, and the gate does not open for it. Nothing is changed: where the target is asked

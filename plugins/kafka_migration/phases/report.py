@@ -1,4 +1,4 @@
-"""The report of a migration: ``report.json`` for machines, ``report.html`` for people (BEHAVIOURS 40).
+"""The report of a migration: ``report.json`` for machines, ``report.html`` for people.
 
 Made of the journal and the link's state, so it can be written at any time, by anyone who reaches the target. Only
 whether moved groups have gone on on the source is looked at there; if the source does not answer, the report says that

@@ -1,4 +1,4 @@
-"""Waiting until every moved group lives on the target (BEHAVIOURS 31)."""
+"""Waiting until every moved group lives on the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting until the mirror has caught up (BEHAVIOURS 18 and 19)."""
+"""Waiting until the mirror has caught up."""
 
 from __future__ import annotations
 
