@@ -11,13 +11,10 @@ import enum
 from collections import deque
 from dataclasses import dataclass
 
-import xxhash
-
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Halt, Position, Receipt
 from kafka_migration.mirror.orders import Assignment, Limits
 from kafka_migration.wire.batch import (
-    HEADER_BYTES,
     BatchHeader,
     CorruptBatch,
     parse_header,
@@ -29,9 +26,6 @@ from kafka_migration.wire.fetch import Fetched
 from kafka_migration.wire.join import joined
 from kafka_migration.wire.produce import REFUSED_FOR_GOOD, TAKEN_OVER, TOO_LARGE, Appended
 from kafka_migration.wire.records import trim
-
-_DIGEST_PRIME = 0x100000001B3
-_DIGEST_MASK = (1 << 64) - 1
 
 
 class Stand(enum.StrEnum):
@@ -61,7 +55,6 @@ class Prepared:
     max_timestamp: int
     data: bytearray
     joined: int
-    digest: int
     opening: RunOpening | None
     opening_durable: bool
 
@@ -85,8 +78,7 @@ class PartitionCopy:
         self.continues = self._next_in_run = assignment.continues
         self.source_epoch = assignment.source_epoch
         self.records = self._prepared_records = assignment.position.records
-        self.bytes = self.batches = self.digest = 0
-        self.max_timestamp = -1
+        self.bytes = self.batches = 0
 
     # -- fetching ---------------------------------------------------------------------------------------------
 
@@ -185,7 +177,6 @@ class PartitionCopy:
                 max_timestamp=header.max_timestamp,
                 data=data,
                 joined=pieces,
-                digest=xxhash.xxh3_64_intdigest(batch[HEADER_BYTES:]),
                 opening=opening,
                 opening_durable=opening is None,
             )
@@ -283,8 +274,6 @@ class PartitionCopy:
             self.records += prepared.records
             self.bytes += len(prepared.data)
             self.batches += 1
-            self.digest = (self.digest * _DIGEST_PRIME + prepared.digest) & _DIGEST_MASK
-            self.max_timestamp = max(self.max_timestamp, prepared.max_timestamp)
 
     # -- stopping ---------------------------------------------------------------------------------------------
 
@@ -347,8 +336,6 @@ class PartitionCopy:
             records=self.records - start.records,
             bytes=self.bytes,
             batches=self.batches,
-            max_timestamp=self.max_timestamp,
-            digest=self.digest,
             source_epoch=self.source_epoch,
             join_bytes=self.join_bytes,
             stand=str(self.stand),
