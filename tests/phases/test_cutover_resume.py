@@ -9,7 +9,7 @@ import pytest
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import cutover, group_move
-from kafka_migration.phases.cutover import CutoverResult, Outcome, UndoResult
+from kafka_migration.phases.cutover import CutoverResult, Fate, UndoResult
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.hooks import HookCall, HookRun, run_hook
 from kafka_migration.state.journal import Journal
@@ -98,7 +98,7 @@ def finished(shop: Shop) -> CutoverResult:
 
 
 def assert_moved_once(shop: Shop, result: CutoverResult) -> None:
-    assert [it.outcome for it in result.groups] in ([Outcome.MOVED], [Outcome.ALREADY_MOVED]), result.groups
+    assert [it.outcome for it in result.groups] in ([Fate.MOVED], [Fate.ALREADY_MOVED]), result.groups
     assert shop.record.has(Step.ALIVE)
     assert shop.read[0][0] == COMMITTED - START
     # Each start went on where the one before ended: nothing is skipped, and nothing rewound.
@@ -152,12 +152,12 @@ def test_offsets_that_a_rehearsal_commits_after_a_refusal_are_not_taken_for_the_
         write(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(group_move.Mover, "_write", come_back_and_write)
-    assert finished(shop).groups[0].outcome is Outcome.REFUSED
+    assert finished(shop).groups[0].outcome is Fate.REFUSED
     monkeypatch.undo()
     leaving[0]()
     world.commit("target", shop.group, {shop.tp: 70})
     outcome = finished(shop).groups[0]
-    assert outcome.outcome is Outcome.REFUSED
+    assert outcome.outcome is Fate.REFUSED
     assert f"{shop.tp} (there 70, translated 10)" in outcome.reason
     assert world.committed("target", shop.group) == {shop.tp: 70}
 
@@ -181,7 +181,7 @@ def test_rewind_whose_write_was_not_answered_is_made_by_the_next_run(fake_world:
     world = fake_world
     shop = open_shop(world, hooks, "app", world.topic("orders"), rehearsed=70)
     with world.target.failing("commit", CouldNotFindOut("no answer")):
-        assert finished(shop).groups[0].outcome is Outcome.FAILED
+        assert finished(shop).groups[0].outcome is Fate.FAILED
     assert_moved_once(shop, finished(shop))
 
 
@@ -208,7 +208,7 @@ def test_undo_killed_at_any_point_is_finished_by_the_next(fake_world: FakeWorld,
     while True:
         shop = open_shop(fake_world, hooks, f"k{at}", topic)
         hooks.on("start", "target", lambda _: None)
-        assert finished(shop).groups[0].outcome is Outcome.MOVED
+        assert finished(shop).groups[0].outcome is Fate.MOVED
         hooks.calls.clear()
         with pytest.MonkeyPatch.context() as patch:
             try:
@@ -236,7 +236,7 @@ def test_cut_that_was_made_stays_where_it_was_made(world: World) -> None:
     with pytest.raises(Killed):
         cutover.apply(ctx)
     world.more("target", never, 7)
-    assert cutover.apply(world.ctx(**policy)).groups[0].outcome is Outcome.MOVED
+    assert cutover.apply(world.ctx(**policy)).groups[0].outcome is Fate.MOVED
     assert world.committed("target", group)[never] == 90
 
 
@@ -247,7 +247,7 @@ def test_moved_group_is_not_touched_again(world: World, hooks: HookServer) -> No
     world.go_on("target", shop.group, shop.tp, 3)
     hooks.calls.clear()
     result = finished(shop)
-    assert (result.groups[0].outcome, result.groups[0].alive) == (Outcome.ALREADY_MOVED, True)
+    assert (result.groups[0].outcome, result.groups[0].alive) == (Fate.ALREADY_MOVED, True)
     assert world.committed("target", shop.group) == {shop.tp: 3}
     assert hooks.calls == []
 
@@ -263,7 +263,7 @@ def test_group_that_was_started_by_hand_after_a_kill_is_taken_as_moved(world: Wo
     world.join("target", shop.group, [shop.tp.topic])
     hooks.on("start", "target", lambda _: None)
     result = finished(shop)
-    assert result.groups[0].outcome is Outcome.MOVED
+    assert result.groups[0].outcome is Fate.MOVED
     assert world.committed("target", shop.group) == {shop.tp: 33}
     assert shop.record.evidence(Step.READ_BACK, "found") == "in use"
     assert [it["offset"] for it in shop.record.evidence(Step.READ_BACK, "offsets")] == [33]
@@ -275,10 +275,10 @@ def test_group_that_came_back_on_the_source_before_it_ran_on_the_target_is_moved
     shop = open_shop(world, hooks, "app", world.topic("orders"))
     hooks.on("start", "target", lambda _: None)
     result = cutover.apply(world.ctx(consumers=hooks.consumers, cutover={"watch_seconds": 0.1}))
-    assert result.groups[0].outcome is Outcome.MOVED
+    assert result.groups[0].outcome is Fate.MOVED
     world.go_on("source", shop.group, shop.tp, 50)
     hooks.on("start", "target", shop.start)
-    assert finished(shop).groups[0].outcome is Outcome.MOVED
+    assert finished(shop).groups[0].outcome is Fate.MOVED
     assert shop.read == [(40, 45)]
     assert len(shop.record.earlier) == 1
 
@@ -296,7 +296,7 @@ def test_group_that_came_back_after_it_was_stopped_is_stopped_again(world: World
     leave = world.join("source", shop.group, [topic])
     hooks.on("stop", "source", lambda _: leave())
     hooks.calls.clear()
-    assert finished(shop).groups[0].outcome is Outcome.MOVED
+    assert finished(shop).groups[0].outcome is Fate.MOVED
     assert [call[0] for call in hooks.calls] == ["stop", "start"]
     assert shop.read == [(54, 59)]
 
@@ -306,7 +306,7 @@ def test_group_that_goes_on_on_both_clusters_is_reported_and_left_alone(world: W
     finished(shop)
     world.go_on("source", shop.group, shop.tp, 50)
     outcome = finished(shop).groups[0]
-    assert outcome.outcome is Outcome.REFUSED
+    assert outcome.outcome is Fate.REFUSED
     assert "runs on the target" in outcome.reason
     assert f"committed {shop.tp} again on the source" in outcome.reason
     assert world.committed("target", shop.group) == {shop.tp: 15}
@@ -319,7 +319,7 @@ def test_started_group_that_shows_no_life_is_started_again(world: World, hooks: 
     hooks.on("start", "target", shop.start)
     hooks.calls.clear()
     outcome = finished(shop).groups[0]
-    assert (outcome.outcome, outcome.alive) == (Outcome.MOVED, True)
+    assert (outcome.outcome, outcome.alive) == (Fate.MOVED, True)
     assert hooks.calls == [("start", "target", "cutover", shop.group)]
 
 
@@ -327,7 +327,7 @@ def test_group_that_the_source_has_forgotten_stays_moved(fake_world: FakeWorld, 
     shop = open_shop(fake_world, hooks, "app", fake_world.topic("orders"))
     finished(shop)
     fake_world.source.forget_group(shop.group)
-    assert [it.outcome for it in cutover.apply(fake_world.ctx()).groups] == [Outcome.ALREADY_MOVED]
+    assert [it.outcome for it in cutover.apply(fake_world.ctx()).groups] == [Fate.ALREADY_MOVED]
 
 
 def test_record_of_a_later_version_is_not_guessed_at(fake_world: FakeWorld) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import cutover
-from kafka_migration.phases.cutover import Outcome
+from kafka_migration.phases.cutover import Fate
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.state.journal import Journal
 from tests.phases.hook_server import HookServer
@@ -57,7 +57,7 @@ def test_silent_mirror_stops_no_group(world: FakeWorld, hooks: HookServer) -> No
     _, groups = running(world, hooks, "a", "b", "c")
     world.link.last_word = lambda: datetime(2029, 12, 31, 23, 59, tzinfo=UTC)
     result = cutover.apply(world.ctx(consumers=hooks.consumers), groups)
-    assert [it.outcome for it in result.groups] == [Outcome.REFUSED] * 3
+    assert [it.outcome for it in result.groups] == [Fate.REFUSED] * 3
     assert "it has said nothing since 2029-12-31 23:59:00 UTC" in result.groups[0].reason
     assert hooks.calls == []
     assert all(not world.source.group_state(group).is_empty for group in groups)
@@ -75,7 +75,7 @@ def test_mirror_that_ended_with_records_to_copy_stops_no_group(world: FakeWorld,
 def test_mirror_that_ended_after_it_copied_everything_is_enough(world: FakeWorld, hooks: HookServer) -> None:
     _, groups = running(world, hooks, "a")
     world.link.last_word = None
-    assert cutover.apply(world.ctx(consumers=hooks.consumers), groups).groups[0].outcome is Outcome.MOVED
+    assert cutover.apply(world.ctx(consumers=hooks.consumers), groups).groups[0].outcome is Fate.MOVED
 
 
 def test_lag_over_the_gates_threshold_stops_no_group(world: FakeWorld, hooks: HookServer) -> None:
@@ -84,21 +84,21 @@ def test_lag_over_the_gates_threshold_stops_no_group(world: FakeWorld, hooks: Ho
     assert "50 source offsets are to be copied" in cutover.apply(ctx, groups).groups[0].reason
     assert hooks.calls == []
     ctx = world.ctx(consumers=hooks.consumers, lag_gate={"threshold_records": 50})
-    assert cutover.apply(ctx, groups).groups[0].outcome is Outcome.MOVED
+    assert cutover.apply(ctx, groups).groups[0].outcome is Fate.MOVED
 
 
 def test_lag_that_falls_meanwhile_is_waited_for(world: FakeWorld, hooks: HookServer) -> None:
     tp, groups = running(world, hooks, "a", mirrored=50)
     world.later(3.0, lambda: world.mirror(tp, 100))
     ctx = world.ctx(consumers=hooks.consumers, lag_gate={"threshold_records": 0})
-    assert cutover.apply(ctx, groups).groups[0].outcome is Outcome.MOVED
+    assert cutover.apply(ctx, groups).groups[0].outcome is Fate.MOVED
 
 
 def test_halt_behind_the_commits_stops_no_other_group_from_moving(world: FakeWorld, hooks: HookServer) -> None:
     tp, groups = running(world, hooks, "a", mirrored=50)
     world.link.halt(tp, "CORRUPT")
     ctx = world.ctx(consumers=hooks.consumers, lag_gate={"threshold_records": 0})
-    assert cutover.apply(ctx, groups).groups[0].outcome is Outcome.MOVED
+    assert cutover.apply(ctx, groups).groups[0].outcome is Fate.MOVED
 
 
 def test_commit_that_the_mirror_does_not_reach_ends_the_batch_before_a_group_is_stopped(
@@ -117,7 +117,7 @@ def test_start_hook_that_may_not_run_is_found_before_the_group_is_stopped(world:
     _, groups = running(world, hooks, "a")
     consumers = {"stop": hooks.consumers["stop"], "start": [{"command": ["/opt/nobody/allows/this", "{group}"]}]}
     outcome = cutover.apply(world.ctx(consumers=consumers), groups).groups[0]
-    assert outcome.outcome is Outcome.REFUSED
+    assert outcome.outcome is Fate.REFUSED
     assert "/opt/nobody/allows/this is not allowed here" in outcome.reason
     assert hooks.calls == []
     assert world.committed("target", groups[0]) == {}
@@ -141,7 +141,7 @@ def test_group_that_was_stopped_and_not_copied_is_started_again_and_ends_the_bat
     result = cutover.apply(world.ctx(consumers=hooks.consumers), groups)
     assert verbs(hooks) == [("stop", "source", "a"), ("start", "source", "a")]
     assert hooks.calls[1][2] == "undo"
-    assert [it.outcome for it in result.groups] == [Outcome.REFUSED] * 3
+    assert [it.outcome for it in result.groups] == [Fate.REFUSED] * 3
     assert "its consumers were started on the source again" in result.groups[0].remedy
     assert not world.source.group_state(groups[0]).is_empty
     assert "has not copied" in record(world, groups[0]).evidence(Step.UNDONE, "because")
@@ -149,7 +149,7 @@ def test_group_that_was_stopped_and_not_copied_is_started_again_and_ends_the_bat
     world.mirror(tp, 100)
     hooks.on("start", "target", lambda group: world.go_on("target", group, tp, 71))
     result = cutover.apply(world.ctx(consumers=hooks.consumers), groups)
-    assert [it.outcome for it in result.groups] == [Outcome.MOVED] * 3
+    assert [it.outcome for it in result.groups] == [Fate.MOVED] * 3
     assert [world.committed("target", group) for group in groups] == [{tp: 71}] * 3
 
 
@@ -211,5 +211,5 @@ def test_run_killed_while_it_starts_a_group_again_is_followed_by_one_that_stops_
     monkeypatch.undo()
     hooks.calls.clear()
     ctx = world.ctx(consumers=hooks.consumers, cutover={"rewind": True})
-    assert cutover.apply(ctx, groups).groups[0].outcome is Outcome.MOVED
+    assert cutover.apply(ctx, groups).groups[0].outcome is Fate.MOVED
     assert verbs(hooks) == [("stop", "source", "a"), ("start", "target", "a")]

@@ -128,10 +128,10 @@ def test_sample_looks_once_and_leaves_the_rest_to_whoever_waits(world: World) ->
     group, tp = moved(world)
     ctx = world.ctx()
     result = watch_groups.sample(ctx, [group])
-    assert (result.is_settled, result.groups[0].life) == (False, Life.WAITING)
+    assert (result.groups[0].is_final, result.groups[0].life) == (False, Life.WAITING)
     world.go_on("target", group, tp, 11)
     result = watch_groups.sample(ctx, [group])
-    assert (result.is_settled, result.exit_code) == (True, 0)
+    assert (result.groups[0].is_final, result.exit_code) == (True, 0)
 
 
 def test_dry_watch_looks_once_and_writes_nothing(world: World) -> None:

@@ -33,7 +33,7 @@ SEE_OFF_SECONDS = 30.0
 _MOST_BATCHES = 1024
 
 
-class Outcome(enum.StrEnum):
+class Fate(enum.StrEnum):
     """What became of a group."""
 
     MOVED = "moved"
@@ -52,7 +52,7 @@ class GroupOutcome:
     """
 
     group: str
-    outcome: Outcome
+    outcome: Fate
     reason: str = ""
     remedy: str = ""
     members: tuple[str, ...] = ()
@@ -158,7 +158,7 @@ def apply(
         outcomes[group] = _outcome(ctx, mover, views[group], behind)
         # What the mirror has not copied for one group, it has not for those after it: none of them is stopped.
         behind = behind or outcomes[group].not_copied
-        if outcomes[group].outcome is Outcome.MOVED:
+        if outcomes[group].outcome is Fate.MOVED:
             started.append(group)
     deadline = ctx.clock.monotonic() + min(SEE_OFF_SECONDS, ctx.plan.cutover.watch_seconds)
     while started and ctx.clock.monotonic() < deadline:
@@ -192,7 +192,7 @@ def _outcome(ctx: Context, mover: Mover, view: GroupView, behind: NotCopied | No
     moved_before = record.is_moved and (record.has(Step.ALIVE) or ctx.dry_run)
     if not view.is_concerned and not record.steps and view.state.exists:
         reason = "it has no committed offset of a topic of the plan, and is left alone"
-        return GroupOutcome(group=group, outcome=Outcome.NOT_CONCERNED, reason=reason, flags=view.flags)
+        return GroupOutcome(group=group, outcome=Fate.NOT_CONCERNED, reason=reason, flags=view.flags)
     try:
         if behind and not record.is_moved and ctx.plan.stop_hooks(group):
             raise behind
@@ -210,7 +210,7 @@ def _outcome(ctx: Context, mover: Mover, view: GroupView, behind: NotCopied | No
         ctx.tell(f"{group}: not moved: {error.message}")
         return GroupOutcome(
             group=group,
-            outcome=Outcome.FAILED if isinstance(error, CouldNotFindOut) else Outcome.REFUSED,
+            outcome=Fate.FAILED if isinstance(error, CouldNotFindOut) else Fate.REFUSED,
             reason=error.message,
             remedy=_remedy(ctx, group, error),
             members=error.members if isinstance(error, GroupLives) else (),
@@ -218,7 +218,7 @@ def _outcome(ctx: Context, mover: Mover, view: GroupView, behind: NotCopied | No
             not_copied=error if isinstance(error, NotCopied) else None,
             exit_code=3 if isinstance(error, CouldNotFindOut) else 1,
         )
-    done = Outcome.ALREADY_MOVED if moved_before else Outcome.WOULD_MOVE if ctx.dry_run else Outcome.MOVED
+    done = Fate.ALREADY_MOVED if moved_before else Fate.WOULD_MOVE if ctx.dry_run else Fate.MOVED
     return GroupOutcome(group=group, outcome=done, flags=view.flags)
 
 
@@ -331,9 +331,9 @@ def _require_unused(ctx: Context, record: GroupRecord) -> None:
 
 __all__ = [
     "CutoverResult",
+    "Fate",
     "GroupLives",
     "GroupOutcome",
-    "Outcome",
     "UncommittedPartitions",
     "UndoResult",
     "apply",

@@ -69,11 +69,6 @@ class WatchResult:
     groups: tuple[GroupLife, ...]
 
     @property
-    def is_settled(self) -> bool:
-        """Whether watching on would change nothing: every group lives, or its time is over."""
-        return all(it.is_final for it in self.groups)
-
-    @property
     def exit_code(self) -> int:
         """0 all live; 1 some do not; 3 all that do not could not be looked at."""
         rest = {it.life for it in self.groups} - {Life.ALIVE}
@@ -86,17 +81,35 @@ class WatchResult:
 def apply(ctx: Context, groups: Sequence[str] | None = None, *, seconds: float | None = None) -> WatchResult:
     """Look until every group lives or its time is over: ``cutover.watch_seconds`` from its start, or ``seconds`` from
     now. Without ``groups``: all that this migration has begun to move."""
-    names = _begun(ctx) if groups is None else tuple(groups)
     until = None if seconds is None else ctx.clock.now() + timedelta(seconds=seconds)
-    lives: dict[str, GroupLife] = {}
-    ctx.tell(f"watch {len(names)} groups on the target")
-    while True:
-        for it in sample(ctx, [n for n in names if n not in lives or not lives[n].is_final], until=until).groups:
-            lives[it.group] = it
-        result = WatchResult(groups=tuple(lives[name] for name in names))
-        if result.is_settled or ctx.dry_run:
-            return result
+    wait = GroupsWait(ctx, groups, until=until)
+    while not wait.look() and not ctx.dry_run:
         ctx.clock.sleep(INTERVAL_SECONDS)
+    return wait.result
+
+
+class GroupsWait:
+    """Groups (by default all that this migration has begun to move), looked at until each of them is settled."""
+
+    def __init__(self, ctx: Context, groups: Sequence[str] | None = None, *, until: datetime | None = None) -> None:
+        self.names = _begun(ctx) if groups is None else tuple(groups)
+        self._ctx, self._until = ctx, until
+        self._lives: dict[str, GroupLife] = {}
+        ctx.tell(f"watch {len(self.names)} groups on the target")
+
+    def look(self) -> bool:
+        """Look at those that are not settled, each told once it is; True if no look more is of any use."""
+        waiting = [name for name in self.names if name not in self._lives or not self._lives[name].is_final]
+        for life in sample(self._ctx, waiting, until=self._until).groups:
+            self._lives[life.group] = life
+            if life.is_final:
+                self._ctx.tell(f"{life.group}: {life.life}: {life.evidence}")
+        return all(name in self._lives and self._lives[name].is_final for name in self.names)
+
+    @property
+    def result(self) -> WatchResult:
+        """What the last looks have shown; without groups that no look has reached yet."""
+        return WatchResult(groups=tuple(self._lives[name] for name in self.names if name in self._lives))
 
 
 def sample(ctx: Context, groups: Sequence[str], *, until: datetime | None = None) -> WatchResult:
