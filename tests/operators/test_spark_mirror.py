@@ -27,11 +27,22 @@ from tests.waiting import wait_until
 class Link:
     """As much of the link's state as the task looks at."""
 
-    def __init__(self, desired=Desired.RUN, state="running", halts=(), at="2100-01-01T00:00:00+00:00", attempts=()):
+    def __init__(
+        self,
+        desired=Desired.RUN,
+        state="running",
+        halts=(),
+        at="2100-01-01T00:00:00+00:00",
+        attempts=(),
+        reason="stopped",
+    ):
         self._desired = desired
-        self._run = {"state": state, "reason": "stopped", "at": at}
+        self._run = {"state": state, "reason": reason, "at": at}
         self._looks = [{}, dict(attempts)]
         self._halts = {TopicPartition("t", n): SimpleNamespace(reason=reason) for n, reason in enumerate(halts)}
+
+    def seal(self):
+        return None
 
     def attempts(self):
         return self._looks.pop(0) if self._looks else {}
@@ -136,14 +147,21 @@ def test_kubernetes_without_its_client_is_refused_with_what_to_install(
 
 
 def test_retry_after_the_stop_gate_has_drained_the_mirror_starts_nothing(snapshot, opened, spark, task_context):
-    opened.link = Link(Desired.DRAIN, "ended")
+    opened.link = Link(Desired.DRAIN, "ended", reason="drained")
     task_context["ti"].try_number = 2
     mirror(snapshot).execute(task_context)
     assert not spark.submissions
 
 
+def test_retry_of_a_drain_that_ended_short_goes_on(snapshot, opened, spark, task_context):
+    opened.link = Link(Desired.DRAIN, "ended", reason="stopped")
+    task_context["ti"].try_number = 2
+    mirror(snapshot).execute(task_context)
+    assert len(spark.submissions) == 1
+
+
 def test_new_run_after_a_drain_starts_the_mirror_again(snapshot, opened, spark, task_context):
-    opened.link = Link(Desired.DRAIN, "ended")
+    opened.link = Link(Desired.DRAIN, "ended", reason="drained")
     mirror(snapshot).execute(task_context)
     assert len(spark.submissions) == 1
 

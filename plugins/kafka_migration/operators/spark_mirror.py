@@ -49,7 +49,8 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
         """Submit, unless an earlier try was drained already; then there is nothing left to copy."""
         from kafka_migration.mirror.package import package_zip
         from kafka_migration.phases.flight import was_drained
-        from kafka_migration.phases.record import phase
+        from kafka_migration.phases.mirror import PHASE
+        from kafka_migration.phases.record import tell_end
 
         plan = self.plan()
         with self.opened(make_state=True) as ctx:
@@ -62,13 +63,13 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
             self.name = f"kafka-migration mirror {plan.name}"
             self._hook = hook = self._get_hook()
             began, earlier = ctx.clock.now(), set(ctx.link.attempts())
-            with phase(ctx, "mirror") as run:
-                try:
-                    # A group of its own, so that a kill reaches the JVM and the driver, too.
-                    hook.submit(self.application, env=job_environment(plan, os.environ), start_new_session=True)
-                except AirflowException as error:
-                    run.ends(3, f"the Spark application ended with code {_exit_code(hook)}")
-                    raise self._final(ctx, hook, error, since=began, earlier=earlier) from None
+            try:
+                # A group of its own, so that a kill reaches the JVM and the driver, too.
+                hook.submit(self.application, env=job_environment(plan, os.environ), start_new_session=True)
+            except AirflowException as error:
+                # The application tells of the phase itself, unless it died.
+                tell_end(ctx, PHASE, since=began, detail=f"the Spark application ended with code {_exit_code(hook)}")
+                raise self._final(ctx, hook, error, since=began, earlier=earlier) from None
 
     def on_kill(self) -> None:
         """End the whole submission at once."""
