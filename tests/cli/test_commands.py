@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from kafka_migration.cli.app import COMMANDS
 from kafka_migration.clusters.types import CommittedOffset
+from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.phases import lag as phase_lag
@@ -40,10 +42,27 @@ def approved(terminal: Terminal, gate: str) -> None:
 def test_check_of_clusters_without_objection_exits_0_and_opens_nothing_for_writing(terminal: Terminal) -> None:
     result = terminal.run("check")
     assert result.exit_code == 0
-    for said in ("shop.orders", "retention.ms=604800000", "shop.app", "every check passes"):
+    for said in ("shop.orders", "retention.ms=604800000", "shop.app", "no check fails; 1 warns"):
         assert said in result.stdout, said
     assert terminal.opened == [{"dry_run": False, "make_state": False}]
     assert terminal.shop.source.changes == terminal.shop.target.changes == []
+
+
+def test_check_that_warns_does_not_say_that_every_check_passes(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = preflight.check
+
+    def said(verdict: Verdict) -> str:
+        result = CheckResult(name="room", verdict=verdict, evidence="enough")
+        gate = Gate.of("preflight", [result])
+        monkeypatch.setattr(preflight, "check", lambda ctx: replace(check(ctx), gate=gate))
+        shown = terminal.run("check")
+        assert shown.exit_code == 0
+        return shown.stdout.splitlines()[-1]
+
+    assert said(Verdict.WARN) == "no check fails; 1 warns"
+    assert said(Verdict.PASS) == "every check passes"
 
 
 def test_check_that_fails_exits_1_with_the_remedy(terminal: Terminal) -> None:

@@ -21,7 +21,7 @@ def reports_directory() -> Path:
 
 
 class KafkaCheckOperator(MigrationOperator):
-    """Inventory and preflight. Read-only; fails unless every check passes."""
+    """Inventory and preflight. Read-only; fails if a check fails or could not run."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         """The inventory's digest, and how many checks there were."""
