@@ -43,6 +43,19 @@ def test_files_in_backticks_exist(document):
     assert not [path for path in re.findall(pattern, text_of(document)) if not (ROOT / path).exists()]
 
 
+def test_code_cites_documents_that_exist():
+    """What a reader of the repository cannot open is no reason."""
+    cited = {
+        (str(file.relative_to(ROOT)), name)
+        for folder in ("bench", "dags", "demo", "plugins", "spark_jobs", "tests")
+        for file in (ROOT / folder).rglob("*.py")
+        for name in re.findall(r"[\w/.-]*\w\.md\b|\bBEHAVIOURS\b", file.read_text(encoding="utf-8"))
+        if file != Path(__file__)
+    }
+    assert {name for _, name in cited} >= {"docs/mirror.md", "docs/behaviours.md"}
+    assert not [it for it in cited if not ((ROOT / it[1]).exists() or (ROOT / "docs" / it[1]).exists())]
+
+
 @every_document
 def test_commands_and_their_options_exist(document):
     # Up to where another command of the same line begins.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from kafka_migration.cli.app import COMMANDS
 from kafka_migration.clusters.types import CommittedOffset
+from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.phases import lag as phase_lag
@@ -23,8 +25,14 @@ def evidence_digest(terminal: Terminal, gate: str) -> str:
     return str(terminal.json("approve", gate, "--show")["digest"])
 
 
+def answer_to(terminal: Terminal, gate: str) -> list[str]:
+    """The words that approve the evidence as it is shown now."""
+    shown = terminal.json("approve", gate, "--show")
+    return ["approve", gate, "--digest", shown["digest"], "--seen-at", shown["taken_at"], "--yes"]
+
+
 def approved(terminal: Terminal, gate: str) -> None:
-    result = terminal.run("approve", gate, "--digest", evidence_digest(terminal, gate), "--yes", "--as", "ada")
+    result = terminal.run(*answer_to(terminal, gate), "--as", "ada")
     assert result.exit_code == 0, result.output
 
 
@@ -34,10 +42,27 @@ def approved(terminal: Terminal, gate: str) -> None:
 def test_check_of_clusters_without_objection_exits_0_and_opens_nothing_for_writing(terminal: Terminal) -> None:
     result = terminal.run("check")
     assert result.exit_code == 0
-    for said in ("shop.orders", "retention.ms=604800000", "shop.app", "every check passes"):
+    for said in ("shop.orders", "retention.ms=604800000", "shop.app", "no check fails; 1 warns"):
         assert said in result.stdout, said
     assert terminal.opened == [{"dry_run": False, "make_state": False}]
     assert terminal.shop.source.changes == terminal.shop.target.changes == []
+
+
+def test_check_that_warns_does_not_say_that_every_check_passes(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = preflight.check
+
+    def said(verdict: Verdict) -> str:
+        result = CheckResult(name="room", verdict=verdict, evidence="enough")
+        gate = Gate.of("preflight", [result])
+        monkeypatch.setattr(preflight, "check", lambda ctx: replace(check(ctx), gate=gate))
+        shown = terminal.run("check")
+        assert shown.exit_code == 0
+        return shown.stdout.splitlines()[-1]
+
+    assert said(Verdict.WARN) == "no check fails; 1 warns"
+    assert said(Verdict.PASS) == "every check passes"
 
 
 def test_check_that_fails_exits_1_with_the_remedy(terminal: Terminal) -> None:
@@ -100,7 +125,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are(terminal: Terminal) -
 
 def test_name_of_an_approver_is_no_markup_either(terminal: Terminal) -> None:
     digest = evidence_digest(terminal, "plan")
-    result = terminal.run("approve", "plan", "--digest", digest, "--yes", "--as", "[bold]ada[/bold]")
+    result = terminal.run(*answer_to(terminal, "plan"), "--as", "[bold]ada[/bold]")
     assert result.stdout == f"approved by [bold]ada[/bold]: {digest}\n"
 
 
@@ -236,16 +261,56 @@ def test_approve_where_nobody_can_be_asked_approves_nothing(words: list[str], te
 
 
 def test_approve_of_another_digest_is_refused(terminal: Terminal) -> None:
-    result = terminal.run("approve", "plan", "--digest", "sha256:0", "--yes")
+    result = terminal.run("approve", "plan", "--digest", "sha256:0", "--seen-at", SEEN_AT, "--yes")
     assert result.exit_code == 1
     assert "the answer is for sha256:0" in result.stderr
     assert not any(it["make_state"] for it in terminal.opened)
 
 
-@pytest.mark.parametrize("words", [["--yes"], ["--digest", "sha256:0"]])
+#: When the clock of the terminal's migration begins.
+SEEN_AT = "2030-01-01T00:00:00.000+00:00"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--yes"],
+        ["--digest", "sha256:0"],
+        ["--digest", "sha256:0", "--yes"],
+        ["--digest", "sha256:0", "--seen-at", "yesterday", "--yes"],
+        ["--seen-at", SEEN_AT, "--yes"],
+    ],
+)
 def test_approve_with_half_an_answer_is_bad_input(words: list[str], terminal: Terminal) -> None:
     assert terminal.run("approve", "plan", *words).exit_code == 2
     assert terminal.opened == []
+
+
+def test_evidence_that_was_shown_too_long_ago_is_not_approved_by_its_digest(terminal: Terminal) -> None:
+    words = answer_to(terminal, "plan")
+    terminal.shop.clock.sleep(3601)
+    result = terminal.run(*words)
+    assert result.exit_code == 1
+    assert "the evidence was taken 1:00:0" in result.stderr
+    assert terminal.run("create").exit_code == 1
+
+
+def test_evidence_cannot_have_been_shown_in_the_future(terminal: Terminal) -> None:
+    words = answer_to(terminal, "plan")
+    words[words.index("--seen-at") + 1] = "2031-01-01T00:00:00+00:00"
+    assert terminal.run(*words).exit_code == 2
+
+
+def test_answer_keeps_when_the_evidence_was_seen_and_who_ran_the_command(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("getpass.getuser", lambda: "operator7")
+    words = answer_to(terminal, "plan")
+    terminal.shop.clock.sleep(60)
+    assert terminal.run(*words, "--as", "ada").exit_code == 0
+    kept = terminal.shop.ctx().journal.read("approval", "plan") or {}
+    assert (kept["approver"], kept["os_user"]) == ("ada", "operator7")
+    assert kept["seen_at"] == words[words.index("--seen-at") + 1] < kept["at"]
 
 
 def test_approve_of_an_unknown_gate_is_bad_input(terminal: Terminal) -> None:

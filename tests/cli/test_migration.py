@@ -106,10 +106,12 @@ class Story:
         return ended
 
     def approve(self, gate: str) -> None:
-        digest = self.run("approve", gate, "--show", "--json").json["digest"]
-        refused = self.run("approve", gate, "--digest", digest, "--yes", "--as", "eve", code=1)
+        shown = self.run("approve", gate, "--show", "--json").json
+        digest = shown["digest"]
+        words = ["approve", gate, "--digest", digest, "--seen-at", shown["taken_at"], "--yes"]
+        refused = self.run(*words, "--as", "eve", code=1)
         assert "eve is not one of the plan's approvers (ada)" in refused.err
-        answer = self.run("approve", gate, "--digest", digest, "--yes", "--as", "ada", "--json").json
+        answer = self.run(*words, "--as", "ada", "--json").json
         assert (answer["approver"], answer["digest"]) == ("ada", digest)
 
 

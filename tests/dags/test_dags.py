@@ -36,7 +36,7 @@ def write_plan(folder: Path, name: str, **sections: object) -> Path:
 
 @pytest.fixture(scope="session")
 def many(parse_plans: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The shipped plans, twenty more of every shape, and two that are wrong."""
+    """The shipped plans, twenty more of every shape, and some that are wrong."""
     folder = tmp_path_factory.mktemp("plans")
     for shipped in (ROOT / "migration_plans").iterdir():
         shutil.copy(shipped, folder)
@@ -48,7 +48,8 @@ def many(parse_plans: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     (folder / "broken.yaml").write_text(
         yaml.safe_dump(plan_document("Capital", sauce="kafka_source")), encoding="utf-8"
     )
-    shutil.copy(folder / "plan-00.yaml", folder / "zz-same-name.yaml")
+    # Which of the two is meant nobody can say: there is a DAG of neither.
+    shutil.copy(write_plan(folder, "twice"), folder / "zz-same-name.yaml")
     found: dict[str, Any] = parse_plans(folder)
     return found
 
@@ -68,7 +69,7 @@ def test_invalid_plans_are_import_errors_of_a_file_without_dags_that_name_file_f
         "Capital",
         "remedy",
         "zz-same-name.yaml",
-        "plan-00.yaml has this name already",
+        "twice.yaml, zz-same-name.yaml have the same name",
     ):
         assert part in said
 

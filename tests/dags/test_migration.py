@@ -180,7 +180,7 @@ def stage(guarded_source, guarded_target, authority, tmp_path_factory) -> Iterat
             "spark_default": {"conn_type": "spark", "host": "local[1]"},
         },
         env={
-            "KAFKA_MIGRATION_REPORTS": str(folder / "reports"),
+            "KAFKA_MIGRATION_REPORTS_DIR": str(folder / "reports"),
             "SPARK_CONF_DIR": str(folder / "spark"),
             "KAFKA_MIGRATION_SPARK_JARS": ",".join(str(path) for path in jars.paths("spark")),
         },

@@ -8,7 +8,7 @@ from kafka_migration.domain.types import PartitionEnds, Position, Receipt, Topic
 
 RECEIPT = Receipt(
     topic="t", partition=0, fence=1, source_start=10, source_end=20, continues=18, target_start=3, target_end=11,
-    records=8, bytes=80, batches=2, max_timestamp=5, digest=7,
+    records=8, bytes=80, batches=2,
 )  # fmt: skip
 
 

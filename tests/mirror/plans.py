@@ -31,6 +31,7 @@ def small_plan(folder: Path, source: str, target: str, topics: Mapping[str, int]
     name = f"plan-{uuid.uuid4().hex[:8]}"
     create_topics(target, topics, {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)})
     journal = Journal(_store(target), name)
+    assert not journal.lock(topics, at="2030-01-01T00:00:00+00:00"), "a test's topics are its own"
     for topic in topics:
         journal.record("topic", topic, {"created": True})
     journal.close()

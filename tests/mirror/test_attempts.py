@@ -23,8 +23,6 @@ RECEIPT = Receipt(
     records=8,
     bytes=80,
     batches=2,
-    max_timestamp=5,
-    digest=2**64 - 1,
     source_epoch=4,
     stand="halted",
     halt="CORRUPT",
@@ -52,7 +50,6 @@ def test_receipt_comes_back_as_it_was_sent(monkeypatch):
     monkeypatch.setattr(pyspark.TaskContext, "get", lambda: Attempt(0))
     (row,) = _rows([object()])
     assert (row.pop("task"), row.pop("error")) == (0, "")
-    row["digest"] = int(str(row["digest"]), 16)
     assert Receipt(**row) == RECEIPT  # type: ignore[arg-type]
     assert set(row) == {f.name for f in fields(Receipt)} - {"executor"}
 

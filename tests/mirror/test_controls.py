@@ -12,7 +12,7 @@ import pytest
 from kafka_migration.domain.controls import Pause, Throttle
 from kafka_migration.domain.errors import MigrationError, TakenOver
 from kafka_migration.domain.types import Desired, TopicPartition
-from kafka_migration.mirror.epochs import Outcome, Settings
+from kafka_migration.mirror.epochs import MirrorEnd, Settings
 from kafka_migration.state.link import LinkState, Wish
 from tests.kafka_tools import ToSend, log_ends, produce
 from tests.mirror.bench import Bench, ThreadRunner, assert_same, bench
@@ -32,7 +32,7 @@ class Running:
 
     def __init__(self, it: Bench) -> None:
         self.bench, self.runner = it, ThreadRunner()
-        self.outcome: Outcome | None = None
+        self.outcome: MirrorEnd | None = None
         self.error: MigrationError | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_migration.domain.errors import HaltedPartition, MigrationError, TakenOver
 from kafka_migration.domain.types import Desired, Halt, TopicPartition
-from kafka_migration.mirror.epochs import Outcome, Settings
+from kafka_migration.mirror.epochs import MirrorEnd, Settings
 from kafka_migration.state.link import LinkState, Wish
 from tests.kafka_tools import (
     ToSend,
@@ -98,7 +98,7 @@ def test_empty_topics_are_caught_up_at_once(source_cluster, target_cluster, topi
 
 def test_wish_to_stop_ends_a_running_mirror_within_two_seconds(source_cluster, target_cluster, topic):
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it:
-        outcomes: list[Outcome] = []
+        outcomes: list[MirrorEnd] = []
         mirror = it.mirror(settings=Settings(streams=1, epoch_seconds=60))
         thread = threading.Thread(target=lambda: outcomes.append(mirror.run()))
         thread.start()

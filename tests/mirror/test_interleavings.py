@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 from kafka.protocol.producer import ProduceResponse
 
-from kafka_migration.mirror.epochs import Outcome, Settings
+from kafka_migration.mirror.epochs import MirrorEnd, Settings
 from kafka_migration.mirror.orders import Limits
 from tests.kafka_tools import log_ends, produce, topic_ids
 from tests.mirror.bench import SHORT, Bench, assert_same, bench, records
@@ -203,12 +203,12 @@ def test_batches_that_are_refused_first_or_in_the_middle_of_several_leave_no_hol
 
 
 @contextmanager
-def _in_the_middle(it: Bench, **more: object) -> Iterator[list[Outcome]]:
+def _in_the_middle(it: Bench, **more: object) -> Iterator[list[MirrorEnd]]:
     """A throttled mirror that has begun and is far from its end; its outcome once the block is left.
 
     It holds so little that it depends on both brokers all the time.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[MirrorEnd] = []
     limits = Limits(
         throttle_bytes_per_second=100_000,
         progress_seconds=0.1,

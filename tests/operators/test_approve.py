@@ -9,6 +9,7 @@ from airflow.providers.standard.operators import hitl
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskAwaitingInput
 
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.domain.types import Desired
 from kafka_migration.operators.approve import ApproveGateOperator
 from kafka_migration.phases import approvals
 from kafka_migration.phases.evidence import Evidence, GateName
@@ -98,6 +99,19 @@ def test_rejection_fails_the_task_for_good_and_makes_nothing(snapshot, opened, s
         operator(snapshot).execute_complete(task_context, answer("Reject"), **waiting.kwargs)
     assert opened.made_state == [False, False]
     assert opened.journal.read("approval", "plan")["answer"] == "rejected"
+
+
+def test_rejection_at_the_cutover_stops_the_mirror(snapshot, opened, seen, asked, task_context):
+    wishes = []
+    opened.link = SimpleNamespace(run=lambda: {"state": "running"}, wish=wishes.append)
+    it = ApproveGateOperator(
+        task_id="approve_cutover", snapshot=snapshot, gate="cutover", approvers=(), max_age_seconds=60, subject="?"
+    )
+    waiting = ask(it, task_context)
+    with pytest.raises(AirflowFailException, match=r"the mirror was told to stop(.|\n)*clear this task and mirror"):
+        it.execute_complete(task_context, answer("Reject"), **waiting.kwargs)
+    assert [(wish.desired, wish.reason) for wish in wishes] == [(Desired.STOP, "Ann rejected the cutover gate")]
+    assert opened.journal.read("approval", "cutover")["answer"] == "rejected"
 
 
 def test_evidence_that_changed_before_the_answer_is_asked_about_anew(snapshot, opened, seen, asked, task_context):

@@ -16,7 +16,7 @@ from kafka_migration.operators.phases import (
     reports_directory,
 )
 from kafka_migration.phases import approvals, create, cutover, preflight
-from kafka_migration.phases.cutover import CutoverResult, GroupOutcome, Outcome
+from kafka_migration.phases.cutover import CutoverResult, Fate, GroupOutcome
 
 
 def gate(verdict):
@@ -82,7 +82,7 @@ def played_cutover(monkeypatch, *outcomes):
 
 
 def test_cutover_asks_its_gate_first_and_counts_outcomes(snapshot, opened, monkeypatch, task_context):
-    groups = (GroupOutcome(group="a", outcome=Outcome.MOVED), GroupOutcome(group="b", outcome=Outcome.ALREADY_MOVED))
+    groups = (GroupOutcome(group="a", outcome=Fate.MOVED), GroupOutcome(group="b", outcome=Fate.ALREADY_MOVED))
     asked = played_cutover(monkeypatch, *groups)
     task_context["ti"].map_index = 3
     operator = KafkaCutOverOperator(task_id="t", snapshot=snapshot, groups=["a", "b"])
@@ -92,8 +92,8 @@ def test_cutover_asks_its_gate_first_and_counts_outcomes(snapshot, opened, monke
 
 
 def test_group_that_was_refused_fails_the_batch_with_its_reason_and_remedy(snapshot, opened, monkeypatch, task_context):
-    refused = GroupOutcome(group="b", outcome=Outcome.REFUSED, reason="2 members", remedy="stop them", exit_code=1)
-    played_cutover(monkeypatch, GroupOutcome(group="a", outcome=Outcome.MOVED), refused)
+    refused = GroupOutcome(group="b", outcome=Fate.REFUSED, reason="2 members", remedy="stop them", exit_code=1)
+    played_cutover(monkeypatch, GroupOutcome(group="a", outcome=Fate.MOVED), refused)
     operator = KafkaCutOverOperator(task_id="t", snapshot=snapshot, groups=["a", "b"])
     with pytest.raises(AirflowFailException, match=r"1 of 2 groups[\s\S]*b: refused: 2 members\n  remedy: stop them"):
         operator.execute(task_context)
@@ -106,7 +106,7 @@ def test_batches_are_the_phases_own(snapshot, opened, monkeypatch, task_context)
 
 
 def test_reports_go_where_the_environment_says_else_into_the_checkout(monkeypatch, tmp_path):
-    monkeypatch.setenv("KAFKA_MIGRATION_REPORTS", str(tmp_path))
+    monkeypatch.setenv("KAFKA_MIGRATION_REPORTS_DIR", str(tmp_path))
     assert reports_directory() == tmp_path
-    monkeypatch.delenv("KAFKA_MIGRATION_REPORTS")
+    monkeypatch.delenv("KAFKA_MIGRATION_REPORTS_DIR")
     assert (reports_directory().parent / "migration_plans").is_dir()

@@ -27,9 +27,25 @@ from tests.waiting import wait_until
 class Link:
     """As much of the link's state as the task looks at."""
 
-    def __init__(self, desired=Desired.RUN, state="running", halts=()):
-        self._desired, self._run = desired, {"state": state, "reason": "stopped"}
+    def __init__(
+        self,
+        desired=Desired.RUN,
+        state="running",
+        halts=(),
+        at="2100-01-01T00:00:00+00:00",
+        attempts=(),
+        reason="stopped",
+    ):
+        self._desired = desired
+        self._run = {"state": state, "reason": reason, "at": at}
+        self._looks = [{}, dict(attempts)]
         self._halts = {TopicPartition("t", n): SimpleNamespace(reason=reason) for n, reason in enumerate(halts)}
+
+    def seal(self):
+        return None
+
+    def attempts(self):
+        return self._looks.pop(0) if self._looks else {}
 
     def wished(self):
         return SimpleNamespace(desired=self._desired)
@@ -131,14 +147,21 @@ def test_kubernetes_without_its_client_is_refused_with_what_to_install(
 
 
 def test_retry_after_the_stop_gate_has_drained_the_mirror_starts_nothing(snapshot, opened, spark, task_context):
-    opened.link = Link(Desired.DRAIN, "ended")
+    opened.link = Link(Desired.DRAIN, "ended", reason="drained")
     task_context["ti"].try_number = 2
     mirror(snapshot).execute(task_context)
     assert not spark.submissions
 
 
+def test_retry_of_a_drain_that_ended_short_goes_on(snapshot, opened, spark, task_context):
+    opened.link = Link(Desired.DRAIN, "ended", reason="stopped")
+    task_context["ti"].try_number = 2
+    mirror(snapshot).execute(task_context)
+    assert len(spark.submissions) == 1
+
+
 def test_new_run_after_a_drain_starts_the_mirror_again(snapshot, opened, spark, task_context):
-    opened.link = Link(Desired.DRAIN, "ended")
+    opened.link = Link(Desired.DRAIN, "ended", reason="drained")
     mirror(snapshot).execute(task_context)
     assert len(spark.submissions) == 1
 
@@ -149,8 +172,19 @@ def test_new_run_after_a_drain_starts_the_mirror_again(snapshot, opened, spark, 
         (1, Link(), False),
         (3, Link(), False),
         (137, Link(), False),
+        # Of two attempts that began since, one is another process's; while it runs, this task leaves it alone.
+        (3, Link(attempts={"ours": True}), False),
+        (3, Link(attempts={"theirs": True, "ours": False}), True),
+        (3, Link(attempts={"theirs": False, "ours": False}), False),
         (2, Link(), True),
         (1, Link(Desired.STOP, "ended", halts=["FOREIGN_WRITER"]), True),
+        (1, Link(Desired.RUN, "ended", halts=["FOREIGN_WRITER"]), True),
+        # It crashed, and others than the halted partition are left.
+        (1, Link(halts=["FOREIGN_WRITER"]), False),
+        (137, Link(Desired.RUN, "ended", halts=["FOREIGN_WRITER"]), False),
+        # An earlier run ended; this submission died before it said a word, or without a halt.
+        (1, Link(Desired.RUN, "ended", halts=["FOREIGN_WRITER"], at="2020-01-01T00:00:00+00:00"), False),
+        (1, Link(Desired.RUN, "ended"), False),
     ],
 )
 def test_mirror_that_died_is_started_again_but_not_one_that_ended_by_itself(

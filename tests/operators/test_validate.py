@@ -37,7 +37,7 @@ def operator(snapshot):
 def test_validation_within_a_migration_is_of_everything(
     snapshot, opened, validated, task_context, monkeypatch, tmp_path
 ):
-    monkeypatch.setenv("KAFKA_MIGRATION_REPORTS", str(tmp_path))
+    monkeypatch.setenv("KAFKA_MIGRATION_REPORTS_DIR", str(tmp_path))
     assert operator(snapshot).execute(task_context) == {"verdict": "EQUAL", "folder": "/reports/played"}
     assert validated.calls == [{"spark_master": "spark://h:7077", "reports": tmp_path, "topics": ()}]
     assert opened.journal.all("phase")["validate"]["outcome"] == "done"
@@ -60,14 +60,17 @@ def test_verdict_that_is_not_equal_fails_and_one_that_could_not_be_found_is_trie
 
 
 class Link:
-    def __init__(self, desired, state):
-        self._desired, self._run = desired, {"state": state}
+    def __init__(self, desired, state, reason="", seal=None):
+        self._desired, self._run, self._seal = desired, {"state": state, "reason": reason}, seal
 
     def wished(self):
         return SimpleNamespace(desired=self._desired)
 
     def run(self):
         return self._run
+
+    def seal(self):
+        return self._seal
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,9 @@ class Link:
         (True, Link(Desired.RUN, "running"), True),
         (True, Link(Desired.DRAIN, "running"), True),
         (True, Link(Desired.STOP, "ended"), True),
-        (True, Link(Desired.DRAIN, "ended"), False),
+        (True, Link(Desired.DRAIN, "ended", "drained"), False),
+        (True, Link(Desired.DRAIN, "ended", "halted"), True),
+        (True, Link(Desired.DRAIN, "ended", "caught_up", seal="there"), False),
     ],
 )
 def test_migration_is_in_flight_from_its_first_topic_until_it_was_drained(

@@ -49,8 +49,8 @@ def test_verdict_that_passes_hands_on_its_facts(snapshot, task_context):
     assert KafkaWatchLagOperator(task_id="t", snapshot=snapshot).resume(task_context, verdict(0)) == {"lag": 7}
 
 
-def played_stop(monkeypatch, *, is_open):
-    result = CheckResult(name="ends", verdict=Verdict.PASS if is_open else Verdict.FAIL, evidence="orders-0 +5")
+def played_stop(monkeypatch, *, is_open, name="ends"):
+    result = CheckResult(name=name, verdict=Verdict.PASS if is_open else Verdict.FAIL, evidence="orders-0 +5")
     mirror = {"state": "ended", "records": 100, "reason": "drained"} if is_open else {"state": "running"}
     played = SimpleNamespace(gate=Gate.of("stop", [result]), mirror=mirror, stopped=is_open)
     monkeypatch.setattr(stop, "apply", lambda ctx: played)
@@ -68,3 +68,9 @@ def test_producer_that_came_back_has_the_stop_tried_again(snapshot, opened, monk
     with pytest.raises(AirflowException, match=r"orders-0 \+5") as raised:
         KafkaStopMirrorOperator(task_id="t", snapshot=snapshot).resume(task_context, verdict(0))
     assert not isinstance(raised.value, AirflowFailException)
+
+
+def test_group_that_runs_on_both_clusters_is_not_waited_for(snapshot, opened, monkeypatch, task_context):
+    played_stop(monkeypatch, is_open=False, name="moved groups rest on the source")
+    with pytest.raises(AirflowFailException):
+        KafkaStopMirrorOperator(task_id="t", snapshot=snapshot).resume(task_context, verdict(0))

@@ -30,7 +30,11 @@ def fake_world() -> FakeWorld:
 
 @pytest.fixture
 def hooks() -> Iterator[HookServer]:
-    """What stops and starts consumers."""
+    """What stops and starts consumers; this process may call it."""
     server = HookServer()
-    yield server
+    # Its own: a test that undoes what it patched must not undo this.
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environ.items():
+            patch.setenv(name, value)
+        yield server
     server.close()

@@ -12,7 +12,7 @@ from kafka_migration.phases import approvals, create
 from kafka_migration.phases.evidence import GateName
 from kafka_migration.phases.group_record import GroupRecord, Step, Translation
 from kafka_migration.phases.record import phase, remember_beginning
-from kafka_migration.phases.validate import Validation
+from kafka_migration.phases.validate import Validation, topic_ids
 from kafka_migration.state.link import LinkTopic
 from kafka_migration.validation.digests import Digest
 from kafka_migration.validation.launch import Expectations
@@ -57,13 +57,13 @@ def validated(shop: Migration, verdict: Equality = Equality.EQUAL) -> None:
         id="v1", migration="shop", at=ctx.stamp(), segment_records=1000, partitions=partitions, seconds=4.0
     )
     with phase(ctx, "validate") as run:
-        ctx.journal.record("validation", "latest", _recorded(result))
+        ctx.journal.record("validation", "latest", _recorded(result, topic_ids(ctx, ["shop.orders", "shop.payments"])))
         run.ends(result.exit_code, str(result.verdict))
 
 
-def _recorded(result: ValidationResult) -> dict[str, Any]:
+def _recorded(result: ValidationResult, ids: dict[str, list[str | None]]) -> dict[str, Any]:
     suite = Expectations(success=True, failed=())
-    validation = Validation(result=result, expectations=suite, folder=Path("reports"))
+    validation = Validation(result=result, expectations=suite, folder=Path("reports"), topic_ids=ids)
     return {**validation.as_dict(with_segments=False), "earlier": [], "left_out": 0}
 
 

@@ -8,6 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
 
+from kafka_migration.phases.hooks_http import ALLOWED_URLS
+
 
 class HookServer:
     """Listens on a free port of 127.0.0.1. ``calls`` are (verb, cluster, phase, group), in order."""
@@ -37,6 +39,11 @@ class HookServer:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The administrator's permission to call it."""
+        return {ALLOWED_URLS: self.url}
 
     @property
     def consumers(self) -> dict[str, Any]:

@@ -8,12 +8,13 @@ import pytest
 
 from kafka_migration.clusters.types import Quota
 from kafka_migration.domain.errors import BadInput, ClusterUnreachable, CouldNotFindOut, StateConflict
-from kafka_migration.domain.types import TopicPartition, TopicSpec
-from kafka_migration.phases import approvals, create
+from kafka_migration.domain.types import Desired, TopicPartition, TopicSpec
+from kafka_migration.phases import approvals, create, verdict
 from kafka_migration.phases.approvals import NotApproved
 from kafka_migration.phases.evidence import Evidence, GateName, differences, item, limited
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.record import remember_beginning
+from kafka_migration.phases.validate import topic_ids
 from tests.phases.gates import Migration
 
 PLAN, CUTOVER = GateName.PLAN, GateName.CUTOVER
@@ -42,6 +43,7 @@ def say_verdict(shop: Migration, verdict: str, *topics: str) -> None:
     partitions = [{"topic": name} for name in topics or counts for _ in range(counts[name])]
     totals = {"partitions": len(partitions)}
     record = {"verdict": verdict, "at": shop.ctx().stamp(), "partitions": partitions, "totals": totals, "left_out": 0}
+    record["topic_ids"] = topic_ids(shop.ctx(), counts)
     shop.ctx().journal.record("validation", "latest", record)
 
 
@@ -171,11 +173,40 @@ def test_approval_too_old_when_the_work_begins_is_refused(shop: Migration) -> No
         approvals.check(shop.ctx(), PLAN)
 
 
-def test_work_that_began_in_time_may_be_finished_later(shop: Migration) -> None:
+def test_work_that_began_in_time_may_be_finished_later_but_not_much(shop: Migration) -> None:
     approve(shop, PLAN)
+    shop.clock.sleep(2000)
     create.apply(shop.ctx())
-    shop.clock.sleep(3700)
+    shop.clock.sleep(3000)
     approvals.check(shop.ctx(), PLAN)
+    shop.clock.sleep(1000)
+    with pytest.raises(NotApproved, match="ada approved it 1:40:"):
+        approvals.check(shop.ctx(), PLAN)
+
+
+def test_cutover_goes_on_under_its_approval_as_long_as_no_step_is_late(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    shop.source.consumer_commits("shop.late", TopicPartition("shop.payments", 0), 1)
+    approve(shop, CUTOVER)
+    for group in ("shop.app", "shop.late"):
+        shop.clock.sleep(3000)
+        GroupRecord.load(shop.ctx().journal, group).mark(Step.STOPPING, shop.clock.now())
+        approvals.check(shop.ctx(), CUTOVER)
+    shop.clock.sleep(3700)
+    with pytest.raises(NotApproved, match="ada approved it 2:4"):
+        approvals.check(shop.ctx(), CUTOVER)
+
+
+def test_rejected_cutover_stops_the_mirror_and_a_rejected_plan_does_not(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    ctx = shop.ctx()
+    ctx.link.record_run({"state": "running", "at": ctx.stamp()})
+    approvals.reject(ctx, PLAN, "sha256:0", "ada")
+    assert ctx.link.wished().desired is Desired.RUN
+    approvals.reject(shop.ctx(dry_run=True), CUTOVER, "sha256:0", "ada")
+    assert ctx.link.wished().desired is Desired.RUN
+    approvals.reject(ctx, CUTOVER, "sha256:0", "ada")
+    assert (ctx.link.wished().desired, ctx.link.wished().reason) == (Desired.STOP, "ada rejected the cutover gate")
 
 
 def test_nothing_is_recorded_in_a_dry_run(shop: Migration) -> None:
@@ -276,6 +307,85 @@ def test_halted_partition_blocks_the_cutover_gate_with_its_remedy(shop: Migratio
     assert "exclude the topic from the plan" in refused.value.remedy
 
 
+def recreated_on_the_target(shop: Migration) -> None:
+    partitions = shop.target.topics()["shop.payments"].partitions
+    configs = {
+        name: it.value or "" for name, it in shop.target.topic_configs(["shop.payments"])["shop.payments"].items()
+    }
+    shop.target.delete_topic("shop.payments")
+    shop.target.add_topic("shop.payments", partitions=partitions, configs=configs)
+
+
+def gone_from_the_target(shop: Migration) -> None:
+    shop.target.delete_topic("shop.payments")
+
+
+def retention_closed(shop: Migration) -> None:
+    shop.target.alter_configs("shop.orders", set={"retention.ms": "3600000"})
+
+
+def compaction_begun(shop: Migration) -> None:
+    shop.target.alter_configs("shop.orders", set={"cleanup.policy": "compact"})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (recreated_on_the_target, "shop.payments: topic id is"),
+        (recreated_topic, "shop.payments: source topic id is"),
+        (gone_from_the_target, "shop.payments: topic is gone"),
+        (retention_closed, "shop.orders: retention.ms is 3600000, declared -1"),
+        (compaction_begun, "shop.orders: cleanup.policy is compact, declared delete"),
+    ],
+)
+def test_drift_that_endangers_what_was_copied_blocks_the_cutover_gate(change: Any, said: str, shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    change(shop)
+    with pytest.raises(NotApproved, match="topics are as declared FAIL") as refused:
+        approve(shop, CUTOVER)
+    assert said in refused.value.message
+
+
+def test_drift_of_a_setting_that_endangers_nothing_is_a_warning(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    shop.target.alter_configs("shop.orders", set={"min.insync.replicas": "1"})
+    found = approvals.evidence(shop.ctx(), CUTOVER).checks.results
+    assert [str(it.verdict) for it in found if it.name == "topics are as declared"] == ["WARN"]
+    approve(shop, CUTOVER)
+
+
+def test_verdict_of_topics_that_were_recreated_since_opens_no_gate(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    recreated_on_the_target(shop)
+    found = verdict.check(shop.ctx())
+    assert str(found.verdict) == "FAIL"
+    assert "of other topics than those that are there now: shop.payments" in found.evidence
+
+
+def test_verdict_without_ids_of_its_topics_opens_no_gate(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    record = shop.ctx().journal.read("validation", "latest")
+    assert record is not None
+    shop.ctx().journal.record("validation", "latest", {k: v for k, v in record.items() if k != "topic_ids"})
+    assert str(verdict.check(shop.ctx()).verdict) == "UNCHECKED"
+
+
+def test_verdict_older_than_the_plan_allows_opens_no_gate(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    shop.clock.sleep(86_390)
+    assert str(verdict.check(shop.ctx()).verdict) == "PASS"
+    shop.clock.sleep(20)
+    with pytest.raises(NotApproved, match=r"1 day, 0:00:1\d ago; max_age_seconds is 86400"):
+        approve(shop, CUTOVER)
+    assert str(verdict.check(shop.ctx(validation={"max_age_seconds": 90_000})).verdict) == "PASS"
+
+
+def test_hook_that_may_not_run_blocks_the_cutover_gate(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    with pytest.raises(NotApproved, match=r"hook consumers\.start\[0\] FAIL: command /opt/start is not allowed here"):
+        approve(shop, CUTOVER, consumers={"start": [{"command": ["/opt/start", "{group}"]}]})
+
+
 def test_topic_that_is_not_mirrored_blocks_the_cutover_gate(shop: Migration) -> None:
     mirrored_and_equal(shop)
     shop.source.add_topic("shop.refunds")
@@ -298,7 +408,7 @@ def test_group_in_the_middle_of_its_move_leaves_its_approval_valid(shop: Migrati
     record = GroupRecord.load(shop.ctx().journal, "shop.app")
     record.mark(Step.STOPPING, shop.clock.now())
     shop.source.leave("shop.app", member)
-    shop.clock.sleep(4000)
+    shop.clock.sleep(3500)
     assert approvals.evidence(shop.ctx(), CUTOVER).facts["groups"] == {"shop.app": "classic: shop.orders"}
     assert approvals.check(shop.ctx(), CUTOVER).approval is not None
 

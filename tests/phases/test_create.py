@@ -10,6 +10,7 @@ from kafka_migration.clusters.types import CommittedOffset
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.types import TopicPartition, TopicSpec
 from kafka_migration.phases import create
+from kafka_migration.phases.context import Context
 from kafka_migration.phases.topic_specs import HELD_OPEN, LONG_MAX
 from kafka_migration.phases.topic_steps import INTENT, KIND, Action
 from tests.clusters.labs import FakeLab
@@ -33,8 +34,8 @@ def real(request: pytest.FixtureRequest) -> Iterator[Migration]:
     yield from migrations(request)
 
 
-def yes(_topic: str) -> bool:
-    return True
+def adopting(migration: Migration, name: str) -> Context:
+    return migration.ctx(topics={"include": [f"{migration.name}.*"], "adopt": [name]})
 
 
 def test_topics_are_created_as_on_the_source_and_held_open(migration: Migration) -> None:
@@ -109,7 +110,7 @@ class TestStrangers:
     def test_adopted_empty_topic_is_held_open_too(self, migration: Migration) -> None:
         name = migration.source_lab.topic("adopted", configs=CONFIGS)
         migration.target_lab.topic("adopted", configs={"retention.ms": "1000"})
-        done = create.apply(migration.ctx(), adopts=yes)
+        done = create.apply(adopting(migration, name))
         assert [step.action for step in done.steps] == [Action.ADOPT]
         assert done.drift == ()
         assert migration.explicit(name) == {**HELD_OPEN, "max.message.bytes": "2000000"}
@@ -120,7 +121,7 @@ class TestStrangers:
     def test_setting_that_only_the_adopted_topic_has_is_drift(self, migration: Migration) -> None:
         name = migration.source_lab.topic("adopted")
         migration.target_lab.topic("adopted", configs={"segment.bytes": "5000000"})
-        (drift,) = create.apply(migration.ctx(), adopts=yes).drift
+        (drift,) = create.apply(adopting(migration, name)).drift
         assert str(drift) == f"{name}: segment.bytes is 5000000, declared unset"
 
     def test_topic_with_records_is_not_adopted(self, migration: Migration) -> None:
@@ -128,14 +129,14 @@ class TestStrangers:
         migration.target_lab.topic("full")
         migration.target_lab.produce(TopicPartition(name, 0), 1, timestamp=1)
         with pytest.raises(Refused, match="it holds records"):
-            create.apply(migration.ctx(), adopts=yes)
+            create.apply(adopting(migration, name))
         assert migration.target.changes == []
 
     def test_topic_with_other_partitions_is_not_adopted(self, migration: Migration) -> None:
-        migration.source_lab.topic("narrow", partitions=2)
+        name = migration.source_lab.topic("narrow", partitions=2)
         migration.target_lab.topic("narrow", partitions=3)
         with pytest.raises(Refused, match="it has 3 partitions, and its source 2"):
-            create.apply(migration.ctx(), adopts=yes)
+            create.apply(adopting(migration, name))
 
     def test_topics_of_another_migration_are_refused(self, migration: Migration) -> None:
         name = migration.source_lab.topic("held")

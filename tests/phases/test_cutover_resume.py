@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import cutover, group_move
-from kafka_migration.phases.cutover import CutoverResult, Outcome, UndoResult
+from kafka_migration.phases.cutover import CutoverResult, Fate, UndoResult
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.hooks import HookCall, HookRun, run_hook
 from kafka_migration.state.journal import Journal
@@ -28,6 +29,7 @@ class Shop:
     group: str
     tp: TopicPartition
     read: list[tuple[int, int]] = field(default_factory=list)
+    cutover: dict[str, object] = field(default_factory=dict)
 
     def start(self, _: str) -> None:
         """Start on the target: go on from the committed offset, for five records."""
@@ -44,7 +46,7 @@ class Shop:
         return cutover.undo(self._mortal(patch, killer), self.group)
 
     def _mortal(self, patch: pytest.MonkeyPatch, killer: Killer) -> group_move.Context:
-        ctx = self.world.ctx(consumers=self.hooks.consumers)
+        ctx = self.world.ctx(consumers=self.hooks.consumers, cutover=self.cutover)
         ctx.journal = Journal(MortalStore(self.world.store, killer), "moving")
         ctx.target = MortalCluster(ctx.target, killer)  # type: ignore[assignment]
         # In memory, hundreds of runs: they call without HTTP, which the other scenarios show.
@@ -61,8 +63,12 @@ class Shop:
         return GroupRecord.load(Journal(self.world.store, "moving"), self.group)
 
 
-def open_shop(world: World, hooks: HookServer, name: str, topic: str) -> Shop:
+def open_shop(world: World, hooks: HookServer, name: str, topic: str, *, rehearsed: int | None = None) -> Shop:
+    """A shop whose consumers run on the source. ``rehearsed`` is what a rehearsal committed on the target."""
     shop = Shop(world, hooks, world.group(name), TopicPartition(topic, 0))
+    if rehearsed is not None:
+        shop.cutover = {"rewind": rehearsed > COMMITTED - START}
+        world.commit("target", shop.group, {shop.tp: rehearsed})
     world.commit("source", shop.group, {shop.tp: COMMITTED}, metadata="note")
     leave = world.join("source", shop.group, [topic])
     running = [leave]
@@ -92,7 +98,7 @@ def finished(shop: Shop) -> CutoverResult:
 
 
 def assert_moved_once(shop: Shop, result: CutoverResult) -> None:
-    assert [it.outcome for it in result.groups] in ([Outcome.MOVED], [Outcome.ALREADY_MOVED]), result.groups
+    assert [it.outcome for it in result.groups] in ([Fate.MOVED], [Fate.ALREADY_MOVED]), result.groups
     assert shop.record.has(Step.ALIVE)
     assert shop.read[0][0] == COMMITTED - START
     # Each start went on where the one before ended: nothing is skipped, and nothing rewound.
@@ -101,28 +107,102 @@ def assert_moved_once(shop: Shop, result: CutoverResult) -> None:
     assert [(it.source, it.target) for it in shop.record.translations] == [(COMMITTED, COMMITTED - START)]
 
 
-def test_run_killed_at_any_point_is_finished_by_the_next(world: World, hooks: HookServer) -> None:
+#: What a rehearsal left on the target: nothing, an offset below the translated one, or one beyond it.
+LEFT = (None, 5, 70)
+REHEARSALS = pytest.mark.parametrize("rehearsed", LEFT, ids=["new", "behind", "ahead"])
+
+
+@REHEARSALS
+def test_run_killed_at_any_point_is_finished_by_the_next(
+    rehearsed: int | None, world: World, hooks: HookServer
+) -> None:
     topic = world.topic("orders")
-    at, stride = 1, 4 if world.is_real else 1
+    # Real brokers take seconds for each: there, every fourth point is tried with one of the three.
+    at, stride = (1 + 4 * LEFT.index(rehearsed), 12) if world.is_real else (1, 1)
     while True:
-        shop = open_shop(world, hooks, f"k{at}", topic)
+        shop = open_shop(world, hooks, f"k{at}", topic, rehearsed=rehearsed)
         was_killed = killed(shop, at)
         assert_moved_once(shop, finished(shop))
         if not was_killed:
             break
         at += stride
-    # Nine entries, a commit and two hooks, each before and after.
-    assert at >= 24
+    # Ten entries, a commit and two hooks, each before and after.
+    assert at >= 26
 
 
-def test_second_run_may_be_killed_as_well(fake_world: FakeWorld, hooks: HookServer) -> None:
+@REHEARSALS
+def test_second_run_may_be_killed_as_well(rehearsed: int | None, fake_world: FakeWorld, hooks: HookServer) -> None:
     topic = fake_world.topic("orders", records=1000)
-    for first in range(1, 25):
-        for second in range(1, 25):
-            shop = open_shop(fake_world, hooks, f"k{first}-{second}", topic)
-            killed(shop, first)
-            killed(shop, second)
-            assert_moved_once(shop, finished(shop))
+    # Every pair of points with one of the three.
+    pairs = [(first, second) for first in range(1, 27) for second in range(1, 27)]
+    for first, second in [(a, b) for a, b in pairs if (a + b // 3) % 3 == LEFT.index(rehearsed)]:
+        shop = open_shop(fake_world, hooks, f"k{first}-{second}", topic, rehearsed=rehearsed)
+        killed(shop, first)
+        killed(shop, second)
+        assert_moved_once(shop, finished(shop))
+
+
+def test_offsets_that_a_rehearsal_commits_after_a_refusal_are_not_taken_for_the_move(
+    fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = fake_world
+    shop = open_shop(world, hooks, "app", world.topic("orders"))
+    leaving = []
+    write = group_move.Mover._write
+
+    def come_back_and_write(*args: object) -> None:
+        leaving.append(world.join("source", shop.group, [shop.tp.topic]))
+        write(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(group_move.Mover, "_write", come_back_and_write)
+    assert finished(shop).groups[0].outcome is Fate.REFUSED
+    monkeypatch.undo()
+    leaving[0]()
+    world.commit("target", shop.group, {shop.tp: 70})
+    outcome = finished(shop).groups[0]
+    assert outcome.outcome is Fate.REFUSED
+    assert f"{shop.tp} (there 70, translated 10)" in outcome.reason
+    assert world.committed("target", shop.group) == {shop.tp: 70}
+
+
+def test_offsets_that_a_rehearsal_commits_after_a_kill_before_the_write_are_not_taken_for_the_move(
+    fake_world: FakeWorld, hooks: HookServer
+) -> None:
+    world = fake_world
+    shop = open_shop(world, hooks, "app", world.topic("orders"))
+    ctx = world.ctx(consumers=hooks.consumers)
+    ctx.target = MortalCluster(ctx.target, Killer(1))  # type: ignore[assignment]
+    with pytest.raises(Killed):
+        cutover.apply(ctx)
+    assert shop.record.has(Step.WRITING)
+    world.commit("target", shop.group, {shop.tp: 70})
+    assert "further ahead" in finished(shop).groups[0].reason
+    assert world.committed("target", shop.group) == {shop.tp: 70}
+
+
+def test_rewind_whose_write_was_not_answered_is_made_by_the_next_run(fake_world: FakeWorld, hooks: HookServer) -> None:
+    world = fake_world
+    shop = open_shop(world, hooks, "app", world.topic("orders"), rehearsed=70)
+    with world.target.failing("commit", CouldNotFindOut("no answer")):
+        assert finished(shop).groups[0].outcome is Fate.FAILED
+    assert_moved_once(shop, finished(shop))
+
+
+def test_offsets_of_a_stranger_between_write_and_read_back_are_not_taken_for_the_move(
+    fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = fake_world
+    shop = open_shop(world, hooks, "app", world.topic("orders"))
+    write = world.target.commit
+
+    def write_and_be_overtaken(*args: object) -> None:
+        write(*args)  # type: ignore[arg-type]
+        world.target.consumer_commits(shop.group, shop.tp, 70)
+
+    monkeypatch.setattr(world.target, "commit", write_and_be_overtaken)
+    assert "not what was written" in finished(shop).groups[0].reason
+    monkeypatch.undo()
+    assert "further ahead" in finished(shop).groups[0].reason
 
 
 def test_undo_killed_at_any_point_is_finished_by_the_next(fake_world: FakeWorld, hooks: HookServer) -> None:
@@ -131,7 +211,7 @@ def test_undo_killed_at_any_point_is_finished_by_the_next(fake_world: FakeWorld,
     while True:
         shop = open_shop(fake_world, hooks, f"k{at}", topic)
         hooks.on("start", "target", lambda _: None)
-        assert finished(shop).groups[0].outcome is Outcome.MOVED
+        assert finished(shop).groups[0].outcome is Fate.MOVED
         hooks.calls.clear()
         with pytest.MonkeyPatch.context() as patch:
             try:
@@ -159,7 +239,7 @@ def test_cut_that_was_made_stays_where_it_was_made(world: World) -> None:
     with pytest.raises(Killed):
         cutover.apply(ctx)
     world.more("target", never, 7)
-    assert cutover.apply(world.ctx(**policy)).groups[0].outcome is Outcome.MOVED
+    assert cutover.apply(world.ctx(**policy)).groups[0].outcome is Fate.MOVED
     assert world.committed("target", group)[never] == 90
 
 
@@ -170,7 +250,7 @@ def test_moved_group_is_not_touched_again(world: World, hooks: HookServer) -> No
     world.go_on("target", shop.group, shop.tp, 3)
     hooks.calls.clear()
     result = finished(shop)
-    assert (result.groups[0].outcome, result.groups[0].alive) == (Outcome.ALREADY_MOVED, True)
+    assert (result.groups[0].outcome, result.groups[0].alive) == (Fate.ALREADY_MOVED, True)
     assert world.committed("target", shop.group) == {shop.tp: 3}
     assert hooks.calls == []
 
@@ -186,7 +266,7 @@ def test_group_that_was_started_by_hand_after_a_kill_is_taken_as_moved(world: Wo
     world.join("target", shop.group, [shop.tp.topic])
     hooks.on("start", "target", lambda _: None)
     result = finished(shop)
-    assert result.groups[0].outcome is Outcome.MOVED
+    assert result.groups[0].outcome is Fate.MOVED
     assert world.committed("target", shop.group) == {shop.tp: 33}
     assert shop.record.evidence(Step.READ_BACK, "found") == "in use"
     assert [it["offset"] for it in shop.record.evidence(Step.READ_BACK, "offsets")] == [33]
@@ -198,10 +278,10 @@ def test_group_that_came_back_on_the_source_before_it_ran_on_the_target_is_moved
     shop = open_shop(world, hooks, "app", world.topic("orders"))
     hooks.on("start", "target", lambda _: None)
     result = cutover.apply(world.ctx(consumers=hooks.consumers, cutover={"watch_seconds": 0.1}))
-    assert result.groups[0].outcome is Outcome.MOVED
+    assert result.groups[0].outcome is Fate.MOVED
     world.go_on("source", shop.group, shop.tp, 50)
     hooks.on("start", "target", shop.start)
-    assert finished(shop).groups[0].outcome is Outcome.MOVED
+    assert finished(shop).groups[0].outcome is Fate.MOVED
     assert shop.read == [(40, 45)]
     assert len(shop.record.earlier) == 1
 
@@ -219,7 +299,7 @@ def test_group_that_came_back_after_it_was_stopped_is_stopped_again(world: World
     leave = world.join("source", shop.group, [topic])
     hooks.on("stop", "source", lambda _: leave())
     hooks.calls.clear()
-    assert finished(shop).groups[0].outcome is Outcome.MOVED
+    assert finished(shop).groups[0].outcome is Fate.MOVED
     assert [call[0] for call in hooks.calls] == ["stop", "start"]
     assert shop.read == [(54, 59)]
 
@@ -229,7 +309,7 @@ def test_group_that_goes_on_on_both_clusters_is_reported_and_left_alone(world: W
     finished(shop)
     world.go_on("source", shop.group, shop.tp, 50)
     outcome = finished(shop).groups[0]
-    assert outcome.outcome is Outcome.REFUSED
+    assert outcome.outcome is Fate.REFUSED
     assert "runs on the target" in outcome.reason
     assert f"committed {shop.tp} again on the source" in outcome.reason
     assert world.committed("target", shop.group) == {shop.tp: 15}
@@ -242,7 +322,7 @@ def test_started_group_that_shows_no_life_is_started_again(world: World, hooks: 
     hooks.on("start", "target", shop.start)
     hooks.calls.clear()
     outcome = finished(shop).groups[0]
-    assert (outcome.outcome, outcome.alive) == (Outcome.MOVED, True)
+    assert (outcome.outcome, outcome.alive) == (Fate.MOVED, True)
     assert hooks.calls == [("start", "target", "cutover", shop.group)]
 
 
@@ -250,7 +330,7 @@ def test_group_that_the_source_has_forgotten_stays_moved(fake_world: FakeWorld, 
     shop = open_shop(fake_world, hooks, "app", fake_world.topic("orders"))
     finished(shop)
     fake_world.source.forget_group(shop.group)
-    assert [it.outcome for it in cutover.apply(fake_world.ctx()).groups] == [Outcome.ALREADY_MOVED]
+    assert [it.outcome for it in cutover.apply(fake_world.ctx()).groups] == [Fate.ALREADY_MOVED]
 
 
 def test_record_of_a_later_version_is_not_guessed_at(fake_world: FakeWorld) -> None:

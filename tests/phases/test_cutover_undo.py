@@ -9,7 +9,7 @@ import pytest
 from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import cutover, watch_groups
-from kafka_migration.phases.cutover import Outcome
+from kafka_migration.phases.cutover import Fate
 from tests.phases.hook_server import HookServer
 from tests.phases.worlds import World
 
@@ -19,7 +19,7 @@ def sick_shop(world: World, hooks: HookServer) -> tuple[str, TopicPartition, dic
     topic, group = world.topic("orders"), world.group("app")
     world.commit("source", group, {TopicPartition(topic, 0): 20})
     fields: dict[str, Any] = {"consumers": hooks.consumers, "cutover": {"watch_seconds": 0.1}}
-    assert cutover.apply(world.ctx(**fields)).groups[0].outcome is Outcome.MOVED
+    assert cutover.apply(world.ctx(**fields)).groups[0].outcome is Fate.MOVED
     hooks.calls.clear()
     return group, TopicPartition(topic, 0), fields
 
@@ -44,7 +44,7 @@ def test_group_moved_back_can_be_moved_again(world: World, hooks: HookServer) ->
     group, tp, fields = sick_shop(world, hooks)
     cutover.undo(world.ctx(**fields), group)
     world.go_on("source", group, tp, 60)
-    assert cutover.apply(world.ctx(**fields)).groups[0].outcome is Outcome.MOVED
+    assert cutover.apply(world.ctx(**fields)).groups[0].outcome is Fate.MOVED
     assert world.committed("target", group) == {tp: 50}
 
 
@@ -83,13 +83,16 @@ def test_group_that_lives_on_the_target_and_has_no_stop_hook_is_refused(world: W
 
 
 def test_group_that_was_stopped_but_not_moved_is_started_on_the_source_again(world: World, hooks: HookServer) -> None:
-    topic, group = world.topic("orders", records=100, mirrored=15), world.group("app")
+    topic, group = world.topic("orders"), world.group("app")
     world.commit("source", group, {TopicPartition(topic, 0): 20})
-    fields: dict[str, Any] = {"consumers": hooks.consumers | {"wait_seconds": 0.5}}
+    world.commit("target", group, {TopicPartition(topic, 0): 70})
+    hooks.on("start", "source", lambda _: setattr(hooks, "answer", (503, b"no capacity")))
+    fields: dict[str, Any] = {"consumers": hooks.consumers}
     outcome = cutover.apply(world.ctx(**fields)).groups[0]
-    assert outcome.outcome is Outcome.REFUSED
+    assert outcome.outcome is Fate.REFUSED
     assert f"cut group {group} over again soon, or undo it" in outcome.remedy
     hooks.calls.clear()
+    hooks.on("start", "source", lambda _: setattr(hooks, "answer", (200, b"done")))
     assert cutover.undo(world.ctx(**fields), group).outcome == "undone"
     assert hooks.calls == [("start", "source", "undo", group)]
 
@@ -97,10 +100,10 @@ def test_group_that_was_stopped_but_not_moved_is_started_on_the_source_again(wor
 def test_group_in_the_middle_of_an_undo_is_not_cut_over(world: World, hooks: HookServer) -> None:
     group, _, fields = sick_shop(world, hooks)
     hooks.answer = (500, b"no")
-    with pytest.raises(Refused, match="500 no"):
+    with pytest.raises(Refused, match="answered 500"):
         cutover.undo(world.ctx(**fields), group)
     outcome = cutover.apply(world.ctx(**fields)).groups[0]
-    assert outcome.outcome is Outcome.REFUSED
+    assert outcome.outcome is Fate.REFUSED
     assert "being moved back" in outcome.reason
     hooks.answer = (200, b"yes")
     assert cutover.undo(world.ctx(**fields), group).outcome == "undone"

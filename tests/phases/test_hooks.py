@@ -24,6 +24,7 @@ from kafka_migration.phases.hooks import (
     check_hooks,
     run_hook,
 )
+from kafka_migration.phases.hooks_http import ALLOWED_URLS, require_allowed
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
 from tests.phases.hook_server import HookServer
@@ -215,41 +216,82 @@ def test_call_reaches_the_server_with_its_templates_and_headers(hooks: HookServe
         f"{hooks.url}/stop/{{cluster}}/{{phase}}/{{group}}",
         headers={"Authorization": "env:KAFKA_MIGRATION_HOOK_TOKEN", "X-Migration": "yes"},
     )
-    run = run_hook(call_of(hook, "a/b c?d"), environ={"KAFKA_MIGRATION_HOOK_TOKEN": f"Bearer {SECRET}"})
-    assert run.said == "200 done"
+    run = run_hook(call_of(hook, "a/b c?d"), environ=hooks.environ | {"KAFKA_MIGRATION_HOOK_TOKEN": f"Bearer {SECRET}"})
+    assert run.said == "200"
     assert hooks.calls == [("stop", "source", "cutover", "a/b c?d")]
     assert hooks.headers[0]["Authorization"] == f"Bearer {SECRET}"
     assert hooks.headers[0]["X-Migration"] == "yes"
     assert SECRET not in run.what
 
 
+@pytest.mark.parametrize(
+    ("allowed", "url", "may"),
+    [
+        ("https://h/v1", "https://h/v1/stop", True),
+        ("https://h/v1/", "https://h/v1/stop?x=1", True),
+        ("https://h/v1", "https://h/v1", True),
+        ("https://h", "https://H:443/anything", True),
+        ("https://other https://h/", "https://h/x", True),
+        ("", "https://h/x", False),
+        ("h", "https://h/x", False),
+        ("https://h/v1", "https://h/v12/stop", False),
+        ("https://h/v1", "https://h/v1/../admin", False),
+        ("https://h/v1", "https://h/v1/%2e%2E/admin", False),
+        ("https://h/v1", "http://h/v1/stop", False),
+        ("https://h/v1", "https://h:8443/v1/stop", False),
+        ("https://h/v1", "https://h.evil.example/v1/stop", False),
+        ("https://h", "https://h@evil.example/", False),
+    ],
+)
+def test_url_is_allowed_by_the_administrators_prefixes_alone(allowed: str, url: str, may: bool) -> None:
+    if may:
+        require_allowed(url, {ALLOWED_URLS: allowed})
+        return
+    with pytest.raises(Refused, match="is not allowed here") as caught:
+        require_allowed(url, {ALLOWED_URLS: allowed})
+    assert ALLOWED_URLS in caught.value.remedy
+
+
+def test_server_that_nobody_allowed_is_not_called(hooks: HookServer) -> None:
+    with pytest.raises(Refused, match="is not allowed here"):
+        run_hook(call_of(http(f"{hooks.url}/stop/a/b/c")), environ={})
+    assert hooks.calls == []
+
+
+def test_group_named_like_a_way_up_does_not_leave_the_prefix(hooks: HookServer) -> None:
+    environ = {ALLOWED_URLS: f"{hooks.url}/stop"}
+    with pytest.raises(Refused, match="is not allowed here"):
+        run_hook(call_of(http(f"{hooks.url}/stop/{{group}}/b/c"), ".."), environ=environ)
+    assert hooks.calls == []
+
+
 @pytest.mark.parametrize("code", [301, 400, 404, 500, 503])
 def test_answer_other_than_2xx_is_a_failure(code: int, hooks: HookServer) -> None:
     hooks.answer = (code, b"not now")
-    with pytest.raises(HookFailed, match=f"{code} not now"):
-        run_hook(call_of(http(f"{hooks.url}/stop/a/b/c")), environ={})
+    with pytest.raises(HookFailed, match=f"answered {code}\\n"):
+        run_hook(call_of(http(f"{hooks.url}/stop/a/b/c")), environ=hooks.environ)
     assert len(hooks.calls) == 1
 
 
 @pytest.mark.parametrize("code", [200, 201, 202, 204])
 def test_answer_of_2xx_is_success(code: int, hooks: HookServer) -> None:
     hooks.answer = (code, b"")
-    assert run_hook(call_of(http(f"{hooks.url}/stop/a/b/c")), environ={}).said.startswith(str(code))
+    assert run_hook(call_of(http(f"{hooks.url}/stop/a/b/c")), environ=hooks.environ).said.startswith(str(code))
 
 
 def test_server_that_echoes_a_secret_does_not_bring_it_into_messages(hooks: HookServer) -> None:
     hooks.answer = (403, f"who is {SECRET}?".encode())
     hook = http(f"{hooks.url}/stop/a/b/c", headers={"X-Key": "env:KAFKA_MIGRATION_HOOK_KEY"})
     with pytest.raises(HookFailed) as caught:
-        run_hook(call_of(hook), environ={"KAFKA_MIGRATION_HOOK_KEY": SECRET})
-    assert "who is (hidden)?" in str(caught.value)
-    assert SECRET not in str(caught.value)
+        run_hook(call_of(hook), environ=hooks.environ | {"KAFKA_MIGRATION_HOOK_KEY": SECRET})
+    assert "answered 403" in str(caught.value)
+    assert "who is" not in str(caught.value)
 
 
 def test_long_answer_is_not_read_to_its_end(hooks: HookServer) -> None:
     hooks.answer = (500, b"x" * 10_000_000)
     with pytest.raises(HookFailed) as caught:
-        run_hook(call_of(http(f"{hooks.url}/stop/a/b/c")), environ={})
+        run_hook(call_of(http(f"{hooks.url}/stop/a/b/c")), environ=hooks.environ)
     assert len(str(caught.value)) < 1000
 
 
@@ -257,7 +299,7 @@ def test_long_answer_is_not_read_to_its_end(hooks: HookServer) -> None:
 def test_header_variable_that_is_unset_or_unfit_refuses_before_the_call(value: str, hooks: HookServer) -> None:
     hook = http(f"{hooks.url}/stop/a/b/c", headers={"X-Key": "env:KAFKA_MIGRATION_HOOK_KEY"})
     with pytest.raises(Refused, match="KAFKA_MIGRATION_HOOK_KEY") as caught:
-        run_hook(call_of(hook), environ={"KAFKA_MIGRATION_HOOK_KEY": value} if value else {})
+        run_hook(call_of(hook), environ=hooks.environ | ({"KAFKA_MIGRATION_HOOK_KEY": value} if value else {}))
     assert not value or value not in str(caught.value)
     assert hooks.calls == []
 
@@ -267,7 +309,7 @@ def test_server_that_does_not_listen_is_unanswered() -> None:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/x"
         with pytest.raises(HookUnanswered, match="ConnectError"):
-            run_hook(call_of(http(url)), environ={})
+            run_hook(call_of(http(url)), environ={ALLOWED_URLS: url})
 
 
 @pytest.fixture
@@ -297,7 +339,7 @@ def dripping() -> Iterator[str]:
 def test_server_that_answers_too_slowly_is_given_up(dripping: str) -> None:
     began = time.monotonic()
     with pytest.raises(HookUnanswered, match=r"no answer within 0\.5 s"):
-        run_hook(call_of(http(dripping, timeout_seconds=0.5)), environ={})
+        run_hook(call_of(http(dripping, timeout_seconds=0.5)), environ={ALLOWED_URLS: dripping})
     assert time.monotonic() - began < 5
 
 
@@ -325,14 +367,16 @@ def test_check_names_each_hook_and_runs_none(tool: Path, hooks: HookServer, tmp_
         http(hooks.url),
         http(hooks.url, headers={"X-Key": "env:KAFKA_MIGRATION_HOOK_KEY"}),
         {"wait": True},
+        http("http://127.0.0.1:1/other"),
     )
-    results = check_hooks(plan, environ=allowing(tool))
+    results = check_hooks(plan, environ=allowing(tool) | hooks.environ)
     assert [(it.name, str(it.verdict)) for it in results] == [
         ("hook consumers.stop[0]", "PASS"),
         ("hook consumers.stop[1]", "FAIL"),
         ("hook consumers.stop[2]", "PASS"),
         ("hook consumers.stop[3]", "FAIL"),
         ("hook consumers.stop[4]", "PASS"),
+        ("hook consumers.stop[5]", "FAIL"),
     ]
     assert all(it.remedy for it in results if str(it.verdict) == "FAIL")
     assert not marker.exists()

@@ -81,7 +81,7 @@ def make(plan: Plan) -> None:
 
 def denied(ctx: Context) -> list[str]:
     """What the checks of permissions say, now."""
-    facts = Facts(ctx, adopts=lambda topic: False)
+    facts = Facts(ctx)
     found = [check(facts) for name, check in preflight.CHECKS if name.startswith("permissions")]
     assert len(found) == 6
     return [it.evidence for it in found if it.verdict is not Verdict.PASS]

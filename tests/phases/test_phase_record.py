@@ -6,7 +6,7 @@ import pytest
 
 from kafka_migration.domain.errors import BadInput, ClusterUnreachable, CouldNotFindOut, Refused, TakenOver
 from kafka_migration.phases.context import Context
-from kafka_migration.phases.record import Outcome, phase, remember_beginning
+from kafka_migration.phases.record import Outcome, phase, remember_beginning, tell_end
 from tests.phases.gates import Migration
 
 
@@ -99,3 +99,33 @@ def test_dry_run_leaves_no_trace(shop: Migration) -> None:
 @pytest.mark.parametrize(("code", "outcome"), [(0, "done"), (1, "refused"), (2, "bad input"), (3, "failed")])
 def test_exit_code_says_the_outcome(code: int, outcome: str) -> None:
     assert Outcome.of_exit_code(code) == outcome
+
+
+def test_end_of_a_process_that_died_without_a_word_is_told_for_it(shop: Migration) -> None:
+    ctx, began = shop.ctx(), shop.clock.now()
+    shop.clock.sleep(1)
+    killed = phase(ctx, "mirror")
+    killed.__enter__()
+    shop.clock.sleep(5)
+    tell_end(ctx, "mirror", since=began, detail="code 137")
+    told = last(ctx, "mirror")
+    assert (told["outcome"], told["detail"], told["seconds"], told["earlier"]) == ("failed", "code 137", 5.0, [])
+
+
+def test_end_of_a_process_that_never_began_is_told_and_an_earlier_run_kept(shop: Migration) -> None:
+    ctx = shop.ctx()
+    with phase(ctx, "mirror") as run:
+        run.ends(0, "drained")
+    shop.clock.sleep(5)
+    tell_end(ctx, "mirror", since=shop.clock.now(), detail="no master")
+    told = last(ctx, "mirror")
+    assert (told["outcome"], told["detail"]) == ("failed", "no master")
+    assert [it["detail"] for it in told["earlier"]] == ["drained"]  # type: ignore[attr-defined]
+
+
+def test_end_that_was_told_is_left_alone(shop: Migration) -> None:
+    ctx, began = shop.ctx(), shop.clock.now()
+    with phase(ctx, "mirror") as run:
+        run.ends(1, "halted")
+    tell_end(ctx, "mirror", since=began, detail="code 1")
+    assert (last(ctx, "mirror")["outcome"], last(ctx, "mirror")["detail"]) == ("refused", "halted")

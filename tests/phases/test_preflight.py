@@ -92,7 +92,8 @@ def test_topic_that_exists_on_the_target_is_refused_unless_adopted(migration: Mi
     result = checked(migration)["target topics"]
     assert result.verdict is Verdict.FAIL
     assert f"{name}: it exists on the target" in result.evidence
-    adopted = preflight.check(migration.ctx(), adopts=lambda topic: topic == name, environ={})
+    topics = {"include": [f"{migration.name}.*"], "adopt": [name]}
+    adopted = preflight.check(migration.ctx(topics=topics), environ={})
     assert next(it for it in adopted.gate.results if it.name == "target topics").verdict is Verdict.PASS
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_migration.domain.errors import CouldNotFindOut, Refused
-from kafka_migration.domain.types import TopicPartition
+from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, Refused
+from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.phases import report
 from kafka_migration.phases.group_record import Step
 from kafka_migration.phases.record import phase
+from kafka_migration.state.link import Wish
 from kafka_migration.validation.result import Equality
 from tests.phases import histories
 from tests.phases.gates import Migration
@@ -209,10 +210,23 @@ def test_directory_that_cannot_be_written_is_said_with_a_remedy(finished: Migrat
     assert "choose another directory" in refused.value.remedy
 
 
-def test_report_reads_nothing_from_the_source(finished: Migration, tmp_path: Path) -> None:
-    def gone(*_: object, **__: object) -> None:
-        raise AssertionError("the source may be switched off by now")
+def test_group_that_went_on_on_the_source_is_an_exception(finished: Migration, tmp_path: Path) -> None:
+    finished.source.consumer_commits("shop.app", TopicPartition("shop.orders", 0), 44)
+    finished.source.join("shop.app", ["shop.orders"])
+    written = report.apply(finished.ctx(), tmp_path)
+    said = "has 1 members on the source and committed again on the source: shop.orders-0 (40 -> 44)"
+    assert written.report["exceptions"] == [f"group shop.app was moved, and {said}: processed twice"]
+    assert f"Since its move it {said}." in Page(written.html_path.read_text()).text
 
+
+def test_source_that_does_not_answer_leaves_unknown_whether_groups_rest_there(
+    finished: Migration, tmp_path: Path
+) -> None:
     ctx = finished.ctx()
-    finished.source.topics = finished.source.ends = finished.source.groups = gone  # type: ignore[method-assign,assignment]
-    report.apply(ctx, tmp_path)
+    with finished.source.failing("group_states", ClusterUnreachable("source", "127.0.0.1:1", "timed out")):
+        (said,) = report.apply(ctx, tmp_path).report["exceptions"]
+        assert "whether 1 moved groups have gone on on the source is unknown: " in said
+        # Once it was proved at the stop gate, the source may be switched off.
+        ctx.link.wish(Wish(desired=Desired.DRAIN, reason="", at=ctx.stamp()))
+        ctx.link.record_run({"state": "ended", "reason": "drained", "at": ctx.stamp()})
+        assert report.apply(ctx, tmp_path).report["exceptions"] == []

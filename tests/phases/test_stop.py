@@ -7,7 +7,7 @@ import pytest
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, Identity
-from kafka_migration.phases import seal, stop
+from kafka_migration.phases import flight, seal, stop
 from kafka_migration.phases.context import Context
 from tests.phases import histories
 from tests.phases.gates import Migration
@@ -49,6 +49,33 @@ def test_still_source_without_lag_drains_up_to_its_ends_waits_for_the_mirror_to_
     assert link.wished().desired is Desired.DRAIN
     assert link.wished().ends == dict.fromkeys(PARTITIONS, 100)
     assert shop.clock.monotonic() >= 30
+
+
+@pytest.mark.parametrize("reason", ["stopped", "halted"])
+def test_mirror_that_ends_short_of_the_drain_is_not_sealed(reason: str, sealed: list[Context]) -> None:
+    shop = Migration()
+    ctx, link = mirrored(shop, at=100, **DRAIN)
+    link.record_run({"state": "running"})
+
+    def interrupted() -> None:
+        # Positions of a drain that went on while the window was watched, as after a takeover from an older state.
+        link.record_run({"state": "ended", "reason": reason})
+        link.positions = dict  # type: ignore[method-assign]
+
+    shop.clock.at(30, interrupted)
+    with pytest.raises(CouldNotFindOut, match=rf"ended \({reason}\) before 3 partitions"):
+        stop.apply(ctx)
+    assert not sealed
+    assert not flight.was_drained(ctx)
+    assert flight.in_flight(ctx)
+
+
+def test_mirror_that_had_caught_up_and_ended_by_itself_is_sealed(sealed: list[Context]) -> None:
+    shop = Migration()
+    ctx, link = mirrored(shop, at=100, **DRAIN)
+    link.record_run({"state": "ended", "reason": "caught_up"})
+    assert stop.apply(ctx).stopped
+    assert sealed == [ctx]
 
 
 def test_source_end_that_moves_within_the_window_is_refused_with_its_rate(sealed: list[Context]) -> None:
@@ -105,3 +132,31 @@ def test_dry_run_wishes_and_seals_nothing(now: bool, sealed: list[Context]) -> N
     assert shop.links.items() == before
     assert not sealed
     assert link.wished().desired is Desired.RUN
+
+
+def test_moved_group_that_went_on_on_the_source_is_refused_and_named() -> None:
+    shop = Migration()
+    ctx, link = mirrored(shop, at=100, **DRAIN)
+    histories.moved(shop)
+    assert not stop.check(ctx)[0].blockers
+    # Members alone, as of a deployment that came back, are enough.
+    member = shop.source.join("shop.app", ["shop.orders"])
+    assert failed(stop.apply(ctx)) == {"moved groups rest on the source": "shop.app has 1 members on the source"}
+    shop.source.consumer_commits("shop.app", histories.ORDERS[1], 55)
+    shop.source.leave("shop.app", member)
+    said = "shop.app committed again on the source: shop.orders-1 (50 -> 55)"
+    assert failed(stop.apply(ctx)) == {"moved groups rest on the source": said}
+    assert link.wished().desired is Desired.RUN
+    # What the remedy says.
+    shop.source.forget_group("shop.app")
+    assert not stop.check(ctx)[0].blockers
+
+
+def test_source_that_does_not_tell_of_moved_groups_leaves_the_gate_shut() -> None:
+    shop = Migration()
+    ctx, _ = mirrored(shop, at=100, **DRAIN)
+    histories.moved(shop)
+    with shop.source.failing("group_states", CouldNotFindOut("no coordinator")):
+        gate = stop.check(ctx)[0]
+    assert [(it.name, str(it.verdict)) for it in gate.blockers] == [("moved groups rest on the source", "UNCHECKED")]
+    assert gate.exit_code == 3

@@ -188,6 +188,7 @@ def test_equal_clusters_are_recorded_as_equal_and_open_the_gate(lab):
     assert record is not None
     assert record["passed"] is True
     assert record["data_docs"] == "data_docs/index.html"
+    assert record["topic_ids"] == validate.topic_ids(lab.context(), ["a", "empty"])
     assert [it["topic"] for it in record["partitions"]] == ["a", "a", "empty"]
     first = record["partitions"][0]
     assert (first["source_records"], first["target_records"], first["equal"]) == (RECORDS, RECORDS, True)

@@ -90,6 +90,17 @@ def test_group_that_also_lives_on_the_source_does_not_count(world: World) -> Non
     assert watched(world).life is Life.ALIVE
 
 
+def test_group_that_comes_back_on_the_source_after_it_was_seen_alive_is_on_both(world: World) -> None:
+    group, tp = moved(world)
+    world.go_on("target", group, tp, 11)
+    assert watched(world).life is Life.ALIVE
+    world.go_on("source", group, tp, 23)
+    life = watched(world, seconds=0.5)
+    assert life.life is Life.ON_BOTH
+    assert f"committed again on the source: {tp} (20 -> 23)" in life.evidence
+    assert "processed twice" in life.remedy
+
+
 def test_group_that_was_refused_is_listed_as_not_moved(world: World) -> None:
     topic, group = world.topic("orders", records=100, mirrored=15), world.group("app")
     world.commit("source", group, {TopicPartition(topic, 0): 20})
@@ -117,10 +128,10 @@ def test_sample_looks_once_and_leaves_the_rest_to_whoever_waits(world: World) ->
     group, tp = moved(world)
     ctx = world.ctx()
     result = watch_groups.sample(ctx, [group])
-    assert (result.is_settled, result.groups[0].life) == (False, Life.WAITING)
+    assert (result.groups[0].is_final, result.groups[0].life) == (False, Life.WAITING)
     world.go_on("target", group, tp, 11)
     result = watch_groups.sample(ctx, [group])
-    assert (result.is_settled, result.exit_code) == (True, 0)
+    assert (result.groups[0].is_final, result.exit_code) == (True, 0)
 
 
 def test_dry_watch_looks_once_and_writes_nothing(world: World) -> None:

@@ -25,7 +25,7 @@ from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.clusters.types import CommittedOffset
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.offset_map import OffsetMap, Run
-from kafka_migration.domain.types import TopicPartition, TopicSpec
+from kafka_migration.domain.types import Position, TopicPartition, TopicSpec
 from kafka_migration.phases.context import Context, SystemClock
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
@@ -73,10 +73,26 @@ class Link:
 
     maps: dict[TopicPartition, OffsetMap] = field(default_factory=dict)
     halted: dict[TopicPartition, Any] = field(default_factory=dict)
+    #: When the mirror last said something; None: it has ended.
+    last_word: Callable[[], datetime] | None = None
 
     def offset_maps(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetMap]:
         wanted = self.maps.keys() if partitions is None else partitions
         return {tp: self.maps[tp] for tp in wanted if tp in self.maps}
+
+    def positions(self) -> dict[TopicPartition, Position]:
+        return {
+            tp: Position(source=it.source_end, target=it.target_end, fence=0, records=it.records)
+            for tp, it in self.maps.items()
+        }
+
+    def progress(self) -> dict[TopicPartition, Any]:
+        return {}
+
+    def run(self) -> dict[str, Any]:
+        if self.last_word is None:
+            return {"state": "ended", "at": "2030-01-01T00:00:00+00:00"}
+        return {"state": "running", "at": self.last_word().isoformat()}
 
     def halts(self) -> dict[TopicPartition, Any]:
         return dict(self.halted)
@@ -98,8 +114,11 @@ class World:
     def __init__(self) -> None:
         self.name = f"w{uuid.uuid4().hex[:8]}"
         self.store: Store = MemoryStore()
-        self.link = Link()
+        self.link = Link(last_word=self._now)
         self.told: list[str] = []
+
+    def _now(self) -> datetime:
+        return self.clock.now()  # type: ignore[no-any-return]
 
     def cluster(self, side: str) -> Any:
         return self.source if side == "source" else self.target

@@ -72,12 +72,23 @@ def test_secret_in_a_hook_is_refused_and_not_shown(
     assert "hunter2" not in " ".join(map(str, problems))
 
 
-def test_header_from_the_environment_is_accepted(plan_with: Callable[..., Plan]) -> None:
+@pytest.mark.parametrize("url", ["https://h/", "http://127.0.0.1:8080/", "http://[::1]/", "http://localhost/"])
+def test_header_from_the_environment_is_accepted(url: str, plan_with: Callable[..., Plan]) -> None:
     headers = {"Authorization": "env:KAFKA_MIGRATION_HOOK_TOKEN", "X-Plain": "yes"}
-    plan = plan_with(groups=GROUPS, consumers={"stop": [{"http": {"url": "http://h/", "headers": headers}}]})
+    plan = plan_with(groups=GROUPS, consumers={"stop": [{"http": {"url": url, "headers": headers}}]})
     (hook,) = plan.consumers.stop
     assert hook.http is not None
     assert hook.http.headers == headers
+
+
+@pytest.mark.parametrize("url", ["http://h/", "http://10.0.0.1/", "http://localhost.example/"])
+def test_header_from_the_environment_does_not_travel_in_clear(
+    url: str, problems_of: Callable[..., tuple[Problem, ...]]
+) -> None:
+    headers = {"Authorization": "env:KAFKA_MIGRATION_HOOK_TOKEN"}
+    (problem,) = problems_of(groups=GROUPS, consumers={"stop": [{"http": {"url": url, "headers": headers}}]})
+    assert "travel in clear" in str(problem)
+    assert "https" in str(problem)
 
 
 def test_template_is_replaced_once_and_other_braces_stay() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kafka_migration.plans.model import Plan
+from kafka_migration.plans.problems import Problem
 
 PlanWith = Callable[..., Plan]
 
@@ -83,3 +84,14 @@ def test_hooks_are_those_of_the_group_and_none_for_a_stopped_one(plan_with: Plan
     assert len(plan.stop_hooks("g3")) == 2
     assert plan.stop_hooks("g-stopped") == ()
     assert plan.start_hooks("g1") == ()
+
+
+def test_topic_to_be_adopted_must_be_selected_and_named_once(problems_of: Callable[..., tuple[Problem, ...]]) -> None:
+    found = problems_of(topics={"include": ["a.*"], "exclude": ["ab"], "adopt": ["ab", "c", "aa", "aa"]})
+    assert [problem.field for problem in found] == ["topics.adopt[0]", "topics.adopt[1]", "topics.adopt[3]"]
+    assert "add it to topics.include" in str(found[0])
+
+
+def test_adopted_topics_are_names_and_not_patterns(plan_with: PlanWith) -> None:
+    assert plan_with(topics={"include": ["a.*"], "adopt": ["ab"]}).topics.adopt == ("ab",)
+    assert plan_with().topics.adopt == ()

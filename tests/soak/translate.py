@@ -173,14 +173,15 @@ class Reader:
         )
 
     def at(self, offsets: Mapping[Place, int]) -> dict[Place, Seen]:
-        """The record that a consumer standing at each of `offsets` reads first."""
+        """The record that a consumer standing at each of `offsets` reads first; without those where it gets none."""
         self._consumer.assign([confluent_kafka.TopicPartition(*place, offset) for place, offset in offsets.items()])
         found: dict[Place, Seen] = {}
         deadline = time.monotonic() + 60
-        while len(found) < len(offsets):
-            assert time.monotonic() < deadline, f"nothing to read at {sorted(set(offsets) - set(found))}"
+        while len(found) < len(offsets) and time.monotonic() < deadline:
             for message in self._consumer.consume(1_000, timeout=0.05):
-                assert message.error() is None, message.error()
+                if message.error() is not None:
+                    print(message.error(), file=sys.stderr)
+                    continue
                 place = (message.topic(), message.partition())
                 found.setdefault(place, Seen(message.offset(), message.value()[: 2 * _ID_BYTES]))
         return found
@@ -232,9 +233,11 @@ def _compare(scene: Scene, translated: Mapping[tuple[str, Place], tuple[int, int
                 reader.at({place: pair[side] for place, pair in pairs.items()}) for side, reader in enumerate(readers)
             )
             for place, (before, after) in pairs.items():
-                assert here[place].offset == before, f"{place}: source offset {before} names no record"
-                if there[place] != Seen(after, here[place].unique):
-                    wrong.append(f"{group} {place}: {before} is {here[place]}, {after} is {there[place]}")
+                assert here.get(place, Seen(-1, b"")).offset == before, (
+                    f"{place}: source offset {before} names no record"
+                )
+                if there.get(place) != Seen(after, here[place].unique):
+                    wrong.append(f"{group} {place}: {before} is {here[place]}, {after} is {there.get(place)}")
     finally:
         for reader in readers:
             reader.close()

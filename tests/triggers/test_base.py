@@ -18,13 +18,13 @@ from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.snapshot import Snapshot
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore
-from kafka_migration.triggers.base import MigrationTrigger, Verdict
+from kafka_migration.triggers.base import Decision, MigrationTrigger
 from kafka_migration.triggers.groups import GroupsAliveTrigger
 from kafka_migration.triggers.lag import LagGateTrigger
 from kafka_migration.triggers.stop import StopGateTrigger
 from tests.waiting import wait_until
 
-PASSED = Verdict(exit_code=0, message="it is so", facts={"n": 1})
+PASSED = Decision(exit_code=0, message="it is so", facts={"n": 1})
 
 
 class Looks:
@@ -44,7 +44,7 @@ class Looks:
         return now
 
     def too_late(self, overdue):
-        return Verdict(exit_code=1, message=f"{overdue}: not yet")
+        return Decision(exit_code=1, message=f"{overdue}: not yet")
 
 
 class Played(MigrationTrigger):

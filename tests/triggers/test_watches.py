@@ -131,7 +131,7 @@ def lives(ctx, monkeypatch):
     seen: dict[str, GroupLife] = {}
     looks: list[list[str]] = []
 
-    def sample(_ctx, names):
+    def sample(_ctx, names, *, until=None):
         looks.append(list(names))
         return WatchResult(groups=tuple(seen[name] for name in names))
 

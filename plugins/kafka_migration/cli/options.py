@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from kafka_migration.plans.folder import REPORTS_DIRECTORY
+
 PlanFile = Annotated[
     Path, typer.Argument(metavar="PLAN", help="The plan file, such as migration_plans/demo.yaml.", show_default=False)
 ]
@@ -17,7 +19,7 @@ ReportsDirectory = Annotated[
     Path,
     typer.Option(
         "--output",
-        envvar="KAFKA_MIGRATION_REPORTS_DIR",
+        envvar=REPORTS_DIRECTORY,
         metavar="DIRECTORY",
         help="Write below it, in a folder named after the plan.",
     ),

@@ -239,7 +239,6 @@ def _modern(it: Any, protocol: str) -> GroupState:
             topics=None
             if getattr(member, "subscribed_topic_regex", None)
             else frozenset(member.subscribed_topic_names),
-            instance_id=getattr(member, "instance_id", None) or "",
         )
         for member in it.members
     )
@@ -261,7 +260,6 @@ def _classic(it: Any) -> GroupState:
             host=member.client_host,
             partitions=_assignment(member.member_assignment) if is_consumers else (),
             topics=_subscription(member.member_metadata) if is_consumers else None,
-            instance_id=member.group_instance_id or "",
         )
         for member in it.members
     )

@@ -70,7 +70,6 @@ class GroupMember:
     host: str
     partitions: tuple[TopicPartition, ...] = ()
     topics: frozenset[str] | None = None
-    instance_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ records and what compaction removed; on the target's side the markers of fences.
 so it maps to the first record after it, which is where a consumer that stands there would go on.
 
 Runs are stored as *openings* only (where a run begins); lengths follow from what comes next. So a gapless partition
-costs one small record per fence, whatever its size, and a run can be written before its first record is (MIRROR.md,
-rule 6): an opening beyond what was appended is void once a fence has told how much was appended.
+costs one small record per fence, whatever its size, and a run can be written before its first record is
+(docs/mirror.md, rule 6): an opening beyond what was appended is void once a fence has told how much was appended.
 """
 
 from __future__ import annotations

@@ -103,8 +103,6 @@ class Receipt:
     records: int
     bytes: int
     batches: int
-    max_timestamp: int
-    digest: int
     source_epoch: int = -1
     join_bytes: int = -1
     stand: str = "run"

@@ -21,7 +21,7 @@ from kafka_migration.mirror.attempts import Attempts
 from kafka_migration.mirror.book import LinkBook
 from kafka_migration.mirror.fencing import Fences, now
 from kafka_migration.mirror.orders import Limits, TaskOrders
-from kafka_migration.mirror.outcome import Outcome, epochs_lost, last_line, nothing_left
+from kafka_migration.mirror.outcome import MirrorEnd, epochs_lost, last_line, nothing_left
 from kafka_migration.mirror.pace import LONGEST_SECONDS, Pace
 from kafka_migration.mirror.partition import Stand
 from kafka_migration.mirror.runner import EpochUnderWay, Runner
@@ -30,7 +30,7 @@ from kafka_migration.mirror.survey import survey
 from kafka_migration.mirror.takeover import Stopped
 from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster
 
-__all__ = ["EpochUnderWay", "Mirror", "Outcome", "Runner", "Settings"]
+__all__ = ["EpochUnderWay", "Mirror", "MirrorEnd", "Runner", "Settings"]
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class Mirror:
         self._executors: set[str] = set()
         self._starts: dict[TopicPartition, int] = {}
 
-    def run(self, *, until_caught_up: bool = False) -> Outcome:
+    def run(self, *, until_caught_up: bool = False) -> MirrorEnd:
         """Copy until the link's desired state says otherwise, or up to the source's present ends.
 
         Raises TakenOver, CouldNotFindOut after too long an outage, NotAuthorized; HaltedPartition if nothing is left
@@ -116,8 +116,8 @@ class Mirror:
             with suppress(CouldNotFindOut):
                 self._attempts.ended()
 
-    def _say_end(self, reason: str) -> Outcome:
-        outcome = Outcome(
+    def _say_end(self, reason: str) -> MirrorEnd:
+        outcome = MirrorEnd(
             reason=reason,
             epochs=self._epochs,
             fences=self._fences.count,

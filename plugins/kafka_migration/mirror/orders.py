@@ -19,7 +19,7 @@ class Assignment:
 
     ``fence_end`` is the target offset after the newest fence's marker, so that records land at
     ``fence_end + records since the fence``. ``closes`` is where the data of earlier fences ended. ``armed`` says that
-    the broker has answered a batch since the fence: until then one request at a time (MIRROR.md, rule 4 and C).
+    the broker has answered a batch since the fence: until then one request at a time (docs/mirror.md, rule 4).
     ``continues`` is the source offset that would go on with the last written run without a gap, at or before the
     position; ``source_epoch`` the leader epoch of what was copied last, by which a truncated source is recognised.
     ``until`` ends the partition's copy at that source offset, if given. ``join_bytes`` is up to what size small

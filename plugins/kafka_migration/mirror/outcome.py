@@ -11,7 +11,7 @@ from kafka_migration.mirror.book import LinkBook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class MirrorEnd:
     """How a run of the mirror ended: ``reason`` is caught_up, drained or stopped."""
 
     reason: str

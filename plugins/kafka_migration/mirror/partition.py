@@ -1,8 +1,8 @@
 """One partition's copy: what may be sent, where it must land, and what stops it. No I/O, so every rule is testable.
 
-The rules are those of MIRROR.md, "Exactly-once". In short: the target offset of every record is known *before* it is
-sent (fence end + records since the fence), each answer must confirm it, and anything unexplained stops this partition,
-and only this one.
+The rules are those of docs/mirror.md, "Exactly-once". In short: the target offset of every record is known *before* it
+is sent (fence end + records since the fence), each answer must confirm it, and anything unexplained stops this
+partition, and only this one.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ import enum
 from collections import deque
 from dataclasses import dataclass
 
-import xxhash
-
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Halt, Position, Receipt
 from kafka_migration.mirror.orders import Assignment, Limits
 from kafka_migration.wire.batch import (
-    HEADER_BYTES,
     BatchHeader,
     CorruptBatch,
     parse_header,
@@ -30,16 +27,13 @@ from kafka_migration.wire.join import joined
 from kafka_migration.wire.produce import REFUSED_FOR_GOOD, TAKEN_OVER, TOO_LARGE, Appended
 from kafka_migration.wire.records import trim
 
-_DIGEST_PRIME = 0x100000001B3
-_DIGEST_MASK = (1 << 64) - 1
-
 
 class Stand(enum.StrEnum):
     """How a partition stands within its task."""
 
     RUN = "run"
     UNSETTLED = "unsettled"
-    """A request got no clear answer. Only a fence tells what was appended (MIRROR.md, rules 2, 4 and F)."""
+    """A request got no clear answer. Only a fence tells what was appended (docs/mirror.md, rules 2 and 4)."""
     TAKEN_OVER = "taken_over"
     HALTED = "halted"
 
@@ -61,7 +55,6 @@ class Prepared:
     max_timestamp: int
     data: bytearray
     joined: int
-    digest: int
     opening: RunOpening | None
     opening_durable: bool
 
@@ -85,8 +78,7 @@ class PartitionCopy:
         self.continues = self._next_in_run = assignment.continues
         self.source_epoch = assignment.source_epoch
         self.records = self._prepared_records = assignment.position.records
-        self.bytes = self.batches = self.digest = 0
-        self.max_timestamp = -1
+        self.bytes = self.batches = 0
 
     # -- fetching ---------------------------------------------------------------------------------------------
 
@@ -185,7 +177,6 @@ class PartitionCopy:
                 max_timestamp=header.max_timestamp,
                 data=data,
                 joined=pieces,
-                digest=xxhash.xxh3_64_intdigest(batch[HEADER_BYTES:]),
                 opening=opening,
                 opening_durable=opening is None,
             )
@@ -197,7 +188,7 @@ class PartitionCopy:
         return opening
 
     def openings_are_durable(self, openings: list[RunOpening]) -> None:
-        """The write-ahead of these openings succeeded (MIRROR.md, rule 6)."""
+        """The write-ahead of these openings succeeded (docs/mirror.md, rule 6)."""
         durable = set(openings)
         for prepared in self.queue:
             if prepared.opening in durable:
@@ -283,8 +274,6 @@ class PartitionCopy:
             self.records += prepared.records
             self.bytes += len(prepared.data)
             self.batches += 1
-            self.digest = (self.digest * _DIGEST_PRIME + prepared.digest) & _DIGEST_MASK
-            self.max_timestamp = max(self.max_timestamp, prepared.max_timestamp)
 
     # -- stopping ---------------------------------------------------------------------------------------------
 
@@ -311,8 +300,9 @@ class PartitionCopy:
     def drop_queue(self) -> None:
         """Forget what was fetched but not sent; the position knows nothing of it.
 
-        Openings written ahead for it stay behind in the offset map, and are void only after a fence (MIRROR.md, rule
-        6): should the source be compacted before the partition goes on, the same record counts would mean others.
+        Openings written ahead for it stay behind in the offset map, and are void only after a fence
+        (docs/mirror.md, rule 6): should the source be compacted before the partition goes on, the same record
+        counts would mean others.
         """
         if self.stand is Stand.RUN and any(prepared.opening is not None for prepared in self.queue):
             self._unsettle("runs were written ahead for batches that were not sent")
@@ -346,8 +336,6 @@ class PartitionCopy:
             records=self.records - start.records,
             bytes=self.bytes,
             batches=self.batches,
-            max_timestamp=self.max_timestamp,
-            digest=self.digest,
             source_epoch=self.source_epoch,
             join_bytes=self.join_bytes,
             stand=str(self.stand),

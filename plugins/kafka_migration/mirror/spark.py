@@ -30,8 +30,8 @@ REQUIRED_CONF = {
 _COLUMNS = {
     name: "string" if name in ("topic", "stand", "halt", "detail") else "bigint"
     for name in (f.name for f in fields(Receipt))
-    if name not in ("executor", "digest")
-} | {"digest": "string"}
+    if name != "executor"
+}
 _SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in (*_COLUMNS.items(), ("task", "int"), ("error", "string")))
 
 
@@ -62,7 +62,6 @@ class SparkEpoch:
             error, task = values.pop("error"), values.pop("task")
             if error:
                 raise _revive(error)
-            values["digest"] = int(values["digest"], 16)
             receipts.append(Receipt(**values, executor=executors.get(task, "")))
         return receipts
 
@@ -144,8 +143,7 @@ def receipts_of(orders: TaskOrders, task: int) -> pyarrow.RecordBatch:
     try:
         rows = [
             {
-                **{name: getattr(receipt, name) for name in _COLUMNS if name != "digest"},
-                "digest": f"{receipt.digest:016x}",
+                **{name: getattr(receipt, name) for name in _COLUMNS},
                 "task": task,
                 "error": "",
             }

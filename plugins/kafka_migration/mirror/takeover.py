@@ -1,8 +1,8 @@
 """Taking a link over: fence every partition, explain every record above what is known, and say where to go on.
 
 The tail of each target partition is read from the last verified offset up to the fence's marker. Each batch must be
-one that the link itself wrote, at the place that its sequence says (MIRROR.md, rule 5). What cannot be explained halts
-the partition: counting it as progress would turn a duplicate, a hole or a foreign record into silent loss.
+one that the link itself wrote, at the place that its sequence says (docs/mirror.md, rule 5). What cannot be explained
+halts the partition: counting it as progress would turn a duplicate, a hole or a foreign record into silent loss.
 
 It has two halves, because state must be read *between* them: until the marker is visible an earlier attempt may still
 write an opening and then its batch. Openings read before the fence would miss it, and the batch's records would be

@@ -115,7 +115,7 @@ class CopyTask:
         self.loop.wake()
 
     async def _write_ahead(self, openings: list[tuple[PartitionCopy, list[RunOpening]]]) -> None:
-        """Make openings durable before the batches behind them are sent (MIRROR.md, rule 6)."""
+        """Make openings durable before the batches behind them are sent (docs/mirror.md, rule 6)."""
         entries = [
             (
                 ledger.opening_key(self.orders.link, copy.assignment.topic_key, copy.partition.partition, opening),

@@ -1,4 +1,4 @@
-"""A gate that waits for a person, who sees the evidence and answers for exactly that (BEHAVIOURS 4 and 27)."""
+"""A gate that waits for a person, who sees the evidence and answers for exactly that (docs/behaviours.md, 4 and 27)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,11 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
             # Not made for this: a rejected plan leaves no trace on the target, not even internal topics.
             with self.opened() as ctx:
                 approvals.reject(ctx, gate, digest, approver)
-            raise AirflowFailException(f"{approver} rejected the {gate} gate")
+            mirror = "; the mirror was told to stop, no group was moved" if gate is GateName.CUTOVER else ""
+            raise AirflowFailException(
+                f"{approver} rejected the {gate} gate{mirror}\n  remedy: to go on after all, clear this task"
+                + (" and mirror" if mirror else "")
+            )
         with self.opened(make_state=True) as ctx, explained(retry=(approvals.NotApproved,)):
             approval = approvals.record(ctx, gate, digest, approver, seen_at=datetime.fromisoformat(seen_at))
         self.log.info("%s approved the %s gate for %s", approver, gate, digest)

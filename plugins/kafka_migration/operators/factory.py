@@ -176,8 +176,10 @@ def _cut_over(row: Phase, plan: Plan, file: Path) -> Ends:
 def _seconds_per_group(plan: Plan) -> float:
     hooks = [*plan.consumers.stop, *plan.consumers.start]
     running = sum(hook.http.timeout_seconds if hook.http else hook.command_timeout for hook in hooks)
-    # Waited for: to be empty, and to be mirrored up to its last commit; then its first sign of life.
-    return running + 2 * plan.consumers.wait_seconds + plan.cutover.rest_seconds + 60
+    # A group that cannot be moved after all is started again, by hooks that were counted for the target.
+    running += sum(hook.http.timeout_seconds if hook.http else hook.command_timeout for hook in plan.consumers.start)
+    # Waited for: to be mirrored, before and after it stops, and to be empty; then its first sign of life.
+    return running + 3 * plan.consumers.wait_seconds + plan.cutover.rest_seconds + 60
 
 
 def _watch_groups(row: Phase, plan: Plan, file: Path) -> BaseOperator:

@@ -8,22 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.operators.base import MigrationOperator, phase_name, require
+from kafka_migration.plans.folder import REPORTS_DIRECTORY
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-#: Where reports and Data Docs are written; every worker and the API server must see it. Default: the checkout's.
-REPORTS_DIRECTORY = "KAFKA_MIGRATION_REPORTS"
-
 
 def reports_directory() -> Path:
-    """The folder with one folder per plan."""
+    """The folder with one folder per plan; the checkout's reports/ by default."""
     default = Path(__file__).resolve().parents[3] / "reports"
     return Path(os.environ.get(REPORTS_DIRECTORY) or default)
 
 
 class KafkaCheckOperator(MigrationOperator):
-    """Inventory and preflight. Read-only; fails unless every check passes."""
+    """Inventory and preflight. Read-only; fails if a check fails or could not run."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         """The inventory's digest, and how many checks there were."""

@@ -8,13 +8,14 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_migration.domain.errors import BadInput
+from kafka_migration.domain.errors import BadInput, Refused, TakenOver
 from kafka_migration.operators.base import WorksFromSnapshot
 from kafka_migration.operators.spark_connection import require_kubernetes_client, spark_master
 
@@ -48,7 +49,8 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
         """Submit, unless an earlier try was drained already; then there is nothing left to copy."""
         from kafka_migration.mirror.package import package_zip
         from kafka_migration.phases.flight import was_drained
-        from kafka_migration.phases.record import phase
+        from kafka_migration.phases.mirror import PHASE
+        from kafka_migration.phases.record import tell_end
 
         plan = self.plan()
         with self.opened(make_state=True) as ctx:
@@ -60,13 +62,14 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
             self.py_files = str(package_zip(Path(self.snapshot["path"]).parent))
             self.name = f"kafka-migration mirror {plan.name}"
             self._hook = hook = self._get_hook()
-            with phase(ctx, "mirror") as run:
-                try:
-                    # A group of its own, so that a kill reaches the JVM and the driver, too.
-                    hook.submit(self.application, env=job_environment(plan, os.environ), start_new_session=True)
-                except AirflowException as error:
-                    run.ends(3, f"the Spark application ended with code {_exit_code(hook)}")
-                    raise self._final(ctx, hook, error) from None
+            began, earlier = ctx.clock.now(), set(ctx.link.attempts())
+            try:
+                # A group of its own, so that a kill reaches the JVM and the driver, too.
+                hook.submit(self.application, env=job_environment(plan, os.environ), start_new_session=True)
+            except AirflowException as error:
+                # The application tells of the phase itself, unless it died.
+                tell_end(ctx, PHASE, since=began, detail=f"the Spark application ended with code {_exit_code(hook)}")
+                raise self._final(ctx, hook, error, since=began, earlier=earlier) from None
 
     def on_kill(self) -> None:
         """End the whole submission at once."""
@@ -75,16 +78,39 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
-    def _final(self, ctx: MigrationContext, hook: SparkSubmitHook, error: AirflowException) -> AirflowException:
-        """``error``, or what says that another try is of no use."""
-        if _exit_code(hook) == BadInput.exit_code:
+    def _final(
+        self,
+        ctx: MigrationContext,
+        hook: SparkSubmitHook,
+        error: AirflowException,
+        *,
+        since: datetime,
+        earlier: set[str],
+    ) -> AirflowException:
+        """``error``, or what says that another try is of no use.
+
+        ``since`` is when the submission began, ``earlier`` the attempts that the link knew by then.
+        """
+        code = _exit_code(hook)
+        if code == BadInput.exit_code:
             return AirflowFailException(str(error))
-        run = ctx.link.run() or {}
-        if run.get("state") == "ended":
-            # It did as it was asked, and some partitions are halted. Another try would start it again.
-            halts = ", ".join(f"{tp} {it.reason}" for tp, it in sorted(ctx.link.halts().items())[:5])
+        new = {name: is_running for name, is_running in ctx.link.attempts().items() if name not in earlier}
+        if code == TakenOver.exit_code and len(new) > 1 and any(new.values()):
+            # One attempt was this submission's. Another try would take the mirror from whoever runs it now.
             return AirflowFailException(
-                f"the mirror ended ({run.get('reason')}), but partitions are halted: {halts}\n"
+                "another process has taken the mirror over and copies now\n"
+                "  remedy: let it go on; once it has ended, clear this task to go on from there"
+            )
+        run, halts = ctx.link.run() or {}, ctx.link.halts()
+        if "at" not in run or datetime.fromisoformat(run["at"]) < since:
+            # An earlier run's last words: this submission died before it said any.
+            return error
+        # Python's own code for a crash is 1, too, so the code alone decides nothing. Of a run that ended by itself, the
+        # halted partitions are all that is left.
+        if code == Refused.exit_code and halts and run.get("state") == "ended":
+            said = ", ".join(f"{tp} {it.reason}" for tp, it in sorted(halts.items())[:5])
+            return AirflowFailException(
+                f"the mirror ended ({run.get('reason', 'nothing left to copy')}), but partitions are halted: {said}\n"
                 "  remedy: `status` says what can be done; then clear this task"
             )
         return error

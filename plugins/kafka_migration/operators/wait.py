@@ -1,4 +1,4 @@
-"""The phases that wait. They hold no worker meanwhile: a trigger looks, and the task goes on with its verdict."""
+"""The phases that wait. They hold no worker meanwhile: a trigger looks, and the task goes on with its decision."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SPARE_SECONDS = 300.0
 
 
 class WaitingOperator(MigrationOperator):
-    """Base: defers to a trigger, and fails, or is tried again, by the exit code of its verdict."""
+    """Base: defers to a trigger, and fails, or is tried again, by the exit code of its decision."""
 
     trigger_class: type[MigrationTrigger]
 
@@ -30,7 +30,7 @@ class WaitingOperator(MigrationOperator):
         self.defer(trigger=trigger, method_name="resume")
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Go on with the verdict."""
+        """Go on with the decision."""
         require(event["exit_code"], event["message"])
         self.log.info("%s", event["message"])
         return dict(event["facts"])
@@ -71,15 +71,17 @@ class KafkaStopMirrorOperator(WaitingOperator):
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Prove once more what the trigger saw, and end the mirror by it."""
-        from kafka_migration.phases import stop
+        from kafka_migration.phases import source_after, stop
         from kafka_migration.phases.record import phase
 
         super().resume(context, event)
         with self.opened(make_state=True) as ctx, phase(ctx, "stop_mirror") as run:
             result = stop.apply(ctx)
-            said = "; ".join(f"{it.name}: {it.evidence}" for it in result.gate.blockers)
-            # Somebody wrote again since the trigger's verdict: a matter of time, not of a wrong plan.
-            code = 0 if result.stopped else 3
+            said = "; ".join(f"{it.name}: {it.evidence} (remedy: {it.remedy})" for it in result.gate.blockers)
+            # Somebody wrote again since the trigger looked: a matter of time. A group that runs on both is a
+            # matter for a person.
+            runs_on_both = any(it.name == source_after.CHECK for it in result.gate.blockers)
+            code = 0 if result.stopped else result.gate.exit_code if runs_on_both else 3
             run.ends(code, said)
         require(code, f"the mirror was not ended: {said or result.mirror}")
         return {"records": result.mirror.get("records", 0), "reason": str(result.mirror.get("reason", ""))}

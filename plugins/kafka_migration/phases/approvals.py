@@ -1,4 +1,4 @@
-"""Approvals: a person's answer, bound to the digest of the evidence that they saw (BEHAVIOURS 4 and 27).
+"""Approvals: a person's answer, bound to the digest of the evidence that they saw (docs/behaviours.md, 4 and 27).
 
 Between the answer and the work, the world may change. So the answer names a digest, and whoever is about to act takes
 the evidence once more and compares. No answer is never "approved", and a check that says no cannot be approved away.
@@ -13,9 +13,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused, StateConflict
+from kafka_migration.domain.types import Desired
 from kafka_migration.phases.evidence import Evidence, Facts, GateName, differences
 from kafka_migration.phases.gate_evidence import cutover_evidence, plan_evidence
 from kafka_migration.phases.group_record import GroupRecord, Step
+from kafka_migration.state.link import Wish
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -45,7 +47,8 @@ class NotApproved(Refused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """An answer as the journal keeps it. ``seen_at`` is when the evidence was taken that the person saw."""
+    """An answer as the journal keeps it. ``seen_at`` is when the evidence was taken that the person saw; ``os_user``
+    who ran the command that answered, where it was one."""
 
     gate: GateName
     answer: str
@@ -54,6 +57,7 @@ class Approval:
     at: datetime
     seen_at: datetime
     facts: Facts | None
+    os_user: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only; without the facts."""
@@ -62,6 +66,7 @@ class Approval:
             "answer": self.answer,
             "digest": self.digest,
             "approver": self.approver,
+            "os_user": self.os_user,
             "at": self.at.isoformat(timespec="milliseconds"),
             "seen_at": self.seen_at.isoformat(timespec="milliseconds"),
         }
@@ -104,6 +109,7 @@ def record(
     *,
     seen_at: datetime | None = None,
     now: Evidence | None = None,
+    os_user: str = "",
 ) -> Approval:
     """Write down that ``approver`` approved the evidence with ``digest``, taken at ``seen_at`` (default: just now).
 
@@ -122,6 +128,7 @@ def record(
         at=ctx.clock.now(),
         seen_at=seen_at,
         facts=now.facts,
+        os_user=os_user,
     )
     _write(ctx, approval)
     return approval
@@ -138,13 +145,25 @@ def examine(ctx: Context, gate: GateName, digest: str, approver: str, *, seen_at
             remedy="look at the evidence again, it has changed, and answer again",
         )
     _require_open(now)
+    if seen_at > ctx.clock.now():
+        raise BadInput(
+            "evidence cannot have been taken in the future",
+            field="seen_at",
+            value=seen_at.isoformat(),
+            remedy="give the time that stands beside the digest (taken_at)",
+        )
     _require_young(ctx, gate, seen_at, "the evidence was taken")
 
 
 def reject(ctx: Context, gate: GateName, digest: str, approver: str) -> Approval:
-    """Write down that ``approver`` said no; an earlier approval is void with it."""
+    """Write down that ``approver`` said no; an earlier approval is void with it.
+
+    At the cutover gate the mirror is told to stop, too: nobody would be there to end it. Nothing is lost by that.
+    """
     _require_approver(ctx, gate, approver)
     now = ctx.clock.now()
+    if gate is GateName.CUTOVER and not ctx.dry_run and (ctx.link.run() or {}).get("state") == "running":
+        ctx.link.wish(Wish(desired=Desired.STOP, reason=f"{approver} rejected the cutover gate", at=ctx.stamp()))
     approval = Approval(gate=gate, answer=REJECTED, digest=digest, approver=approver, at=now, seen_at=now, facts=None)
     _write(ctx, approval)
     return approval
@@ -220,16 +239,22 @@ def _require_young(ctx: Context, gate: GateName, at: datetime, what: str) -> Non
 def _is_in_use(ctx: Context, approval: Approval) -> bool:
     """Whether what was approved began in time, so that it may go on: in later batches, or after a kill.
 
-    An approval ages until it is used. What it was given for stays bound to the same evidence all the same.
+    Each step under it, the first one included, must follow within the age that it may have; so one that was left lying
+    in the middle of the work is void, too. It stays bound to the same evidence all the same.
     """
-    limit = approval.at + timedelta(seconds=ctx.plan.approvals.max_age_seconds)
+    age = timedelta(seconds=ctx.plan.approvals.max_age_seconds)
     began: list[datetime | None]
     if approval.gate is GateName.PLAN:
         written = [*ctx.journal.all("topic-intent").values(), *ctx.journal.all("topic").values()]
         began = [datetime.fromisoformat(value["at"]) for value in written]
     else:
         began = [it.at(Step.STOPPING) for it in GroupRecord.all(ctx.journal).values()]
-    return any(at is not None and approval.at <= at <= limit for at in began)
+    used = approval.at
+    for at in sorted(at for at in began if at is not None and at >= approval.at):
+        if at > used + age:
+            return False
+        used = at
+    return used > approval.at and ctx.clock.now() <= used + age
 
 
 def _as_approved(ctx: Context, now: Evidence, approval: Approval) -> Evidence:
@@ -282,6 +307,7 @@ def _read(gate: str, value: Mapping[str, Any]) -> Approval:
             at=datetime.fromisoformat(value["at"]),
             seen_at=datetime.fromisoformat(value["seen_at"]),
             facts=value["facts"],
+            os_user=value.get("os_user", ""),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise StateConflict(

@@ -1,4 +1,4 @@
-"""Create targets: every topic of the plan on the target, with its partitions and settings, held open (BEHAVIOURS 6-8).
+"""Create targets: every topic of the plan on the target, with its partitions and settings, held open.
 
 The failure window: a process that dies between a creation and its note leaves a topic that nobody seems to own. So an
 intent is written before, under a kind of its own (the mirror copies into what is recorded as ``topic`` only), and a
@@ -7,7 +7,7 @@ topic with an intent that exists, is empty and is exactly as declared is ours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,6 @@ from kafka_migration.phases.topic_steps import (
     TopicStep,
     differences,
     existing_step,
-    nobody,
     source_drift,
     steps,
 )
@@ -57,20 +56,17 @@ class Created:
         }
 
 
-def check(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> tuple[TopicStep, ...]:
-    """The steps, one per topic of the plan, each with its problem if it has one. Changes nothing.
-
-    ``adopts`` says whether an existing, empty topic that this migration did not create may be used.
-    """
-    return steps(ctx, adopts=adopts)
+def check(ctx: Context) -> tuple[TopicStep, ...]:
+    """The steps, one per topic of the plan, each with its problem if it has one. Changes nothing."""
+    return steps(ctx)
 
 
-def apply(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> Created:
+def apply(ctx: Context) -> Created:
     """Create (or adopt) what is missing; a second call changes nothing. Killed anywhere, the next call converges.
 
     Raises Refused, naming every topic that cannot be created, before anything is changed.
     """
-    todo = check(ctx, adopts=adopts)
+    todo = check(ctx)
     _refuse_problems(ctx, todo)
     for step in todo:
         ctx.tell(str(step))
@@ -80,7 +76,7 @@ def apply(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> Created:
     if taken:
         raise Refused(
             "other migrations hold topics of this plan: " + _some(f"{t} ({by})" for t, by in sorted(taken.items())),
-            remedy="complete or cancel those migrations, or exclude the topics here",
+            remedy="`release` the plans of those migrations once they are done with, or exclude the topics here",
         )
     intents = ctx.journal.all(INTENT)
     # A run died between its two last notes.
@@ -180,7 +176,7 @@ def _create_alone(ctx: Context, step: TopicStep) -> None:
     except TopicExists:
         # Ours, of this run or an interrupted one, or a rival's of this very moment: told apart by looking, as in check.
         it = _visible(ctx, [step.name])[step.name]
-        again = existing_step(ctx, step.declared, it, nobody, Notes.of(ctx))
+        again = existing_step(ctx, step.declared, it, (), Notes.of(ctx))
         if again.problem:
             raise Refused(f"{step.name}: {again.problem}", remedy=again.remedy) from None
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, TakenOver
 from kafka_migration.phases import watch_groups
-from kafka_migration.phases.group_move import POLL_SECONDS, GroupLives, Mover
+from kafka_migration.phases.group_move import POLL_SECONDS, Mover
 from kafka_migration.phases.group_record import GroupRecord, Step, Translation
+from kafka_migration.phases.group_refusals import GroupLives
 from kafka_migration.phases.hooks import HookCall, check_hooks
+from kafka_migration.phases.mirror_ready import NotCopied, require_keeping_up
 from kafka_migration.phases.translate import GroupView, UncommittedPartitions, listed, selected_groups, view_groups
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ SEE_OFF_SECONDS = 30.0
 _MOST_BATCHES = 1024
 
 
-class Outcome(enum.StrEnum):
+class Fate(enum.StrEnum):
     """What became of a group."""
 
     MOVED = "moved"
@@ -44,10 +46,13 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOutcome:
-    """One group: what became of it and, where it was not moved, why, and what to do."""
+    """One group: what became of it and, where it was not moved, why, and what to do.
+
+    ``not_copied`` is what keeps the groups after it from being tried.
+    """
 
     group: str
-    outcome: Outcome
+    outcome: Fate
     reason: str = ""
     remedy: str = ""
     members: tuple[str, ...] = ()
@@ -56,6 +61,7 @@ class GroupOutcome:
     alive: bool = False
     pause_seconds: float | None = None
     exit_code: int = 0
+    not_copied: NotCopied | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -147,9 +153,12 @@ def apply(
 
     mover = Mover(ctx, environ=environ, tick=see_off)
     outcomes: dict[str, GroupOutcome] = {}
+    behind = _behind(ctx, views)
     for group in names:
-        outcomes[group] = _outcome(ctx, mover, views[group])
-        if outcomes[group].outcome is Outcome.MOVED:
+        outcomes[group] = _outcome(ctx, mover, views[group], behind)
+        # What the mirror has not copied for one group, it has not for those after it: none of them is stopped.
+        behind = behind or outcomes[group].not_copied
+        if outcomes[group].outcome is Fate.MOVED:
             started.append(group)
     deadline = ctx.clock.monotonic() + min(SEE_OFF_SECONDS, ctx.plan.cutover.watch_seconds)
     while started and ctx.clock.monotonic() < deadline:
@@ -165,14 +174,28 @@ def _shows_life(ctx: Context, group: str) -> bool:
         return False
 
 
-def _outcome(ctx: Context, mover: Mover, view: GroupView) -> GroupOutcome:
+def _behind(ctx: Context, views: Mapping[str, GroupView]) -> NotCopied | None:
+    """Why no group may be stopped now, if there are groups to stop."""
+    moved = {group for group, record in GroupRecord.all(ctx.journal).items() if record.is_moved}
+    to_stop = [it for it in views.values() if it.group not in moved and ctx.plan.stop_hooks(it.group)]
+    try:
+        if to_stop:
+            require_keeping_up(ctx, to_stop)
+    except NotCopied as error:
+        return error
+    return None
+
+
+def _outcome(ctx: Context, mover: Mover, view: GroupView, behind: NotCopied | None) -> GroupOutcome:
     group = view.group
     record = GroupRecord.load(ctx.journal, group)
     moved_before = record.is_moved and (record.has(Step.ALIVE) or ctx.dry_run)
     if not view.is_concerned and not record.steps and view.state.exists:
         reason = "it has no committed offset of a topic of the plan, and is left alone"
-        return GroupOutcome(group=group, outcome=Outcome.NOT_CONCERNED, reason=reason, flags=view.flags)
+        return GroupOutcome(group=group, outcome=Fate.NOT_CONCERNED, reason=reason, flags=view.flags)
     try:
+        if behind and not record.is_moved and ctx.plan.stop_hooks(group):
+            raise behind
         if not record.is_moved:
             tell_steps(ctx, group)
         if ctx.dry_run:
@@ -187,20 +210,24 @@ def _outcome(ctx: Context, mover: Mover, view: GroupView) -> GroupOutcome:
         ctx.tell(f"{group}: not moved: {error.message}")
         return GroupOutcome(
             group=group,
-            outcome=Outcome.FAILED if isinstance(error, CouldNotFindOut) else Outcome.REFUSED,
+            outcome=Fate.FAILED if isinstance(error, CouldNotFindOut) else Fate.REFUSED,
             reason=error.message,
             remedy=_remedy(ctx, group, error),
             members=error.members if isinstance(error, GroupLives) else (),
             flags=view.flags,
+            not_copied=error if isinstance(error, NotCopied) else None,
             exit_code=3 if isinstance(error, CouldNotFindOut) else 1,
         )
-    done = Outcome.ALREADY_MOVED if moved_before else Outcome.WOULD_MOVE if ctx.dry_run else Outcome.MOVED
+    done = Fate.ALREADY_MOVED if moved_before else Fate.WOULD_MOVE if ctx.dry_run else Fate.MOVED
     return GroupOutcome(group=group, outcome=done, flags=view.flags)
 
 
 def _remedy(ctx: Context, group: str, error: MigrationError) -> str:
     record = GroupRecord.load(ctx.journal, group)
-    if record.has(Step.STOPPING) and not record.has(Step.READ_BACK) and ctx.plan.stop_hooks(group):
+    if record.has(Step.UNDONE) and record.evidence(Step.UNDONE, "because") == error.message:
+        return f"{error.remedy}; its consumers were started on the source again"
+    stopped = record.has(Step.STOPPING) and not (record.has(Step.READ_BACK) or record.has(Step.UNDONE))
+    if stopped and ctx.plan.stop_hooks(group):
         stranded = f"its consumers were stopped: cut group {group} over again soon, or undo it"
         return f"{error.remedy}; {stranded}" if error.remedy else stranded
     return error.remedy
@@ -273,6 +300,7 @@ def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) 
     ctx.tell(f"{group}: move back to the source: {', '.join(calls) or 'nothing to run'}")
     if ctx.dry_run:
         return UndoResult(group=group, outcome="would_undo", hooks=tuple(calls))
+    mover.require_hooks(group, stop_on="target", start_on="source", phase="undo")
     record.mark(Step.UNDOING, ctx.clock.now())
     if may_run_there:
         mover.run_hooks(stop, group, "target", "undo")
@@ -285,6 +313,9 @@ def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) 
 
 
 def _require_unused(ctx: Context, record: GroupRecord) -> None:
+    if not (record.has(Step.WRITING) or record.is_moved):
+        # Whatever stands on the target is not this migration's, and does not go on from it.
+        return
     there = ctx.target.committed(record.group)
     past = [
         f"{it.tp} (translated {it.target}, committed {there[it.tp].offset})"
@@ -300,9 +331,9 @@ def _require_unused(ctx: Context, record: GroupRecord) -> None:
 
 __all__ = [
     "CutoverResult",
+    "Fate",
     "GroupLives",
     "GroupOutcome",
-    "Outcome",
     "UncommittedPartitions",
     "UndoResult",
     "apply",

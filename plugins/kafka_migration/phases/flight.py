@@ -17,4 +17,6 @@ def in_flight(ctx: Context) -> bool:
 
 def was_drained(ctx: Context) -> bool:
     """Whether the stop gate has ended the mirror: producers have left the source, and everything is copied."""
-    return ctx.link.wished().desired is Desired.DRAIN and (ctx.link.run() or {}).get("state") == "ended"
+    run = ctx.link.run() or {}
+    ended = run.get("state") == "ended" and run.get("reason") == "drained"
+    return ctx.link.seal() is not None or (ended and ctx.link.wished().desired is Desired.DRAIN)

@@ -16,12 +16,14 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from kafka_migration.clusters.types import CommittedOffset, GroupState
-from kafka_migration.domain.errors import CouldNotFindOut, Refused
+from kafka_migration.clusters.types import CommittedOffset
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, TakenOver
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.phases.group_record import GroupRecord, Step, Translation, offsets_of
+from kafka_migration.phases.group_record import GroupRecord, Step, Translation, commits_as_evidence, offsets_of
+from kafka_migration.phases.group_refusals import GroupLives, Side, WouldRewind
 from kafka_migration.phases.group_resume import accept_if_written, came_back
-from kafka_migration.phases.hooks import HookCall, HookRun, run_hook
+from kafka_migration.phases.hooks import HookCall, HookRun, require_runnable, run_hook
+from kafka_migration.phases.mirror_ready import NotCopied
 from kafka_migration.phases.translate import (
     MOVABLE_PROTOCOLS,
     GroupView,
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
 
 T = TypeVar("T")
-Side = Literal["source", "target"]
 Commits = Mapping[TopicPartition, CommittedOffset]
 
 #: Seconds between two looks while waiting: it is also how exact a measured pause is.
@@ -47,31 +48,6 @@ POLL_SECONDS = 0.25
 #: For how long a cluster that does not answer is asked again while a group stands still. Giving up at the first
 #: hiccup (a coordinator that moves) would leave its consumers stopped until a person looks.
 PATIENCE_SECONDS = 30.0
-
-
-class GroupLives(Refused):
-    """A group that must be empty has members. ``members`` are their client ids and hosts."""
-
-    def __init__(self, side: Side, state: GroupState) -> None:
-        self.side, self.group, self.state = side, state.group, state.state
-        self.members = tuple(f"{it.client_id} at {it.host} ({it.member_id})" for it in state.members)
-        who = listed(self.members) or f"no members, but state {state.state}"
-        super().__init__(
-            f"group {state.group} is not empty on the {side}: {who}",
-            remedy=f"stop its consumers on the {side} (or have consumers.stop of the plan do it), then run this again",
-        )
-
-
-class WouldRewind(Refused):
-    """The group has committed further on the target than its translated offsets. ``partitions`` are those."""
-
-    def __init__(self, group: str, ahead: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        self.group, self.partitions = group, dict(ahead)
-        what = listed(f"{tp} (there {there}, translated {here})" for tp, (there, here) in sorted(ahead.items()))
-        super().__init__(
-            f"group {group} is further ahead on the target: {what}",
-            remedy="find out who committed there; to set the group back all the same, cutover.rewind: true in the plan",
-        )
 
 
 class Mover:
@@ -101,12 +77,19 @@ class Mover:
         if record.has(Step.READ_BACK) and not came_back(self.ctx, record, view):
             self._start(record)
             return record
-        self.require_movable(view)
-        commits = self._stop(record, view)
-        # Members of before are gone: what they subscribed to is known from the record now.
-        view = self._asked(lambda: view_groups(self.ctx, [view.group])[view.group])
-        translations = self._translate(record, view)
-        self._write(record, commits, translations)
+        try:
+            self.require_movable(view)
+            self._require_copied(view)
+            commits = self._stop(record, view)
+            # Members of before are gone: what they subscribed to is known from the record now.
+            view = self._asked(lambda: view_groups(self.ctx, [view.group])[view.group])
+            translations = self._translate(record, view)
+            self._write(record, commits, translations)
+        except TakenOver:
+            raise
+        except MigrationError as error:
+            self._start_again(record, error)
+            raise
         self._start(record)
         return record
 
@@ -120,6 +103,14 @@ class Mover:
             raise GroupLives("target", there)
         if view.uncommitted and self.ctx.plan.cutover.uncommitted == "refuse":
             raise UncommittedPartitions(view.group, view.uncommitted)
+        self.require_hooks(view.group, stop_on="source", start_on="target", phase="cutover")
+
+    def require_hooks(self, group: str, *, stop_on: Side, start_on: Side, phase: Literal["cutover", "undo"]) -> None:
+        """Refuse before anything is stopped, if a hook that stops it, or starts it later, may not run here."""
+        calls = [self.call(hook, group, stop_on, phase) for hook in self.ctx.plan.stop_hooks(group)]
+        calls += [self.call(hook, group, start_on, phase) for hook in self.ctx.plan.start_hooks(group)]
+        for call in calls:
+            require_runnable(call, environ=self._environ)
 
     def require_protocol(self, view: GroupView) -> None:
         """Refuse a group that is more than what it committed, or does not exist."""
@@ -133,6 +124,14 @@ class Mover:
                 f"group {view.group} does not exist on the source",
                 remedy="check its name; a group is forgotten when its last committed offset has expired",
             )
+
+    def _require_copied(self, view: GroupView) -> None:
+        """Before the group is stopped: wait until the mirror has copied up to what it has committed by now.
+
+        It goes on meanwhile, so what is left to copy once it has stopped is little.
+        """
+        if self.ctx.plan.stop_hooks(view.group):
+            self._copied(view, {}, "no consumer was stopped")
 
     # -- stop -------------------------------------------------------------------------------------------------------
 
@@ -195,35 +194,14 @@ class Mover:
 
     def _translate(self, record: GroupRecord, view: GroupView) -> tuple[Translation, ...]:
         ctx = self.ctx
-        kept = {it.tp: it for it in record.translations}
-        deadline = ctx.clock.monotonic() + ctx.plan.consumers.wait_seconds
-        while True:
-            positions = self._asked(lambda: current_positions(ctx, view, kept=kept))
-            if not positions.pending:
-                break
-            self._refuse_hopeless(view, positions)
-            if ctx.clock.monotonic() >= deadline:
-                why = listed(f"{tp}: {reason}" for tp, reason in sorted(positions.pending.items()))
-                raise Refused(
-                    f"group {view.group}: the mirror has not copied up to its commits within"
-                    f" {ctx.plan.consumers.wait_seconds:g} s ({why})",
-                    remedy="see that the mirror runs and its lag falls, then run this again",
-                )
-            self.sleep(POLL_SECONDS)
+        positions = self._copied(view, {it.tp: it for it in record.translations}, "its consumers stand still")
         there = self._asked(lambda: ctx.target.committed(view.group))
-        ahead = {
-            it.tp: (there[it.tp].offset, it.target)
-            for it in positions.translations
-            if it.tp in there and there[it.tp].offset > it.target
-        }
-        if ahead and not ctx.plan.cutover.rewind:
-            raise WouldRewind(view.group, ahead)
+        self._require_not_ahead(view.group, there, positions.translations)
         before = record.evidence(Step.TRANSLATED, "target_before")
         if before is None:
-            before = [
-                {"topic": tp.topic, "partition": tp.partition, "offset": commit.offset}
-                for tp, commit in sorted(there.items())
-            ]
+            before = commits_as_evidence(there)
+        # A write of an earlier translation says nothing about this one.
+        record.forget(Step.WRITING, Step.WRITTEN)
         record.mark(
             Step.TRANSLATED,
             ctx.clock.now(),
@@ -232,6 +210,33 @@ class Mover:
             flags=list(view.flags),
         )
         return positions.translations
+
+    def _copied(self, view: GroupView, kept: Mapping[TopicPartition, Translation], meanwhile: str) -> Positions:
+        """The group's positions, as soon as the mirror has copied up to all of its commits as ``view`` has them."""
+        ctx = self.ctx
+        deadline = ctx.clock.monotonic() + ctx.plan.consumers.wait_seconds
+        while True:
+            positions = self._asked(lambda: current_positions(ctx, view, kept=kept))
+            if not positions.pending:
+                return positions
+            self._refuse_hopeless(view, positions)
+            if ctx.clock.monotonic() >= deadline:
+                why = listed(f"{tp}: {reason}" for tp, reason in sorted(positions.pending.items()))
+                raise NotCopied(
+                    f"group {view.group}: the mirror has not copied up to its commits within"
+                    f" {ctx.plan.consumers.wait_seconds:g} s ({why}); {meanwhile}",
+                    remedy="see that the mirror runs and its lag falls, then run this again",
+                )
+            self.sleep(POLL_SECONDS)
+
+    def _require_not_ahead(self, group: str, there: Commits, translations: tuple[Translation, ...]) -> None:
+        ahead = {
+            it.tp: (there[it.tp].offset, it.target)
+            for it in translations
+            if it.tp in there and there[it.tp].offset > it.target
+        }
+        if ahead and not self.ctx.plan.cutover.rewind:
+            raise WouldRewind(group, ahead)
 
     def _refuse_hopeless(self, view: GroupView, positions: Positions) -> None:
         """Refuse at once what no waiting changes: the group stands still meanwhile."""
@@ -269,7 +274,9 @@ class Mover:
             raise GroupLives("target", there)
         wanted = {it.tp: CommittedOffset(offset=it.target, metadata=it.metadata) for it in translations}
         now_there = self._asked(lambda: ctx.target.committed(group))
+        self._require_not_ahead(group, now_there, translations)
         changes = {tp: commit for tp, commit in wanted.items() if now_there.get(tp) != commit}
+        record.mark(Step.WRITING, ctx.clock.now(), target_before=commits_as_evidence(now_there))
         # The same offsets again are no harm, and what a failure left is read back below.
         self._asked(lambda: ctx.target.commit(group, changes))
         record.mark(Step.WRITTEN, ctx.clock.now(), partitions=len(changes))
@@ -280,6 +287,8 @@ class Mover:
             if found.get(tp) != commit
         ]
         if different:
+            # Nor may a later run take what stands there for the group's own progress.
+            record.forget(Step.WRITING, Step.WRITTEN)
             raise Refused(
                 f"group {group}: what the target has is not what was written: {listed(different)}",
                 remedy="find out who else commits for this group on the target, then run this again",
@@ -309,6 +318,30 @@ class Mover:
         record.mark(Step.STARTING, ctx.clock.now())
         runs = self.run_hooks(ctx.plan.start_hooks(group), group, "target", "cutover")
         record.mark(Step.STARTED, ctx.clock.now(), hooks=[run.as_dict() for run in runs])
+
+    def _start_again(self, record: GroupRecord, error: MigrationError) -> None:
+        """Start a group on the source again that was stopped and could not be moved, rather than leave it stopped.
+
+        Not once a write was begun, and not if it runs on the target: it could go on from there. A hook that fails
+        leaves it stopped, as the record then says.
+        """
+        plan, group = self.ctx.plan, record.group
+        lives_there = isinstance(error, GroupLives) and error.side == "target"
+        by_hooks = all(
+            any(not hook.wait for hook in hooks) for hooks in (plan.stop_hooks(group), plan.start_hooks(group))
+        )
+        if not record.has(Step.STOPPING) or record.has(Step.WRITING) or lives_there or not by_hooks:
+            return
+        try:
+            # First, so that a run which is killed in the middle is followed by one that stops it anew.
+            record.forget(Step.STOPPED, Step.TRANSLATED)
+            self.ctx.tell(f"{group}: not moved, so its consumers are started on the source again")
+            runs = self.run_hooks(plan.start_hooks(group), group, "source", "undo")
+            record.mark(Step.UNDONE, self.ctx.clock.now(), because=error.message, hooks=[run.as_dict() for run in runs])
+        except TakenOver:
+            raise
+        except MigrationError as failed:
+            self.ctx.tell(f"{group}: its consumers were not started again: {failed.message}")
 
     # -- hooks and waiting ------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """What the journal remembers of one group's move: how far it came, by evidence, so that any later run goes on there.
 
-A step that does something has two entries, before and after (stopping and stopped, translated and written, starting
+A step that does something has two entries, before and after (stopping and stopped, writing and written, starting
 and started): a run that finds only the first knows that the something may have happened. The record of a group is one
 value, so it is never half new. Entries are history, not facts: whoever goes on from here proves again what can go
 stale (the group is empty, its commits rest).
@@ -34,6 +34,7 @@ class Step(enum.StrEnum):
     STOPPING = "stopping"
     STOPPED = "stopped"
     TRANSLATED = "translated"
+    WRITING = "writing"
     WRITTEN = "written"
     READ_BACK = "read_back"
     STARTING = "starting"
@@ -147,6 +148,12 @@ class GroupRecord:
         """Whether the group's offsets stand on the target, read back, and were not given up again."""
         return self.has(Step.READ_BACK) and not self.has(Step.UNDONE)
 
+    def forget(self, *steps: Step) -> None:
+        """Take steps back that hold no more."""
+        if any(step in self.steps for step in steps):
+            self.steps = {step: it for step, it in self.steps.items() if step not in steps}
+            self._write()
+
     def restart(self) -> None:
         """Give the current attempt up, and keep it as an earlier one."""
         if self.steps:
@@ -190,6 +197,14 @@ def offsets_of(
     """
     return [
         {"topic": it.tp.topic, "partition": it.tp.partition, "offset": commits[it.tp].offset} for it in translations
+    ]
+
+
+def commits_as_evidence(commits: Mapping[TopicPartition, CommittedOffset]) -> list[dict[str, Any]]:
+    """Committed offsets as evidence of a step: JSON types, in order."""
+    return [
+        {"topic": tp.topic, "partition": tp.partition, "offset": commit.offset}
+        for tp, commit in sorted(commits.items())
     ]
 
 

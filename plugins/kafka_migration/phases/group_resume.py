@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from kafka_migration.clusters.types import CommittedOffset
 from kafka_migration.domain.errors import NeedsRollback
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.phases.group_record import GroupRecord, Step, Translation, offsets_of
+from kafka_migration.phases.group_record import GroupRecord, Step, offsets_of
+from kafka_migration.phases.source_after import went_on
 from kafka_migration.phases.translate import GroupView, listed
 
 if TYPE_CHECKING:
@@ -18,17 +19,38 @@ if TYPE_CHECKING:
 def accept_if_written(ctx: Context, record: GroupRecord, view: GroupView) -> None:
     """Take note of a write that an earlier run made and died before reading back, if the group went on from it.
 
-    Were it not noted, the group would be refused for ever: it lives on the target, ahead of its translation.
+    Were it not noted, the group would be refused for ever: it lives on the target, ahead of its translation. But
+    offsets there are taken for that write only on evidence. Whoever else committed further (a rehearsal, say) must not
+    pass for the group itself, or the records up to there would be skipped.
     """
-    if not record.has(Step.TRANSLATED) or record.has(Step.READ_BACK) or not view.state.is_empty:
+    if not record.has(Step.WRITING) or record.has(Step.READ_BACK) or not view.state.is_empty:
         return
     translations = record.translations
+    if went_on(translations, ctx.source.committed(record.group)):
+        return
     there = ctx.target.committed(record.group)
-    stands = all(it.tp in there and there[it.tp].offset >= it.target for it in translations)
-    past = any(it.tp in there and there[it.tp].offset > it.target for it in translations)
-    unchanged = not _went_on(translations, ctx.source.committed(record.group))
-    if stands and unchanged and (past or not ctx.target.group_state(record.group).is_empty):
+    if any(it.tp not in there or there[it.tp].offset < it.target for it in translations):
+        return
+    lives = not ctx.target.group_state(record.group).is_empty
+    past = any(there[it.tp].offset > it.target for it in translations)
+    if (past or lives) and (record.has(Step.WRITTEN) or _landed(record, there, lives=lives)):
         record.mark(Step.READ_BACK, ctx.clock.now(), offsets=offsets_of(there, translations), found="in use")
+
+
+def _landed(record: GroupRecord, there: Mapping[TopicPartition, CommittedOffset], *, lives: bool) -> bool:
+    """Whether a write that was begun, and whose end nobody noted, must have come to pass.
+
+    Never, by what stands there, if the group was ahead before: that may be what stands there still. Otherwise it is
+    shown by a partition that stands where it was put and did not before, or by members at work from there on.
+    """
+    before = {
+        TopicPartition(it["topic"], it["partition"]): it["offset"]
+        for it in record.evidence(Step.WRITING, "target_before")
+    }
+    if any(before.get(it.tp, it.target) > it.target for it in record.translations):
+        return False
+    put = any(there[it.tp].offset == it.target != before.get(it.tp) for it in record.translations)
+    return put or lives
 
 
 def came_back(ctx: Context, record: GroupRecord, view: GroupView) -> bool:
@@ -38,13 +60,13 @@ def came_back(ctx: Context, record: GroupRecord, view: GroupView) -> bool:
     """
     group, translations = record.group, record.translations
     there = ctx.target.committed(group)
-    went_on = _went_on(translations, ctx.source.committed(group))
+    again = went_on(translations, ctx.source.committed(group))
     past = any(it.tp in there and there[it.tp].offset > it.target for it in translations)
     lived = record.has(Step.ALIVE) and group not in ctx.plan.cutover.stopped_groups
     runs_there = past or lived or not ctx.target.group_state(group).is_empty
-    if went_on or not view.state.is_empty:
+    if again or not view.state.is_empty:
         if runs_there:
-            what = f"committed {listed(went_on)} again" if went_on else f"has {len(view.state.members)} members"
+            what = f"committed {listed(again)} again" if again else f"has {len(view.state.members)} members"
             raise NeedsRollback(
                 f"group {group} was moved and runs on the target, but it also {what} on the source",
                 remedy="stop its consumers on the source for good; what both read is processed twice",
@@ -57,13 +79,3 @@ def came_back(ctx: Context, record: GroupRecord, view: GroupView) -> bool:
         record.restart()
         return True
     return False
-
-
-def _went_on(
-    translations: tuple[Translation, ...], commits: Mapping[TopicPartition, CommittedOffset]
-) -> list[TopicPartition]:
-    """Partitions whose commit on the source is another one than was translated.
-
-    A missing one is none: the source forgets a group that is long gone.
-    """
-    return [it.tp for it in translations if it.tp in commits and commits[it.tp].offset != it.source]

@@ -1,17 +1,17 @@
 """Running the plan's hooks: how consumers are stopped and started by what a company already has.
 
-A plan names programs and URLs, and many people may write plans. So which programs may run is said by whoever runs
-this process, in two environment variables that no plan can change, and nothing goes through a shell:
+A plan names programs and URLs, and many people may write plans. So which of them may be used is said by whoever runs
+this process, in environment variables that no plan can change, and nothing goes through a shell:
 
 - ``KAFKA_MIGRATION_ALLOWED_COMMANDS``: absolute paths of executables, separated by colons. Empty or unset: none.
 - ``KAFKA_MIGRATION_COMMAND_ENVIRONMENT``: names of further variables that commands may see, separated by colons.
+- ``KAFKA_MIGRATION_ALLOWED_URLS``: see :mod:`kafka_migration.phases.hooks_http`.
 
 A hook may run twice for one group (a kill between running it and noting that down), so it has to be idempotent.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import signal
@@ -25,6 +25,7 @@ from typing import IO, Literal
 
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
+from kafka_migration.phases.hooks_http import NoAnswer, call_http, headers_of, require_allowed
 from kafka_migration.plans.hooks import Hook, HttpCall, fill
 from kafka_migration.plans.model import Plan
 
@@ -91,10 +92,20 @@ def run_hook(call: HookCall, *, environ: Mapping[str, str] | None = None) -> Hoo
     if call.hook.command:
         said = _run_command(call, environ)
     elif call.hook.http:
-        said = asyncio.run(_call_http(call.hook.http, call, environ))
+        said = _run_http(call, call.hook.http, environ)
     else:
         raise ValueError("waiting is the caller's: only the caller knows what for")
     return HookRun(what=str(call), seconds=time.monotonic() - began, said=said)
+
+
+def require_runnable(call: HookCall, *, environ: Mapping[str, str] | None = None) -> None:
+    """Raise Refused if ``call`` may not run here. Nothing is run."""
+    environ = os.environ if environ is None else environ
+    _evidence(call.hook, environ)
+    if call.hook.command:
+        _safe_arguments(call, call.hook.command)
+    if call.hook.http:
+        require_allowed(call.hook.http.url_for(call.values), environ)
 
 
 def check_hooks(plan: Plan, *, environ: Mapping[str, str] | None = None) -> tuple[CheckResult, ...]:
@@ -119,7 +130,8 @@ def _evidence(hook: Hook, environ: Mapping[str, str]) -> str:
     if hook.command:
         return f"runs {allowed_program(hook.command[0], environ)}"
     if hook.http:
-        _headers(hook.http, environ)
+        require_allowed(hook.http.url, environ)
+        headers_of(hook.http, environ)
         return f"calls {hook.http.method} {hook.http.url}"
     return "waits for somebody else"
 
@@ -164,9 +176,7 @@ def _arguments(command: tuple[str, ...], values: Mapping[str, str]) -> list[str]
     return [fill(item, dict(values)) for item in command[1:]]
 
 
-def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
-    command = call.hook.command or ()
-    program = allowed_program(command[0], environ)
+def _safe_arguments(call: HookCall, command: tuple[str, ...]) -> list[str]:
     arguments = _arguments(command, call.values)
     for template, argument in zip(command[1:], arguments, strict=True):
         # A group may have any name, and one like --force must not become an option of the program.
@@ -175,6 +185,13 @@ def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
                 f"{call}: the argument {argument!r} would be taken for an option",
                 remedy="pass it with its option in one item of the plan, such as --group={group}",
             )
+    return arguments
+
+
+def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
+    command = call.hook.command or ()
+    program = allowed_program(command[0], environ)
+    arguments = _safe_arguments(call, command)
     names = [*_HARMLESS, *environ.get(COMMAND_ENVIRONMENT, "").split(":")]
     child_environment = {name: environ[name] for name in names if name in environ}
     # Into a file, not a pipe: a command that leaves consumers running passes its output on to them, and a pipe would
@@ -227,57 +244,13 @@ def _shortened(raw: bytes, *, cut: bool) -> str:
 # -- HTTP calls -----------------------------------------------------------------------------------------------------
 
 
-def _headers(http: HttpCall, environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: _header(name, value, environ) for name, value in http.headers.items()}
-
-
-def _header(name: str, value: str, environ: Mapping[str, str]) -> str:
-    if not value.startswith("env:"):
-        return value
-    variable = value.removeprefix("env:")
-    found = environ.get(variable, "")
-    # Checked here, because the HTTP library's own message would show the value.
-    if not found or not found.isascii() or not found.isprintable():
-        what = "holds what no header can" if found else "is not set"
-        raise Refused(
-            f"header {name}: the environment variable {variable} {what}",
-            remedy="set it, as one line of printable ASCII, where the hooks run",
-        )
-    return found
-
-
-async def _call_http(http: HttpCall, call: HookCall, environ: Mapping[str, str]) -> str:
-    # Imported here: only plans with such hooks pay for it.
-    import httpx
-
-    headers = _headers(http, environ)
+def _run_http(call: HookCall, http: HttpCall, environ: Mapping[str, str]) -> str:
     try:
-        # One limit around everything: the library's own are for each read, and a slow answer has many of them.
-        async with (
-            asyncio.timeout(http.timeout_seconds),
-            # trust_env would read a proxy and, from ~/.netrc, credentials that the plan does not name.
-            httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=http.timeout_seconds) as client,
-            client.stream(http.method, http.url_for(call.values), headers=headers) as answer,
-        ):
-            body = b""
-            async for chunk in answer.aiter_bytes(_SHOWN_BYTES):
-                body += chunk
-                if len(body) > _SHOWN_BYTES:
-                    break
-    except TimeoutError:
+        status = call_http(http, http.url_for(call.values), environ)
+    except NoAnswer as error:
         raise HookUnanswered(
-            f"{call}: no answer within {http.timeout_seconds:g} s",
-            remedy="check the server, or give it a longer timeout_seconds",
+            f"{call}: {error}", remedy="check the URL and the server, or give it a longer timeout_seconds"
         ) from None
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise HookUnanswered(
-            f"{call}: no answer ({type(error).__name__}: {error})", remedy="check the URL and the server"
-        ) from None
-    for name, value in http.headers.items():
-        if value.startswith("env:"):
-            # A server that echoes what it was sent must not bring a secret into logs and journal.
-            body = body.replace(headers[name].encode(), b"(hidden)")
-    said = f"{answer.status_code} {_shortened(body[:_SHOWN_BYTES], cut=False)}"
-    if not answer.is_success:
-        raise HookFailed(f"{call}: answered {said}", remedy="make it answer 2xx, then run this again")
-    return said
+    if not 200 <= status < 300:
+        raise HookFailed(f"{call}: answered {status}", remedy="make it answer 2xx, then run this again")
+    return str(status)

@@ -1,4 +1,4 @@
-"""The lag phase: how far behind the mirror is, and the gate that waits until it has converged (BEHAVIOURS 18, 19)."""
+"""The lag phase: how far behind the mirror is, and the gate that waits until it has converged."""
 
 from __future__ import annotations
 
@@ -90,29 +90,48 @@ class LagGateResult:
         return {"passed": self.passed, "reason": self.reason, "lag": self.report.as_dict()}
 
 
+class LagWait:
+    """The gate, look by look. The streak lives here: whoever waits anew has seen nothing yet."""
+
+    def __init__(self, ctx: Context) -> None:
+        settings = ctx.plan.lag_gate
+        self.interval_seconds = settings.interval_seconds
+        self.last: LagReport | None = None
+        self._gate = LagGate(threshold=settings.threshold_records, samples=settings.samples)
+        self._meter, self._tell = LagMeter(ctx), ctx.tell
+
+    def look(self) -> LagGateResult | None:
+        """Take one sample; None: not yet. A halted partition never catches up, so waiting ends there."""
+        report = self.last = self._meter.read()
+        self._tell(describe(report))
+        if report.halted:
+            halted = ", ".join(f"{tp} {reason}" for tp, reason in sorted(report.halted.items())[:5])
+            return LagGateResult(passed=False, reason=f"halted partitions: {halted}", report=report)
+        if self._gate.observe(report.sample):
+            reason = f"{self._gate.needed} samples in a row at or under {self._gate.threshold}"
+            return LagGateResult(passed=True, reason=reason, report=report)
+        return None
+
+
 def verify(ctx: Context) -> LagGateResult:
     """Wait until lag has been at or under the plan's threshold for enough samples in a row.
 
     Changes nothing, whatever happens. Gives up at the plan's deadline, and at once if a partition is halted: waiting
     does not help it.
     """
-    settings = ctx.plan.lag_gate
-    gate = LagGate(threshold=settings.threshold_records, samples=settings.samples)
-    meter, deadline = LagMeter(ctx), ctx.clock.monotonic() + settings.deadline_seconds
+    settings, wait = ctx.plan.lag_gate, LagWait(ctx)
+    deadline = ctx.clock.monotonic() + settings.deadline_seconds
     while True:
-        report = meter.read()
-        ctx.tell(describe(report))
-        if report.halted:
-            halted = ", ".join(f"{tp} {reason}" for tp, reason in sorted(report.halted.items())[:5])
-            return LagGateResult(passed=False, reason=f"halted partitions: {halted}", report=report)
-        if gate.observe(report.sample):
-            reason = f"{gate.needed} samples in a row at or under {gate.threshold}"
-            return LagGateResult(passed=True, reason=reason, report=report)
-        if ctx.clock.monotonic() >= deadline:
-            held = f"; the mirror is {report.held}" if report.held else ""
-            reason = f"lag was not at or under {gate.threshold} within {settings.deadline_seconds:g} s{held}"
-            return LagGateResult(passed=False, reason=reason, report=report)
-        ctx.clock.sleep(settings.interval_seconds)
+        result = wait.look()
+        if result is not None:
+            return result
+        if ctx.clock.monotonic() >= deadline and wait.last is not None:
+            held = f"; the mirror is {wait.last.held}" if wait.last.held else ""
+            reason = (
+                f"lag was not at or under {settings.threshold_records} within {settings.deadline_seconds:g} s{held}"
+            )
+            return LagGateResult(passed=False, reason=reason, report=wait.last)
+        ctx.clock.sleep(wait.interval_seconds)
 
 
 def describe(report: LagReport) -> str:

@@ -11,24 +11,32 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.controls import Throttle
-from kafka_migration.domain.errors import BadInput, Refused
+from kafka_migration.domain.errors import BadInput, HaltedPartition, Refused
 from kafka_migration.domain.types import Desired
-from kafka_migration.mirror.epochs import Mirror, Outcome, Runner, Settings
-from kafka_migration.phases import seal
+from kafka_migration.mirror.epochs import Mirror, MirrorEnd, Runner, Settings
+from kafka_migration.phases import release, seal
+from kafka_migration.phases.record import phase
 from kafka_migration.state.link import LinkTopic, Wish
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
 
+#: Its name in the journal's account of phases.
+PHASE = "mirror"
+
 
 def check(ctx: Context) -> list[str]:
-    """The topics to mirror: those that this migration created or adopted. Raises Refused if there are none."""
+    """The topics to mirror: those that this migration created or adopted.
+
+    Raises Refused if there are none, or if it does not hold them any more.
+    """
     topics = sorted(ctx.journal.all("topic"))
     if not topics:
         raise Refused(
             f"migration {ctx.plan.name} has no target topics yet",
             remedy="run `create` first; the mirror copies only into topics that this migration made or adopted",
         )
+    release.require_held(ctx, topics)
     return topics
 
 
@@ -60,7 +68,7 @@ def apply(
     until_caught_up: bool = False,
     throttle_bytes_per_second: int | None = None,
     interrupted: Callable[[], bool] = lambda: False,
-) -> Outcome:
+) -> MirrorEnd:
     """Copy with ``runner`` until the link's desired state, or ``until_caught_up``, ends it.
 
     ``throttle_bytes_per_second`` replaces what was commanded before; without it that stays in force, as a pause does.
@@ -90,7 +98,16 @@ def apply(
         tell=ctx.tell,
         interrupted=interrupted,
     )
-    return mirror.run(until_caught_up=until_caught_up)
+    with phase(ctx, PHASE) as told:
+        try:
+            end = mirror.run(until_caught_up=until_caught_up)
+        except HaltedPartition:
+            # It ended by itself, as whoever waits for its end, or would start it again, must see.
+            ctx.link.record_run({"state": "ended", "reason": "halted", "at": ctx.stamp(), "records": 0})
+            raise
+        halted = f"; halted: {', '.join(map(str, end.halted[:5]))}" if end.halted else ""
+        told.ends(1 if end.halted else 0, f"{end.reason}{halted}", records=end.records, fences=end.fences)
+        return end
 
 
 def _uuid(text: str) -> uuid.UUID:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kafka_migration.domain.errors import MigrationError
-from kafka_migration.mirror.epochs import Outcome
+from kafka_migration.mirror.epochs import MirrorEnd
 from kafka_migration.mirror.session import open_session
 from kafka_migration.mirror.spark import SparkRunner
 from kafka_migration.phases import mirror, seal
@@ -25,7 +25,7 @@ def run(
     until_caught_up: bool = False,
     throttle_bytes_per_second: int | None = None,
     tell: Callable[[str], None] = print,
-) -> Outcome:
+) -> MirrorEnd:
     """Mirror ``plan`` on Spark; SIGTERM and SIGINT end it cleanly, between two batches."""
     asked: list[int] = []
     with open_context(plan, tell=tell) as ctx:

@@ -1,4 +1,4 @@
-"""Preflight: everything that can be known to go wrong, as named checks, before anything is changed (BEHAVIOURS 3).
+"""Preflight: everything that can be known to go wrong, as named checks, before anything is changed.
 
 The checks stand in one table. A check that cannot be run (a cluster that does not answer, a permission that the
 question itself needs) says UNCHECKED, and the gate does not open for it. Nothing is changed: where the target is asked
@@ -20,7 +20,6 @@ from kafka_migration.phases import preflight_permissions as on_permissions
 from kafka_migration.phases import preflight_topics as on_topics
 from kafka_migration.phases.hooks import check_hooks
 from kafka_migration.phases.preflight_facts import Facts
-from kafka_migration.phases.topic_steps import nobody
 
 if TYPE_CHECKING:
     from kafka_migration.clusters.cluster import Cluster
@@ -78,20 +77,15 @@ class Preflight:
         }
 
 
-def check(
-    ctx: Context,
-    *,
-    adopts: Callable[[str], bool] = nobody,
-    environ: Mapping[str, str] | None = None,
-) -> Preflight:
+def check(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Preflight:
     """Take the inventory and run every check. Read-only.
 
-    ``adopts`` as for ``create``; ``environ`` (default: the process's) says which hooks the administrator allows.
+    ``environ`` (default: the process's) says which hooks the administrator allows.
     """
     results = [_reachable(ctx.source), _reachable(ctx.target)]
     taken: Inventory | None = None
     if all(it.verdict is Verdict.PASS for it in results):
-        facts = Facts(ctx, adopts=adopts)
+        facts = Facts(ctx)
         results += [_run(name, run, facts) for name, run in CHECKS]
         taken = facts.taken
         if taken is not None:

@@ -98,10 +98,10 @@ def _gib(size: int) -> str:
 def producer_id_expiration(facts: Facts) -> CheckResult:
     """The target remembers the mirror's producer id for as long as the copy of old records may take.
 
-    A broker forgets a producer id by the *timestamp* of its last record (MIRROR.md, "Exactly-once", A). Mirrored
-    records are as old as the source's, so with the default of one day it forgets while the mirror still writes, and
-    only the mirror's own rules guard against a doubled batch. The longer memory is a second guard: as long as the
-    oldest record is old, and at least the 7 days after which a transactional id is forgotten anyway.
+    A broker forgets a producer id by the *timestamp* of its last record (docs/adr/0006-leases-and-the-hold.md).
+    Mirrored records are as old as the source's, so with the default of one day it forgets while the mirror still
+    writes, and only the mirror's own rules guard against a doubled batch. The longer memory is a second guard: as
+    long as the oldest record is old, and at least the 7 days after which a transactional id is forgotten anyway.
     """
     name = "producer id expiration"
     try:

@@ -25,8 +25,8 @@ class Facts:
     """Facts of one preflight, each asked for once: one that could not be found out fails every check that needs it,
     without asking (and waiting for) a silent cluster again."""
 
-    def __init__(self, ctx: Context, *, adopts: Callable[[str], bool]) -> None:
-        self.ctx, self._adopts = ctx, adopts
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
         self.taken: Inventory | None = None
         self._known: dict[str, Any] = {}
         self._failed: dict[str, MigrationError] = {}
@@ -54,7 +54,7 @@ class Facts:
     @property
     def steps(self) -> tuple[TopicStep, ...]:
         """What ``create`` would do."""
-        return self._once("steps", lambda: topic_steps.steps(self.ctx, adopts=self._adopts))
+        return self._once("steps", lambda: topic_steps.steps(self.ctx))
 
     @property
     def target_defaults(self) -> dict[str, ConfigValue]:

@@ -41,7 +41,7 @@ def no_other_migration(facts: Facts) -> CheckResult:
         return failed(
             name,
             some(f"{topic} is held by {by}" for topic, by in sorted(others.items())),
-            "complete or cancel those migrations, or exclude the topics here",
+            "`release` the plans of those migrations once they are done with, or exclude the topics here",
         )
     return passed(name, "no other migration on this target holds them")
 

@@ -11,9 +11,10 @@ import enum
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.domain.errors import BadInput, MigrationError, Refused, TakenOver
+from kafka_migration.domain.errors import BadInput, CouldNotFindOut, MigrationError, Refused, TakenOver
 
 if TYPE_CHECKING:
     from kafka_migration.clusters.facts import Inventory
@@ -97,6 +98,21 @@ def phase(ctx: Context, name: str) -> Iterator[PhaseRun]:
             note(_outcome_of(error), error.message if isinstance(error, MigrationError) else type(error).__name__)
         raise
     note(run.outcome, run.detail)
+
+
+def tell_end(ctx: Context, name: str, *, since: datetime, detail: str) -> None:
+    """Note that phase ``name`` failed, on behalf of a process that began it after ``since`` and died without a word.
+
+    One that never began has failed, too. One that told its own end is left as it is.
+    """
+    told = ctx.journal.read(KIND, name)
+    if told is None or datetime.fromisoformat(told["started"]) < since:
+        with phase(ctx, name) as run:
+            run.ends(CouldNotFindOut.exit_code, detail)
+    elif told["ended"] is None:
+        seconds = (ctx.clock.now() - datetime.fromisoformat(told["started"])).total_seconds()
+        ends = {"ended": ctx.stamp(), "outcome": str(Outcome.FAILED), "detail": detail, "seconds": round(seconds, 3)}
+        ctx.journal.record(KIND, name, {**told, **ends})
 
 
 def _earlier(before: Mapping[str, Any] | None) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
-"""The report of a migration: ``report.json`` for machines, ``report.html`` for people (BEHAVIOURS 40).
+"""The report of a migration: ``report.json`` for machines, ``report.html`` for people.
 
-Made of the journal and the link's state alone, so it can be written at any time, by anyone who reaches the target, and
-again later with the same content. It holds no properties of connections, hence no secret.
+Made of the journal and the link's state, so it can be written at any time, by anyone who reaches the target. Only
+whether moved groups have gone on on the source is looked at there; if the source does not answer, the report says that
+it is unknown. It holds no properties of connections, hence no secret.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.domain.errors import CouldNotFindOut, Refused
-from kafka_migration.phases import approvals, status, verdict
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused
+from kafka_migration.phases import approvals, source_after, status, verdict
+from kafka_migration.phases.flight import was_drained
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.record import KIND as PHASE
 from kafka_migration.validation.result import Equality
@@ -58,7 +60,7 @@ def build(ctx: Context, *, extra: Mapping[str, Mapping[str, Any]] | None = None)
             f"migration {ctx.plan.name} has not begun, so there is nothing to report",
             remedy="see `status`; `create` is the first step that leaves a trace",
         )
-    groups = [_group(record) for _, record in sorted(GroupRecord.all(ctx.journal).items()) if record.steps]
+    groups = _groups(ctx)
     halts = [status.as_fields(it) for it in status.halts(ctx)]
     validation = verdict.latest(ctx)
     found: dict[str, Any] = {
@@ -189,7 +191,21 @@ def _mirror(ctx: Context) -> dict[str, Any]:
         "records_by_topic": dict(sorted(by_topic.items())),
         "last_run": ctx.link.run(),
         "seal": None if (seal := ctx.link.seal()) is None else seal.as_dict(),
+        "drained": was_drained(ctx),
     }
+
+
+def _groups(ctx: Context) -> list[dict[str, Any]]:
+    records = [record for _, record in sorted(GroupRecord.all(ctx.journal).items()) if record.steps]
+    try:
+        on_source = source_after.gone_on(ctx, records)
+        unknown = ""
+    except MigrationError as error:
+        on_source, unknown = {}, error.message
+    return [
+        _group(it) | {"since_on_source": on_source.get(it.group, ""), "source_unknown": unknown if it.is_moved else ""}
+        for it in records
+    ]
 
 
 def _group(record: GroupRecord) -> dict[str, Any]:
@@ -247,6 +263,14 @@ def _exceptions(found: Mapping[str, Any]) -> list[str]:
             said.append(f"group {it['group']} is not moved (last step: {it['step']})")
         elif not it["alive"]:
             said.append(f"group {it['group']} was moved, and has not been seen alive on the target")
+        if it["since_on_source"]:
+            said.append(f"group {it['group']} was moved, and {it['since_on_source']}: processed twice")
+    unknown = [it for it in found["groups"] if it["source_unknown"]]
+    # Once the stop gate has seen them rest and ended the mirror, the source may be switched off.
+    if unknown and not found["mirror"]["drained"]:
+        said.append(
+            f"whether {len(unknown)} moved groups have gone on on the source is unknown: {unknown[0]['source_unknown']}"
+        )
     return said
 
 

@@ -214,15 +214,23 @@ def halts(ctx: Context) -> tuple[HaltStatus, ...]:
     return tuple(found)
 
 
-def _mirror(ctx: Context) -> MirrorStatus:
-    run, wish, told = ctx.link.run(), ctx.link.wished(), ctx.link.progress()
+def mirror_state(ctx: Context) -> tuple[str, datetime | None]:
+    """What the mirror is: not started, running, silent (probably dead), ended, ...; and when it last said a word."""
+    run, told = ctx.link.run(), ctx.link.progress()
     words = [datetime.fromisoformat(run["at"])] if run else []
     words += [datetime.fromtimestamp(rest["at"] / 1000, tz=ctx.clock.now().tzinfo) for _, rest in told.values()]
     last = max(words, default=None)
-    age = None if last is None else max(0.0, (ctx.clock.now() - last).total_seconds())
     state = "not started" if run is None else str(run["state"])
-    if state == "running" and age is not None and age > ctx.plan.mirror.epoch_seconds + _SILENCE_SECONDS:
-        state = "silent"
+    if state == "running" and last is not None:
+        limit = ctx.plan.mirror.epoch_seconds + _SILENCE_SECONDS
+        state = "silent" if (ctx.clock.now() - last).total_seconds() > limit else state
+    return state, last
+
+
+def _mirror(ctx: Context) -> MirrorStatus:
+    run, wish, told = ctx.link.run(), ctx.link.wished(), ctx.link.progress()
+    state, last = mirror_state(ctx)
+    age = None if last is None else max(0.0, (ctx.clock.now() - last).total_seconds())
     return MirrorStatus(
         state=state,
         desired=str(wish.desired),

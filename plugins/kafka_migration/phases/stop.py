@@ -1,8 +1,8 @@
 """The stop gate: end the mirror once producers have left the source and everything has been copied.
 
-Refuses while any source log end moves or any lag remains, then drains: the mirror copies up to the ends that were
-proved still and ends by itself. Then the link is sealed: no mirror may write to it any more. ``now`` stops it where it
-stands, unsealed (nothing is lost: a later run goes on).
+Refuses while any source log end moves, any lag remains, or a moved group has gone on on the source; then drains: the
+mirror copies up to the ends that were proved still and ends by itself. Then the link is sealed: no mirror may write to
+it any more. ``now`` stops it where it stands, unsealed (nothing is lost: a later run goes on).
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.lag import sample
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
-from kafka_migration.phases import seal
+from kafka_migration.phases import seal, source_after
 from kafka_migration.phases.lag import LagMeter, LagReport
 from kafka_migration.state.link import Wish
 
@@ -36,7 +37,7 @@ class StopResult:
 
     @property
     def stopped(self) -> bool:
-        """True if the mirror has ended."""
+        """True if the mirror has ended: where it stood, if that was asked for, else with everything copied."""
         return self.gate.is_open and self.mirror.get("state") == "ended"
 
     def as_dict(self) -> dict[str, Any]:
@@ -65,14 +66,15 @@ def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, Partition
     after = ctx.source.ends(partitions)
     report = LagMeter(ctx).read()
     moved = {tp: after[tp].end - before[tp].end for tp in partitions if after[tp].end != before[tp].end}
-    return Gate.of("stop", (_still(moved, window), _lag(report), _halts(report))), report, after
+    checks = (_still(moved, window), _lag(report), _halts(report), source_after.check(ctx))
+    return Gate.of("stop", checks), report, after
 
 
 def apply(ctx: Context, *, now: bool = False) -> StopResult:
     """End the mirror. With ``now`` at once, where it stands; else only through the gate, drained.
 
-    Raises CouldNotFindOut if the mirror does not end in time; the wish stays, and a rerun waits again. Raises what the
-    seal raises; a rerun seals again.
+    Raises CouldNotFindOut if the mirror does not end in time, or ends short of what was to be copied; the wish stays,
+    and a rerun waits again. Raises what the seal raises; a rerun seals again.
     """
     if now:
         report = LagMeter(ctx).read()
@@ -90,6 +92,7 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
             at=ctx.stamp(),
         )
         _wish(ctx, wish, ctx.plan.drain.deadline_seconds)
+        _require_drained(ctx, ends)
         sealed = seal.apply(ctx)
     return StopResult(gate=gate, lag=report, mirror=ctx.link.run() or {}, seal=sealed)
 
@@ -104,6 +107,21 @@ def _wish(ctx: Context, wish: Wish, seconds: float) -> None:
                 remedy="look at the mirror's log (it may have died: then nothing runs), and run this again",
             )
         ctx.clock.sleep(_POLL_SECONDS)
+
+
+def _require_drained(ctx: Context, ends: dict[TopicPartition, PartitionEnds]) -> None:
+    """A mirror also ends when it is interrupted, or when all that is left is halted: it must not be sealed then."""
+    run = ctx.link.run() or {}
+    if run.get("reason") == "drained":
+        return
+    positions = {tp: position.source for tp, position in ctx.link.positions().items()}
+    short = [tp for tp, lag in sorted(sample(ctx.clock.monotonic(), ends, positions).lag.items()) if lag]
+    if short:
+        raise CouldNotFindOut(
+            f"the mirror of {ctx.plan.name} ended ({run.get('reason', 'nobody says why')}) before"
+            f" {len(short)} partitions were copied to their ends: {', '.join(map(str, short[:5]))}",
+            remedy="start the mirror again and run this again; `status` names halted partitions",
+        )
 
 
 def _still(moved: dict[TopicPartition, int], window: float) -> CheckResult:

@@ -21,9 +21,8 @@ class Phase:
     """One row. ``name`` is the task's id and ``after`` the rows that must have succeeded.
 
     ``gate`` is what must be so before it counts as passed, ``undo`` how its effect is taken back. ``approval`` names
-    the gate of the plan's ``approvals`` that decides whether the row is there at all. ``waits``: it holds no worker
-    while it waits. ``runs_on``: it goes on beside what follows, which does not wait for its end. ``batched``: it is
-    done by one task per batch of groups.
+    the gate of the plan's ``approvals`` that decides whether the row is there at all. ``runs_on``: it goes on beside
+    what follows, which does not wait for its end. ``batched``: it is done by one task per batch of groups.
     """
 
     name: str
@@ -32,7 +31,6 @@ class Phase:
     gate: str
     undo: str
     approval: ApprovalGate | None = None
-    waits: bool = False
     runs_on: bool = False
     batched: bool = False
 
@@ -56,7 +54,7 @@ PHASES: tuple[Phase, ...] = (
         name="inventory_and_preflight",
         after=("take_snapshot",),
         does="list what the plan means on the source, and check both clusters",
-        gate="every check passes; one that could not run is no pass",
+        gate="no check fails; one that could not run is no pass",
         undo="nothing to undo: it only reads",
     ),
     Phase(
@@ -66,7 +64,6 @@ PHASES: tuple[Phase, ...] = (
         gate="approved, and the plan and the source are still as shown",
         undo="nothing to undo; a rejection ends the run",
         approval="plan",
-        waits=True,
     ),
     Phase(
         name="create_targets",
@@ -89,7 +86,6 @@ PHASES: tuple[Phase, ...] = (
         does="wait until the mirror has caught up",
         gate="replication lag stayed at or under the threshold for some samples in a row",
         undo="nothing to undo: it only reads",
-        waits=True,
     ),
     Phase(
         name="validate",
@@ -103,9 +99,8 @@ PHASES: tuple[Phase, ...] = (
         after=("validate",),
         does="show a person lag, verdict and groups, and wait for an answer",
         gate="approved, and the evidence is still as shown",
-        undo="nothing to undo; a rejection ends the run",
+        undo="nothing to undo; a rejection stops the mirror and ends the run",
         approval="cutover",
-        waits=True,
     ),
     Phase(
         name="cut_over",
@@ -121,7 +116,6 @@ PHASES: tuple[Phase, ...] = (
         does="watch the moved groups on the target",
         gate="each commits past its translated offset, or stands at the end with its members",
         undo="nothing to undo: it only reads",
-        waits=True,
     ),
     Phase(
         name="stop_mirror",
@@ -129,7 +123,6 @@ PHASES: tuple[Phase, ...] = (
         does="wait until producers have left the source, then drain the mirror, end it and seal it",
         gate="source log ends are still, and no lag remains",
         undo="mirror --unseal: it goes on where it ended",
-        waits=True,
     ),
     Phase(
         name="report",

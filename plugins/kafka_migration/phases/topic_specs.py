@@ -2,7 +2,7 @@
 
 Old records arrive in a mirror topic with their old timestamps, so the source's retention would delete them soon after
 they land, compaction would thin them, and bounds on timestamps would refuse them. Until completion, which restores the
-source's values from the journal, none of that may happen (MIRROR.md, "Facts about the wire").
+source's values from the journal, none of that may happen.
 """
 
 from __future__ import annotations

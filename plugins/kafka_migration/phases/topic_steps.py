@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,16 @@ from kafka_migration.clusters.errors import BrokerRefused, NotSupported, TopicEx
 from kafka_migration.clusters.types import ConfigValue, TopicDescription
 from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import TopicSpec
-from kafka_migration.phases.topic_specs import Declared, declare, fitted, spec_from
+from kafka_migration.phases.topic_specs import HELD_OPEN, OLD_BOUND, Declared, declare, fitted, spec_from
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
 
 KIND = "topic"
 INTENT = "topic-intent"
+
+#: Settings of a target topic that must stay as they are until completion.
+KEPT_OPEN = frozenset({*HELD_OPEN, OLD_BOUND})
 
 
 class Action(enum.StrEnum):
@@ -70,6 +73,11 @@ class Drift:
     declared: str
     observed: str
 
+    @property
+    def endangers_records(self) -> bool:
+        """Whether what was copied may be gone, or go: the topic is another one, or the target does not hold it open."""
+        return self.what in ("topic", "topic id", "source topic", "source topic id") or self.what in KEPT_OPEN
+
     def __str__(self) -> str:
         return f"{self.topic}: {self.what} is {self.observed}, declared {self.declared}"
 
@@ -91,16 +99,8 @@ class Notes:
         return cls(created=ctx.journal.all(KIND), intents=ctx.journal.all(INTENT))
 
 
-def nobody(_topic: str) -> bool:
-    """Adopt no topic."""
-    return False
-
-
-def steps(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> tuple[TopicStep, ...]:
-    """One step per topic of the plan, each with its problem if it has one.
-
-    ``adopts`` says whether an existing, empty topic that this migration did not create may be used.
-    """
+def steps(ctx: Context) -> tuple[TopicStep, ...]:
+    """One step per topic of the plan, each with its problem if it has one."""
     source, target, plan = ctx.source, ctx.target, ctx.plan
     described = {name: it for name, it in sorted(source.topics().items()) if plan.topics.matches(name)}
     configs = source.topic_configs(described)
@@ -128,11 +128,11 @@ def steps(ctx: Context, *, adopts: Callable[[str], bool] = nobody) -> tuple[Topi
                     action=Action.CREATE,
                     declared=declared,
                     problem=f"migration {holder} holds it",
-                    remedy="complete or cancel that migration, or exclude the topic here",
+                    remedy="`release` the plan of that migration once it is done with, or exclude the topic here",
                 )
             )
         elif name in existing:
-            found.append(existing_step(ctx, declared, existing[name], adopts, notes))
+            found.append(existing_step(ctx, declared, existing[name], plan.topics.adopt, notes))
         elif name in notes.created:
             found.append(
                 TopicStep(
@@ -218,9 +218,12 @@ def _absent(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue]
 
 
 def existing_step(
-    ctx: Context, declared: Declared, it: TopicDescription, adopts: Callable[[str], bool], notes: Notes
+    ctx: Context, declared: Declared, it: TopicDescription, adopt: Collection[str], notes: Notes
 ) -> TopicStep:
-    """The step for a topic that the target has: ours, ours from an interrupted run, to be adopted, or a stranger's."""
+    """The step for a topic that the target has: ours, ours from an interrupted run, to be adopted, or a stranger's.
+
+    ``adopt`` are those that may be used although this migration did not create them.
+    """
     record = notes.created.get(it.name)
     if record is not None:
         kept = Declared(
@@ -255,15 +258,15 @@ def existing_step(
             problem=f"it exists, and is not what an interrupted run was about to create: {problem}",
             remedy="find out who created it; if nobody needs it, delete it and run this again",
         )
-    return _foreign(ctx, declared, it, adopts)
+    return _foreign(ctx, declared, it, adopt)
 
 
-def _foreign(ctx: Context, declared: Declared, it: TopicDescription, adopts: Callable[[str], bool]) -> TopicStep:
+def _foreign(ctx: Context, declared: Declared, it: TopicDescription, adopt: Collection[str]) -> TopicStep:
     problem, remedy = "", ""
-    if not adopts(it.name):
+    if it.name not in adopt:
         problem, remedy = (
             "it exists on the target, and this migration did not create it",
-            "delete it there, exclude it, or have the plan adopt it (only an empty one can be)",
+            "delete it there, exclude it, or list it under topics.adopt of the plan (only an empty one can be adopted)",
         )
     elif not _is_empty(ctx, it):
         problem, remedy = (

@@ -10,9 +10,9 @@ import json
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,12 +47,16 @@ Suite = Callable[[Path, Path, Mapping[str, str]], Expectations]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """How it ended: our result, what the suite says of it, and where the Data Docs are."""
+    """How it ended: our result, what the suite says of it, and where the Data Docs are.
+
+    ``topic_ids`` are the ids on source and target of each topic that was compared: a verdict is not of a name.
+    """
 
     result: ValidationResult
     expectations: Expectations
     folder: Path
     is_partial: bool = False
+    topic_ids: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Equality:
@@ -71,6 +75,7 @@ class Validation:
             **self.result.as_dict(with_segments=with_segments),
             "verdict": str(self.verdict),
             "passed": self.verdict is Equality.EQUAL,
+            "topic_ids": {name: list(ids) for name, ids in self.topic_ids.items()},
             "summary": self.result.summary(),
             "expectations": {"success": self.expectations.success, "failed": list(self.expectations.failed)},
             "data_docs": "data_docs/index.html",
@@ -105,7 +110,10 @@ def apply(
     environ = {**os.environ, **connection_variables(ctx)}
     secrets = ctx.source.connection.secrets() | ctx.target.connection.secrets()
     run = run or local_runner(environ, master=spark_master, secrets=secrets, tell=ctx.tell)
-    pins = pins or pin(ctx, _partitions(ctx, topics))
+    partitions = _partitions(ctx, topics)
+    # Before anything is pinned: of a topic that is recreated meanwhile, nothing shall have been said.
+    ids = topic_ids(ctx, sorted({tp.topic for tp in partitions}))
+    pins = pins or pin(ctx, partitions)
     with ExitStack() as stack:
         if ctx.dry_run:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-migration-")))
@@ -118,13 +126,22 @@ def apply(
             table = Path(work) / "summary.json"
             write_json(table, summary(result))
             expectations = suite(table, folder / "data_docs", os.environ)
-        validation = Validation(result=result, expectations=expectations, folder=folder, is_partial=bool(topics))
+        validation = Validation(
+            result=result, expectations=expectations, folder=folder, is_partial=bool(topics), topic_ids=ids
+        )
         if result.verdict is Equality.EQUAL and not expectations.success:
             ctx.tell(f"the Great Expectations suite contradicts: {'; '.join(expectations.failed)}")
         if not ctx.dry_run:
             write_json(folder / "validation.json", {**validation.as_dict(), "pins": pins.as_dict()})
             _record(ctx, validation)
     return validation
+
+
+def topic_ids(ctx: Context, names: Iterable[str]) -> dict[str, list[str | None]]:
+    """Ids of topics on source and target now, None where there is no such topic."""
+    wanted = sorted(names)
+    sides = [cluster.topics(wanted) for cluster in (ctx.source, ctx.target)]
+    return {name: [side[name].topic_id if name in side else None for side in sides] for name in wanted}
 
 
 def connection_variables(ctx: Context) -> dict[str, str]:
@@ -256,7 +273,7 @@ def _record(ctx: Context, validation: Validation) -> None:
 def _bounded(value: dict[str, Any]) -> dict[str, Any]:
     # Those that are not equal are what a person looks for: they stay longest.
     partitions = sorted(value["partitions"], key=lambda it: it["equal"])
-    while len(json.dumps({**value, "partitions": partitions})) > _MOST_BYTES:
+    while partitions and len(json.dumps({**value, "partitions": partitions})) > _MOST_BYTES:
         partitions = partitions[: len(partitions) // 2]
     left_out = len(value["partitions"]) - len(partitions)
     partitions.sort(key=lambda it: (it["topic"], it["partition"]))
@@ -293,4 +310,4 @@ def _nothing_halted(ctx: Context) -> CheckResult:
     )
 
 
-__all__ = ["Pins", "Validation", "apply", "check", "connection_variables", "pin"]
+__all__ = ["Pins", "Validation", "apply", "check", "connection_variables", "pin", "topic_ids"]

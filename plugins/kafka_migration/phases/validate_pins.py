@@ -1,4 +1,4 @@
-"""Pinning: which offsets of both clusters are compared (BEHAVIOURS 20)."""
+"""Pinning: which offsets of both clusters are compared (docs/behaviours.md, 20)."""
 
 from __future__ import annotations
 

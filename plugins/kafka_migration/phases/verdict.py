@@ -1,16 +1,18 @@
 """What the last validation said, for those who build on it: the cutover gate, status and report.
 
 One place, so that whoever asks gets the same answer: a verdict that is not "equal" never opens a gate, and neither
-does one that was never given.
+does one that was never given, is of other topics than those that stand under these names now, or is too old.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.phases import translate
-from kafka_migration.phases.validate import KIND, LATEST
+from kafka_migration.phases.validate import KIND, LATEST, topic_ids
 from kafka_migration.validation.result import Equality
 
 if TYPE_CHECKING:
@@ -47,4 +49,18 @@ def check(ctx: Context) -> CheckResult:
         said = f"{evidence}, of {compared} of {declared} partitions"
         said += f", without topics {translate.listed(missing)}" if missing else ""
         return result(Verdict.UNCHECKED, said, "run `validate` for all topics of the plan")
+    if "topic_ids" not in found:
+        return result(Verdict.UNCHECKED, f"{evidence}, but not of which topics, by their ids", "run `validate` again")
+    others = _others(found["topic_ids"], topic_ids(ctx, mirrored))
+    if others:
+        said = f"{evidence}, of other topics than those that are there now: {translate.listed(others)}"
+        return result(Verdict.FAIL, said, "find out who recreated them; they are to be mirrored and validated anew")
+    age, limit = ctx.clock.now() - datetime.fromisoformat(found["at"]), ctx.plan.validation.max_age_seconds
+    if age.total_seconds() > limit:
+        said = f"{evidence}, {timedelta(seconds=round(age.total_seconds()))} ago; max_age_seconds is {limit:g}"
+        return result(Verdict.FAIL, said, "run `validate` again (or raise validation.max_age_seconds of the plan)")
     return result(Verdict.PASS, f"{evidence}, of {compared} partitions")
+
+
+def _others(validated: dict[str, list[str | None]], now: dict[str, list[str | None]]) -> Iterable[str]:
+    return [name for name, ids in sorted(now.items()) if validated.get(name) != ids]

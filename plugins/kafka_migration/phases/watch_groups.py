@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases import source_after
 from kafka_migration.phases.group_record import GroupRecord, Step, Translation
 from kafka_migration.phases.translate import listed
 
@@ -68,11 +69,6 @@ class WatchResult:
     groups: tuple[GroupLife, ...]
 
     @property
-    def is_settled(self) -> bool:
-        """Whether watching on would change nothing: every group lives, or its time is over."""
-        return all(it.is_final for it in self.groups)
-
-    @property
     def exit_code(self) -> int:
         """0 all live; 1 some do not; 3 all that do not could not be looked at."""
         rest = {it.life for it in self.groups} - {Life.ALIVE}
@@ -85,17 +81,35 @@ class WatchResult:
 def apply(ctx: Context, groups: Sequence[str] | None = None, *, seconds: float | None = None) -> WatchResult:
     """Look until every group lives or its time is over: ``cutover.watch_seconds`` from its start, or ``seconds`` from
     now. Without ``groups``: all that this migration has begun to move."""
-    names = _begun(ctx) if groups is None else tuple(groups)
     until = None if seconds is None else ctx.clock.now() + timedelta(seconds=seconds)
-    lives: dict[str, GroupLife] = {}
-    ctx.tell(f"watch {len(names)} groups on the target")
-    while True:
-        for it in sample(ctx, [n for n in names if n not in lives or not lives[n].is_final], until=until).groups:
-            lives[it.group] = it
-        result = WatchResult(groups=tuple(lives[name] for name in names))
-        if result.is_settled or ctx.dry_run:
-            return result
+    wait = GroupsWait(ctx, groups, until=until)
+    while not wait.look() and not ctx.dry_run:
         ctx.clock.sleep(INTERVAL_SECONDS)
+    return wait.result
+
+
+class GroupsWait:
+    """Groups (by default all that this migration has begun to move), looked at until each of them is settled."""
+
+    def __init__(self, ctx: Context, groups: Sequence[str] | None = None, *, until: datetime | None = None) -> None:
+        self.names = _begun(ctx) if groups is None else tuple(groups)
+        self._ctx, self._until = ctx, until
+        self._lives: dict[str, GroupLife] = {}
+        ctx.tell(f"watch {len(self.names)} groups on the target")
+
+    def look(self) -> bool:
+        """Look at those that are not settled, each told once it is; True if no look more is of any use."""
+        waiting = [name for name in self.names if name not in self._lives or not self._lives[name].is_final]
+        for life in sample(self._ctx, waiting, until=self._until).groups:
+            self._lives[life.group] = life
+            if life.is_final:
+                self._ctx.tell(f"{life.group}: {life.life}: {life.evidence}")
+        return all(name in self._lives and self._lives[name].is_final for name in self.names)
+
+    @property
+    def result(self) -> WatchResult:
+        """What the last looks have shown; without groups that no look has reached yet."""
+        return WatchResult(groups=tuple(self._lives[name] for name in self.names if name in self._lives))
 
 
 def sample(ctx: Context, groups: Sequence[str], *, until: datetime | None = None) -> WatchResult:
@@ -124,20 +138,22 @@ def look(ctx: Context, record: GroupRecord) -> GroupLife:
             remedy=f"run cutover for group {record.group}; see its outcome",
             is_final=True,
         )
-    if record.has(Step.ALIVE):
-        return _alive(record)
     now = ctx.clock.now()
-    sign = _sign_of_life(ctx, record)
+    lived = record.has(Step.ALIVE)
+    sign = record.evidence(Step.ALIVE, "sign") if lived else _sign_of_life(ctx, record)
     if sign is None:
         return GroupLife(group=record.group, life=Life.WAITING, evidence=_what_is_missing(ctx, record))
-    here = ctx.source.group_state(record.group)
-    if not here.is_empty:
+    # Of one that was seen alive before, too: it may have come back on the source since.
+    here = source_after.gone_on(ctx, [record]).get(record.group)
+    if here:
         return GroupLife(
             group=record.group,
             life=Life.ON_BOTH,
-            evidence=f"{sign}; but it also has {len(here.members)} members on the source",
-            remedy="stop its consumers on the source: what both read is processed twice",
+            evidence=f"{sign}; but it also {here}",
+            remedy=f"what both read is processed twice: {source_after.REMEDY}",
         )
+    if lived:
+        return _alive(record)
     if not ctx.dry_run:
         record.mark(Step.ALIVE, now, sign=sign, pause_seconds=pause_seconds(ctx, record, now))
         return _alive(record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 #: The type of every error that our own validators raise; ``ctx`` holds ``remedy``.
@@ -42,3 +42,20 @@ class Contradictions:
         """Raises what was collected; pydantic puts the path of the enclosing fields before each ``where``."""
         if self._found:
             raise ValidationError.from_exception_data(title, self._found)
+
+
+def each_once(found: Contradictions, field: str, names: tuple[str, ...]) -> None:
+    """Add every name that stands in ``names`` a second time."""
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            found.add((field, at), name, "given twice", "remove one of them")
+
+
+def _a_name(text: str) -> str:
+    if not text.strip() or text != text.strip():
+        raise wrong("a name is neither empty nor padded with blanks", "write the name exactly as it is used")
+    return text
+
+
+Name = Annotated[str, AfterValidator(_a_name), Field(max_length=255)]
+"""The name of a topic, group or person; patterns may be tried on it, so it is no longer than they are safe for."""

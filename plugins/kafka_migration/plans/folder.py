@@ -13,6 +13,8 @@ from kafka_migration.plans.model import Plan
 
 #: Where plans are, if not in the checkout.
 PLANS_DIRECTORY = "KAFKA_MIGRATION_PLANS"
+#: Where reports and Data Docs go, if not into reports/; every worker and the API server must see it.
+REPORTS_DIRECTORY = "KAFKA_MIGRATION_REPORTS_DIR"
 #: The commented reference. It is valid, and a document: whoever wants its DAG copies it under another name.
 REFERENCE = "reference.yaml"
 
@@ -35,7 +37,7 @@ def read_plans(folder: Path | None = None, environ: Mapping[str, str] | None = N
     """Read every plan in ``folder`` (default: KAFKA_MIGRATION_PLANS, or the checkout's migration_plans/).
 
     Files that are not ``*.yaml`` or ``*.yml``, and the reference plan, are none. Two plans of one name would be one
-    migration: only the first, by file name, is valid. A folder that is not there is a problem, too.
+    migration: none of them is valid. A folder that is not there is a problem, too.
     """
     environ = os.environ if environ is None else environ
     checkout = Path(__file__).resolve().parents[3] / "migration_plans"
@@ -46,23 +48,25 @@ def read_plans(folder: Path | None = None, environ: Mapping[str, str] | None = N
         remedy = f"create it, or set {PLANS_DIRECTORY} to the folder that holds the plans"
         problems[folder] = BadInput("there is no such folder of migration plans", file=str(folder), remedy=remedy)
         return PlanFolder(valid=valid, problems=problems)
-    names: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
         if file.suffix not in (".yaml", ".yml") or file.name == REFERENCE or file.name.startswith("."):
             continue
         try:
-            plan = load_plan(file)
-            if plan.name in names:
-                raise BadInput(
-                    f"{names[plan.name]} has this name already",
-                    file=str(file),
-                    field="name",
-                    value=plan.name,
-                    remedy="give each plan a name of its own: state, DAG and report are found by it",
-                )
+            valid[file] = load_plan(file)
         except BadInput as error:
             problems[file] = error
-        else:
-            names[plan.name] = file
-            valid[file] = plan
+    by_name: dict[str, list[Path]] = {}
+    for file, plan in valid.items():
+        by_name.setdefault(plan.name, []).append(file)
+    for name, files in by_name.items():
+        for file in files if len(files) > 1 else ():
+            # Which of them is meant nobody can say, and a run under the wrong one would go on with the other's state.
+            del valid[file]
+            problems[file] = BadInput(
+                f"{', '.join(it.name for it in files)} have the same name",
+                file=str(file),
+                field="name",
+                value=name,
+                remedy="give each plan a name of its own: state, DAG and report are found by it",
+            )
     return PlanFolder(valid=valid, problems=problems)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from typing import Annotated, Literal
 from urllib.parse import quote, urlsplit
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from kafka_migration.plans.base import Contradictions, PlanModel, Seconds, wrong
 from kafka_migration.plans.patterns import Patterns, matches_any
@@ -62,6 +63,15 @@ def _url(text: str) -> str:
     return _known_placeholders(text)
 
 
+def _is_private(url: str) -> bool:
+    """Whether nobody on the way reads what is sent there."""
+    parts = urlsplit(url)
+    try:
+        return parts.scheme == "https" or ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return parts.hostname == "localhost"
+
+
 class HttpCall(PlanModel):
     """One HTTP request without a body. Any answer of 2xx is success; redirects are not followed."""
 
@@ -69,18 +79,22 @@ class HttpCall(PlanModel):
     """The request's method."""
 
     url: Annotated[str, AfterValidator(_url)]
-    """http or https. {group}, {migration}, {cluster} and {phase} are replaced, percent-encoded, in path and query."""
+    """http or https, under a prefix that the administrator lists in KAFKA_MIGRATION_ALLOWED_URLS. {group}, {migration},
+    {cluster} and {phase} are replaced, percent-encoded, in path and query."""
 
     headers: dict[str, str] = Field(default_factory=dict)
-    """Headers. A value env:KAFKA_MIGRATION_HOOK_... is read from that environment variable when the call is made."""
+    """Headers. A value env:KAFKA_MIGRATION_HOOK_... is read from that environment variable when the call is made; it
+    travels by https only, or to this machine."""
 
     timeout_seconds: Seconds = 10.0
     """For the whole call, in seconds."""
 
     @field_validator("headers")
     @classmethod
-    def _no_secret_in_plan(cls, headers: dict[str, str]) -> dict[str, str]:
+    def _no_secret_in_plan(cls, headers: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         found = Contradictions()
+        url = info.data.get("url")
+        is_private = not isinstance(url, str) or _is_private(url)
         for name, value in headers.items():
             if not _HEADER_NAME.fullmatch(name):
                 found.add((name,), "", "not a header name", "use letters, digits and hyphens")
@@ -90,6 +104,13 @@ class HttpCall(PlanModel):
                     value,
                     "this environment variable may not be read by a plan",
                     f"name the variable {SECRET_PREFIX}..., in capitals, and set it where the hooks run",
+                )
+            elif value.startswith("env:") and not is_private:
+                found.add(
+                    (name,),
+                    value,
+                    "a secret would travel in clear",
+                    "write an https URL (http will do for a server of this machine: 127.0.0.1, ::1 or localhost)",
                 )
             elif is_secret_name(name) and not value.startswith("env:"):
                 found.add(

@@ -9,13 +9,17 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kafka_migration.plans.base import Contradictions, PlanModel, wrong
+from kafka_migration.plans.base import Contradictions, Name, PlanModel, each_once, wrong
+from kafka_migration.plans.pattern_cost import AFFORDABLE, cost_of
 
 #: Excluded from every plan unless ``topics.internal`` says otherwise.
 INTERNAL_TOPICS = ("__.*", r".*\.internal")
 
 #: Kafka's own topics: the state of a cluster, never data. Copying them would corrupt the target.
 _NEVER = re.compile(r"__(consumer_offsets|transaction_state|share_group_state|cluster_metadata)")
+
+#: More characters than any name has.
+_LONGEST = 500
 
 _SPLIT_QUANTIFIER = re.compile(r"\{\d*,\d*\}")
 
@@ -32,6 +36,12 @@ def _compiles(pattern: str) -> str:
         ) from None
     except (OverflowError, RecursionError) as error:
         raise wrong(f"not a usable regular expression: {error}", "write a simpler one") from None
+    if len(pattern) > _LONGEST or cost_of(pattern) > AFFORDABLE:
+        # A DAG file is parsed by a process that all plans share, and it would hang there.
+        raise wrong(
+            "this could take for ever on some name: it can match one in too many ways",
+            "write several simpler patterns: no repetition within a repetition, such as (a+)+, and at most three of .*",
+        )
     return pattern
 
 
@@ -111,6 +121,25 @@ class TopicSelection(Selection):
 
     internal: Patterns = INTERNAL_TOPICS
     """Topics left out by default: Kafka's and tools' own. Give another list only to migrate such a topic."""
+
+    adopt: tuple[Name, ...] = ()
+    """Topics that exist on the target and may be used all the same, if they are empty, have the source topic's
+    partitions, and no other migration holds them. By their names, not by patterns."""
+
+    @model_validator(mode="after")
+    def _adopted_topics_are_selected(self) -> TopicSelection:
+        found = Contradictions()
+        each_once(found, "adopt", self.adopt)
+        for at, name in enumerate(self.adopt):
+            if not self.matches(name):
+                found.add(
+                    ("adopt", at),
+                    name,
+                    "to be adopted, but topics does not select it",
+                    "add it to topics.include (and see topics.exclude), or remove it here",
+                )
+        found.raise_any(type(self).__name__)
+        return self
 
     def matches(self, name: str) -> bool:
         """Whether the plan mirrors this topic. Kafka's own state topics never match."""

@@ -6,23 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kafka_migration.plans.base import ConnectionId, Contradictions, PlanModel, Seconds, wrong
+from kafka_migration.plans.base import ConnectionId, Contradictions, Name, PlanModel, Seconds, each_once, wrong
 from kafka_migration.plans.hooks import Hook
-
-
-def _a_name(text: str) -> str:
-    if not text.strip() or text != text.strip():
-        raise wrong("a name is neither empty nor padded with blanks", "write the name exactly as it is used")
-    return text
-
-
-Name = Annotated[str, AfterValidator(_a_name)]
-
-
-def _each_once(found: Contradictions, field: str, names: tuple[str, ...]) -> None:
-    for at, name in enumerate(names):
-        if name in names[:at]:
-            found.add((field, at), name, "given twice", "remove one of them")
 
 
 def _cron(text: str) -> str:
@@ -102,10 +87,13 @@ class Validation(PlanModel):
     """The independent comparison of source and target."""
 
     segment_records: Annotated[int, Field(ge=1000, le=1_000_000_000)] = 1_000_000
-    """Records of a partition that are digested together; a closed segment is not read again."""
+    """Records of a partition that are digested together: how closely a difference is located."""
 
     schedule: Annotated[str, AfterValidator(_cron)] | None = None
     """Cron expression (UTC) on which a validation reruns by itself; null for by hand only."""
+
+    max_age_seconds: Seconds = 86_400.0
+    """A verdict older than this many seconds lets no group move."""
 
     spark_connection: ConnectionId = "spark_default"
     """The Airflow connection that validations are submitted to."""
@@ -124,7 +112,8 @@ class Approvals(PlanModel):
     """Users who may answer; empty: whoever may answer in Airflow."""
 
     max_age_seconds: Seconds = 3600.0
-    """Evidence older than this many seconds cannot be approved any more."""
+    """Evidence older than this many seconds cannot be approved any more, and an approval that old is void. What began
+    in time may go on under it, as long as no step comes later than this after the one before."""
 
     @model_validator(mode="after")
     def _somebody_is_asked(self) -> Self:
@@ -136,7 +125,7 @@ class Approvals(PlanModel):
                 "approvers are named, but no gate asks them",
                 "set approvals.plan or approvals.cutover to true, or remove the approvers",
             )
-        _each_once(found, "approvers", self.approvers)
+        each_once(found, "approvers", self.approvers)
         found.raise_any("approvals")
         return self
 
@@ -166,7 +155,7 @@ class Cutover(PlanModel):
     @model_validator(mode="after")
     def _each_group_once(self) -> Self:
         found = Contradictions()
-        _each_once(found, "stopped_groups", self.stopped_groups)
+        each_once(found, "stopped_groups", self.stopped_groups)
         found.raise_any("cutover")
         return self
 

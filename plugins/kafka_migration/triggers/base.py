@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Decision:
     """How waiting ended. ``exit_code`` as the command line's; ``facts`` are small JSON values for the task."""
 
     exit_code: int
@@ -43,10 +43,10 @@ class Watch(Protocol):
     #: Seconds between two looks.
     interval_seconds: float
 
-    def look(self) -> Verdict | None:
+    def look(self) -> Decision | None:
         """Look once. None: not yet. Raises MigrationError; a retryable one means "look again"."""
 
-    def too_late(self, overdue: str) -> Verdict:
+    def too_late(self, overdue: str) -> Decision:
         """What to say when the time is over. ``overdue`` says how long was waited."""
 
 
@@ -75,11 +75,11 @@ class MigrationTrigger(BaseTrigger):
         raise NotImplementedError
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """One event: the verdict."""
-        verdict = await self._wait()
-        yield TriggerEvent(verdict.as_dict())  # type: ignore[no-untyped-call]
+        """One event: the decision."""
+        decision = await self._wait()
+        yield TriggerEvent(decision.as_dict())  # type: ignore[no-untyped-call]
 
-    async def _wait(self) -> Verdict:
+    async def _wait(self) -> Decision:
         # A thread of its own: clients of Kafka block and belong to the thread that opened them, and the triggerer's
         # shared threads are few. Its context has the trigger's log, and Airflow's way to ask for connections.
         loop = asyncio.get_running_loop()
@@ -92,9 +92,9 @@ class MigrationTrigger(BaseTrigger):
         session = _Session(self)
         try:
             while True:
-                verdict = await call(session.look)
-                if verdict is not None:
-                    return verdict
+                decision = await call(session.look)
+                if decision is not None:
+                    return decision
                 left = self.gives_up_at - time.time()
                 if left <= 0:
                     return await call(lambda: session.too_late(time.time() - began))
@@ -114,37 +114,37 @@ class _Session:
         self._open = ExitStack()
         self._watch: Watch | None = None
         self._run: PhaseRun | None = None
-        self._verdict: Verdict | None = None
+        self._decision: Decision | None = None
 
-    def look(self) -> Verdict | None:
-        """Look once; what cannot be healed by looking again is a verdict, too."""
+    def look(self) -> Decision | None:
+        """Look once; what cannot be healed by looking again is a decision, too."""
         try:
             if self._watch is None:
                 self._watch = self._start()
                 self.interval_seconds = self._watch.interval_seconds
-            self._verdict = self._watch.look()
+            self._decision = self._watch.look()
         except Retryable as error:
             # A broker that restarts is no reason to give up, as long as there is time.
             self._trigger.log.warning("%s", error)
         except MigrationError as error:
-            self._verdict = Verdict(exit_code=error.exit_code, message=str(error))
-        return self._verdict
+            self._decision = Decision(exit_code=error.exit_code, message=str(error))
+        return self._decision
 
-    def too_late(self, waited: float) -> Verdict:
-        """The verdict when nothing was decided in time."""
+    def too_late(self, waited: float) -> Decision:
+        """The decision when nothing was decided in time."""
         overdue = f"gave up after {waited:.0f} s"
         if self._watch is None:
-            self._verdict = Verdict(exit_code=3, message=f"{overdue}: the clusters could not be looked at")
+            self._decision = Decision(exit_code=3, message=f"{overdue}: the clusters could not be looked at")
         else:
-            self._verdict = self._watch.too_late(overdue)
-        return self._verdict
+            self._decision = self._watch.too_late(overdue)
+        return self._decision
 
     def close(self) -> None:
         """Note how it ended, and end connections."""
         from kafka_migration.phases.record import Outcome
 
-        if self._run is not None and self._verdict is not None:
-            self._run.ends(self._verdict.exit_code, self._verdict.message, **self._verdict.facts)
+        if self._run is not None and self._decision is not None:
+            self._run.ends(self._decision.exit_code, self._decision.message, **self._decision.facts)
         elif self._run is not None:
             # The task was cleared, or the triggerer stops: another one will watch.
             self._run.outcome = Outcome.INTERRUPTED

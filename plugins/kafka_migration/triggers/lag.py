@@ -1,15 +1,13 @@
-"""Waiting until the mirror has caught up (BEHAVIOURS 18 and 19)."""
+"""Waiting until the mirror has caught up."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafka_migration.domain.lag import LagGate
-from kafka_migration.triggers.base import MigrationTrigger, Verdict, Watch
+from kafka_migration.triggers.base import Decision, MigrationTrigger, Watch
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
-    from kafka_migration.phases.lag import LagReport
 
 
 class LagGateTrigger(MigrationTrigger):
@@ -23,37 +21,32 @@ class LagGateTrigger(MigrationTrigger):
 
 
 class LagWatch:
-    """One sample a look. The streak lives here: it begins anew with every watch."""
+    """The wait of the lag phase, as a trigger's: one sample a look."""
 
     def __init__(self, ctx: Context) -> None:
-        from kafka_migration.phases.lag import LagMeter
+        from kafka_migration.phases.lag import LagWait
 
-        settings = ctx.plan.lag_gate
-        self.interval_seconds = settings.interval_seconds
-        self._gate = LagGate(threshold=settings.threshold_records, samples=settings.samples)
-        self._meter, self._tell = LagMeter(ctx), ctx.tell
-        self._last: LagReport | None = None
+        self._wait = LagWait(ctx)
+        self.interval_seconds = self._wait.interval_seconds
 
-    def look(self) -> Verdict | None:
-        """Take one sample. A halted partition never catches up, so waiting ends there."""
-        from kafka_migration.phases.lag import describe
+    def look(self) -> Decision | None:
+        """Take one sample."""
+        result = self._wait.look()
+        if result is None:
+            return None
+        remedy = "" if result.passed else "\n  remedy: `status` says what can be done"
+        return Decision(
+            exit_code=0 if result.passed else 1,
+            message=f"{result.reason}{remedy}",
+            facts={"lag": result.report.total},
+        )
 
-        report = self._last = self._meter.read()
-        self._tell(describe(report))
-        if report.halted:
-            halted = ", ".join(f"{tp} {reason}" for tp, reason in sorted(report.halted.items())[:5])
-            message = f"{len(report.halted)} partitions are halted: {halted}\n  remedy: `status` says what can be done"
-            return Verdict(exit_code=1, message=message, facts={"lag": report.total})
-        if self._gate.observe(report.sample):
-            message = f"{self._gate.needed} samples in a row at or under {self._gate.threshold}"
-            return Verdict(exit_code=0, message=message, facts={"lag": report.total})
-        return None
-
-    def too_late(self, overdue: str) -> Verdict:
+    def too_late(self, overdue: str) -> Decision:
         """Nothing was changed; clearing the task waits again."""
         from kafka_migration.phases.lag import describe
 
-        seen = "nothing was measured" if self._last is None else describe(self._last)
+        last = self._wait.last
+        seen = "nothing was measured" if last is None else describe(last)
         remedy = "see that the mirror runs and keeps up (mirror.num_streams), then clear this task: it waits again"
-        facts = {} if self._last is None else {"lag": self._last.total}
-        return Verdict(exit_code=1, message=f"{overdue}: {seen}\n  remedy: {remedy}", facts=facts)
+        facts = {} if last is None else {"lag": last.total}
+        return Decision(exit_code=1, message=f"{overdue}: {seen}\n  remedy: {remedy}", facts=facts)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.triggers.base import MigrationTrigger, Verdict, Watch
+from kafka_migration.triggers.base import Decision, MigrationTrigger, Watch
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -35,7 +35,7 @@ class StopWatch:
         self._still_since = 0.0
         self._said = ""
 
-    def look(self) -> Verdict | None:
+    def look(self) -> Decision | None:
         """Compare with the look before."""
         report = self._meter.read()
         now = report.sample.at
@@ -48,15 +48,15 @@ class StopWatch:
         if report.halted:
             halted = ", ".join(f"{tp} {reason}" for tp, reason in sorted(report.halted.items())[:5])
             remedy = "`status` says what can be done; then clear this task"
-            return Verdict(exit_code=1, message=f"halted partitions never drain: {halted}\n  remedy: {remedy}")
+            return Decision(exit_code=1, message=f"halted partitions never drain: {halted}\n  remedy: {remedy}")
         if report.total == 0 and now - self._still_since >= self._window:
-            return Verdict(exit_code=0, message=f"no source end moved in {self._window:g} s, and lag is 0")
+            return Decision(exit_code=0, message=f"no source end moved in {self._window:g} s, and lag is 0")
         return None
 
-    def too_late(self, overdue: str) -> Verdict:
+    def too_late(self, overdue: str) -> Decision:
         """The mirror runs on; the task is tried again, and waits again."""
         remedy = "stop the producers of the plan's topics on the source; the mirror copies what they write until then"
-        return Verdict(exit_code=3, message=f"{overdue}: {self._said}\n  remedy: {remedy}")
+        return Decision(exit_code=3, message=f"{overdue}: {self._said}\n  remedy: {remedy}")
 
     def _tell(self, report: LagReport, moved: int) -> None:
         said = f"{moved} source partitions grow" if moved else "source log ends are still"

@@ -1,4 +1,4 @@
-"""The verdict once more, through a Great Expectations suite, with Data Docs that a person can open (BEHAVIOURS 26).
+"""The verdict once more, through a Great Expectations suite, with Data Docs that a person can open.
 
 ``python -m kafka_migration.validation.expectations SUMMARY.json DIRECTORY`` writes the Data Docs into DIRECTORY
 (index.html) and one line of JSON to standard output. Exit code 0 if every expectation is met, 1 if not. A process of

@@ -1,4 +1,4 @@
-"""What is to be compared: pinned offset ranges of both clusters, and the runs that align them (BEHAVIOURS 20).
+"""What is to be compared: pinned offset ranges of both clusters, and the runs that align them.
 
 A request is a value: given to another process as JSON, kept, and run again it reads the same offsets, however much the
 topics have grown meanwhile.

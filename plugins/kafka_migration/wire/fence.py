@@ -3,7 +3,7 @@
 A fence is an aborted, empty transaction of the link's own transactional id over all its partitions: InitProducerId
 (the next producer epoch), AddPartitionsToTxn, EndTxn(abort), and then *seeing the marker* in every partition.
 EndTxn answers up to 97 ms before the markers are written, and requests of the earlier epoch have landed in between;
-an epoch bump without a marker fences nothing (MIRROR.md, rule 2). A marker takes one offset that no consumer sees.
+an epoch bump without a marker fences nothing (docs/mirror.md, rule 2). A marker takes one offset that no consumer sees.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""check, create, schema: before a record is copied."""
+"""check, create, release, schema: what is done with topics, beside copying them."""
 
 from __future__ import annotations
 
@@ -44,6 +44,16 @@ def create(plan: PlanFile, dry_run: DryRun = False, as_json: Json = False, debug
             result = phase_create.apply(ctx)
             run.ends(0, topics=len(result.steps), drift=len(result.drift))
     output.result(result.as_dict(), created(result))
+
+
+def release(plan: PlanFile, dry_run: DryRun = False, as_json: Json = False, debug: Debug = False) -> None:
+    """Give up the migration's hold on its topics, so that another plan may have them. Deletes nothing."""
+    from kafka_migration.phases import release as phase_release
+
+    output = Output(as_json=as_json)
+    with opened(plan, output, dry_run=dry_run) as ctx:
+        topics = phase_release.apply(ctx)
+    output.result({"dry_run": dry_run, "topics": list(topics)}, f"{len(topics)} topics released")
 
 
 def schema() -> None:

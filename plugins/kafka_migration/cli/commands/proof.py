@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,6 +51,15 @@ def approve(
         str | None,
         typer.Option(metavar="DIGEST", help="Approve this evidence and no other; with --yes.", show_default=False),
     ] = None,
+    seen_at: Annotated[
+        datetime | None,
+        typer.Option(
+            metavar="TIME",
+            help="When that evidence was taken, as --show tells it (taken_at); with --digest.",
+            formats=["%Y-%m-%dT%H:%M:%S.%f%z", "%Y-%m-%dT%H:%M:%S%z"],
+            show_default=False,
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Answer without being asked; needs --digest.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Show the evidence, and ask nothing.")] = False,
     approver: Annotated[
@@ -70,8 +80,12 @@ def approve(
         raise typer.BadParameter("--yes needs --digest: nobody approves what was not seen", param_hint="--yes")
     if digest is not None and not yes:
         raise typer.BadParameter("--digest is for answering without being asked: add --yes", param_hint="--digest")
-    seen_at = None
-    if digest is None:
+    if (digest is None) != (seen_at is None):
+        raise typer.BadParameter(
+            "evidence is approved by its digest and the time at which it was taken: an old one may not be approved",
+            param_hint="--digest and --seen-at",
+        )
+    if digest is None or seen_at is None:
         with opened(plan, output) as ctx:
             seen = approvals.evidence(ctx, gate)
             asked = approvals.is_asked(ctx, gate)
@@ -88,9 +102,10 @@ def approve(
     with opened(plan, output) as ctx:
         # Not even the internal topics are made for an answer that does not count.
         now = approvals.evidence(ctx, gate)
-        approvals.examine(ctx, gate, digest, name, seen_at=seen_at or now.taken_at, now=now)
+        approvals.examine(ctx, gate, digest, name, seen_at=seen_at, now=now)
     with opened(plan, output, make_state=True) as ctx:
-        approval = approvals.record(ctx, gate, digest, name, seen_at=seen_at, now=now)
+        # Whatever name is given by --as, who ran the command stands beside it.
+        approval = approvals.record(ctx, gate, digest, name, seen_at=seen_at, now=now, os_user=getpass.getuser())
     output.result(approval.as_dict(), f"approved by {approval.approver}: {approval.digest}")
 
 
@@ -108,7 +123,8 @@ def _answer(output: Output, seen: Evidence) -> str:
             seen.gate,
             "no answer: nobody can be asked here, and no answer is never an approval",
             digest=seen.digest,
-            remedy=f"answer at a terminal, or give --digest {seen.digest} --yes",
+            remedy=f"answer at a terminal, or give --digest {seen.digest}"
+            f" --seen-at {seen.taken_at.isoformat(timespec='milliseconds')} --yes",
         )
     answer = typer.prompt(f"Approve the {seen.gate} of {seen.migration} on this evidence? Type yes", default="no")
     if answer.strip().lower() != "yes":

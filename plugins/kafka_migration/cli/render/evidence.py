@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kafka_migration.cli.render.tables import checks, digest, facts, grid, number
+from kafka_migration.domain.checks import Verdict
 
 if TYPE_CHECKING:
     from kafka_migration.clusters.facts import Inventory
@@ -23,6 +24,8 @@ def preflight(seen: Preflight) -> RenderableType:
     blockers = seen.gate.blockers
     if blockers:
         parts.append(Text(f"{len(blockers)} checks do not pass", "bold red"))
+    elif warnings := sum(it.verdict is Verdict.WARN for it in seen.gate.results):
+        parts.append(Text(f"no check fails; {warnings} {'warn' if warnings > 1 else 'warns'}", "bold yellow"))
     else:
         parts.append(Text("every check passes", "bold green"))
     return Group(*parts)
@@ -95,5 +98,5 @@ def evidence(seen: Evidence) -> RenderableType:
         parts.append(facts((f"{at:>3}.", line) for at, line in enumerate(lines, 1)))
         parts.append(Text())
     parts.append(Text("The evidence's digest", "bold"))
-    parts.append(Text(f"  {seen.digest}\n", no_wrap=True))
+    parts.append(Text(f"  {seen.digest}\n  taken {seen.taken_at.isoformat(timespec='milliseconds')}\n", no_wrap=True))
     return Group(*parts)

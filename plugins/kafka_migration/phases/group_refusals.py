@@ -1,0 +1,38 @@
+"""Why a group is not moved, where a caller wants to know more than the message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from kafka_migration.clusters.types import GroupState
+from kafka_migration.domain.errors import Refused
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases.translate import listed
+
+Side = Literal["source", "target"]
+
+
+class GroupLives(Refused):
+    """A group that must be empty has members. ``members`` are their client ids and hosts."""
+
+    def __init__(self, side: Side, state: GroupState) -> None:
+        self.side, self.group, self.state = side, state.group, state.state
+        self.members = tuple(f"{it.client_id} at {it.host} ({it.member_id})" for it in state.members)
+        who = listed(self.members) or f"no members, but state {state.state}"
+        super().__init__(
+            f"group {state.group} is not empty on the {side}: {who}",
+            remedy=f"stop its consumers on the {side} (or have consumers.stop of the plan do it), then run this again",
+        )
+
+
+class WouldRewind(Refused):
+    """The group has committed further on the target than its translated offsets. ``partitions`` are those."""
+
+    def __init__(self, group: str, ahead: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        self.group, self.partitions = group, dict(ahead)
+        what = listed(f"{tp} (there {there}, translated {here})" for tp, (there, here) in sorted(ahead.items()))
+        super().__init__(
+            f"group {group} is further ahead on the target: {what}",
+            remedy="find out who committed there; to set the group back all the same, cutover.rewind: true in the plan",
+        )

@@ -1,0 +1,96 @@
+"""HTTP hooks: which URLs may be called is said by whoever runs this process, never by a plan.
+
+``KAFKA_MIGRATION_ALLOWED_URLS``: URL prefixes, separated by blanks. Scheme, host and port must be equal, and the path
+must begin with the prefix's, whole segments at a time. Empty or unset: none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from kafka_migration.domain.errors import Refused
+from kafka_migration.plans.hooks import HttpCall
+
+ALLOWED_URLS = "KAFKA_MIGRATION_ALLOWED_URLS"
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class NoAnswer(Exception):
+    """The server did not answer, or not in time; the message says how."""
+
+
+def require_allowed(url: str, environ: Mapping[str, str]) -> None:
+    """Raise Refused unless one of the administrator's prefixes covers ``url``, whose placeholders are replaced."""
+    wanted = urlsplit(url)
+    prefixes = environ.get(ALLOWED_URLS, "").split()
+    if any(_covers(urlsplit(prefix), wanted) for prefix in prefixes):
+        return
+    raise Refused(
+        f"URL {url} is not allowed here (allowed: {', '.join(prefixes) or 'nothing'})",
+        remedy=f"have the administrator add a prefix of it to {ALLOWED_URLS} where the hooks run",
+    )
+
+
+def _covers(prefix: SplitResult, wanted: SplitResult) -> bool:
+    # Dots that a server resolves would lead out of the prefix; a group may be called so.
+    if any(unquote(part) in (".", "..") for part in wanted.path.split("/")):
+        return False
+    same_server = prefix.scheme in _PORTS and _server(prefix) == _server(wanted)
+    base = prefix.path.rstrip("/")
+    return same_server and (wanted.path == base or wanted.path.startswith(f"{base}/") or not base)
+
+
+def _server(url: SplitResult) -> tuple[str, str | None, int | None]:
+    return url.scheme, url.hostname, url.port or _PORTS.get(url.scheme)
+
+
+def headers_of(http: HttpCall, environ: Mapping[str, str]) -> dict[str, str]:
+    """The headers to send, with those from the environment filled in. Raises Refused for a variable that is unfit."""
+    return {name: _header(name, value, environ) for name, value in http.headers.items()}
+
+
+def _header(name: str, value: str, environ: Mapping[str, str]) -> str:
+    if not value.startswith("env:"):
+        return value
+    variable = value.removeprefix("env:")
+    found = environ.get(variable, "")
+    # Checked here, because the HTTP library's own message would show the value.
+    if not found or not found.isascii() or not found.isprintable():
+        what = "holds what no header can" if found else "is not set"
+        raise Refused(
+            f"header {name}: the environment variable {variable} {what}",
+            remedy="set it, as one line of printable ASCII, where the hooks run",
+        )
+    return found
+
+
+def call_http(http: HttpCall, url: str, environ: Mapping[str, str]) -> int:
+    """Make the call and return the answer's status. What else the server says is not read: it may echo a secret.
+
+    Redirects are not followed: their target is nobody's choice here. Raises Refused before the call if it may not be
+    made, NoAnswer if none came in time.
+    """
+    require_allowed(url, environ)
+    return asyncio.run(_call(http, url, headers_of(http, environ)))
+
+
+async def _call(http: HttpCall, url: str, headers: Mapping[str, str]) -> int:
+    # Imported here: only plans with such hooks pay for it.
+    import httpx
+
+    try:
+        # One limit around everything: the library's own are for each read, and a slow answer has many of them.
+        async with (
+            asyncio.timeout(http.timeout_seconds),
+            # trust_env would read a proxy and, from ~/.netrc, credentials that the plan does not name.
+            httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=http.timeout_seconds) as client,
+            client.stream(http.method, url, headers=dict(headers)) as answer,
+        ):
+            return answer.status_code
+    except TimeoutError:
+        raise NoAnswer(f"no answer within {http.timeout_seconds:g} s") from None
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise NoAnswer(f"no answer ({type(error).__name__}: {error})") from None

@@ -1,0 +1,58 @@
+"""Whether the mirror keeps up, asked before any consumer is stopped: a group that is stopped waits for it.
+
+A mirror that is dead, or far behind, would have every group stopped for nothing, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kafka_migration.domain.errors import Refused
+from kafka_migration.domain.lag import sample
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases.status import mirror_state
+from kafka_migration.phases.translate import GroupView
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.context import Context
+
+#: Lag swings while producers write: so long it may take to be under the threshold once.
+PATIENCE_SECONDS = 30.0
+_POLL_SECONDS = 1.0
+
+
+class NotCopied(Refused):
+    """The mirror does not copy as far as groups need it to. No group after this one would fare better."""
+
+
+def require_keeping_up(ctx: Context, views: Iterable[GroupView]) -> None:
+    """Raise NotCopied if the mirror is silent, or further behind in what these groups read than the lag gate lets pass.
+
+    A mirror that has ended is no matter if it has copied everything. Halted partitions do not count: a group whose
+    commits lie before the halt can be moved.
+    """
+    partitions = {tp for view in views for tp in (*view.committed, *view.uncommitted)}
+    deadline = ctx.clock.monotonic() + min(PATIENCE_SECONDS, ctx.plan.consumers.wait_seconds)
+    while problem := _problem(ctx, partitions):
+        if ctx.clock.monotonic() >= deadline:
+            raise NotCopied(
+                f"no consumer was stopped, as the mirror does not keep up: {problem}",
+                remedy="see that the mirror runs and its lag falls (`status`, `lag --gate`), then run this again",
+            )
+        ctx.clock.sleep(_POLL_SECONDS)
+
+
+def _problem(ctx: Context, partitions: set[TopicPartition]) -> str:
+    state, last = mirror_state(ctx)
+    if state == "silent":
+        return f"it has said nothing since {last:%Y-%m-%d %H:%M:%S} UTC, and has probably died"
+    counted = sorted(partitions - ctx.link.halts().keys())
+    positions = {tp: position.source for tp, position in ctx.link.positions().items()}
+    lag = sample(ctx.clock.monotonic(), ctx.source.ends(counted), positions)
+    threshold = ctx.plan.lag_gate.threshold_records if state == "running" else 0
+    if lag.total > threshold:
+        why = f"lag_gate.threshold_records is {threshold}" if state == "running" else f"it is {state}"
+        worst = f", most in {lag.worst[0]}" if lag.worst else ""
+        return f"{lag.total:,} source offsets are to be copied{worst}, and {why}"
+    return ""

@@ -1,0 +1,63 @@
+"""Release: a migration gives up its hold on topics, once it is done with them, so that another one may have them.
+
+What it made and wrote stays, its journal too; ``create`` takes the hold again, if nobody else has it by then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka_migration.domain.errors import Refused
+from kafka_migration.phases.group_record import GroupRecord, Step
+from kafka_migration.phases.status import mirror_state
+from kafka_migration.phases.topic_steps import INTENT, KIND
+from kafka_migration.phases.translate import listed
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.context import Context
+
+
+def check(ctx: Context) -> tuple[str, ...]:
+    """The topics that this migration holds. Raises Refused while its mirror may write to them, or a group of it is in
+    the middle of its move."""
+    state, _ = mirror_state(ctx)
+    if state == "running":
+        raise Refused(
+            f"the mirror of {ctx.plan.name} is running, and writes to its topics",
+            remedy="end it first: `stop` (drained, through its gate) or `stop --now` (where it stands)",
+        )
+    half = [
+        group
+        for group, record in sorted(GroupRecord.all(ctx.journal).items())
+        if record.has(Step.STOPPING) and not record.is_moved and not record.has(Step.UNDONE)
+    ]
+    if half:
+        raise Refused(
+            f"groups are in the middle of their move: {listed(half)}",
+            remedy="finish it (`cutover`), or move each back (`undo --group GROUP`)",
+        )
+    topics = {*ctx.journal.all(KIND), *ctx.journal.all(INTENT)}
+    return tuple(sorted(topic for topic, by in ctx.journal.holders(topics).items() if by == ctx.journal.migration))
+
+
+def apply(ctx: Context) -> tuple[str, ...]:
+    """Give them up; returns which. A second call gives up nothing."""
+    topics = check(ctx)
+    for topic in topics:
+        ctx.tell(f"give up {topic}")
+    if topics and not ctx.dry_run:
+        ctx.journal.unlock(topics)
+    return topics
+
+
+def require_held(ctx: Context, topics: list[str]) -> None:
+    """Raise Refused if this migration does not hold ``topics`` any more: another one may write there."""
+    holders = ctx.journal.holders(topics)
+    lost = [
+        f"{topic} ({holders.get(topic, 'released')})" for topic in topics if holders.get(topic) != ctx.journal.migration
+    ]
+    if lost:
+        raise Refused(
+            f"migration {ctx.plan.name} does not hold its topics any more: {listed(lost)}",
+            remedy="run `create` to take them again, if no other migration has them by now",
+        )

@@ -1,0 +1,215 @@
+"""What is asked before consumers are stopped, and what becomes of those that were stopped for nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases import cutover
+from kafka_migration.phases.cutover import Fate
+from kafka_migration.phases.group_record import GroupRecord, Step
+from kafka_migration.state.journal import Journal
+from tests.phases.hook_server import HookServer
+from tests.phases.killing import Killed
+from tests.phases.worlds import START, FakeWorld, World
+
+
+@pytest.fixture
+def world(fake_world: FakeWorld) -> FakeWorld:
+    return fake_world
+
+
+def running(world: World, hooks: HookServer, *names: str, commit: int = 20, **topic: Any) -> tuple[Any, ...]:
+    """Groups whose consumers run on the source, and stop and start by hooks."""
+    name = world.topic("orders", **topic)
+    tp, groups, leaving = TopicPartition(name, 0), [world.group(it) for it in names], {}
+
+    def start(group: str) -> None:
+        leaving[group] = world.join("source", group, [name])
+
+    def stop(group: str) -> None:
+        leaving.pop(group)()
+
+    for group in groups:
+        world.commit("source", group, {tp: commit})
+        start(group)
+    hooks.on("stop", "source", stop)
+    hooks.on("start", "source", start)
+    hooks.on("start", "target", lambda group: world.go_on("target", group, tp, commit - START + 1))
+    return tp, groups
+
+
+def record(world: World, group: str) -> GroupRecord:
+    return GroupRecord.load(Journal(world.store, "moving"), group)
+
+
+def verbs(hooks: HookServer) -> list[tuple[str, str, str]]:
+    return [(verb, cluster, group.rpartition(".")[2]) for verb, cluster, _, group in hooks.calls]
+
+
+# -- before the first stop --------------------------------------------------------------------------------------------
+
+
+def test_silent_mirror_stops_no_group(world: FakeWorld, hooks: HookServer) -> None:
+    _, groups = running(world, hooks, "a", "b", "c")
+    world.link.last_word = lambda: datetime(2029, 12, 31, 23, 59, tzinfo=UTC)
+    result = cutover.apply(world.ctx(consumers=hooks.consumers), groups)
+    assert [it.outcome for it in result.groups] == [Fate.REFUSED] * 3
+    assert "it has said nothing since 2029-12-31 23:59:00 UTC" in result.groups[0].reason
+    assert hooks.calls == []
+    assert all(not world.source.group_state(group).is_empty for group in groups)
+
+
+def test_mirror_that_ended_with_records_to_copy_stops_no_group(world: FakeWorld, hooks: HookServer) -> None:
+    _, groups = running(world, hooks, "a", "b", mirrored=99)
+    world.link.last_word = None
+    result = cutover.apply(world.ctx(consumers=hooks.consumers), groups)
+    assert "1 source offsets are to be copied" in result.groups[0].reason
+    assert "it is ended" in result.groups[0].reason
+    assert hooks.calls == []
+
+
+def test_mirror_that_ended_after_it_copied_everything_is_enough(world: FakeWorld, hooks: HookServer) -> None:
+    _, groups = running(world, hooks, "a")
+    world.link.last_word = None
+    assert cutover.apply(world.ctx(consumers=hooks.consumers), groups).groups[0].outcome is Fate.MOVED
+
+
+def test_lag_over_the_gates_threshold_stops_no_group(world: FakeWorld, hooks: HookServer) -> None:
+    _, groups = running(world, hooks, "a", mirrored=50)
+    ctx = world.ctx(consumers=hooks.consumers, lag_gate={"threshold_records": 49})
+    assert "50 source offsets are to be copied" in cutover.apply(ctx, groups).groups[0].reason
+    assert hooks.calls == []
+    ctx = world.ctx(consumers=hooks.consumers, lag_gate={"threshold_records": 50})
+    assert cutover.apply(ctx, groups).groups[0].outcome is Fate.MOVED
+
+
+def test_lag_that_falls_meanwhile_is_waited_for(world: FakeWorld, hooks: HookServer) -> None:
+    tp, groups = running(world, hooks, "a", mirrored=50)
+    world.later(3.0, lambda: world.mirror(tp, 100))
+    ctx = world.ctx(consumers=hooks.consumers, lag_gate={"threshold_records": 0})
+    assert cutover.apply(ctx, groups).groups[0].outcome is Fate.MOVED
+
+
+def test_halt_behind_the_commits_stops_no_other_group_from_moving(world: FakeWorld, hooks: HookServer) -> None:
+    tp, groups = running(world, hooks, "a", mirrored=50)
+    world.link.halt(tp, "CORRUPT")
+    ctx = world.ctx(consumers=hooks.consumers, lag_gate={"threshold_records": 0})
+    assert cutover.apply(ctx, groups).groups[0].outcome is Fate.MOVED
+
+
+def test_commit_that_the_mirror_does_not_reach_ends_the_batch_before_a_group_is_stopped(
+    world: FakeWorld, hooks: HookServer
+) -> None:
+    _, groups = running(world, hooks, "a", "b", "c", commit=80, mirrored=50)
+    result = cutover.apply(world.ctx(consumers=hooks.consumers), groups)
+    assert hooks.calls == []
+    assert all("has not copied up to its commits" in it.reason for it in result.groups)
+    # One was waited for, the others were not tried.
+    assert world.clock.monotonic() < 2 * world.wait
+    assert [record(world, group).steps for group in groups] == [{}, {}, {}]
+
+
+def test_start_hook_that_may_not_run_is_found_before_the_group_is_stopped(world: FakeWorld, hooks: HookServer) -> None:
+    _, groups = running(world, hooks, "a")
+    consumers = {"stop": hooks.consumers["stop"], "start": [{"command": ["/opt/nobody/allows/this", "{group}"]}]}
+    outcome = cutover.apply(world.ctx(consumers=consumers), groups).groups[0]
+    assert outcome.outcome is Fate.REFUSED
+    assert "/opt/nobody/allows/this is not allowed here" in outcome.reason
+    assert hooks.calls == []
+    assert world.committed("target", groups[0]) == {}
+
+
+# -- after a stop that was for nothing --------------------------------------------------------------------------------
+
+
+def test_group_that_was_stopped_and_not_copied_is_started_again_and_ends_the_batch(
+    world: FakeWorld, hooks: HookServer
+) -> None:
+    tp, groups = running(world, hooks, "a", "b", "c", mirrored=50)
+    start = hooks.act
+
+    def commits_once_more(verb: str, cluster: str, phase: str, group: str) -> None:
+        start(verb, cluster, phase, group)
+        if verb == "stop":
+            world.go_on("source", group, tp, 80)
+
+    hooks.act = commits_once_more  # type: ignore[method-assign]
+    result = cutover.apply(world.ctx(consumers=hooks.consumers), groups)
+    assert verbs(hooks) == [("stop", "source", "a"), ("start", "source", "a")]
+    assert hooks.calls[1][2] == "undo"
+    assert [it.outcome for it in result.groups] == [Fate.REFUSED] * 3
+    assert "its consumers were started on the source again" in result.groups[0].remedy
+    assert not world.source.group_state(groups[0]).is_empty
+    assert "has not copied" in record(world, groups[0]).evidence(Step.UNDONE, "because")
+    # The mirror has caught up, and the next run moves all of them.
+    world.mirror(tp, 100)
+    hooks.on("start", "target", lambda group: world.go_on("target", group, tp, 71))
+    result = cutover.apply(world.ctx(consumers=hooks.consumers), groups)
+    assert [it.outcome for it in result.groups] == [Fate.MOVED] * 3
+    assert [world.committed("target", group) for group in groups] == [{tp: 71}] * 3
+
+
+def test_group_ahead_on_the_target_is_started_again_on_the_source(world: FakeWorld, hooks: HookServer) -> None:
+    tp, groups = running(world, hooks, "a")
+    world.commit("target", groups[0], {tp: 70})
+    cutover.apply(world.ctx(consumers=hooks.consumers), groups)
+    assert verbs(hooks) == [("stop", "source", "a"), ("start", "source", "a")]
+
+
+def test_group_that_runs_on_the_target_is_not_started_on_the_source_as_well(
+    world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tp, groups = running(world, hooks, "a")
+    start = hooks.act
+
+    def comes_up_there(verb: str, cluster: str, phase: str, group: str) -> None:
+        start(verb, cluster, phase, group)
+        world.join("target", group, [tp.topic])
+
+    monkeypatch.setattr(hooks, "act", comes_up_there)
+    outcome = cutover.apply(world.ctx(consumers=hooks.consumers), groups).groups[0]
+    assert "not empty on the target" in outcome.reason
+    assert verbs(hooks) == [("stop", "source", "a")]
+
+
+def test_start_that_fails_leaves_a_record_of_a_stopped_group(world: FakeWorld, hooks: HookServer) -> None:
+    tp, groups = running(world, hooks, "a")
+    world.commit("target", groups[0], {tp: 70})
+    start = hooks.act
+
+    def fails(verb: str, cluster: str, phase: str, group: str) -> None:
+        hooks.answer = (503, b"no capacity") if verb == "start" else (200, b"done")
+        if verb == "stop":
+            start(verb, cluster, phase, group)
+
+    hooks.act = fails  # type: ignore[method-assign]
+    outcome = cutover.apply(world.ctx(consumers=hooks.consumers), groups).groups[0]
+    assert "its consumers were stopped" in outcome.remedy
+    assert "undo it" in outcome.remedy
+    assert any("were not started again" in line for line in world.told)
+
+
+def test_run_killed_while_it_starts_a_group_again_is_followed_by_one_that_stops_it_anew(
+    world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tp, groups = running(world, hooks, "a")
+    world.commit("target", groups[0], {tp: 70})
+    mark = GroupRecord.mark
+
+    def dies(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:
+        if step is Step.UNDONE:
+            raise Killed("right after the start hook")
+        mark(self, step, *args, **evidence)
+
+    monkeypatch.setattr(GroupRecord, "mark", dies)
+    with pytest.raises(Killed):
+        cutover.apply(world.ctx(consumers=hooks.consumers), groups)
+    monkeypatch.undo()
+    hooks.calls.clear()
+    ctx = world.ctx(consumers=hooks.consumers, cutover={"rewind": True})
+    assert cutover.apply(ctx, groups).groups[0].outcome is Fate.MOVED
+    assert verbs(hooks) == [("stop", "source", "a"), ("start", "target", "a")]

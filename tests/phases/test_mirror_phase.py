@@ -1,0 +1,74 @@
+"""What the mirror phase notes around the copy itself."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from kafka_migration.domain.errors import HaltedPartition, TakenOver
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.mirror.epochs import MirrorEnd
+from kafka_migration.phases import mirror
+from kafka_migration.phases.context import Context
+from tests.phases import histories
+from tests.phases.gates import Migration
+
+
+class Played:
+    """A mirror that ends as a test says."""
+
+    end: MirrorEnd | Exception
+
+    def __init__(self, **_: object) -> None:
+        pass
+
+    def run(self, **_: object) -> MirrorEnd:
+        if isinstance(self.end, Exception):
+            raise self.end
+        return self.end
+
+
+@pytest.fixture
+def ctx(monkeypatch: pytest.MonkeyPatch) -> Context:
+    shop = Migration()
+    histories.created(shop)
+    ctx = shop.ctx()
+    connection = SimpleNamespace(kafka_python=dict)
+    ctx.source.connection = ctx.target.connection = connection  # type: ignore[misc,assignment]
+    monkeypatch.setattr(mirror, "pin", lambda _: [])
+    monkeypatch.setattr(mirror, "Mirror", Played)
+    return ctx
+
+
+def test_mirror_that_has_nothing_left_to_copy_is_noted_as_ended(ctx: Context) -> None:
+    """Or the stop gate waits for it, and a task would start it again, for ever."""
+    Played.end = HaltedPartition(topic="shop.orders", partition=0, reason="HALTED", detail="nothing is left to copy")
+    with pytest.raises(HaltedPartition):
+        mirror.apply(ctx, runner=None)  # type: ignore[arg-type]
+    run = ctx.link.run()
+    assert run is not None
+    assert (run["state"], run["reason"]) == ("ended", "halted")
+
+
+@pytest.mark.parametrize(
+    ("halted", "outcome", "detail"),
+    [((), "done", "drained"), ((TopicPartition("shop.orders", 1),), "refused", "drained; halted: shop.orders-1")],
+)
+def test_mirror_tells_the_journal_how_it_ended(
+    halted: tuple[TopicPartition, ...], outcome: str, detail: str, ctx: Context
+) -> None:
+    Played.end = MirrorEnd(
+        reason="drained", epochs=2, fences=1, records=7, bytes=70, batches=3, executors=(), halted=halted
+    )
+    assert mirror.apply(ctx, runner=None).records == 7  # type: ignore[arg-type]
+    told = ctx.journal.read("phase", "mirror") or {}
+    assert (told["outcome"], told["detail"]) == (outcome, detail)
+    assert told["evidence"] == {"records": 7, "fences": 1}
+
+
+def test_mirror_that_was_taken_over_leaves_the_journal_to_the_other(ctx: Context) -> None:
+    Played.end = TakenOver("link shop")
+    with pytest.raises(TakenOver):
+        mirror.apply(ctx, runner=None)  # type: ignore[arg-type]
+    assert (ctx.journal.read("phase", "mirror") or {})["outcome"] == "running"

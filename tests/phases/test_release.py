@@ -1,0 +1,64 @@
+"""Giving up the hold on topics: when it may be, and what it opens and closes."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_migration.domain.errors import Refused
+from kafka_migration.phases import create, mirror, release
+from kafka_migration.phases.group_record import Step
+from tests.phases import histories
+from tests.phases.gates import Migration
+
+TOPICS = ("shop.orders", "shop.payments")
+
+
+@pytest.fixture
+def shop() -> Migration:
+    found = Migration()
+    histories.created(found)
+    return found
+
+
+def test_released_topics_are_free_and_the_mirror_leaves_them_alone_until_they_are_held_again(shop: Migration) -> None:
+    assert release.apply(shop.ctx()) == TOPICS
+    assert shop.ctx().journal.holders(TOPICS) == {}
+    with pytest.raises(Refused, match=r"does not hold its topics any more: shop\.orders \(released\)"):
+        mirror.check(shop.ctx())
+    assert release.apply(shop.ctx()) == ()
+    create.apply(shop.ctx())
+    assert mirror.check(shop.ctx()) == list(TOPICS)
+
+
+def test_topic_that_another_migration_took_since_is_named_with_it(shop: Migration) -> None:
+    release.apply(shop.ctx())
+    other = shop.ctx().journal
+    other.migration = "other"
+    other.lock(["shop.orders"], at="now")
+    with pytest.raises(Refused, match=r"shop\.orders \(other\)"):
+        mirror.check(shop.ctx())
+
+
+def test_dry_run_releases_nothing(shop: Migration) -> None:
+    assert release.apply(shop.ctx(dry_run=True)) == TOPICS
+    assert shop.told[-2:] == ["give up shop.orders", "give up shop.payments"]
+    assert set(shop.ctx().journal.holders(TOPICS)) == set(TOPICS)
+
+
+def test_running_mirror_keeps_its_topics(shop: Migration) -> None:
+    ctx = shop.ctx()
+    ctx.link.record_run({"state": "running", "at": ctx.stamp()})
+    with pytest.raises(Refused, match="is running"):
+        release.apply(ctx)
+    assert set(ctx.journal.holders(TOPICS)) == set(TOPICS)
+    ctx.link.record_run({"state": "ended", "at": ctx.stamp()})
+    assert release.apply(ctx) == TOPICS
+
+
+def test_group_in_the_middle_of_its_move_keeps_the_topics(shop: Migration) -> None:
+    histories.moved(shop, upto=Step.TRANSLATED)
+    with pytest.raises(Refused, match=r"in the middle of their move: shop\.app") as refused:
+        release.apply(shop.ctx())
+    assert "undo --group" in refused.value.remedy
+    histories.moved(shop)
+    assert release.apply(shop.ctx()) == TOPICS
