@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -178,6 +179,31 @@ def test_offsets_that_a_rehearsal_commits_after_a_kill_before_the_write_are_not_
     world.commit("target", shop.group, {shop.tp: 70})
     assert "further ahead" in finished(shop).groups[0].reason
     assert world.committed("target", shop.group) == {shop.tp: 70}
+
+
+def test_offsets_beyond_a_write_that_was_not_read_back_are_the_groups_own_only_with_its_members(
+    fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = fake_world
+    shop = open_shop(world, hooks, "app", world.topic("orders"))
+    mark = GroupRecord.mark
+
+    def dies(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:
+        if step is Step.READ_BACK:
+            raise Killed("before it was noted")
+        mark(self, step, *args, **evidence)
+
+    monkeypatch.setattr(GroupRecord, "mark", dies)
+    with pytest.raises(Killed):
+        finished(shop)
+    monkeypatch.undo()
+    assert shop.record.has(Step.WRITTEN)
+    world.target.consumer_commits(shop.group, shop.tp, 70)
+    assert "further ahead" in finished(shop).groups[0].reason
+    # It was the group itself, and its consumers run there again.
+    world.join("target", shop.group, [shop.tp.topic])
+    hooks.on("start", "target", lambda _: None)
+    assert finished(shop).groups[0].outcome is Fate.MOVED
 
 
 def test_rewind_whose_write_was_not_answered_is_made_by_the_next_run(fake_world: FakeWorld, hooks: HookServer) -> None:

@@ -189,7 +189,7 @@ def test_start_that_fails_leaves_a_record_of_a_stopped_group(world: FakeWorld, h
     hooks.act = fails  # type: ignore[method-assign]
     outcome = cutover.apply(world.ctx(consumers=hooks.consumers), groups).groups[0]
     assert "its consumers were stopped" in outcome.remedy
-    assert "undo it" in outcome.remedy
+    assert f"`undo --group {groups[0]}`" in outcome.remedy
     assert any("were not started again" in line for line in world.told)
 
 

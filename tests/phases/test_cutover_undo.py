@@ -90,7 +90,7 @@ def test_group_that_was_stopped_but_not_moved_is_started_on_the_source_again(wor
     fields: dict[str, Any] = {"consumers": hooks.consumers}
     outcome = cutover.apply(world.ctx(**fields)).groups[0]
     assert outcome.outcome is Fate.REFUSED
-    assert f"cut group {group} over again soon, or undo it" in outcome.remedy
+    assert f"`cutover --group {group}` again soon, or `undo --group {group}`" in outcome.remedy
     hooks.calls.clear()
     hooks.on("start", "source", lambda _: setattr(hooks, "answer", (200, b"done")))
     assert cutover.undo(world.ctx(**fields), group).outcome == "undone"

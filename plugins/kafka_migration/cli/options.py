@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kafka_migration.plans.folder import REPORTS_DIRECTORY
+from kafka_migration.plans.places import REPORTS_DIRECTORY
 
 PlanFile = Annotated[
     Path, typer.Argument(metavar="PLAN", help="The plan file, such as migration_plans/demo.yaml.", show_default=False)

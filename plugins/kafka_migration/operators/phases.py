@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.operators.base import MigrationOperator, phase_name, require
-from kafka_migration.plans.folder import REPORTS_DIRECTORY
+from kafka_migration.plans.places import REPORTS_DIRECTORY
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

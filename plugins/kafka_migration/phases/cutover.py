@@ -228,7 +228,7 @@ def _remedy(ctx: Context, group: str, error: MigrationError) -> str:
         return f"{error.remedy}; its consumers were started on the source again"
     stopped = record.has(Step.STOPPING) and not (record.has(Step.READ_BACK) or record.has(Step.UNDONE))
     if stopped and ctx.plan.stop_hooks(group):
-        stranded = f"its consumers were stopped: cut group {group} over again soon, or undo it"
+        stranded = f"its consumers were stopped: `cutover --group {group}` again soon, or `undo --group {group}`"
         return f"{error.remedy}; {stranded}" if error.remedy else stranded
     return error.remedy
 

@@ -71,7 +71,8 @@ class Mover:
             record.restart()
         if record.has(Step.UNDOING):
             raise Refused(
-                f"group {view.group} is being moved back to the source", remedy="finish that first: undo it again"
+                f"group {view.group} is being moved back to the source",
+                remedy=f"finish that first: `undo --group {view.group}`",
             )
         accept_if_written(self.ctx, record, view)
         if record.has(Step.READ_BACK) and not came_back(self.ctx, record, view):
@@ -245,13 +246,13 @@ class Mover:
         if halted:
             raise Refused(
                 f"group {view.group}: the mirror halted before its commits of {listed(halted)}",
-                remedy="resolve the halt (see status), then run this again",
+                remedy="resolve the halt (`status` says how, such as `mirror --again TOPIC`), then run this again",
             )
         absent = [tp for tp in sorted(positions.pending) if tp not in view.committed]
         if absent:
             raise Refused(
                 f"group {view.group}: {listed(absent)} does not exist on the target",
-                remedy="create the plan's topics first",
+                remedy="run `create` first",
             )
         ends = self.ctx.source.ends(list(positions.pending))
         beyond = [

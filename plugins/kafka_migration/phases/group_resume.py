@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kafka_migration.clusters.types import CommittedOffset
 from kafka_migration.domain.errors import NeedsRollback
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases.group_record import GroupRecord, Step, offsets_of
@@ -21,7 +19,8 @@ def accept_if_written(ctx: Context, record: GroupRecord, view: GroupView) -> Non
 
     Were it not noted, the group would be refused for ever: it lives on the target, ahead of its translation. But
     offsets there are taken for that write only on evidence. Whoever else committed further (a rehearsal, say) must not
-    pass for the group itself, or the records up to there would be skipped.
+    pass for the group itself, or the records up to there would be skipped. The group's own progress has members; of
+    one that stopped there again a person says so, by starting it.
     """
     if not record.has(Step.WRITING) or record.has(Step.READ_BACK) or not view.state.is_empty:
         return
@@ -31,26 +30,20 @@ def accept_if_written(ctx: Context, record: GroupRecord, view: GroupView) -> Non
     there = ctx.target.committed(record.group)
     if any(it.tp not in there or there[it.tp].offset < it.target for it in translations):
         return
-    lives = not ctx.target.group_state(record.group).is_empty
-    past = any(there[it.tp].offset > it.target for it in translations)
-    if (past or lives) and (record.has(Step.WRITTEN) or _landed(record, there, lives=lives)):
+    if not ctx.target.group_state(record.group).is_empty and (record.has(Step.WRITTEN) or _may_have_landed(record)):
         record.mark(Step.READ_BACK, ctx.clock.now(), offsets=offsets_of(there, translations), found="in use")
 
 
-def _landed(record: GroupRecord, there: Mapping[TopicPartition, CommittedOffset], *, lives: bool) -> bool:
-    """Whether a write that was begun, and whose end nobody noted, must have come to pass.
+def _may_have_landed(record: GroupRecord) -> bool:
+    """Whether what stands there may be a write that was begun, and whose end nobody noted.
 
-    Never, by what stands there, if the group was ahead before: that may be what stands there still. Otherwise it is
-    shown by a partition that stands where it was put and did not before, or by members at work from there on.
+    Not if the group was ahead before: that may be what stands there still.
     """
     before = {
         TopicPartition(it["topic"], it["partition"]): it["offset"]
         for it in record.evidence(Step.WRITING, "target_before")
     }
-    if any(before.get(it.tp, it.target) > it.target for it in record.translations):
-        return False
-    put = any(there[it.tp].offset == it.target != before.get(it.tp) for it in record.translations)
-    return put or lives
+    return all(before.get(it.tp, it.target) <= it.target for it in record.translations)
 
 
 def came_back(ctx: Context, record: GroupRecord, view: GroupView) -> bool:

@@ -10,11 +10,8 @@ from pathlib import Path
 from kafka_migration.domain.errors import BadInput
 from kafka_migration.plans.load import load_plan
 from kafka_migration.plans.model import Plan
+from kafka_migration.plans.places import PLANS_DIRECTORY
 
-#: Where plans are, if not in the checkout.
-PLANS_DIRECTORY = "KAFKA_MIGRATION_PLANS"
-#: Where reports and Data Docs go, if not into reports/; every worker and the API server must see it.
-REPORTS_DIRECTORY = "KAFKA_MIGRATION_REPORTS_DIR"
 #: The commented reference. It is valid, and a document: whoever wants its DAG copies it under another name.
 REFERENCE = "reference.yaml"
 
