@@ -169,7 +169,8 @@ def stage(guarded_source, guarded_target, authority, tmp_path_factory) -> Iterat
     events = folder / "events"
     (folder / "spark").mkdir()
     events.mkdir()
-    settings = f"spark.eventLog.enabled true\nspark.eventLog.dir {events.as_uri()}\n"
+    # Plain: Spark 4 compresses event logs by default, and nothing could be searched for in them.
+    settings = f"spark.eventLog.enabled true\nspark.eventLog.compress false\nspark.eventLog.dir {events.as_uri()}\n"
     (folder / "spark" / "spark-defaults.conf").write_text(settings, encoding="utf-8")
     certified = {"bootstrap.servers": guarded_target.bootstrap_servers, **authority.client("writer")}
     airflow = EmbeddedAirflow(
