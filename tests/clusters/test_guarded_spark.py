@@ -92,6 +92,7 @@ def test_tokens_serve_executors_and_neither_they_nor_the_clients_secret_are_show
         defaults = {
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": events.as_uri(),
+            "spark.eventLog.compress": "false",
             "spark.ui.port": str(port),
             "spark.driver.host": "127.0.0.1",
         }
