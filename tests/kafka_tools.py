@@ -7,8 +7,15 @@ from functools import lru_cache
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+    TopicDescription,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from kafka_migration.domain.types import TopicPartition
@@ -61,12 +68,28 @@ def create_topics(
         future.result(30)
 
 
+def _described(admin: AdminClient, name: str) -> TopicDescription:
+    # One that was just created is not known to every broker yet.
+    found: list[TopicDescription] = []
+
+    def is_there() -> bool:
+        try:
+            found.append(admin.describe_topics(TopicCollection([name]))[name].result(30))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+        return bool(found)
+
+    wait_until(is_there, f"topic {name} is there")
+    return found[0]
+
+
 def topic_ids(servers: str, names: Iterable[str]) -> dict[str, uuid.UUID]:
     admin = AdminClient({"bootstrap.servers": servers})
     out = {}
-    for name, future in admin.describe_topics(TopicCollection(list(names))).items():
-        it = future.result(30).topic_id
-        mask = 2**64 - 1
+    mask = 2**64 - 1
+    for name in names:
+        it = _described(admin, name).topic_id
         out[name] = uuid.UUID(
             int=(it.get_most_significant_bits() & mask) << 64 | (it.get_least_significant_bits() & mask)
         )

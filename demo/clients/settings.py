@@ -57,7 +57,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("source", "target", "producers_source", "admin_source"):
-            if "bootstrap.servers" not in (getattr(self, name) or self.source):
+            properties = getattr(self, name)
+            if properties is not None and "bootstrap.servers" not in properties:
                 raise ValueError(f"{name} has no bootstrap.servers; give librdkafka client properties.")
         for name, value in asdict(self).items():
             if isinstance(value, (int, float)) and value <= 0:

@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, NotAuthorized, StateConflict
 
-_TIMEOUT = 30.0
+_TIMEOUT, _TRY_TIMEOUT = 30.0, 5.0
 _MAX_REPLICAS = 3
 _UNAUTHORIZED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 _BROKER_GONE = -137
@@ -200,13 +200,13 @@ class TopicLog:
         while True:
             try:
                 wanted = TopicPartition(self.topic, partition)
-                return int(self._reader().get_watermark_offsets(wanted, timeout=_TIMEOUT)[1])
+                return int(self._reader().get_watermark_offsets(wanted, timeout=_TRY_TIMEOUT)[1])
             except KafkaException as error:
                 code = error.args[0].code()
                 if code in _UNAUTHORIZED:
                     raise NotAuthorized("target", "Read", f"topic {self.topic}") from error
-                # A topic just created, or one whose leader moves: known in a moment.
-                if code not in _NOT_YET or time.monotonic() > until:
+                # A topic just created, or one whose leader moves or is gone: known in a moment.
+                if code not in (*_NOT_YET, KafkaError._TIMED_OUT) or time.monotonic() > until:
                     raise self._unreachable(error) from error
                 time.sleep(0.1)
 
