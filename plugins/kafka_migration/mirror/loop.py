@@ -25,6 +25,7 @@ class Loop:
         self.error: MigrationError | None = None
         self._closed = False
         self._wakers: list[Future] = []
+        self._resting: list[Future] = []
 
     def run(self, work: Callable[[], Any]) -> None:
         """Drive ``work`` to its end. Raises what it, or a coroutine beside it, died of, always as a MigrationError."""
@@ -66,8 +67,10 @@ class Loop:
         self.wake()
 
     def wake(self) -> None:
-        """Something happened: everyone who waits looks again."""
+        """Something happened: everyone who waits looks again; who rests, only if the task ends."""
         wakers, self._wakers = self._wakers, []
+        if self.ending:
+            wakers, self._resting = wakers + self._resting, []
         for waker in wakers:
             if not waker.is_done:
                 waker.success(None)
@@ -76,7 +79,9 @@ class Loop:
         """Until something happens, or ``seconds`` have passed."""
         waker = Future()
         self._wakers.append(waker)
+        await self._rung(waker, seconds)
 
+    async def _rung(self, waker: Future, seconds: float) -> None:
         def ring() -> None:
             if not waker.is_done:
                 waker.success(None)
@@ -87,9 +92,12 @@ class Loop:
 
     async def rest(self, seconds: float) -> None:
         """``seconds`` of rest, cut short only by the task's end."""
-        until = time.monotonic() + seconds
-        while not self.ending and time.monotonic() < until:
-            await self.woken(max(0.001, until - time.monotonic()))
+        if not self.ending:
+            waker = Future()
+            self._resting.append(waker)
+            await self._rung(waker, seconds)
+            if not self.ending:
+                self._resting.remove(waker)
 
     async def ended(self, future: Future, seconds: float) -> None:
         """Until a spawned coroutine has ended (what it died of is the task's error already), or ``seconds`` passed."""

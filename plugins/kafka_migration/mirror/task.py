@@ -88,7 +88,8 @@ class CopyTask:
                 copy.settle_halt()
             if all(copy.is_done for copy in self.copies.values()):
                 break
-            await self.loop.woken(min(0.1, max(0.001, ends_at - time.monotonic())))
+            # Not woken: that is thousands of times a second, and each time every partition is looked at.
+            await self.loop.rest(min(0.1, max(0.001, ends_at - time.monotonic())))
         self.loop.ending = True
         await self._settle()
         await self.loop.ended(telling, 60)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import kafka.errors as kafka_errors
-from kafka.protocol.producer import ProduceRequest
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.cluster import NO_TOPIC_ID, WireCluster
+from kafka_migration.wire.produce_request import BY_ID_SINCE, Batch, LeanProduceRequest
 
 MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD, UNSUPPORTED_CODEC = 10, 32, 87, 76
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
@@ -21,7 +21,6 @@ REFUSED_FOR_GOOD = frozenset({*TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD, UNS
 TAKEN_OVER = frozenset({INVALID_PRODUCER_EPOCH, PRODUCER_FENCED})
 STALE_LEADER = frozenset({5, 6, 9, 56, 74, 75, 78})
 """Leadership is moving, or our metadata are out of date: ask who leads, then go on."""
-_IDS_SINCE = 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class Append:
         self,
         cluster: WireCluster,
         node: int,
-        batches: Mapping[TopicPartition, bytes | bytearray],
+        batches: Mapping[TopicPartition, Batch],
         *,
         timeout_ms: int = 30_000,
     ) -> None:
@@ -54,23 +53,16 @@ class Append:
         :meth:`WireCluster.topic_id`): a recreated one answers with an error instead of taking the data.
         """
         self.node = node
-        topics: dict[str, list[Any]] = {}
+        topics: dict[str, list[tuple[int, Batch]]] = {}
         for tp, batch in batches.items():
-            topics.setdefault(tp.topic, []).append(
-                ProduceRequest.TopicProduceData.PartitionProduceData(index=tp.partition, records=batch)
-            )
+            topics.setdefault(tp.topic, []).append((tp.partition, batch))
         ids = {name: cluster.topic_id(name) for name in topics}
         by_id = all(topic_id != NO_TOPIC_ID for topic_id in ids.values())
         self._names = {topic_id: name for name, topic_id in ids.items()} if by_id else {}
-        request = ProduceRequest(
-            max_version=ProduceRequest.max_version if by_id else _IDS_SINCE - 1,
-            transactional_id=None,
-            acks=-1,
+        request = LeanProduceRequest(
+            {(name, ids[name]): parts for name, parts in topics.items()},
             timeout_ms=timeout_ms,
-            topic_data=[
-                ProduceRequest.TopicProduceData(name=name, topic_id=ids[name], partition_data=parts)
-                for name, parts in topics.items()
-            ],
+            max_version=LeanProduceRequest.max_version if by_id else BY_ID_SINCE - 1,
         )
         self.future = cluster.begin(request, node, timeout_ms=cluster.request_timeout_ms + timeout_ms)
 

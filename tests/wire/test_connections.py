@@ -1,0 +1,74 @@
+"""Responses come out of our frames as out of kafka-python's, however the bytes are cut."""
+
+import random
+
+import kafka.errors as kafka_errors
+import pytest
+from kafka.protocol.parser import KafkaProtocol
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
+
+from kafka_migration.wire.connections import _Protocol
+
+VERSION = 9
+CONFIG = {"client_id": "mirror", "receive_message_max_bytes": 1_000_000}
+
+
+def _response(correlation: int, message: str) -> bytes:
+    response = ProduceResponse(
+        version=VERSION,
+        responses=[
+            ProduceResponse.TopicProduceResponse(
+                version=VERSION,
+                name="t",
+                partition_responses=[
+                    ProduceResponse.TopicProduceResponse.PartitionProduceResponse(
+                        version=VERSION,
+                        index=1,
+                        error_code=2,
+                        base_offset=correlation,
+                        log_append_time_ms=-1,
+                        log_start_offset=0,
+                        record_errors=[],
+                        error_message=message,
+                    )
+                ],
+            )
+        ],
+        throttle_time_ms=0,
+    )
+    response.with_header(correlation_id=correlation)
+    return bytes(response.encode(framed=True, header=True))
+
+
+def _asked(protocol: KafkaProtocol, count: int) -> None:
+    for _ in range(count):
+        protocol.send_request(
+            ProduceRequest(version=VERSION, transactional_id=None, acks=-1, timeout_ms=1, topic_data=[])
+        )
+    protocol.send_bytes()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_same_responses_as_of_the_base_however_bytes_are_cut(seed: int) -> None:
+    chance = random.Random(seed)
+    messages = ["x" * chance.choice([0, 1, 200, 255, 256, 257, 5_000]) for _ in range(30)]
+    data = b"".join(_response(n, message) for n, message in enumerate(messages, 1))
+    base, ours = KafkaProtocol(**CONFIG), _Protocol(**CONFIG)
+    for protocol in (base, ours):
+        _asked(protocol, len(messages))
+    expected = base.receive_bytes(data)
+    got = []
+    while data:
+        count = chance.choice([1, 2, 3, 4, 5, 50, 700, 20_000])
+        got += ours.receive_bytes(data[:count])
+        data = data[count:]
+    assert [(number, str(it)) for number, it in got] == [(number, str(it)) for number, it in expected]
+    told = [it.responses[0].partition_responses[0] for _, it in got]
+    assert [it.error_message for it in told] == messages
+    assert [it.base_offset for it in told] == list(range(1, 31))
+
+
+@pytest.mark.parametrize("length", [-1, 1_000_001])
+def test_impossible_length_is_refused(length: int) -> None:
+    with pytest.raises(kafka_errors.InvalidReceiveError):
+        _Protocol(**CONFIG).receive_bytes(length.to_bytes(4, "big", signed=True))
