@@ -119,6 +119,8 @@ class Bench:
                 log=log,
             )
             process.wait(120)
+        # The next one is another migration of the same topic.
+        migration.run("release")
         _delete(self._to, data.topic)
         return copied
 

@@ -33,7 +33,7 @@ class Migration:
             "target": f"{self.name}_target",
             "topics": {"include": list(topics)},
             "approvals": {"plan": False},
-            "mirror": {"num_streams": 2, "epoch_seconds": 15},
+            "mirror": {"num_streams": 2},
             **sections,
         }
         self.path.write_text(yaml.safe_dump(document))
