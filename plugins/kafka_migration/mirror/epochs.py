@@ -29,6 +29,7 @@ from kafka_migration.mirror.runner import EpochUnderWay, Runner
 from kafka_migration.mirror.shares import balance, share_of
 from kafka_migration.mirror.survey import survey
 from kafka_migration.mirror.takeover import Stopped
+from kafka_migration.mirror.valve import Debt
 from kafka_migration.mirror.watching import EpochWatch
 from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster
 
@@ -99,6 +100,7 @@ class Mirror:
         self._epoch = int(time.time() * 1000)  # grows over runs, so that a recall of an earlier run cannot hit this one
         self._epochs = self._records = self._bytes = self._batches = 0
         self._lost, self._lost_since = 0, 0.0
+        self._debt = Debt()
         self._executors: set[str] = set()
         self._starts: dict[TopicPartition, int] = {}
 
@@ -153,7 +155,7 @@ class Mirror:
     def _loop(self, ends: Mapping[TopicPartition, int]) -> str:
         while True:
             self._patiently(self._attempts.check)
-            self._fences.keep_alive()
+            self._keep_alive()
             desired, wished_ends = self._patiently(self.link.wanted)
             if desired is Desired.STOP or self._interrupted():
                 return "stopped"
@@ -248,6 +250,15 @@ class Mirror:
                 join_bytes = self.settings.limits.join_bytes if before is None else before.join_bytes
                 self._active[tp] = Active.behind(result, identity, join_bytes=join_bytes)
 
+    def _keep_alive(self) -> None:
+        try:
+            self._fences.keep_alive()
+        except TakenOver:
+            # Who takes over claims the link first. If nobody did, the coordinator gave up on a use that was broken off,
+            # and raised the epoch by itself.
+            self.tell("the transactional id has another epoch, and nobody else runs the link: fencing again")
+            self._fence(set(self._active))
+
     # -- one epoch --------------------------------------------------------------------------------------------
 
     def _run_epoch(self, until: Mapping[TopicPartition, int], desired: Desired) -> None:
@@ -321,6 +332,7 @@ class Mirror:
                 source=source,
                 target=target,
                 young_ms=self._attempts.young_ms(),
+                owed_bytes=self._debt.now(limits.throttle_bytes_per_second) // len(shares),
                 state_ids=self._attempts.state_ids,
             )
             for share in shares
@@ -338,6 +350,7 @@ class Mirror:
             active = self._active[tp] = self._active[tp].after(receipt)
             self._records += receipt.records
             self._bytes += receipt.bytes
+            self._debt.add(receipt.bytes)
             self._batches += receipt.batches
             if receipt.executor:
                 self._executors.add(receipt.executor)
