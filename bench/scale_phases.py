@@ -85,6 +85,11 @@ class _Epochs:
     inner: Any
     all: list[_Epoch] = field(default_factory=list)
 
+    @property
+    def slots(self) -> int | None:
+        found: int | None = self.inner.slots
+        return found
+
     def start(self, orders: list[TaskOrders]) -> _Epoch:
         self.all.append(_Epoch(self.inner.start(orders), time.perf_counter(), -_cpu_seconds()))
         return self.all[-1]
@@ -105,6 +110,9 @@ class _Epoch:
 
     def is_done(self) -> bool:
         return bool(self.inner.is_done())
+
+    def tasks(self) -> dict[int, bool]:
+        return dict(self.inner.tasks())
 
     def receipts(self) -> list[Receipt]:
         found: list[Receipt] = self.inner.receipts()

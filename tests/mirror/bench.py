@@ -44,6 +44,9 @@ class ThreadEpoch:
     def is_done(self) -> bool:
         return not any(thread.is_alive() for thread in self._threads)
 
+    def tasks(self) -> dict[int, bool]:
+        return {at: not thread.is_alive() for at, thread in enumerate(self._threads)}
+
     def receipts(self) -> list[Receipt]:
         for thread in self._threads:
             thread.join()
@@ -54,6 +57,8 @@ class ThreadEpoch:
 
 class ThreadRunner:
     """Runs epochs in threads, and keeps the orders it was given."""
+
+    slots: int | None = None
 
     def __init__(self) -> None:
         self.orders: list[list[TaskOrders]] = []

@@ -3,11 +3,13 @@
 import threading
 import time
 import uuid
+from dataclasses import replace
 
 import pytest
 
 from kafka_migration.domain.errors import HaltedPartition, MigrationError, TakenOver
 from kafka_migration.domain.types import Desired, Halt, TopicPartition
+from kafka_migration.mirror import intake
 from kafka_migration.mirror.epochs import MirrorEnd, Settings
 from kafka_migration.state.link import LinkState, Wish
 from tests.kafka_tools import (
@@ -224,3 +226,25 @@ def test_second_mirror_takes_over_and_the_first_says_so(source_cluster, target_c
         assert ends[0].exit_code == 3
         it.mirror().run(until_caught_up=True)
         assert assert_same(it) == 200
+
+
+def test_source_that_does_not_know_what_stood_before_the_position_halts(
+    source_cluster, target_cluster, topic, monkeypatch
+):
+    monkeypatch.setattr(intake, "_TROUBLE_SECONDS", 1.0)
+
+    class Misled(ThreadRunner):
+        def start(self, orders):
+            return super().start(
+                [replace(o, assignments=tuple(replace(a, source_epoch=99) for a in o.assignments)) for o in orders]
+            )
+
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it:
+        produce(it.source, topic, records(50, 1, 15))
+        it.mirror().run(until_caught_up=True)
+        produce(it.source, topic, records(50, 1, 16))
+        with pytest.raises(HaltedPartition):
+            it.mirror(Misled()).run()
+        halt = it.link.halts()[TopicPartition(topic, 0)]
+        assert (halt.reason, halt.source_offset) == (Halt.TRUNCATED, 50)
+        assert "0 to 100" in halt.detail

@@ -239,3 +239,18 @@ def test_halt_of_an_earlier_target_topic_is_void_once_another_is_pinned():
     assert link.halted() == set()
     link.halt(TP, "REFUSED", "", 1, 2, "")
     assert link.halted() == {TP}
+
+
+def test_lease_says_for_how_long_it_has_lapsed():
+    clock = Clock()
+    tail = Tail(clock)
+    lease = _lease(clock, tail)
+    clock.now += 12
+    assert lease.lapsed_seconds == 2, "it could have been there after the first look"
+    _run(lease.renew())
+    clock.now += 9
+    assert lease.lapsed_seconds == 0
+    tail.looks = [None]
+    _run(lease.renew())
+    clock.now += 4
+    assert lease.lapsed_seconds == 3

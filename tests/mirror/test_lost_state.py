@@ -12,9 +12,11 @@ from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import CouldNotFindOut, HaltedPartition, MigrationError, NotAuthorized, StateConflict
 from kafka_migration.domain.types import Halt, Identity, TopicPartition
 from kafka_migration.mirror import takeover
+from kafka_migration.mirror.fencing import Fences
 from kafka_migration.state.link import LinkState
 from kafka_migration.wire.batch import readdress
 from kafka_migration.wire.cluster import WireCluster
+from kafka_migration.wire.fence import take_identity
 from kafka_migration.wire.markers import keep_alive
 from tests.kafka_tools import delete_topic, produce, read_all
 from tests.mirror.bench import Bench, ThreadEpoch, ThreadRunner, assert_same, bench, records
@@ -99,28 +101,33 @@ def test_internal_topics_that_are_gone_halt_what_they_explained_and_nothing_is_d
 
 
 class Robber(ThreadRunner):
-    """While the first epoch runs somebody deletes the offset map and makes it again."""
+    """While the first epoch runs somebody deletes an internal topic and makes it again."""
 
-    def __init__(self, it: Bench) -> None:
+    def __init__(self, it: Bench, lost: str) -> None:
         super().__init__()
-        self._it = it
+        self._it, self._lost = it, lost
 
     def start(self, orders):
         if self.orders:
             return super().start(orders)
         epoch = super().start(orders)
         wait_until(lambda: sum(it.records for it in self._it.link.positions().values()) == 100, "all is copied")
-        delete_topic(self._it.target, ledger.OFFSET_MAP_TOPIC)
+        delete_topic(self._it.target, self._lost)
         LinkState.on_target(self._it.link.name, {"bootstrap.servers": self._it.target}, create=True).close()
         return epoch
 
 
-def test_offset_map_that_is_made_again_under_a_running_mirror_ends_it(source_cluster, own_target, topic):
+@pytest.mark.parametrize("lost", [ledger.OFFSET_MAP_TOPIC, ledger.LINKS_TOPIC])
+def test_internal_topic_that_is_made_again_under_a_running_mirror_ends_it(source_cluster, own_target, topic, lost):
+    said: list[str] = []
     with bench(source_cluster.bootstrap_servers, own_target.bootstrap_servers, {topic: 1}) as it:
         produce(it.source, topic, records(100, 1, 1), **SMALL_BATCHES)
         settings = type(QUICK)(streams=1, epoch_seconds=1, limits=QUICK.limits)
-        with pytest.raises(StateConflict, match=r"offset-map.internal was deleted and created again"):
-            it.mirror(Robber(it), settings=settings).run()
+        began = time.monotonic()
+        with pytest.raises(StateConflict, match=rf"{lost} was deleted and created again"):
+            it.mirror(Robber(it, lost), settings=settings, tell=said.append).run()
+        assert time.monotonic() - began < 30
+        assert any(text.startswith("ending: ") for text in said)
 
 
 # -- the transactional id -------------------------------------------------------------------------------------
@@ -219,3 +226,30 @@ def test_id_that_is_used_now_and_then_keeps_its_producer_and_its_epoch(source_cl
         _until_id_is_forgotten(wire, it)
         with pytest.raises(CouldNotFindOut):
             use(after)
+
+
+class Idler(ThreadRunner):
+    """Before the second epoch the coordinator raises the epoch by itself, as it does 60 s after a broken-off use."""
+
+    def __init__(self, it: Bench, wire: Wire) -> None:
+        super().__init__()
+        self._it, self._wire = it, wire
+
+    def start(self, orders):
+        if not self.orders:
+            self._wire(take_identity, self._it.link.transactional_id, deadline=time.monotonic() + 20)
+        return super().start(orders)
+
+
+def test_epoch_that_nobody_took_is_no_takeover(source_cluster, target_cluster, topic, monkeypatch):
+    monkeypatch.setitem(Fences.keep_alive.__kwdefaults__, "every", 0.0)
+    with (
+        bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it,
+        wired(it.target, topic, ledger.LINKS_TOPIC) as wire,
+    ):
+        produce(it.source, topic, records(100, 1, 1), **SMALL_BATCHES)
+        said: list[str] = []
+        outcome = it.mirror(Idler(it, wire), settings=QUICK, tell=said.append).run(until_caught_up=True)
+        assert (outcome.reason, outcome.records, outcome.halted) == ("caught_up", 100, ())
+        assert any("nobody else runs the link" in text for text in said)
+        assert assert_same(it) == 100

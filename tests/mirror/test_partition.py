@@ -285,6 +285,7 @@ def test_emptied_batches_alone_move_the_position_to_the_end():
     copy.take(_fetched(_emptied(100, 109), _emptied(110, 119, leader_epoch=9)))
     assert (copy.position.source, copy.position.records, copy.receipt().continues) == (120, 0, 100)
     assert copy.is_done
+    assert copy.receipt().source_epoch == 9
     assert copy.last_epoch == 9, "or the source's leader would take our position for one that it lost"
 
 
@@ -292,10 +293,11 @@ def test_emptied_batch_behind_one_in_flight_is_passed_with_it():
     copy = _copy()
     copy.take(_fetched(_batch(100, 3)))
     prepared = _send(copy)
-    copy.take(_fetched(_emptied(103, 109)))
-    assert copy.position.source == 100
+    copy.take(_fetched(_emptied(103, 109, leader_epoch=4)))
+    assert (copy.position.source, copy.receipt().source_epoch) == (100, 3)
     _ok(copy, prepared)
     assert (copy.position.source, copy.continues) == (110, 103)
+    assert copy.receipt().source_epoch == 4, "or the next epoch asks for 110 as of 3, which ended at 103: truncated"
 
 
 def test_damaged_batch_that_claims_to_be_empty_is_corruption():

@@ -6,11 +6,16 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.mirror.package import package_zip
+from kafka_migration.mirror.spark import slots_of
 from kafka_migration.state.link import LinkState
 from tests.kafka_tools import ToSend, create_topics, produce, read_all
+from tests.mirror.bench import assert_same, bench
 from tests.mirror.plans import SmallPlan, small_plan
 from tests.spark_standalone import spark_standalone
 
@@ -66,3 +71,63 @@ def test_local_master_copies_and_a_second_submission_finds_nothing_to_do(source_
     assert _submit(plan, job, "--master", "local[2]", cwd=tmp_path)["records"] == 0
     _assert_equal(source, target, plan, topics)
     assert TopicPartition(topic, 0) in read_all(target, topics)
+
+
+@pytest.mark.parametrize(
+    ("master", "cpus", "slots"),
+    [("local", None, 1), ("local[3]", None, 3), ("local[4,2]", "2", 2), ("local[*]", None, 16), ("yarn", None, None)],
+)
+def test_slots_of_a_local_master_are_known_and_those_of_others_may_change(master, cpus, slots):
+    context = MagicMock(master=master)
+    context._jvm.java.lang.Runtime.getRuntime().availableProcessors.return_value = 16
+    context.getConf().get.side_effect = lambda key, otherwise=None: cpus or otherwise
+    assert slots_of(context) == slots
+
+
+ONE_TASK_ENDS = """
+import sys
+from dataclasses import replace
+from kafka_migration.mirror.epochs import Mirror, Settings
+from kafka_migration.mirror.session import open_session
+from kafka_migration.mirror.spark import SparkRunner
+from kafka_migration.state.link import LinkState
+
+name, source, target = sys.argv[1:]
+link = LinkState.on_target(name, {"bootstrap.servers": target})
+session = open_session("one task ends", master="local[2]", conf={"spark.ui.enabled": "false"})
+runner = SparkRunner(session)
+began = []
+
+class Careless:
+    slots = runner.slots
+
+    def start(self, orders):
+        began.append(len(orders))
+        if len(began) == 1:  # nothing is left for the second task, as if it had died
+            orders = [orders[0], replace(orders[1], assignments=())]
+        return runner.start(orders)
+
+mirror = Mirror(
+    link=link, source={"bootstrap_servers": source}, target={"bootstrap_servers": target}, runner=Careless(),
+    settings=Settings(streams=2, epoch_seconds=300), tell=lambda text: print(text, flush=True),
+    interrupted=lambda: len(began) > 1 and sum(p.source for p in link.positions().values()) == 200,
+)
+print(mirror.run().as_dict())
+session.stop()
+"""
+
+
+def test_driver_sees_a_spark_task_that_ended_before_its_time(source_cluster, target_cluster):
+    name = f"ends-{uuid.uuid4().hex[:8]}"
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {name: 2}) as it:
+        produce(it.source, name, (ToSend(b"%d" % n, None, n % 2) for n in range(200)))
+        done = subprocess.run(
+            [sys.executable, "-c", ONE_TASK_ENDS, it.link.name, it.source, it.target],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "a task ended before its time, with 1 partitions" in done.stdout
+        assert assert_same(it) == 200

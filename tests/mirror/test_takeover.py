@@ -251,3 +251,17 @@ def test_stopped_partitions_come_back_beside_those_that_go_on():
 )
 def test_fences_are_numbered_in_order_whatever_producer_they_are_of(fences, identity, number):
     assert fence_number(fences, identity) == number > max(fences, default=-1)
+
+
+@pytest.mark.parametrize(
+    ("fences", "identity", "above", "number"),
+    [
+        ({}, Identity(US, 3), 2, 3),
+        # The links topic was lost after a change of producer: what the offset map knows is newer than any epoch.
+        ({}, Identity(US, 3), 32_771, 65_539),
+        ({}, Identity(US, 9), 32_769, 32_777),
+        ({1: Identity(US, 1)}, Identity(US, 2), 32_770, 65_538),
+    ],
+)
+def test_fence_is_newer_than_what_the_offset_map_knows(fences, identity, above, number):
+    assert fence_number(fences, identity, above=above) == number > above

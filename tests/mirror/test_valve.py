@@ -1,6 +1,6 @@
 """What a task may send now: nothing while paused, its share of the throttle otherwise."""
 
-from kafka_migration.mirror.valve import Valve
+from kafka_migration.mirror.valve import Debt, Valve
 
 
 class Seconds:
@@ -55,3 +55,29 @@ def test_bytes_that_came_back_may_be_sent_again():
     assert valve.room(10_000) == 0
     valve.spend(-200)
     assert valve.room(10_000) == 200
+
+
+def test_epochs_one_after_the_other_keep_the_rate_though_a_batch_takes_longer_than_one():
+    clock = Seconds()
+    debt, sent = Debt(clock), 0
+    for _ in range(100):
+        valve = Valve(is_open=True, bytes_per_second=1_000, owed=debt.now(1_000), clock=clock)
+        for _ in range(150):
+            clock.now += 0.1
+            if valve.room(1_000_000):
+                valve.spend(262_144)
+                debt.add(262_144)
+                sent += 262_144
+    assert sent <= 1_500 * 1_000 + 262_144
+
+
+def test_debt_is_forgiven_with_the_throttle():
+    clock = Seconds()
+    debt = Debt(clock)
+    assert debt.now(1_000) == 0
+    debt.add(100_000)
+    clock.now += 40
+    assert debt.now(1_000) == 60_000
+    assert debt.now(2_000) == 0
+    debt.add(100_000)
+    assert debt.now(None) == 0

@@ -2,6 +2,7 @@
 
 import random
 import struct
+import tracemalloc
 
 import crc32c
 import pytest
@@ -142,3 +143,24 @@ def test_records_that_cannot_be_read_are_for_the_broker_to_judge(payload):
     assert [bytes(batch) for _, batch, _ in result][1:] == parts[1:]
     assert _contents(result[:1]) == _contents(batches(parts[0]))
     assert parse_header(odd).records == 1
+
+
+def test_few_bytes_that_would_become_very_many_are_not_unpacked():
+    bombs = [
+        assemble(
+            attributes=codecs.ZSTD, base_timestamp=NOW, max_timestamp=NOW, count=1, payload=payload, base_offset=at
+        )
+        for at, payload in enumerate([codecs.compress(codecs.ZSTD, bytes(40_000_000))] * 2)
+    ]
+    assert all(len(bomb) < SMALL_BYTES for bomb in bombs)
+    tracemalloc.start()
+    try:
+        parts = _join(*bombs)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [bytes(batch) for _, batch, _ in parts] == bombs, "for the broker to judge, as they are"
+    assert peak < 20_000_000
+    with pytest.raises(CorruptBatch, match="zstd"):
+        codecs.decompress(codecs.ZSTD, codecs.compress(codecs.ZSTD, bytes(1_001)), most=1_000)
+    assert codecs.decompress(codecs.ZSTD, codecs.compress(codecs.ZSTD, bytes(10_000)), most=10_000) == bytes(10_000)

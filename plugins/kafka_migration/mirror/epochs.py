@@ -20,23 +20,27 @@ from kafka_migration.mirror.active import Active
 from kafka_migration.mirror.attempts import Attempts
 from kafka_migration.mirror.book import LinkBook
 from kafka_migration.mirror.fencing import Fences, now
+from kafka_migration.mirror.lookout import Lookout
 from kafka_migration.mirror.orders import Limits, TaskOrders
 from kafka_migration.mirror.outcome import MirrorEnd, epochs_lost, last_line, nothing_left
-from kafka_migration.mirror.pace import LONGEST_SECONDS, Pace
+from kafka_migration.mirror.pace import LONGEST_SECONDS, Slots, Standstill
 from kafka_migration.mirror.partition import Stand
 from kafka_migration.mirror.runner import EpochUnderWay, Runner
 from kafka_migration.mirror.shares import balance, share_of
 from kafka_migration.mirror.survey import survey
 from kafka_migration.mirror.takeover import Stopped
+from kafka_migration.mirror.valve import Debt
+from kafka_migration.mirror.watching import EpochWatch
 from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster
 
 __all__ = ["EpochUnderWay", "Mirror", "MirrorEnd", "Runner", "Settings"]
 
 T = TypeVar("T")
 
-_POLL_SECONDS, _DONE_SECONDS = 0.25, 0.01
 _ASK_SECONDS, _OUTAGE_PAUSE_SECONDS = 15.0, 2.0
 _LOST_IN_A_ROW = 5
+_STILL_TOLD = 3
+"""How often a partition must have told, at least, that it has not moved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +80,27 @@ class Mirror:
             self._source.pinned[topic.name], self._target.pinned[topic.name] = topic.source_id, topic.target_id
         self._fences = Fences(link, self._target, self._net, tell)
         self._attempts = Attempts(link, self._target, settings.limits, tell)
+        self._lookout = Lookout(self._source, self._target, self._net, tell)
+        self._slots = Slots(settings.streams, runner.slots)
+        self._watch = EpochWatch(
+            link=link,
+            lookout=self._lookout,
+            attempts=self._attempts,
+            net=self._net,
+            standstill=Standstill(max(settings.epoch_seconds, _STILL_TOLD * settings.limits.progress_seconds)),
+            slots=self._slots,
+            epoch_seconds=settings.epoch_seconds,
+            throttle=settings.limits.throttle_bytes_per_second,
+            tell=tell,
+            interrupted=interrupted,
+            say_running=self._say_running,
+        )
         self._is_quiet = True
         self._active: dict[TopicPartition, Active] = {}
         self._epoch = int(time.time() * 1000)  # grows over runs, so that a recall of an earlier run cannot hit this one
         self._epochs = self._records = self._bytes = self._batches = 0
         self._lost, self._lost_since = 0, 0.0
+        self._debt = Debt()
         self._executors: set[str] = set()
         self._starts: dict[TopicPartition, int] = {}
 
@@ -90,6 +110,8 @@ class Mirror:
         Raises TakenOver, CouldNotFindOut after too long an outage, NotAuthorized; HaltedPartition if nothing is left
         that may be copied.
         """
+        if self._slots.streams < self.settings.streams:
+            self.tell(f"Spark has {self._slots.streams} slots for {self.settings.streams} streams: so many copy")
         try:
             self._source.connect()
             self._target.connect()
@@ -133,11 +155,12 @@ class Mirror:
     def _loop(self, ends: Mapping[TopicPartition, int]) -> str:
         while True:
             self._patiently(self._attempts.check)
-            self._fences.keep_alive()
+            self._keep_alive()
             desired, wished_ends = self._patiently(self.link.wanted)
             if desired is Desired.STOP or self._interrupted():
                 return "stopped"
             until = dict(wished_ends) if desired is Desired.DRAIN else dict(ends)
+            self._halt_lost()
             if not self._active:
                 raise nothing_left(self.link)
             if until and all(a.position.source >= until.get(tp, 0) for tp, a in self._active.items()):
@@ -198,6 +221,11 @@ class Mirror:
     def _ends(self) -> dict[TopicPartition, int]:
         return self._net.run(self._list, list(self._active), LATEST)  # type: ignore[no-any-return]
 
+    def _halt_lost(self) -> None:
+        for tp, (reason, detail) in self._patiently(lambda: self._lookout.lost(self._active)).items():
+            at = self._active[tp].position
+            self._halt(tp, reason, detail, at.source, at.target)
+
     async def _list(self, tps: list[TopicPartition], when: int) -> dict[TopicPartition, int]:
         return await self._source.list_offsets(tps, when, deadline=time.monotonic() + _ASK_SECONDS)
 
@@ -222,6 +250,15 @@ class Mirror:
                 join_bytes = self.settings.limits.join_bytes if before is None else before.join_bytes
                 self._active[tp] = Active.behind(result, identity, join_bytes=join_bytes)
 
+    def _keep_alive(self) -> None:
+        try:
+            self._fences.keep_alive()
+        except TakenOver:
+            # Who takes over claims the link first. If nobody did, the coordinator gave up on a use that was broken off,
+            # and raised the epoch by itself.
+            self.tell("the transactional id has another epoch, and nobody else runs the link: fencing again")
+            self._fence(set(self._active))
+
     # -- one epoch --------------------------------------------------------------------------------------------
 
     def _run_epoch(self, until: Mapping[TopicPartition, int], desired: Desired) -> None:
@@ -231,7 +268,7 @@ class Mirror:
         orders = self._patiently(lambda: self._orders(until))
         self._is_quiet = False
         under_way = self.runner.start(orders)
-        self._watch(under_way, desired)
+        self._watch.watch(under_way, orders, desired, self._epochs)
         try:
             receipts = under_way.receipts()
         except TakenOver:
@@ -274,8 +311,9 @@ class Mirror:
         self._attempts.check()
         controls, limits = self.link.controls(), self.settings.limits
         limits = replace(limits, throttle_bytes_per_second=controls.rate(limits.throttle_bytes_per_second))
-        ends = self._ends()
-        shares = balance({tp: ends[tp] - a.position.source for tp, a in self._active.items()}, self.settings.streams)
+        ends = self._lookout.ends(self._active)
+        backlog = {tp: ends.get(tp, 0) - a.position.source for tp, a in self._active.items()}
+        shares = balance(backlog, self._slots.now)
         return [
             TaskOrders(
                 link=self.link.name,
@@ -294,60 +332,11 @@ class Mirror:
                 source=source,
                 target=target,
                 young_ms=self._attempts.young_ms(),
+                owed_bytes=self._debt.now(limits.throttle_bytes_per_second) // len(shares),
                 state_ids=self._attempts.state_ids,
             )
             for share in shares
         ]
-
-    def _watch(self, under_way: EpochUnderWay, desired: Desired) -> None:
-        """While tasks run: recall them if the wish changed or a partition waits for it. A claim they see themselves."""
-        recalled, told_at, said, wrong = False, time.monotonic(), "", list[MigrationError]()
-        pace, look_at = Pace({tp: a.position for tp, a in self._active.items()}), told_at + self.settings.epoch_seconds
-        while not under_way.is_done():
-            self._rest_beside(under_way, _POLL_SECONDS)
-            if recalled:
-                continue
-            try:
-                held = self.link.controls().describe()
-                if held != said:
-                    self.tell(held or "nothing holds the mirror back any more")
-                    said = held
-                progress = self.link.progress()
-                # Partitions that only the driver can help, by a fence, or whose halt it must note.
-                ours = ((a.position.fence, *progress[tp]) for tp, a in self._active.items() if tp in progress)
-                waits = any(told["x"] != Stand.RUN and at.fence == fence for fence, at, told in ours)
-                if time.monotonic() > look_at:
-                    look_at = time.monotonic() + self.settings.epoch_seconds
-                    self._attempts.check_state()
-                    self._say_running()
-                    told_now = {tp: position for tp, (position, _) in progress.items()}
-                    waits = waits or not pace.is_caught_up(self._ends(), told_now)
-                if waits or self._interrupted() or self.link.wanted()[0] is not desired:
-                    self.link.recall(self._epoch)
-                    recalled = True
-            except CouldNotFindOut as error:
-                # The tasks notice an outage themselves, and end with their epoch at the latest.
-                self.tell(f"waiting: {error.message}")
-                continue
-            except MigrationError as error:
-                # Not before the tasks have ended: what they wrote meanwhile must be over when this run is.
-                wrong, recalled = [error], True
-                with suppress(CouldNotFindOut):
-                    self.link.recall(self._epoch)
-                continue
-            if time.monotonic() - told_at > 5:
-                told_at = time.monotonic()
-                both = ((progress[tp][0], a.position) for tp, a in self._active.items() if tp in progress)
-                copied = sum(max(0, told.source - before.source) for told, before in both)
-                self.tell(f"epoch {self._epochs}: {copied:,} source offsets copied")
-        if wrong:
-            raise wrong[0]
-
-    def _rest_beside(self, under_way: EpochUnderWay, seconds: float) -> None:
-        """Rest, but no longer than the epoch: until the next one begins nothing is copied."""
-        for _ in range(round(seconds / _DONE_SECONDS)):
-            if not under_way.is_done():
-                self._net.run(self._rest, _DONE_SECONDS)
 
     def _fold(self, receipts: list[Receipt]) -> None:
         if any(receipt.stand == Stand.TAKEN_OVER for receipt in receipts):
@@ -361,6 +350,7 @@ class Mirror:
             active = self._active[tp] = self._active[tp].after(receipt)
             self._records += receipt.records
             self._bytes += receipt.bytes
+            self._debt.add(receipt.bytes)
             self._batches += receipt.batches
             if receipt.executor:
                 self._executors.add(receipt.executor)

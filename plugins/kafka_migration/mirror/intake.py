@@ -38,7 +38,7 @@ _LITTLE_BYTES = 64 * 1024
 _GATHER_SECONDS = 0.003
 """Before asking again for little: a question costs a millisecond, whether it brings one record or ten. Asked without
 a pause, a trickle of some thousand records a second takes a whole core, and then each waits for the one before it."""
-_TOPIC_GONE_SECONDS = 10.0
+_TROUBLE_SECONDS = 10.0
 
 Written = Callable[[list[tuple[PartitionCopy, list[RunOpening]]]], Awaitable[None]]
 
@@ -60,7 +60,7 @@ class Intake:
         self.is_stale = False
         self._busy: set[int] = set()
         self._turns = Turns()
-        self._gone_since: dict[TopicPartition, float] = {}
+        self._trouble: dict[TopicPartition, tuple[float, float]] = {}
 
     def start(self) -> None:
         """See that every broker which leads something of ours has its coroutine."""
@@ -135,7 +135,7 @@ class Intake:
             if answer.error:
                 troubled.append((copy, answer.error))
                 continue
-            self._gone_since.pop(answer.partition, None)
+            self._trouble.pop(answer.partition, None)
             new = copy.take(answer)
             if new:
                 openings.append((copy, new))
@@ -168,18 +168,30 @@ class Intake:
             copy.stop_after_queue(Halt.DATA_LOSS, f"the source's log now starts at {start}: retention was faster")
         elif offset > end:
             copy.stop_after_queue(Halt.TRUNCATED, f"the source's log now ends at {end}, below our position")
+        elif self._is_lasting(tp):
+            copy.stop_after_queue(
+                Halt.TRUNCATED, f"the source, which has {start} to {end}, does not know what stood before our position"
+            )
         elif offset == start:
             # The broker knows nothing of our leader epoch any more, since all of its records are gone from the source.
             copy.last_epoch = -1
 
     async def _topic_gone(self, copy: PartitionCopy, code: int) -> None:
         topic, pinned = copy.partition.topic, copy.assignment.source_topic_id
-        since = self._gone_since.setdefault(copy.partition, time.monotonic())
+        is_lasting = self._is_lasting(copy.partition)
         problems = await self.source.refresh([topic])
         if topic not in problems and pinned.int and self.source.topic_ids.get(topic) != pinned:
             copy.stop_after_queue(Halt.RECREATED, "the source topic was deleted and created again")
-        elif time.monotonic() - since > _TOPIC_GONE_SECONDS:
+        elif is_lasting:
             copy.stop_after_queue(Halt.TOPIC_MISSING, f"the source says {code_name(code)}")
+
+    def _is_lasting(self, tp: TopicPartition) -> bool:
+        """True if fetches of ``tp`` have brought nothing but such trouble for some time."""
+        now = time.monotonic()
+        since, newest = self._trouble.get(tp, (now, now))
+        # Long ago, and not asked since (paused, or enough in the queue): that was another trouble.
+        self._trouble[tp] = (now if now - newest > _TROUBLE_SECONDS else since, now)
+        return now - self._trouble[tp][0] > _TROUBLE_SECONDS
 
     def _leads(self, node: int, tp: TopicPartition) -> bool:
         leader = self.source.leaders.get(tp)

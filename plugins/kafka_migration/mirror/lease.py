@@ -35,13 +35,18 @@ class Lease:
     ) -> None:
         self._tail, self._seconds, self._clock = tail, seconds, clock
         self._attempts, self._seal = ledger.link_key(link, "attempt", ""), ledger.link_key(link, "seal")
-        self._until = float("-inf")
+        self._began, self._until = clock(), float("-inf")
         self.lost = ""
 
     @property
     def holds(self) -> bool:
         """True if something may be sent right now."""
         return not self.lost and self._clock() < self._until
+
+    @property
+    def lapsed_seconds(self) -> float:
+        """For how long nothing may be sent, for want of a look at the link's state."""
+        return max(0.0, self._clock() - max(self._until, self._began + self._seconds))
 
     async def renew(self) -> list[tuple[bytes | None, bytes | None]]:
         """Look at the link's state; what has come since the last look. Trouble leaves the lease as it is."""

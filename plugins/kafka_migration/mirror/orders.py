@@ -80,8 +80,8 @@ class TaskOrders:
     """One task's share of one epoch, of ``tasks``. ``commands_from`` is the offset of the links topic from which
     commands count; ``is_paused`` and the limits' throttle say what was commanded before.
 
-    ``young_ms``: records at most so old may be appended in spite of a hold; None: none may. ``state_ids`` are the ids
-    of the internal topics that the run began with.
+    ``owed_bytes`` were sent beyond the throttle before. ``young_ms``: records at most so old may be appended in spite
+    of a hold; None: none may. ``state_ids`` are the ids of the internal topics that the run began with.
     """
 
     link: str
@@ -92,6 +92,7 @@ class TaskOrders:
     limits: Limits
     is_paused: bool = False
     tasks: int = 1
+    owed_bytes: int = 0
     source: Mapping[str, Any] = field(repr=False)
     target: Mapping[str, Any] = field(repr=False)
     young_ms: int | None = None

@@ -1,4 +1,7 @@
-"""When an epoch has run long enough: between two of them nothing is copied, so one that is caught up goes on."""
+"""When an epoch has run long enough: between two of them nothing is copied, so one that is caught up goes on.
+
+But not while somebody in it waits in vain: a partition that stands, or a task without a slot.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from kafka_migration.domain.types import Position, TopicPartition
 LONGEST_SECONDS = 600.0
 """An epoch ends after so long in any case: only then what it did becomes part of the driver's own account."""
 _AROUND_SECONDS, _AROUND_OFFSETS = 5.0, 1_000
+_LARGE_BYTES = 1024 * 1024
+"""What most topics take in one batch at most (max.message.bytes)."""
 
 
 class Pace:
@@ -32,3 +37,54 @@ class Pace:
             lag += max(0, ends.get(tp, 0) - max(now.source, before.source))
         rate = copied / max(1.0, self._clock() - self._began)
         return lag <= _AROUND_OFFSETS + rate * _AROUND_SECONDS
+
+
+class Standstill:
+    """Finds partitions that have something to copy and do not move, over all epochs of a run."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """``seconds`` is how long a partition may stand; after each alarm twice as long, until it moves."""
+        self._seconds, self._clock = seconds, clock
+        self._since: dict[TopicPartition, tuple[int, float, int]] = {}
+
+    def look(self, lagging: Mapping[TopicPartition, int], *, bytes_per_second: int | None) -> list[TopicPartition]:
+        """Those of ``lagging`` (with their source positions) that stand for too long; all others are forgotten.
+
+        With a throttle they may stand as long as a large batch of each of them takes.
+        """
+        now, standing = self._clock(), []
+        slowest = len(lagging) * _LARGE_BYTES / bytes_per_second if bytes_per_second else 0.0
+        for tp in self._since.keys() - lagging.keys():
+            del self._since[tp]
+        for tp, at in lagging.items():
+            before, since, alarms = self._since.get(tp, (-1, now, 0))
+            if before != at:
+                self._since[tp] = (at, now, 0)
+            elif now - since >= max(slowest, min(LONGEST_SECONDS, self._seconds * 2**alarms)):
+                self._since[tp] = (at, now, alarms + 1)
+                standing.append(tp)
+        return standing
+
+    def forget(self) -> None:
+        """Nobody may move just now."""
+        self._since.clear()
+
+
+class Slots:
+    """How many tasks run side by side: ``streams``, if Spark has as many slots. ``known`` is what it says, if it does.
+
+    What was only seen (fewer tasks began than were ordered) counts for the length of the longest epoch: slots may come.
+    """
+
+    def __init__(self, streams: int, known: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.streams = streams if known is None else max(1, min(streams, known))
+        self._clock, self._seen, self._until = clock, self.streams, clock()
+
+    def only(self, slots: int) -> None:
+        """So many tasks began, the others still wait."""
+        self._seen, self._until = slots, self._clock() + LONGEST_SECONDS
+
+    @property
+    def now(self) -> int:
+        """Into how many shares an epoch is dealt."""
+        return min(self.streams, self._seen) if self._clock() < self._until else self.streams

@@ -139,9 +139,9 @@ class PartitionCopy:
         self.fetch_offset, self.last_epoch = header.next_offset, header.leader_epoch
         last = self.queue[-1] if self.queue else self.in_flight[-1] if self.in_flight else None
         if last is not None:
-            last.source_end = header.next_offset
+            last.source_end, last.source_epoch = header.next_offset, header.leader_epoch
         else:
-            self.source = header.next_offset
+            self.source, self.source_epoch = header.next_offset, header.leader_epoch
 
     def _prepare(self, header: BatchHeader, batch: memoryview, pieces: int) -> RunOpening | None:
         epoch = header.leader_epoch

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import pickle
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import fields
@@ -19,6 +20,7 @@ from kafka_migration.mirror.orders import TaskOrders
 
 if TYPE_CHECKING:
     import pyarrow
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 #: Settings without which rule 1 of the exactly-once argument (one producer epoch, one attempt) would not hold.
@@ -50,6 +52,14 @@ class SparkEpoch:
         """True once the job has ended."""
         return not self._thread.is_alive()
 
+    def tasks(self) -> dict[int, bool]:
+        """The tasks that have begun. One of which any attempt ended has: a second one does not go on with it."""
+        found: dict[int, bool] = {}
+        for task in self._tasks():
+            index, is_over = int(task.index()), str(task.status()) != "RUNNING"
+            found[index] = found.get(index, False) or is_over
+        return found
+
     def receipts(self) -> list[Receipt]:
         """All receipts, with the executors that earned them. Raises what a task raised."""
         self._thread.join()
@@ -76,18 +86,19 @@ class SparkEpoch:
             self._error = error
 
     def _executors(self) -> dict[int, str]:
-        """Which executor ran which task, as Spark's own status store says."""
+        """Which executor ran which task."""
+        return {int(task.index()): str(task.executorId()) for task in self._tasks()}
+
+    def _tasks(self) -> Iterator[Any]:
+        """What Spark's own status store knows of the tasks' attempts."""
         context = self._spark.sparkContext
-        found: dict[int, str] = {}
         tracker = context.statusTracker()
         for job in tracker.getJobIdsForGroup(self._group):
             info = tracker.getJobInfo(job)
             for stage in info.stageIds if info else ():
                 tasks = context._jsc.sc().statusStore().taskList(stage, 0, 10_000)
                 for at in range(tasks.length()):
-                    task = tasks.apply(at)
-                    found[int(task.index())] = str(task.executorId())
-        return found
+                    yield tasks.apply(at)
 
 
 class SparkRunner:
@@ -102,10 +113,21 @@ class SparkRunner:
                     remedy=f"set {key}={value} in the Spark connection or session",
                 )
         self._spark = spark
+        self.slots = slots_of(spark.sparkContext)
 
     def start(self, orders: list[TaskOrders]) -> SparkEpoch:
         """Begin an epoch."""
         return SparkEpoch(self._spark, orders)
+
+
+def slots_of(context: SparkContext) -> int | None:
+    """How many tasks a local master runs side by side; None for any other, whose executors come and go."""
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", str(context.master))
+    if local is None:
+        return None
+    jvm: Any = context._jvm
+    cores = jvm.java.lang.Runtime.getRuntime().availableProcessors() if local[1] == "*" else local[1] or 1
+    return max(1, int(cores) // int(context.getConf().get("spark.task.cpus", "1") or 1))
 
 
 def _in_task(orders: list[TaskOrders]) -> Any:

@@ -9,8 +9,8 @@ from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.types import Halt
 from kafka_migration.wire.cluster import UNAUTHORIZED, WireCluster, code_name
 
-_UNKNOWN_TOPIC = 3
-_GONE_SECONDS = 10.0
+UNKNOWN_TOPIC = 3
+GONE_SECONDS = 10.0
 
 
 async def survey(cluster: WireCluster, topics: Iterable[str]) -> dict[str, tuple[Halt, str]]:
@@ -20,7 +20,7 @@ async def survey(cluster: WireCluster, topics: Iterable[str]) -> dict[str, tuple
     NotAuthorized, and CouldNotFindOut for any other answer that stays: a halt is for a person to lift, so it is never
     founded on trouble that passes.
     """
-    names, deadline = set(topics), time.monotonic() + _GONE_SECONDS
+    names, deadline = set(topics), time.monotonic() + GONE_SECONDS
     while True:
         problems = await cluster.refresh(names)
         for name, code in problems.items():
@@ -31,14 +31,27 @@ async def survey(cluster: WireCluster, topics: Iterable[str]) -> dict[str, tuple
         await cluster.net.sleep(0.2)
     lost: dict[str, tuple[Halt, str]] = {}
     for name in sorted(names):
-        if name in problems and problems[name] != _UNKNOWN_TOPIC:
+        if name in problems and problems[name] != UNKNOWN_TOPIC:
             raise CouldNotFindOut(
                 f"{cluster.role}: nothing is known of topic {name}: {code_name(problems[name])}",
                 remedy="check the brokers' state, then run this again",
             )
-        pinned = cluster.pinned.get(name)
+        another = None if name in problems else recreated(cluster, name)
         if name in problems:
-            lost[name] = Halt.TOPIC_MISSING, f"the {cluster.role} has no topic of this name"
-        elif pinned is not None and pinned.int and cluster.topic_ids.get(name) != pinned:
-            lost[name] = Halt.RECREATED, f"the {cluster.role} topic was deleted and created again"
+            lost[name] = missing(cluster)
+        elif another is not None:
+            lost[name] = another
     return lost
+
+
+def missing(cluster: WireCluster) -> tuple[Halt, str]:
+    """Name and detail of the halt of a topic that ``cluster`` does not know any more."""
+    return Halt.TOPIC_MISSING, f"the {cluster.role} has no topic of this name"
+
+
+def recreated(cluster: WireCluster, topic: str) -> tuple[Halt, str] | None:
+    """The same for a topic that ``cluster`` knows; None if it is the one that was pinned."""
+    pinned = cluster.pinned.get(topic)
+    if pinned is not None and pinned.int and cluster.topic_ids.get(topic) != pinned:
+        return Halt.RECREATED, f"the {cluster.role} topic was deleted and created again"
+    return None

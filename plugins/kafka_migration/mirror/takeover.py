@@ -148,17 +148,17 @@ class Tail:
 _EPOCHS = 1 << 15
 
 
-def fence_number(fences: Mapping[int, Identity], identity: Identity) -> int:
+def fence_number(fences: Mapping[int, Identity], identity: Identity, *, above: int = -1) -> int:
     """The name of ``identity``'s fence after ``fences``: its epoch, counted on where the producer is another.
 
     The broker hands out an epoch once, so two mirrors that fence at the same time cannot take the same name, and a
     later fence has a higher one. A transactional id gets another producer, and epochs from 0, once 32,766 of them are
-    used up, or the brokers forgot it.
+    used up, or the brokers forgot it. ``above`` is the newest fence that the offset map knows: ``fences`` may be lost.
     """
-    if not fences:
-        return identity.producer_epoch
-    newest = max(fences)
-    generation = newest // _EPOCHS + (identity.producer_id != fences[newest].producer_id)
+    newest = max(fences, default=0)
+    generation = newest // _EPOCHS + (bool(fences) and identity.producer_id != fences[newest].producer_id)
+    while generation * _EPOCHS + identity.producer_epoch <= above:
+        generation += 1
     return generation * _EPOCHS + identity.producer_epoch
 
 
@@ -244,8 +244,13 @@ async def take_over(
             f"target: {len(unbound)} partitions do not show the marker of the forgotten producer, first {min(unbound)}",
             remedy="run this again",
         )
+    above = max((it.fence for it in known.values() if it.fence is not None), default=-1)
     return Fenced(
-        fence=fence_number(fences, identity), identity=identity, markers=markers, tails=tails, stopped=stopped
+        fence=fence_number(fences, identity, above=above),
+        identity=identity,
+        markers=markers,
+        tails=tails,
+        stopped=stopped,
     )
 
 

@@ -42,7 +42,11 @@ class CopyTask:
             self.source.pinned[a.partition.topic] = a.source_topic_id
             self.target.pinned[a.partition.topic] = a.target_topic_id
         self.state.pinned.update(orders.state_ids)
-        self.valve = Valve(is_open=not orders.is_paused, bytes_per_second=self.limits.throttle_bytes_per_second)
+        self.valve = Valve(
+            is_open=not orders.is_paused,
+            bytes_per_second=self.limits.throttle_bytes_per_second,
+            owed=orders.owed_bytes,
+        )
         self.intake = Intake(self.loop, self.source, self.copies, self.limits, self.valve, self._write_ahead)
         tail = KeyedTail(self.state, TopicPartition(ledger.LINKS_TOPIC, 0), orders.commands_from)
         self.lease = Lease(tail, orders.link, orders.limits.lease_seconds)
@@ -165,6 +169,12 @@ class CopyTask:
                     rate = ledger.decode(value, where=throttle.decode())["bytes_per_second"]
                     self.valve.throttle(rate_share(rate, self.orders.tasks))
             self.loop.ending = self.loop.ending or bool(self.lease.lost)
+            if self.lease.lapsed_seconds > self.limits.lease_seconds + self.limits.late_seconds:
+                # No word of the driver reaches this task, not even its recall.
+                raise CouldNotFindOut(
+                    f"target: {ledger.LINKS_TOPIC} does not answer, so nothing may be sent",
+                    remedy="run the mirror again",
+                )
             self.loop.wake()
             await self.loop.rest(self.limits.command_seconds)
         self.loop.wake()

@@ -13,10 +13,16 @@ class Valve:
     """A token bucket of bytes. What was sent may exceed it by one batch, which is then paid for by waiting."""
 
     def __init__(
-        self, *, is_open: bool, bytes_per_second: int | None, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        is_open: bool,
+        bytes_per_second: int | None,
+        owed: int = 0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``owed`` bytes were sent too many before, and are paid for first."""
         self.is_open, self._clock = is_open, clock
-        self._rate, self._tokens, self._at = bytes_per_second, 0.0, clock()
+        self._rate, self._tokens, self._at = bytes_per_second, -float(owed), clock()
 
     def throttle(self, bytes_per_second: int | None) -> None:
         """From now on at most so much; None for no limit. Debts of the rate before are dropped."""
@@ -38,3 +44,29 @@ class Valve:
         """So many bytes are on their way; negative if they came back."""
         if self._rate is not None:
             self._tokens -= size
+
+
+class Debt:
+    """What the mirror sent beyond its throttle, in bytes, from one epoch to the next.
+
+    Without it each epoch would begin with a batch on credit.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._bytes, self._at = 0.0, clock()
+        self._rate: int | None = None
+
+    def add(self, size: int) -> None:
+        """So many bytes were copied since the last look."""
+        self._bytes += size
+
+    def now(self, bytes_per_second: int | None) -> int:
+        """What is owed now, at the throttle that is in force from now on. Another rate than before forgives all."""
+        at, before = self._at, self._rate
+        self._at, self._rate = self._clock(), bytes_per_second
+        if bytes_per_second is None or before != bytes_per_second:
+            self._bytes = 0.0
+        else:
+            self._bytes = max(0.0, self._bytes - (self._at - at) * bytes_per_second)
+        return int(self._bytes)

@@ -16,11 +16,19 @@ NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 * 1024
+_ZSTD_USUAL = 32
+"""Records seldom shrink by more: room for so many times the data is tried first."""
 
 
-def decompress(codec: int, data: bytes) -> bytes:
-    """The records section of a batch, decompressed. Raises :class:`CorruptBatch` if it cannot be."""
+def decompress(codec: int, data: bytes, *, most: int | None = None) -> bytes:
+    """The records section of a batch, decompressed. Raises :class:`CorruptBatch` if it cannot be.
+
+    Also if it would be more than ``most`` bytes, for zstd, which makes hundreds of megabytes of a few kilobytes; the
+    others stay below a thousand times the data.
+    """
     try:
+        if codec == ZSTD and most is not None:
+            return _zstd_decompress(data, most)
         if codec == NONE:
             return data
         if codec == GZIP:
@@ -52,6 +60,18 @@ def compress(codec: int, data: bytes) -> bytes:
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data))
     raise CorruptBatch(f"codec {codec} is unknown")
+
+
+def _zstd_decompress(data: bytes, most: int) -> bytes:
+    room = min(most, _ZSTD_USUAL * len(data) + _ZSTD_USUAL)
+    while True:
+        out = bytearray(room)
+        try:
+            return bytes(memoryview(out)[: cramjam.zstd.decompress_into(data, out)])
+        except cramjam.DecompressionError:
+            if room >= most:
+                raise
+            room = most
 
 
 def _snappy_decompress(data: bytes) -> bytes:

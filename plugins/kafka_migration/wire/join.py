@@ -130,7 +130,7 @@ def _encode(view: memoryview, run: _Run) -> bytes:
     out: list[bytes] = []
     index = raw_bytes = 0
     for start, end, time, count in run.members:
-        data = codecs.decompress(run.codec, bytes(view[start:end]))
+        data = codecs.decompress(run.codec, bytes(view[start:end]), most=_MOST_RAW_BYTES - raw_bytes)
         raw_bytes += len(data)
         if raw_bytes > _MOST_RAW_BYTES:
             raise CorruptBatch(f"batches from offset {run.base_offset} on are too large to be joined")

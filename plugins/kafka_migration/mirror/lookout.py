@@ -1,0 +1,87 @@
+"""What becomes of the pinned topics on both clusters while the mirror runs.
+
+Tasks only see a topic that answers. One that was deleted has no leader to ask, and in a long epoch nobody would notice;
+so the driver asks for metadata beside them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from kafka.net.selector import NetworkSelector
+
+from kafka_migration.domain.errors import NotAuthorized
+from kafka_migration.domain.types import Halt, TopicPartition
+from kafka_migration.mirror.survey import GONE_SECONDS, UNKNOWN_TOPIC, missing, recreated
+from kafka_migration.wire.cluster import LATEST, UNAUTHORIZED, WireCluster
+
+_EVERY_SECONDS, _ASK_SECONDS = 5.0, 15.0
+
+
+class Lookout:
+    """Looks at both clusters every few seconds, and tells of partitions that nobody leads."""
+
+    def __init__(
+        self,
+        source: WireCluster,
+        target: WireCluster,
+        net: NetworkSelector,
+        tell: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source, self._clusters, self._net, self._tell, self._clock = source, (source, target), net, tell, clock
+        self._looked_at = float("-inf")
+        self._gone_since: dict[tuple[str, str], float] = {}
+        self._lost: dict[str, tuple[Halt, str]] = {}
+        self._leaderless: dict[str, set[TopicPartition]] = {}
+        self._told: dict[str, set[TopicPartition]] = {}
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The source's ends, without the partitions that have no leader: the others do not wait for them."""
+        wanted = list(partitions)
+        self._net.run(self._source.refresh, {tp.topic for tp in wanted})
+        led = [tp for tp in wanted if tp in self._source.leaders]
+        return self._net.run(self._list, led)  # type: ignore[no-any-return]
+
+    async def _list(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return await self._source.list_offsets(tps, LATEST, deadline=time.monotonic() + _ASK_SECONDS)
+
+    def lost(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[Halt, str]]:
+        """Those of ``partitions`` whose topic is gone for ten seconds, or another one now: reason and detail.
+
+        Raises NotAuthorized, and CouldNotFindOut where a cluster does not answer.
+        """
+        wanted = list(partitions)
+        if self._clock() - self._looked_at >= _EVERY_SECONDS:
+            self._looked_at = self._clock()
+            for cluster in self._clusters:
+                self._look(cluster, wanted)
+        return {tp: self._lost[tp.topic] for tp in wanted if tp.topic in self._lost}
+
+    def leads(self, tp: TopicPartition) -> bool:
+        """True if both clusters named a leader at the newest look."""
+        return not any(tp in found for found in self._leaderless.values())
+
+    def _look(self, cluster: WireCluster, partitions: list[TopicPartition]) -> None:
+        problems = self._net.run(cluster.refresh, {tp.topic for tp in partitions})
+        for topic in {tp.topic for tp in partitions}:
+            code, key = problems.get(topic, 0), (cluster.role, topic)
+            if code in UNAUTHORIZED:
+                raise NotAuthorized(cluster.role, "Describe", f"topic {topic}")
+            if code != UNKNOWN_TOPIC:
+                self._gone_since.pop(key, None)
+                another = None if code else recreated(cluster, topic)
+                if another is not None:
+                    self._lost[topic] = another
+            elif self._clock() - self._gone_since.setdefault(key, self._clock()) >= GONE_SECONDS:
+                self._lost[topic] = missing(cluster)
+        leaderless = {tp for tp in partitions if tp not in cluster.leaders and tp.topic not in self._lost}
+        # Twice in a row: between two leaders there is always a moment without one.
+        lasting = leaderless & self._leaderless.get(cluster.role, set())
+        self._leaderless[cluster.role] = leaderless
+        if lasting and lasting != self._told.get(cluster.role):
+            first = min(lasting)
+            self._tell(f"{cluster.role}: {len(lasting)} partitions without a leader, first {first}; the others go on")
+        self._told[cluster.role] = lasting
