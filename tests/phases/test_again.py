@@ -62,6 +62,17 @@ def test_topic_is_made_again_as_it_was_and_pinned_and_its_halts_are_void(shop: M
     assert ctx.journal.all("again") == {}
 
 
+def test_mirror_that_still_runs_is_ended_by_a_claim_before_its_topic_goes(
+    shop: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx, claims = shop.ctx(), []
+    delete = shop.target.delete_topics
+    monkeypatch.setattr(shop.target, "delete_topics", lambda names: (claims.append(ctx.link.attempts()), delete(names)))
+    again.apply(ctx, [ORDERS])
+    assert [list(found.values()) for found in claims] == [[True]], "whoever else runs the link sees that it is claimed"
+    assert list(ctx.link.attempts().values()) == [False], "and the next run need not wait for it"
+
+
 def test_dry_run_says_the_same_and_changes_nothing(shop: Migration) -> None:
     ctx = shop.ctx(dry_run=True)
     before = (shop.store.items(), shop.links.items(), list(shop.target.changes))
@@ -134,7 +145,7 @@ def _points(shop: Migration) -> int:
     return killer.seen
 
 
-POINTS = 20
+POINTS = 24
 
 
 @pytest.mark.parametrize("at", range(1, POINTS + 1))

@@ -1,7 +1,8 @@
 """Copy a halted topic afresh: its target topic is deleted, created as it was, and pinned anew.
 
 The offset map, positions and halts belong to the pinned ids, so they begin anew with the new topic, and a late word of
-an earlier run is void. Only while no consumer has moved: an offset on the target means nothing in another topic.
+an earlier run is void. A mirror that runs is ended by a claim on the link, before its topic goes. Only while no
+consumer has moved: an offset on the target means nothing in another topic.
 """
 
 from __future__ import annotations
@@ -75,10 +76,15 @@ def check(ctx: Context, topics: Sequence[str]) -> tuple[Again, ...]:
 def apply(ctx: Context, topics: Sequence[str]) -> tuple[Again, ...]:
     """Do it; the mirror then copies these topics from their beginning. Killed anywhere, the next call converges."""
     todo = check(ctx, topics)
+    attempt = uuid.uuid4().hex
+    if not ctx.dry_run:
+        ctx.link.claim(attempt, at=ctx.stamp())
     for it in todo:
         ctx.tell(str(it))
         if not ctx.dry_run:
             _renew(ctx, it)
+    if not ctx.dry_run:
+        ctx.link.end_attempt(attempt, at=ctx.stamp())
     return todo
 
 

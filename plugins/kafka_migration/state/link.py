@@ -146,14 +146,19 @@ class LinkState:
         value = {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch, "at": at}
         self._links.put(self._key("fence", str(fence)), value)
 
-    def record_openings(self, openings: Iterable[tuple[TopicPartition, RunOpening]]) -> None:
-        """Write openings to the offset map; durable on return."""
+    def record_openings(
+        self, openings: Iterable[tuple[TopicPartition, RunOpening]], topic_keys: Mapping[str, str] | None = None
+    ) -> None:
+        """Write openings to the offset map; durable on return.
+
+        ``topic_keys`` are of the topics that they are about; without, of those that are pinned now.
+        """
         if self._openings_log is None:
             raise StateConflict(f"link {self.name} has no internal topics yet")
-        topics = self.topics()
+        keys = {name: it.key for name, it in self.topics().items()} if topic_keys is None else topic_keys
         self._openings_log.append(
             (
-                ledger.opening_key(self.name, topics[tp.topic].key, tp.partition, opening),
+                ledger.opening_key(self.name, keys[tp.topic], tp.partition, opening),
                 ledger.opening_value(opening),
             )
             for tp, opening in openings
@@ -220,11 +225,25 @@ class LinkState:
 
     # -- halts and wishes -------------------------------------------------------------------------------------
 
-    def halt(self, tp: TopicPartition, reason: str, detail: str, source: int, target: int, at: str) -> None:
-        """Note that a partition's mirror stopped, and why; offsets are where it stood."""
-        pinned = self.topics().get(tp.topic)
+    def halt(
+        self,
+        tp: TopicPartition,
+        reason: str,
+        detail: str,
+        source: int,
+        target: int,
+        at: str,
+        topic_key: str | None = None,
+    ) -> None:
+        """Note that a partition's mirror stopped, and why; offsets are where it stood.
+
+        ``topic_key`` is of the topic that it copied into; without, of the one that is pinned now.
+        """
+        if topic_key is None:
+            pinned = self.topics().get(tp.topic)
+            topic_key = pinned.key if pinned is not None else ""
         value = {"reason": reason, "detail": detail, "source_offset": source, "target_offset": target, "at": at}
-        value["topic_key"] = pinned.key if pinned is not None else ""
+        value["topic_key"] = topic_key
         self._links.put(self._key("halt", tp.topic, str(tp.partition)), value)
 
     def halted(self) -> set[TopicPartition]:
