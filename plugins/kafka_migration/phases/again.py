@@ -17,7 +17,7 @@ from kafka_migration.domain.types import TopicSpec
 from kafka_migration.phases import create, seal
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.topic_specs import Declared, spec_from
-from kafka_migration.phases.topic_steps import INTENT, KIND, Action, TopicStep
+from kafka_migration.phases.topic_steps import INTENT, KIND, Action, TopicStep, mirrored
 from kafka_migration.phases.validate import KIND as VERDICT
 from kafka_migration.phases.validate import LATEST
 from kafka_migration.state.link import LinkTopic
@@ -59,7 +59,7 @@ def check(ctx: Context, topics: Sequence[str]) -> tuple[Again, ...]:
     Raises BadInput for a topic that is not of this migration, Refused for one that is not halted, or that a moved group
     reads (they are named).
     """
-    ours = {**ctx.journal.all(NOTE), **ctx.journal.all(KIND)}
+    ours = {**ctx.journal.all(NOTE), **mirrored(ctx)}
     for topic in topics:
         if topic not in ours:
             raise BadInput(

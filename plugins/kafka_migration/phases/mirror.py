@@ -16,6 +16,7 @@ from kafka_migration.domain.types import Desired
 from kafka_migration.mirror.epochs import Mirror, MirrorEnd, Runner, Settings
 from kafka_migration.phases import release, seal
 from kafka_migration.phases.record import phase
+from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.state.link import LinkTopic, Wish
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ PHASE = "mirror"
 
 
 def check(ctx: Context) -> list[str]:
-    """The topics to mirror: those that this migration created or adopted.
+    """The topics to mirror: those of the plan that this migration created or adopted.
 
     Raises Refused if there are none, or if it does not hold them any more.
     """
-    topics = sorted(ctx.journal.all("topic"))
+    topics = sorted(mirrored(ctx))
     if not topics:
         raise Refused(
             f"migration {ctx.plan.name} has no target topics yet",

@@ -17,6 +17,7 @@ from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
 from kafka_migration.phases import seal, source_after
 from kafka_migration.phases.lag import LagMeter, LagReport
+from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.state.link import Wish
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class StopResult:
 def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, PartitionEnds]]:
     """Look at source log ends over the plan's window, and at lag after it. Changes nothing."""
     window = ctx.plan.drain.window_seconds
-    names = sorted(ctx.journal.all("topic"))
+    names = sorted(mirrored(ctx))
     partitions = [tp for topic in ctx.source.topics(names).values() for tp in topic.topic_partitions]
     before = ctx.source.ends(partitions)
     ctx.tell(f"watching {len(partitions)} source log ends for {window:g} s")
