@@ -11,7 +11,7 @@ from kafka_migration.cli.app import COMMANDS
 from kafka_migration.clusters.types import CommittedOffset
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
-from kafka_migration.domain.types import Halt, TopicPartition
+from kafka_migration.domain.types import Desired, Halt, TopicPartition
 from kafka_migration.phases import lag as phase_lag
 from kafka_migration.phases import preflight
 from kafka_migration.phases.group_record import Step
@@ -497,3 +497,19 @@ def test_error_with_json_is_a_document_too(terminal: Terminal) -> None:
 def test_commands_are_all_explained(terminal: Terminal) -> None:
     for name, _, run in COMMANDS:
         assert run.__doc__, name
+
+
+def test_mirror_of_released_topics_can_still_be_stopped_at_once_but_not_sealed(terminal: Terminal) -> None:
+    histories.created(terminal.shop)
+    histories.mirroring(terminal.shop)
+    assert terminal.run("release").exit_code == 1, "it runs"
+    terminal.shop.clock.sleep(600)
+    link = terminal.shop.ctx().link
+    link.claim("one", at="")
+    assert "--force" in terminal.run("release").stderr
+    assert terminal.run("release", "--force").exit_code == 0
+    assert "does not hold its topics" in terminal.run("stop").stderr
+    result = terminal.run("stop", "--now")
+    assert result.exit_code == 0
+    assert "should it not, it stops now" in " ".join(result.stdout.split())
+    assert link.wished().desired is Desired.STOP
