@@ -102,8 +102,21 @@ def test_topic_that_a_moved_group_reads_is_refused_and_the_group_is_named(shop: 
 def test_group_that_was_moved_back_is_no_obstacle(shop: Migration) -> None:
     histories.moved(shop)
     ctx = shop.ctx()
+    for tp in histories.ORDERS:
+        shop.target.consumer_commits("shop.app", tp, 41 + 10 * tp.partition)
+    with pytest.raises(Refused, match=r"undo --group"):
+        again.check(ctx, [ORDERS])
     GroupRecord.load(ctx.journal, "shop.app").mark(Step.UNDONE, ctx.clock.now())
     again.apply(ctx, [ORDERS])
+
+
+def test_group_that_was_moved_back_and_went_on_on_the_target_since_is_named(shop: Migration) -> None:
+    histories.moved(shop)
+    ctx = shop.ctx()
+    GroupRecord.load(ctx.journal, "shop.app").mark(Step.UNDONE, ctx.clock.now())
+    shop.target.consumer_commits("shop.app", histories.ORDERS[0], 42)
+    with pytest.raises(Refused, match=r"positions on the target: shop\.app"):
+        again.apply(ctx, [ORDERS])
 
 
 def test_group_that_somebody_else_put_on_the_target_is_named(shop: Migration) -> None:

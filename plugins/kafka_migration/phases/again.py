@@ -118,17 +118,21 @@ def _one(ctx: Context, topic: str) -> Again:
 
 
 def _refuse_moved(ctx: Context, topics: Iterable[str]) -> None:
-    wanted = set(topics)
+    wanted, records = set(topics), GroupRecord.all(ctx.journal)
+    undone = {group for group, record in records.items() if record.has(Step.UNDONE)}
     moved = {
         group
-        for group, record in GroupRecord.all(ctx.journal).items()
+        for group, record in records.items()
         # From the translation on something may have been written, until it was undone.
         if record.has(Step.TRANSLATED)
-        and not record.has(Step.UNDONE)
+        and group not in undone
         and wanted & ({it.tp.topic for it in record.translations} | record.subscription)
     }
     there = ctx.target.committed_of(ctx.target.groups())
-    moved |= {group for group, commits in there.items() if wanted & {tp.topic for tp in commits}}
+    for group, commits in there.items():
+        # What a group was moved back from stays on the target, read by nobody, until its topic goes.
+        void = {it.tp: it.target for it in records[group].translations} if group in undone else {}
+        moved |= {group for tp, it in commits.items() if tp.topic in wanted and void.get(tp) != it.offset}
     if moved:
         raise Refused(
             f"groups that read {', '.join(sorted(wanted))} have positions on the target: {', '.join(sorted(moved))}",
