@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.types import TopicSpec
-from kafka_migration.phases import create, seal
+from kafka_migration.phases import create, release, seal
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.topic_specs import Declared, spec_from
 from kafka_migration.phases.topic_steps import INTENT, KIND, Action, TopicStep, mirrored
@@ -53,11 +53,11 @@ class Again:
         return {"topic": self.topic, "old_id": self.old_id} | self.declared.as_dict()
 
 
-def check(ctx: Context, topics: Sequence[str]) -> tuple[Again, ...]:
-    """What would be done. Changes nothing.
+def check(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tuple[Again, ...]:
+    """What would be done. Changes nothing. ``unsealed``: a seal is no matter, since it is taken away afterwards.
 
     Raises BadInput for a topic that is not of this migration, Refused for one that is not halted, or that a moved group
-    reads (they are named).
+    reads (they are named), or that this migration does not hold any more.
     """
     ours = {**ctx.journal.all(NOTE), **mirrored(ctx)}
     for topic in topics:
@@ -68,14 +68,17 @@ def check(ctx: Context, topics: Sequence[str]) -> tuple[Again, ...]:
                 value=topic,
                 remedy="`status` names the halted partitions of this migration",
             )
-    seal.check(ctx)
+    # Before the mirror's own check: of a run that died no topic may be left that the mirror knows of.
+    release.require_held(ctx, list(topics))
+    if not unsealed:
+        seal.check(ctx)
     _refuse_moved(ctx, topics)
     return tuple(_one(ctx, topic) for topic in dict.fromkeys(topics))
 
 
-def apply(ctx: Context, topics: Sequence[str]) -> tuple[Again, ...]:
+def apply(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tuple[Again, ...]:
     """Do it; the mirror then copies these topics from their beginning. Killed anywhere, the next call converges."""
-    todo = check(ctx, topics)
+    todo = check(ctx, topics, unsealed=unsealed)
     attempt = uuid.uuid4().hex
     if not ctx.dry_run:
         ctx.link.claim(attempt, at=ctx.stamp())

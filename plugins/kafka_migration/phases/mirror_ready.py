@@ -39,7 +39,7 @@ def require_keeping_up(ctx: Context, views: Iterable[GroupView]) -> None:
         if ctx.clock.monotonic() >= deadline:
             raise NotCopied(
                 f"no consumer was stopped, as the mirror does not keep up: {problem}",
-                remedy="see that the mirror runs and its lag falls (`resume`, `status`, `lag --gate`), then run this again",
+                remedy="see that the mirror runs and its lag falls (`status`, `resume`), then run this again",
             )
         ctx.clock.sleep(_POLL_SECONDS)
 
