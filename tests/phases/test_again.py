@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from kafka_migration.domain.errors import BadInput, Refused
+from kafka_migration.domain.errors import BadInput, NotAuthorized, Refused
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import again
@@ -79,6 +79,14 @@ def test_dry_run_says_the_same_and_changes_nothing(shop: Migration) -> None:
     (todo,) = again.apply(ctx, [ORDERS])
     assert shop.told[-1] == str(todo)
     assert (shop.store.items(), shop.links.items(), list(shop.target.changes)) == before
+
+
+def test_topic_that_may_not_be_created_again_is_not_deleted(shop: Migration) -> None:
+    ctx, before = shop.ctx(), shop.store.items()
+    with shop.target.failing("create_topics", NotAuthorized("target", "Create", ORDERS)), pytest.raises(NotAuthorized):
+        again.apply(ctx, [ORDERS])
+    assert ORDERS in ctx.target.topics([ORDERS])
+    assert (shop.store.items(), ctx.link.attempts()) == (before, {})
 
 
 def test_topic_of_somebody_else_and_one_that_is_not_halted_are_refused(shop: Migration) -> None:
@@ -158,7 +166,7 @@ def _points(shop: Migration) -> int:
     return killer.seen
 
 
-POINTS = 24
+POINTS = 25
 
 
 @pytest.mark.parametrize("at", range(1, POINTS + 1))

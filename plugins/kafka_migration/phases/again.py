@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.clusters.errors import TopicExists
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.types import TopicSpec
 from kafka_migration.phases import create, release, seal
@@ -57,7 +59,7 @@ def check(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tup
     """What would be done. Changes nothing. ``unsealed``: a seal is no matter, since it is taken away afterwards.
 
     Raises BadInput for a topic that is not of this migration, Refused for one that is not halted, or that a moved group
-    reads (they are named), or that this migration does not hold any more.
+    reads (they are named), or that this migration does not hold any more; NotAuthorized for one that it may not create.
     """
     ours = {**ctx.journal.all(NOTE), **mirrored(ctx)}
     for topic in topics:
@@ -117,6 +119,9 @@ def _one(ctx: Context, topic: str) -> Again:
     declared = Declared(
         spec=spec, source_topic_id=source.topic_id, configs_source=kept.configs_source, left_out=kept.left_out
     )
+    # Asked while the topic is there: one that may be deleted and not created would be gone for good.
+    with suppress(TopicExists):
+        ctx.target.create_topics([spec], dry_run=True)
     return Again(topic=topic, old_id=record["topic_id"], declared=declared, halts=halts)
 
 
