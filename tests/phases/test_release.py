@@ -75,7 +75,10 @@ def test_mirror_that_only_says_nothing_may_write_again_unless_a_person_knows_bet
 
 def test_seal_that_is_not_complete_keeps_the_topics(shop: Migration) -> None:
     ctx = shop.ctx()
+    ctx.link.claim("one", at=ctx.stamp())
     ctx.link.record_seal(Seal(at="noon", ends={}))
+    with pytest.raises(Refused, match="did not say how it ended"):
+        release.apply(ctx)
     with pytest.raises(Refused, match="not every partition shows the seal"):
         release.apply(ctx, forced=True)
     ctx.link.record_seal(Seal(at="noon", identity=Identity(7, 3), ends={histories.PAYMENTS: 5}))

@@ -26,14 +26,15 @@ def check(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
             f"the mirror of {ctx.plan.name} is running, and writes to its topics",
             remedy="end it first: `stop` (drained, through its gate) or `stop --now` (where it stands)",
         )
-    # Silence proves nothing: a driver that waits for a cluster says nothing, and writes again afterwards.
-    if any(ctx.link.attempts().values()) and not forced:
+    seal = ctx.link.seal()
+    # Silence proves nothing: a driver that waits for a cluster says nothing, and writes again afterwards. Where every
+    # partition shows the seal, nothing that it sends is taken.
+    if any(ctx.link.attempts().values()) and not forced and (seal is None or not seal.is_complete):
         raise Refused(
             f"a mirror of {ctx.plan.name} did not say how it ended, and may still write to its topics",
             remedy="start the mirror again and end it (`stop --now`); or see that none of its processes is left, its"
             " Spark tasks included, and add --force",
         )
-    seal = ctx.link.seal()
     if seal is not None and not seal.is_complete:
         raise Refused(
             f"the link was to be sealed at {seal.at}, and not every partition shows the seal",
