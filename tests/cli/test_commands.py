@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
+from kafka_migration.cli import watching
 from kafka_migration.cli.app import COMMANDS
 from kafka_migration.clusters.types import CommittedOffset
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
-from kafka_migration.domain.types import Halt, TopicPartition
+from kafka_migration.domain.seal import Seal
+from kafka_migration.domain.types import Desired, Halt, TopicPartition
+from kafka_migration.mirror.epochs import MirrorEnd
+from kafka_migration.phases import create as phase_create
 from kafka_migration.phases import lag as phase_lag
-from kafka_migration.phases import preflight
+from kafka_migration.phases import mirror_job, preflight
 from kafka_migration.phases.group_record import Step
 from tests.cli.conftest import Terminal
 from tests.phases import histories
+from tests.phases.killing import Killed
 
 ORDERS = TopicPartition("shop.orders", 0)
 
@@ -497,3 +503,84 @@ def test_error_with_json_is_a_document_too(terminal: Terminal) -> None:
 def test_commands_are_all_explained(terminal: Terminal) -> None:
     for name, _, run in COMMANDS:
         assert run.__doc__, name
+
+
+def test_mirror_of_released_topics_can_still_be_stopped_at_once_but_not_sealed(terminal: Terminal) -> None:
+    histories.created(terminal.shop)
+    histories.mirroring(terminal.shop)
+    assert terminal.run("release").exit_code == 1, "it runs"
+    terminal.shop.clock.sleep(600)
+    link = terminal.shop.ctx().link
+    link.claim("one", at="")
+    assert "--force" in terminal.run("release").stderr
+    assert terminal.run("release", "--force").exit_code == 0
+    assert "does not hold its topics" in terminal.run("stop").stderr
+    result = terminal.run("stop", "--now")
+    assert result.exit_code == 0
+    assert "should it not, it stops now" in " ".join(result.stdout.split())
+    assert link.wished().desired is Desired.STOP
+
+
+# -- copied afresh ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def halted(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A plan of one topic, which is halted; Spark is played, and copies nothing."""
+    only = {"topics": {"include": [r"shop\.orders"]}}
+    terminal.write_plan(**only)
+    ctx = terminal.shop.ctx(**only)
+    phase_create.apply(ctx)
+    histories.mirroring(terminal.shop)
+    ctx.link.halt(ORDERS, "FOREIGN_WRITER", "somebody", 40, 41, ctx.stamp())
+    end = MirrorEnd(reason="caught_up", epochs=1, fences=1, records=0, bytes=0, batches=0, executors=(), halted=())
+    monkeypatch.setattr(mirror_job, "run", lambda *_, **__: end)
+    monkeypatch.setattr(watching, "lag_beside", lambda *_: nullcontext(lambda _text: None))
+    return terminal
+
+
+def test_copy_afresh_that_died_in_a_plan_of_one_topic_is_finished_by_the_same_command(halted: Terminal) -> None:
+    words = ("mirror", "--again", "shop.orders", "--yes")
+    shop = halted.shop
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(phase_create, "make", _killed)
+        with pytest.raises(Killed):
+            halted.run(*words)
+    assert shop.ctx().journal.all("topic") == {}, "so the mirror itself would find nothing to do"
+    assert halted.run(*words, "--dry-run").exit_code == 0
+    result = halted.run(*words)
+    assert result.exit_code == 0, result.output
+    assert list(shop.ctx().journal.all("topic")) == ["shop.orders"]
+    assert shop.ctx().link.halted() == set()
+
+
+def _killed(*_: object) -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("answer", [["--again", "shop.orders"], ["--again", "elsewhere", "--yes"]])
+def test_refused_copy_afresh_leaves_the_seal(halted: Terminal, answer: list[str]) -> None:
+    link = halted.shop.ctx().link
+    link.record_seal(Seal(at="noon", ends={}))
+    assert halted.run("mirror", "--unseal", *answer).exit_code in (1, 2)
+    assert link.seal() is not None
+    assert halted.shop.target.topics(["shop.orders"])
+
+
+def test_sealed_link_is_unsealed_once_its_topic_is_made_afresh_and_a_dry_run_says_so(halted: Terminal) -> None:
+    link, words = halted.shop.ctx().link, ("mirror", "--unseal", "--again", "shop.orders", "--yes")
+    link.record_seal(Seal(at="noon", ends={}))
+    assert "sealed" in halted.run("mirror", "--again", "shop.orders", "--yes").stderr
+    dry = halted.run(*words, "--dry-run")
+    assert dry.exit_code == 0
+    assert "would take the seal away" in dry.stderr
+    assert link.seal() is not None
+    assert halted.run(*words).exit_code == 0
+    assert (link.seal(), link.halted()) == (None, set())
+
+
+def test_topic_that_is_not_held_any_more_is_not_deleted(halted: Terminal) -> None:
+    journal = halted.shop.ctx().journal
+    journal.unlock(["shop.orders"])
+    assert "does not hold" in halted.run("mirror", "--again", "shop.orders", "--yes").stderr
+    assert halted.shop.target.topics(["shop.orders"])

@@ -16,6 +16,7 @@ from demo import jars
 from demo.java import java_executable
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
+from kafka_migration.clusters.errors import TopicExists
 from kafka_migration.clusters.types import ScramUser
 from kafka_migration.domain.errors import AuthenticationFailed, BadInput, ClusterUnreachable, NotAuthorized
 from kafka_migration.domain.types import TopicPartition, TopicSpec
@@ -225,3 +226,29 @@ class TestPermissions:
         assert {it.user for it in users} >= set(PASSWORDS)
         both = (("SCRAM-SHA-256", 4096), ("SCRAM-SHA-512", 4096))
         assert ScramUser(user="reader", credentials=both) in users
+
+
+def test_creation_that_is_only_tried_asks_for_the_right_before_it_says_that_the_topic_exists(guarded: Guarded) -> None:
+    """What `mirror --again` asks before it deletes the topic that it is to create again."""
+    spec = TopicSpec(name="guarded.again", partitions=1, replication_factor=1, configs={})
+    with Cluster("target", guarded.connection()) as admin:
+        admin.create_topics([spec])
+    with (
+        Cluster("target", guarded.connection("reader")) as reader,
+        guarded.granted(ResourceType.TOPIC, spec.name, "READ", "WRITE", "DELETE"),
+    ):
+        wait_until(lambda: reader.topics([spec.name]), "the grants are in force")
+        with pytest.raises(NotAuthorized, match="Create"):
+            reader.create_topics([spec], dry_run=True)
+        with guarded.granted(ResourceType.TOPIC, spec.name, "CREATE"):
+            wait_until(lambda: _exists(reader, spec), "Create is in force")
+
+
+def _exists(cluster: Cluster, spec: TopicSpec) -> bool:
+    try:
+        cluster.create_topics([spec], dry_run=True)
+    except NotAuthorized:
+        return False
+    except TopicExists:
+        return True
+    raise AssertionError("nothing was said of the topic that is there")

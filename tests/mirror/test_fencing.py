@@ -84,7 +84,7 @@ def _kill_before_end_of_transaction(monkeypatch) -> None:
 
 def _half_of_the_openings(link: LinkState) -> Hooked:
     it = Hooked(link, "")
-    it.record_openings = lambda openings: (link.record_openings(list(openings)[:1]), _die())  # type: ignore[attr-defined]
+    it.record_openings = lambda all_of_them, keys: (link.record_openings(list(all_of_them)[:1], keys), _die())  # type: ignore[attr-defined]
     return it
 
 

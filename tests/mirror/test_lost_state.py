@@ -13,6 +13,7 @@ from kafka_migration.domain.errors import CouldNotFindOut, HaltedPartition, Migr
 from kafka_migration.domain.types import Halt, Identity, TopicPartition
 from kafka_migration.mirror import takeover
 from kafka_migration.mirror.fencing import Fences
+from kafka_migration.mirror.sealing import seal
 from kafka_migration.state.link import LinkState
 from kafka_migration.wire.batch import readdress
 from kafka_migration.wire.cluster import WireCluster
@@ -199,6 +200,25 @@ def test_forgotten_transactional_id_without_cluster_action_is_a_conflict_and_not
         with pytest.raises(MigrationError, match="forgot transactional id"):
             it.mirror(settings=QUICK).run(until_caught_up=True)
         assert len(read_all(it.target, it.topics)[TopicPartition(topic, 0)]) == 20
+
+
+def test_seal_outlives_its_forgotten_transactional_id_and_needs_no_cluster_action(
+    source_cluster, oblivious, topic, monkeypatch
+):
+    async def forbidden(*_args: object, **_more: object) -> None:
+        raise NotAuthorized("target", "ClusterAction", "cluster")
+
+    monkeypatch.setattr(takeover, "write_markers_directly", forbidden)
+    with (
+        bench(source_cluster.bootstrap_servers, oblivious.bootstrap_servers, {topic: 1}) as it,
+        wired(it.target, topic) as wire,
+    ):
+        produce(it.source, topic, records(20, 1, 1))
+        it.mirror(settings=QUICK).run(until_caught_up=True)
+        done = seal(it.link, {"bootstrap_servers": it.target})
+        _until_id_is_forgotten(wire, it)
+        assert seal(it.link, {"bootstrap_servers": it.target}) == done
+        assert wire.end(TopicPartition(topic, 0)) == done.ends[TopicPartition(topic, 0)] + 1
 
 
 def test_id_that_is_used_now_and_then_keeps_its_producer_and_its_epoch(source_cluster, oblivious, topic):

@@ -2,12 +2,13 @@
 
 import threading
 import uuid
+from dataclasses import replace
 
 import pytest
 
-from kafka_migration.domain.errors import HaltedPartition, MigrationError, Refused
+from kafka_migration.domain.errors import CouldNotFindOut, HaltedPartition, MigrationError, Refused
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.mirror import takeover
+from kafka_migration.mirror import sealing, takeover
 from kafka_migration.mirror.epochs import Settings
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.mirror.sealing import seal
@@ -70,6 +71,36 @@ def test_second_call_proves_the_same_seal_and_after_a_foreign_fence_seals_anew(s
         assert first.identity is not None
         assert second.identity.producer_epoch > first.identity.producer_epoch
         assert {tp: end > first.ends[tp] for tp, end in second.ends.items()} == dict.fromkeys(first.ends, True)
+
+
+def test_seal_that_cannot_be_proved_for_now_is_no_reason_to_move_the_final_ends(
+    source_cluster, target_cluster, topic, monkeypatch
+):
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 2}) as it:
+        produce(it.source, topic, records(100, 2, 1))
+        it.mirror(settings=QUICK).run(until_caught_up=True)
+        first, ends = _seal(it), log_ends(it.target, it.topics)
+
+        async def no_answer(*_args, **_more) -> None:
+            raise CouldNotFindOut("target: no coordinator")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(sealing, "keep_alive", no_answer)
+            with pytest.raises(CouldNotFindOut, match="no coordinator"):
+                _seal(it)
+        assert (it.link.seal(), log_ends(it.target, it.topics)) == (first, ends)
+        assert _seal(it) == first
+
+
+def test_seal_whose_markers_are_gone_is_made_anew(source_cluster, target_cluster, topic):
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it:
+        produce(it.source, topic, records(100, 1, 1))
+        it.mirror(settings=QUICK).run(until_caught_up=True)
+        first = _seal(it)
+        for wrong in (50, -50):  # the log ends before it, or something else stands there
+            it.link.record_seal(replace(first, ends={tp: end + wrong for tp, end in first.ends.items()}))
+            first, before = _seal(it), first
+            assert {tp: end - before.ends[tp] for tp, end in first.ends.items()} == dict.fromkeys(first.ends, 1)
 
 
 def test_running_mirror_stops_at_the_seal_without_a_record_more(source_cluster, target_cluster, topic):

@@ -185,6 +185,8 @@ def test_new_run_after_a_drain_starts_the_mirror_again(snapshot, opened, spark, 
         # An earlier run ended; this submission died before it said a word, or without a halt.
         (1, Link(Desired.RUN, "ended", halts=["FOREIGN_WRITER"], at="2020-01-01T00:00:00+00:00"), False),
         (1, Link(Desired.RUN, "ended"), False),
+        # It ended of something else than the halts.
+        (1, Link(Desired.RUN, "ended", reason="failed", halts=["FOREIGN_WRITER"]), False),
     ],
 )
 def test_mirror_that_died_is_started_again_but_not_one_that_ended_by_itself(

@@ -94,12 +94,13 @@ class Migration:
 
     def ctx(self, *, dry_run: bool = False, **fields: Any) -> Context:
         """A context as a new process would have it."""
+        plan = self.plan(**fields)
         return Context(
-            plan=self.plan(**fields),
+            plan=plan,
             source=self.source,  # type: ignore[arg-type]
             target=self.target,  # type: ignore[arg-type]
             journal=Journal(self.store, "shop"),
-            link=LinkState("shop", self.links, None, None),
+            link=LinkState("shop", self.links, None, None, selects=plan.topics.matches),
             clock=self.clock,
             tell=self.told.append,
             dry_run=dry_run,

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from kafka_migration.domain.errors import BadInput, Refused
+from kafka_migration.domain.errors import BadInput, NotAuthorized, Refused
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import again
@@ -62,12 +62,31 @@ def test_topic_is_made_again_as_it_was_and_pinned_and_its_halts_are_void(shop: M
     assert ctx.journal.all("again") == {}
 
 
+def test_mirror_that_still_runs_is_ended_by_a_claim_before_its_topic_goes(
+    shop: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx, claims = shop.ctx(), []
+    delete = shop.target.delete_topics
+    monkeypatch.setattr(shop.target, "delete_topics", lambda names: (claims.append(ctx.link.attempts()), delete(names)))
+    again.apply(ctx, [ORDERS])
+    assert [list(found.values()) for found in claims] == [[True]], "whoever else runs the link sees that it is claimed"
+    assert list(ctx.link.attempts().values()) == [False], "and the next run need not wait for it"
+
+
 def test_dry_run_says_the_same_and_changes_nothing(shop: Migration) -> None:
     ctx = shop.ctx(dry_run=True)
     before = (shop.store.items(), shop.links.items(), list(shop.target.changes))
     (todo,) = again.apply(ctx, [ORDERS])
     assert shop.told[-1] == str(todo)
     assert (shop.store.items(), shop.links.items(), list(shop.target.changes)) == before
+
+
+def test_topic_that_may_not_be_created_again_is_not_deleted(shop: Migration) -> None:
+    ctx, before = shop.ctx(), shop.store.items()
+    with shop.target.failing("create_topics", NotAuthorized("target", "Create", ORDERS)), pytest.raises(NotAuthorized):
+        again.apply(ctx, [ORDERS])
+    assert ORDERS in ctx.target.topics([ORDERS])
+    assert (shop.store.items(), ctx.link.attempts()) == (before, {})
 
 
 def test_topic_of_somebody_else_and_one_that_is_not_halted_are_refused(shop: Migration) -> None:
@@ -91,8 +110,21 @@ def test_topic_that_a_moved_group_reads_is_refused_and_the_group_is_named(shop: 
 def test_group_that_was_moved_back_is_no_obstacle(shop: Migration) -> None:
     histories.moved(shop)
     ctx = shop.ctx()
+    for tp in histories.ORDERS:
+        shop.target.consumer_commits("shop.app", tp, 41 + 10 * tp.partition)
+    with pytest.raises(Refused, match=r"undo --group"):
+        again.check(ctx, [ORDERS])
     GroupRecord.load(ctx.journal, "shop.app").mark(Step.UNDONE, ctx.clock.now())
     again.apply(ctx, [ORDERS])
+
+
+def test_group_that_was_moved_back_and_went_on_on_the_target_since_is_named(shop: Migration) -> None:
+    histories.moved(shop)
+    ctx = shop.ctx()
+    GroupRecord.load(ctx.journal, "shop.app").mark(Step.UNDONE, ctx.clock.now())
+    shop.target.consumer_commits("shop.app", histories.ORDERS[0], 42)
+    with pytest.raises(Refused, match=r"positions on the target: shop\.app"):
+        again.apply(ctx, [ORDERS])
 
 
 def test_group_that_somebody_else_put_on_the_target_is_named(shop: Migration) -> None:
@@ -134,7 +166,7 @@ def _points(shop: Migration) -> int:
     return killer.seen
 
 
-POINTS = 20
+POINTS = 25
 
 
 @pytest.mark.parametrize("at", range(1, POINTS + 1))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kafka_migration.domain.controls import Pause
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import cutover
 from kafka_migration.phases.cutover import Fate
@@ -85,6 +86,17 @@ def test_lag_over_the_gates_threshold_stops_no_group(world: FakeWorld, hooks: Ho
     assert hooks.calls == []
     ctx = world.ctx(consumers=hooks.consumers, lag_gate={"threshold_records": 50})
     assert cutover.apply(ctx, groups).groups[0].outcome is Fate.MOVED
+
+
+def test_paused_mirror_stops_no_group_however_little_is_to_be_copied(world: FakeWorld, hooks: HookServer) -> None:
+    tp, groups = running(world, hooks, "a", mirrored=99)
+    ctx = world.ctx(consumers=hooks.consumers, lag_gate={"threshold_records": 50})
+    world.link.pause = Pause(by="ada", at="2029-12-31T23:59:00+00:00", reason="backup")
+    reason = cutover.apply(ctx, groups).groups[0].reason
+    assert "it is paused by ada at 2029-12-31 23:59:00 UTC (backup), with 1 source offsets to copy" in reason
+    assert hooks.calls == []
+    world.mirror(tp, 100)
+    assert cutover.apply(ctx, groups).groups[0].outcome is Fate.MOVED, "nothing is to be copied any more"
 
 
 def test_lag_that_falls_meanwhile_is_waited_for(world: FakeWorld, hooks: HookServer) -> None:

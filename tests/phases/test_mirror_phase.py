@@ -6,11 +6,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafka_migration.domain.errors import HaltedPartition, TakenOver
-from kafka_migration.domain.types import TopicPartition
+from kafka_migration.domain.errors import (
+    CouldNotFindOut,
+    HaltedPartition,
+    MigrationError,
+    NotAuthorized,
+    StateConflict,
+    TakenOver,
+)
+from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.mirror.epochs import MirrorEnd
 from kafka_migration.phases import mirror
 from kafka_migration.phases.context import Context
+from kafka_migration.state.link import Wish
 from tests.phases import histories
 from tests.phases.gates import Migration
 
@@ -67,8 +75,32 @@ def test_mirror_tells_the_journal_how_it_ended(
     assert told["evidence"] == {"records": 7, "fences": 1}
 
 
+@pytest.mark.parametrize(
+    "error", [NotAuthorized("target", "Write", "topic shop.orders"), StateConflict("x"), CouldNotFindOut("x")]
+)
+def test_mirror_that_fails_is_noted_as_ended_and_its_retry_obeys_a_wish_that_it_was_told_before(
+    ctx: Context, error: MigrationError
+) -> None:
+    Played.end = error
+    ctx.link.wish(Wish(desired=Desired.STOP, at=ctx.stamp()))
+    ctx.link.record_run({"state": "running", "at": ctx.stamp()})
+    for _ in range(2):
+        with pytest.raises(type(error)):
+            mirror.apply(ctx, runner=None)  # type: ignore[arg-type]
+        run = ctx.link.run() or {}
+        assert (run["state"], run["reason"]) == ("ended", "failed")
+        assert ctx.link.wished().desired is Desired.STOP
+    # Told to a mirror that had failed already, it is obeyed as it is.
+    ctx.clock.sleep(1)
+    ctx.link.wish(Wish(desired=Desired.STOP, at=ctx.stamp()))
+    with pytest.raises(type(error)):
+        mirror.apply(ctx, runner=None)  # type: ignore[arg-type]
+    assert ctx.link.wished().desired is Desired.RUN
+
+
 def test_mirror_that_was_taken_over_leaves_the_journal_to_the_other(ctx: Context) -> None:
     Played.end = TakenOver("link shop")
     with pytest.raises(TakenOver):
         mirror.apply(ctx, runner=None)  # type: ignore[arg-type]
     assert (ctx.journal.read("phase", "mirror") or {})["outcome"] == "running"
+    assert (ctx.link.run() or {})["state"] == "running"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafka_migration.domain.errors import Refused
+from kafka_migration.domain.seal import Seal
+from kafka_migration.domain.types import Identity
 from kafka_migration.phases import create, mirror, release
 from kafka_migration.phases.group_record import Step
 from tests.phases import histories
@@ -52,6 +54,34 @@ def test_running_mirror_keeps_its_topics(shop: Migration) -> None:
         release.apply(ctx)
     assert set(ctx.journal.holders(TOPICS)) == set(TOPICS)
     ctx.link.record_run({"state": "ended", "at": ctx.stamp()})
+    assert release.apply(ctx) == TOPICS
+
+
+def test_mirror_that_only_says_nothing_may_write_again_unless_a_person_knows_better(shop: Migration) -> None:
+    ctx = shop.ctx()
+    ctx.link.claim("one", at=ctx.stamp())
+    ctx.link.record_run({"state": "running", "at": ctx.stamp()})
+    with pytest.raises(Refused, match="is running"):
+        release.apply(ctx, forced=True)
+    shop.clock.sleep(600)
+    with pytest.raises(Refused, match="did not say how it ended") as refused:
+        release.apply(ctx)
+    assert "--force" in refused.value.remedy
+    assert set(ctx.journal.holders(TOPICS)) == set(TOPICS)
+    assert release.check(ctx, forced=True) == TOPICS
+    ctx.link.end_attempt("one", at=ctx.stamp())
+    assert release.apply(ctx) == TOPICS
+
+
+def test_seal_that_is_not_complete_keeps_the_topics(shop: Migration) -> None:
+    ctx = shop.ctx()
+    ctx.link.claim("one", at=ctx.stamp())
+    ctx.link.record_seal(Seal(at="noon", ends={}))
+    with pytest.raises(Refused, match="did not say how it ended"):
+        release.apply(ctx)
+    with pytest.raises(Refused, match="not every partition shows the seal"):
+        release.apply(ctx, forced=True)
+    ctx.link.record_seal(Seal(at="noon", identity=Identity(7, 3), ends={histories.PAYMENTS: 5}))
     assert release.apply(ctx) == TOPICS
 
 

@@ -40,8 +40,8 @@ def test_still_source_without_lag_drains_up_to_its_ends_waits_for_the_mirror_to_
 ) -> None:
     shop = Migration()
     ctx, link = mirrored(shop, at=100, **DRAIN)
-    link.record_run({"state": "running"})
-    shop.clock.at(30, lambda: link.record_run({"state": "ended", "reason": "drained"}))
+    link.record_run({"at": ctx.stamp(), "state": "running"})
+    shop.clock.at(30, lambda: link.record_run({"at": ctx.stamp(), "state": "ended", "reason": "drained"}))
     result = stop.apply(ctx)
     assert result.stopped
     assert sealed == [ctx]
@@ -55,11 +55,11 @@ def test_still_source_without_lag_drains_up_to_its_ends_waits_for_the_mirror_to_
 def test_mirror_that_ends_short_of_the_drain_is_not_sealed(reason: str, sealed: list[Context]) -> None:
     shop = Migration()
     ctx, link = mirrored(shop, at=100, **DRAIN)
-    link.record_run({"state": "running"})
+    link.record_run({"at": ctx.stamp(), "state": "running"})
 
     def interrupted() -> None:
         # Positions of a drain that went on while the window was watched, as after a takeover from an older state.
-        link.record_run({"state": "ended", "reason": reason})
+        link.record_run({"at": ctx.stamp(), "state": "ended", "reason": reason})
         link.positions = dict  # type: ignore[method-assign]
 
     shop.clock.at(30, interrupted)
@@ -73,7 +73,7 @@ def test_mirror_that_ends_short_of_the_drain_is_not_sealed(reason: str, sealed: 
 def test_mirror_that_had_caught_up_and_ended_by_itself_is_sealed(sealed: list[Context]) -> None:
     shop = Migration()
     ctx, link = mirrored(shop, at=100, **DRAIN)
-    link.record_run({"state": "ended", "reason": "caught_up"})
+    link.record_run({"at": ctx.stamp(), "state": "ended", "reason": "caught_up"})
     assert stop.apply(ctx).stopped
     assert sealed == [ctx]
 
@@ -104,7 +104,7 @@ def test_halted_partition_is_refused() -> None:
 
 def test_mirror_that_does_not_end_in_time_could_not_be_found_out_about_and_the_wish_stays() -> None:
     ctx, link = mirrored(Migration(), at=100, **DRAIN)
-    link.record_run({"state": "running"})
+    link.record_run({"at": ctx.stamp(), "state": "running"})
     with pytest.raises(CouldNotFindOut, match="did not end within 100 s of being asked to drain"):
         stop.apply(ctx)
     assert link.wished().desired is Desired.DRAIN
@@ -113,13 +113,39 @@ def test_mirror_that_does_not_end_in_time_could_not_be_found_out_about_and_the_w
 def test_stop_now_asks_no_gate_says_so_and_seals_nothing(sealed: list[Context]) -> None:
     shop = Migration()
     ctx, link = mirrored(shop, at=0, **DRAIN)
-    link.record_run({"state": "running"})
-    shop.clock.at(2, lambda: link.record_run({"state": "ended", "reason": "stopped"}))
+    link.record_run({"at": ctx.stamp(), "state": "running"})
+    shop.clock.at(2, lambda: link.record_run({"at": ctx.stamp(), "state": "ended", "reason": "stopped"}))
     result = stop.apply(ctx, now=True)
     assert result.stopped
     assert [it.evidence for it in result.gate.results] == ["no gate"]
     assert not sealed
     assert link.wished().desired is Desired.STOP
+
+
+def test_mirror_that_died_is_stopped_at_once_where_it_stands_and_the_wish_stands_in_case_it_wakes() -> None:
+    shop = Migration()
+    ctx, link = mirrored(shop, at=0, **DRAIN)
+    link.record_run({"at": ctx.stamp(), "state": "running"})
+    shop.clock.sleep(600)
+    began = shop.clock.monotonic()
+    result = stop.apply(ctx, now=True)
+    assert result.stopped
+    assert result.as_dict()["mirror"]["state"] == "silent"
+    assert shop.clock.monotonic() == began
+    assert link.wished().desired is Desired.STOP
+
+
+def test_drain_of_a_mirror_that_died_says_to_start_it_again_and_takes_one_that_is(sealed: list[Context]) -> None:
+    shop = Migration()
+    ctx, link = mirrored(shop, at=100, **DRAIN)
+    link.record_run({"at": ctx.stamp(), "state": "running"})
+    with pytest.raises(CouldNotFindOut, match="says nothing any more") as failed:
+        stop.apply(ctx)
+    assert "start the mirror again: it obeys, and ends" in failed.value.remedy
+    assert not sealed
+    shop.clock.at(50, lambda: link.record_run({"at": ctx.stamp(), "state": "ended"}))
+    assert stop.apply(ctx).stopped
+    assert sealed == [ctx]
 
 
 @pytest.mark.parametrize("now", [False, True])

@@ -16,6 +16,7 @@ import pytest
 
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.domain.checks import Verdict
+from kafka_migration.domain.controls import Controls, Pause
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import Position, TopicPartition, TopicSpec
@@ -53,6 +54,7 @@ class Link:
         self.at: dict[TopicPartition, int] = {}
         self.halted: dict[TopicPartition, Any] = {}
         self.state = "running"
+        self.pause: Pause | None = None
 
     def positions(self) -> dict[TopicPartition, Position]:
         return {tp: Position(source=at, target=at + 3, fence=1, records=at) for tp, at in self.at.items()}
@@ -64,6 +66,9 @@ class Link:
             )
             for tp in tps
         }
+
+    def controls(self) -> Controls:
+        return Controls(pause=self.pause)
 
     def halts(self) -> dict[TopicPartition, Any]:
         return dict(self.halted)
@@ -237,6 +242,15 @@ def test_pinned_ends_wait_for_the_mirror_and_leave_out_what_is_written_meanwhile
     assert lab.validate().exit_code == 0
     (it,) = lab.asked[0].ranges
     assert (it.source_start, it.source_end, it.target_start, it.target_end) == (0, RECORDS, 0, RECORDS + 3)
+
+
+def test_wait_for_a_paused_mirror_names_who_paused_it(lab):
+    (tp,) = lab.topic("a")
+    lab.link.at[tp] = 100
+    lab.link.pause = Pause(by="ada", at="2029-12-31T23:59:00+00:00")
+    lab.validate()
+    assert any("pinned ends of 1 partitions; it is paused by ada at 2029-12-31 23:59:00 UTC" in it for it in lab.told)
+    assert "did not get there in 600 s (it is paused by ada" in json.dumps(verdict.latest(lab.context()))
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.clusters.types import CommittedOffset
+from kafka_migration.domain.controls import Controls, Pause
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import Position, TopicPartition, TopicSpec
@@ -75,6 +76,7 @@ class Link:
     halted: dict[TopicPartition, Any] = field(default_factory=dict)
     #: When the mirror last said something; None: it has ended.
     last_word: Callable[[], datetime] | None = None
+    pause: Pause | None = None
 
     def offset_maps(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetMap]:
         wanted = self.maps.keys() if partitions is None else partitions
@@ -96,6 +98,9 @@ class Link:
 
     def halts(self) -> dict[TopicPartition, Any]:
         return dict(self.halted)
+
+    def controls(self) -> Controls:
+        return Controls(pause=self.pause)
 
     def halt(self, tp: TopicPartition, reason: str) -> None:
         self.halted[tp] = SimpleNamespace(reason=reason, detail="")

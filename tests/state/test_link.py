@@ -3,6 +3,7 @@
 import random
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -188,3 +189,15 @@ def test_target_without_internal_topics_has_an_empty_link_and_none_are_made(targ
     link.close()
     with TopicLog(properties, ledger.LINKS_TOPIC) as log:
         assert not log.exists()
+
+
+def test_late_words_of_a_run_count_for_the_topic_that_it_copied_into() -> None:
+    log = FakeLog(ledger.OFFSET_MAP_TOPIC, lambda: None)
+    link = LinkState("l", MemoryStore(), log, None)  # type: ignore[arg-type]
+    link.pin(source_cluster="s", target_cluster="t", topics=[TOPIC], at=AT)
+    link.pin_again([replace(TOPIC, target_id=uuid.uuid4())], at=AT)
+    link.record_openings([(TP, RunOpening(fence=0, records=0, source=0, target=1, closes=0))], {TP.topic: TOPIC.key})
+    link.halt(TP, "RECREATED", "", 5, 6, AT, TOPIC.key)
+    assert (link.openings(), link.halts()) == ({}, {})
+    link.pin_again([TOPIC], at=AT)
+    assert (list(link.openings()), list(link.halts())) == ([TP], [TP])

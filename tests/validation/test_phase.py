@@ -12,6 +12,7 @@ from demo import jars
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.domain.checks import Verdict
+from kafka_migration.domain.controls import Controls
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.offset_map import OffsetMap
 from kafka_migration.domain.types import Position, TopicPartition
@@ -39,6 +40,9 @@ class Link:
 
     def offset_maps(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetMap]:
         return {tp: self.maps[tp] for tp in tps}
+
+    def controls(self) -> Controls:
+        return Controls()
 
     def halts(self) -> dict[TopicPartition, Any]:
         return {}

@@ -78,7 +78,8 @@ class Mirror:
         self._topics = dict(link.topics())
         for topic in self._topics.values():
             self._source.pinned[topic.name], self._target.pinned[topic.name] = topic.source_id, topic.target_id
-        self._fences = Fences(link, self._target, self._net, tell)
+        self._keys = {name: topic.key for name, topic in self._topics.items()}
+        self._fences = Fences(link, self._target, self._net, tell, topic_keys=self._keys)
         self._attempts = Attempts(link, self._target, settings.limits, tell)
         self._lookout = Lookout(self._source, self._target, self._net, tell)
         self._slots = Slots(settings.streams, runner.slots)
@@ -215,7 +216,9 @@ class Mirror:
 
     def _halt(self, tp: TopicPartition, reason: str, detail: str, source: int, target: int) -> None:
         self._active.pop(tp, None)
-        self._patiently(lambda: self.link.halt(tp, str(reason), detail, source, target, now()))
+        # Of the topic that this run copied into: by now another one may be pinned under its name.
+        key = self._keys[tp.topic]
+        self._patiently(lambda: self.link.halt(tp, str(reason), detail, source, target, now(), key))
         self.tell(f"{tp}: {reason}: {detail}")
 
     def _ends(self) -> dict[TopicPartition, int]:

@@ -27,8 +27,17 @@ _KEEP_ALIVE_SECONDS, _KEEP_ALIVE_PATIENCE = 3600.0, 10.0
 class Fences:
     """The fences of one run of the mirror. ``count`` is how many succeeded."""
 
-    def __init__(self, link: LinkBook, target: WireCluster, net: NetworkSelector, tell: Callable[[str], None]) -> None:
-        self._link, self._target, self._net, self._tell = link, target, net, tell
+    def __init__(
+        self,
+        link: LinkBook,
+        target: WireCluster,
+        net: NetworkSelector,
+        tell: Callable[[str], None],
+        *,
+        topic_keys: Mapping[str, str],
+    ) -> None:
+        """``topic_keys`` are of the topics that this run copies into: later others may be pinned under their names."""
+        self._link, self._target, self._net, self._tell, self._topic_keys = link, target, net, tell, topic_keys
         self._newest: Identity | None = None
         self._used_at = time.monotonic()
         self.count = 0
@@ -85,7 +94,8 @@ class Fences:
         # Only now: an earlier attempt may have made openings durable until the very marker (see takeover).
         outcome = fenced.resume(known_of(self._link, wanted, dict(self._link.fences()), positions), source_starts)
         self._link.record_fence(fenced.fence, fenced.identity, at=now())
-        self._link.record_openings((tp, r.opening) for tp, r in outcome.items() if isinstance(r, Resumed))
+        resumed = ((tp, r.opening) for tp, r in outcome.items() if isinstance(r, Resumed))
+        self._link.record_openings(resumed, self._topic_keys)
         self.count += 1
         self._tell(f"fence {fenced.fence}: {len(outcome)} partitions")
         return fenced.identity, outcome

@@ -9,17 +9,17 @@ from typing import Any, Protocol
 
 from kafka.net.selector import NetworkSelector
 
-from kafka_migration.domain.errors import HaltedPartition, MigrationError, Refused
+from kafka_migration.domain.errors import HaltedPartition, Refused, TakenOver
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Identity, Position, TopicPartition
 from kafka_migration.mirror.book import LinkBook
 from kafka_migration.mirror.fencing import known_of, now
 from kafka_migration.mirror.takeover import Fenced, take_over
-from kafka_migration.wire.cluster import WireCluster
-from kafka_migration.wire.fence import await_markers
+from kafka_migration.wire.cluster import LATEST, WireCluster
+from kafka_migration.wire.fence import Forgotten, await_markers, is_marker_of
 from kafka_migration.wire.markers import keep_alive
 
-_SECONDS = 120.0
+_SECONDS, _ASK_SECONDS = 120.0, 30.0
 
 
 class SealableLink(LinkBook, Protocol):
@@ -34,7 +34,7 @@ def seal(link: SealableLink, target: Mapping[str, Any], tell: Callable[[str], No
 
     The wish stands first, and durably: from then on every task stops at its next look, and no mirror begins. The seal
     itself is the marker. ``target`` are kafka-python properties. Raises HaltedPartition where the log is not what the
-    link wrote, Refused if it holds more than the link knows of.
+    link wrote, Refused if it holds more than the link knows of, CouldNotFindOut if nobody tells whether the seal holds.
     """
     net = NetworkSelector(slow_task_threshold_secs=0)
     cluster = WireCluster(net, target, "target")
@@ -96,16 +96,34 @@ def _fence(cluster: WireCluster, net: NetworkSelector, link: SealableLink) -> Fe
 def _still_holds(
     cluster: WireCluster, net: NetworkSelector, link: SealableLink, found: Seal, identity: Identity
 ) -> bool:
-    """True if the seal's epoch is still the newest of the transactional id, and its markers stand where they stood."""
-    deadline = time.monotonic() + _SECONDS
-    try:
-        net.run(lambda: keep_alive(cluster, link.transactional_id, identity, deadline=time.monotonic() + 5))
-        there = net.run(
-            lambda: await_markers(cluster, identity, dict(found.ends), lambda _tp, _header: True, deadline=deadline)
-        )
-    except MigrationError:
+    """True if nobody has fenced the link since, and the seal's markers stand where they stood.
+
+    Raises CouldNotFindOut where that cannot be told: no reason to fence again, which moves the final ends.
+    """
+    fences, ends = link.fences(), dict(found.ends)
+    if not fences or fences[max(fences)] != identity:
         return False
-    return dict(there) == dict(found.ends)
+    try:
+        net.run(lambda: keep_alive(cluster, link.transactional_id, identity, deadline=_in(_ASK_SECONDS)))
+    except TakenOver:
+        return False
+    except Forgotten:
+        # Nobody has used it for days, as is right for a sealed link. Of a later fence its state would know.
+        pass
+    log_ends = net.run(lambda: cluster.list_offsets(ends, LATEST, deadline=_in(_ASK_SECONDS)))
+    if any(log_ends[tp] <= end for tp, end in ends.items()):
+        return False
+    # What stands at a marker's offset is that marker, or the log is another one.
+    there = net.run(
+        lambda: await_markers(
+            cluster, identity, ends, lambda _tp, header: is_marker_of(header, identity), deadline=_in(_SECONDS)
+        )
+    )
+    return dict(there) == ends
+
+
+def _in(seconds: float) -> float:
+    return time.monotonic() + seconds
 
 
 def _shown(found: Seal) -> str:

@@ -91,6 +91,8 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
 
         ``since`` is when the submission began, ``earlier`` the attempts that the link knew by then.
         """
+        from kafka_migration.phases.mirror import FAILED
+
         code = _exit_code(hook)
         if code == BadInput.exit_code:
             return AirflowFailException(str(error))
@@ -107,7 +109,7 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
             return error
         # Python's own code for a crash is 1, too, so the code alone decides nothing. Of a run that ended by itself, the
         # halted partitions are all that is left.
-        if code == Refused.exit_code and halts and run.get("state") == "ended":
+        if code == Refused.exit_code and halts and run.get("state") == "ended" and run.get("reason") != FAILED:
             said = ", ".join(f"{tp} {it.reason}" for tp, it in sorted(halts.items())[:5])
             return AirflowFailException(
                 f"the mirror ended ({run.get('reason', 'nothing left to copy')}), but partitions are halted: {said}\n"

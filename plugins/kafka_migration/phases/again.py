@@ -1,22 +1,25 @@
 """Copy a halted topic afresh: its target topic is deleted, created as it was, and pinned anew.
 
 The offset map, positions and halts belong to the pinned ids, so they begin anew with the new topic, and a late word of
-an earlier run is void. Only while no consumer has moved: an offset on the target means nothing in another topic.
+an earlier run is void. A mirror that runs is ended by a claim on the link, before its topic goes. Only while no
+consumer has moved: an offset on the target means nothing in another topic.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.clusters.errors import TopicExists
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.types import TopicSpec
-from kafka_migration.phases import create, seal
+from kafka_migration.phases import create, release, seal
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.topic_specs import Declared, spec_from
-from kafka_migration.phases.topic_steps import INTENT, KIND, Action, TopicStep
+from kafka_migration.phases.topic_steps import INTENT, KIND, Action, TopicStep, mirrored
 from kafka_migration.phases.validate import KIND as VERDICT
 from kafka_migration.phases.validate import LATEST
 from kafka_migration.state.link import LinkTopic
@@ -52,13 +55,13 @@ class Again:
         return {"topic": self.topic, "old_id": self.old_id} | self.declared.as_dict()
 
 
-def check(ctx: Context, topics: Sequence[str]) -> tuple[Again, ...]:
-    """What would be done. Changes nothing.
+def check(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tuple[Again, ...]:
+    """What would be done. Changes nothing. ``unsealed``: a seal is no matter, since it is taken away afterwards.
 
     Raises BadInput for a topic that is not of this migration, Refused for one that is not halted, or that a moved group
-    reads (they are named).
+    reads (they are named), or that this migration does not hold any more; NotAuthorized for one that it may not create.
     """
-    ours = {**ctx.journal.all(NOTE), **ctx.journal.all(KIND)}
+    ours = {**ctx.journal.all(NOTE), **mirrored(ctx)}
     for topic in topics:
         if topic not in ours:
             raise BadInput(
@@ -67,18 +70,26 @@ def check(ctx: Context, topics: Sequence[str]) -> tuple[Again, ...]:
                 value=topic,
                 remedy="`status` names the halted partitions of this migration",
             )
-    seal.check(ctx)
+    # Before the mirror's own check: of a run that died no topic may be left that the mirror knows of.
+    release.require_held(ctx, list(topics))
+    if not unsealed:
+        seal.check(ctx)
     _refuse_moved(ctx, topics)
     return tuple(_one(ctx, topic) for topic in dict.fromkeys(topics))
 
 
-def apply(ctx: Context, topics: Sequence[str]) -> tuple[Again, ...]:
+def apply(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tuple[Again, ...]:
     """Do it; the mirror then copies these topics from their beginning. Killed anywhere, the next call converges."""
-    todo = check(ctx, topics)
+    todo = check(ctx, topics, unsealed=unsealed)
+    attempt = uuid.uuid4().hex
+    if not ctx.dry_run:
+        ctx.link.claim(attempt, at=ctx.stamp())
     for it in todo:
         ctx.tell(str(it))
         if not ctx.dry_run:
             _renew(ctx, it)
+    if not ctx.dry_run:
+        ctx.link.end_attempt(attempt, at=ctx.stamp())
     return todo
 
 
@@ -108,21 +119,28 @@ def _one(ctx: Context, topic: str) -> Again:
     declared = Declared(
         spec=spec, source_topic_id=source.topic_id, configs_source=kept.configs_source, left_out=kept.left_out
     )
+    # Asked while the topic is there: one that may be deleted and not created would be gone for good.
+    with suppress(TopicExists):
+        ctx.target.create_topics([spec], dry_run=True)
     return Again(topic=topic, old_id=record["topic_id"], declared=declared, halts=halts)
 
 
 def _refuse_moved(ctx: Context, topics: Iterable[str]) -> None:
-    wanted = set(topics)
+    wanted, records = set(topics), GroupRecord.all(ctx.journal)
+    undone = {group for group, record in records.items() if record.has(Step.UNDONE)}
     moved = {
         group
-        for group, record in GroupRecord.all(ctx.journal).items()
+        for group, record in records.items()
         # From the translation on something may have been written, until it was undone.
         if record.has(Step.TRANSLATED)
-        and not record.has(Step.UNDONE)
+        and group not in undone
         and wanted & ({it.tp.topic for it in record.translations} | record.subscription)
     }
     there = ctx.target.committed_of(ctx.target.groups())
-    moved |= {group for group, commits in there.items() if wanted & {tp.topic for tp in commits}}
+    for group, commits in there.items():
+        # What a group was moved back from stays on the target, read by nobody, until its topic goes.
+        void = {it.tp: it.target for it in records[group].translations} if group in undone else {}
+        moved |= {group for tp, it in commits.items() if tp.topic in wanted and void.get(tp) != it.offset}
     if moved:
         raise Refused(
             f"groups that read {', '.join(sorted(wanted))} have positions on the target: {', '.join(sorted(moved))}",

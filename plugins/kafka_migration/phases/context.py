@@ -100,7 +100,7 @@ def open_context(
             # First of all: it says in seconds, and in words, why there is no connection.
             target.cluster_id()
             properties = target.connection.librdkafka()
-            link = LinkState.on_target(plan.name, properties, create=make)
+            link = LinkState.on_target(plan.name, properties, create=make, selects=plan.topics.matches)
             journal = Journal(_journal_store(TopicLog(properties, ledger.JOURNAL_TOPIC), create=make), plan.name)
         except (ClusterUnreachable, NotAuthorized):
             if not to_check:

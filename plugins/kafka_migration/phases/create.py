@@ -26,6 +26,7 @@ from kafka_migration.phases.topic_steps import (
     TopicStep,
     differences,
     existing_step,
+    mirrored,
     source_drift,
     steps,
 )
@@ -99,9 +100,9 @@ def _remember_subscriptions(ctx: Context) -> None:
 
 
 def verify(ctx: Context) -> tuple[Drift, ...]:
-    """Read back every topic that this migration created or adopted, and compare: with what was declared on the
-    target, and with what the source was then. Reports, never repairs."""
-    records = ctx.journal.all(KIND)
+    """Read back every topic of the plan that this migration created or adopted, and compare: with what was declared on
+    the target, and with what the source was then. Reports, never repairs."""
+    records = mirrored(ctx)
     here, there = ctx.target.topics(records), ctx.source.topics(records)
     configs, configs_there = ctx.target.topic_configs(here), ctx.source.topic_configs(there)
     drift: list[Drift] = []

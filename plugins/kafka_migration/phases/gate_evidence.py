@@ -13,7 +13,7 @@ from kafka_migration.phases.evidence import Evidence, Facts, GateName, Table, it
 from kafka_migration.phases.group_record import GroupRecord
 from kafka_migration.phases.halts import meaning_of
 from kafka_migration.phases.hooks import check_hooks
-from kafka_migration.phases.topic_steps import Drift
+from kafka_migration.phases.topic_steps import Drift, mirrored
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -51,11 +51,10 @@ def cutover_evidence(ctx: Context) -> Evidence:
     taken = inventory.take(ctx)
     drift = create.verify(ctx)
     halts = ctx.link.halts()
-    mirrored = ctx.journal.all("topic")
     gate = Gate.of(
         "cutover",
         (
-            _every_topic_is_mirrored(taken, mirrored),
+            _every_topic_is_mirrored(taken, mirrored(ctx)),
             _nothing_drifted(drift),
             _nothing_halted({str(tp): halt.reason for tp, halt in halts.items()}),
             verdict.check(ctx),
@@ -113,9 +112,9 @@ def _what_groups_read(ctx: Context, taken: Inventory) -> dict[str, str]:
 # -- checks of the cutover gate -------------------------------------------------------------------------------------
 
 
-def _every_topic_is_mirrored(taken: Inventory, mirrored: Iterable[str]) -> CheckResult:
+def _every_topic_is_mirrored(taken: Inventory, ours: Iterable[str]) -> CheckResult:
     name = "every topic of the plan is mirrored"
-    missing = sorted(set(taken.topics) - set(mirrored))
+    missing = sorted(set(taken.topics) - set(ours))
     if missing:
         return CheckResult(
             name=name,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.lag import LagGate, LagSample, LagTrend, sample, trend
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases.topic_steps import mirrored
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -59,7 +60,7 @@ class LagMeter:
     def read(self) -> LagReport:
         """Lag as of now. Raises ClusterUnreachable; Refused if the migration has no topics yet."""
         ctx = self._ctx
-        names = sorted(ctx.journal.all("topic"))
+        names = sorted(mirrored(ctx))
         if not names:
             raise Refused(f"migration {ctx.plan.name} mirrors nothing yet", remedy="run `create` and `mirror` first")
         positions = {tp: position.source for tp, position in ctx.link.positions().items()}

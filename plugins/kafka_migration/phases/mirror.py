@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.controls import Throttle
-from kafka_migration.domain.errors import BadInput, HaltedPartition, Refused
+from kafka_migration.domain.errors import (
+    BadInput,
+    CouldNotFindOut,
+    HaltedPartition,
+    MigrationError,
+    Refused,
+    TakenOver,
+)
 from kafka_migration.domain.types import Desired
 from kafka_migration.mirror.epochs import Mirror, MirrorEnd, Runner, Settings
 from kafka_migration.phases import release, seal
 from kafka_migration.phases.record import phase
+from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.state.link import LinkTopic, Wish
 
 if TYPE_CHECKING:
@@ -23,20 +32,28 @@ if TYPE_CHECKING:
 
 #: Its name in the journal's account of phases.
 PHASE = "mirror"
+#: How a run ended that could not go on: of an error that ``mirror`` told, and not of a halt.
+FAILED = "failed"
 
 
 def check(ctx: Context) -> list[str]:
-    """The topics to mirror: those that this migration created or adopted.
+    """The topics to mirror: those of the plan that this migration created or adopted.
 
     Raises Refused if there are none, or if it does not hold them any more.
     """
-    topics = sorted(ctx.journal.all("topic"))
+    topics = begun(ctx)
+    release.require_held(ctx, topics)
+    return topics
+
+
+def begun(ctx: Context) -> list[str]:
+    """The topics that may have been mirrored, whether they are held or not. Raises Refused if there are none."""
+    topics = sorted(mirrored(ctx))
     if not topics:
         raise Refused(
             f"migration {ctx.plan.name} has no target topics yet",
             remedy="run `create` first; the mirror copies only into topics that this migration made or adopted",
         )
-    release.require_held(ctx, topics)
     return topics
 
 
@@ -73,7 +90,7 @@ def apply(
 
     ``throttle_bytes_per_second`` replaces what was commanded before; without it that stays in force, as a pause does.
     A wish to stop or to drain that an earlier run has already obeyed is taken back: whoever starts the mirror wants it
-    to run. Raises what :meth:`kafka_migration.mirror.epochs.Mirror.run` raises.
+    to run. One that it failed to obey stands. Raises what :meth:`kafka_migration.mirror.epochs.Mirror.run` raises.
     """
     if throttle_bytes_per_second is not None and throttle_bytes_per_second < 1:
         raise BadInput(
@@ -81,8 +98,10 @@ def apply(
         )
     seal.check(ctx)
     pin(ctx)
-    run = ctx.link.run()
-    if ctx.link.wished().desired is not Desired.RUN and (run is None or run.get("state") == "ended"):
+    run, wish = ctx.link.run(), ctx.link.wished()
+    # A run that failed after it was asked to end may be followed by itself: by a retry that nobody watches.
+    failed = run is not None and run.get("reason") == FAILED and wish.at <= run["at"]
+    if wish.desired is not Desired.RUN and (run is None or (run.get("state") == "ended" and not failed)):
         ctx.link.wish(Wish(desired=Desired.RUN, reason="the mirror was started", at=ctx.stamp()))
     # Said before the first fence, so that a stop gate asked meanwhile waits for this run instead of the last one.
     ctx.link.record_run({"state": "running", "at": ctx.stamp()})
@@ -101,9 +120,14 @@ def apply(
     with phase(ctx, PHASE) as told:
         try:
             end = mirror.run(until_caught_up=until_caught_up)
-        except HaltedPartition:
-            # It ended by itself, as whoever waits for its end, or would start it again, must see.
-            ctx.link.record_run({"state": "ended", "reason": "halted", "at": ctx.stamp(), "records": 0})
+        except TakenOver:
+            # The other one runs.
+            raise
+        except MigrationError as error:
+            # Whoever waits for its end, or would start it again, must see that it has ended by itself, and how.
+            reason = "halted" if isinstance(error, HaltedPartition) else FAILED
+            with suppress(CouldNotFindOut):
+                ctx.link.record_run({"state": "ended", "reason": reason, "at": ctx.stamp(), "records": 0})
             raise
         halted = f"; halted: {', '.join(map(str, end.halted[:5]))}" if end.halted else ""
         told.ends(1 if end.halted else 0, f"{end.reason}{halted}", records=end.records, fences=end.fences)

@@ -27,7 +27,8 @@ class NotCopied(Refused):
 
 
 def require_keeping_up(ctx: Context, views: Iterable[GroupView]) -> None:
-    """Raise NotCopied if the mirror is silent, or further behind in what these groups read than the lag gate lets pass.
+    """Raise NotCopied if the mirror is silent, or further behind in what these groups read than the lag gate lets pass,
+    or paused and behind at all.
 
     A mirror that has ended is no matter if it has copied everything. Halted partitions do not count: a group whose
     commits lie before the halt can be moved.
@@ -38,7 +39,7 @@ def require_keeping_up(ctx: Context, views: Iterable[GroupView]) -> None:
         if ctx.clock.monotonic() >= deadline:
             raise NotCopied(
                 f"no consumer was stopped, as the mirror does not keep up: {problem}",
-                remedy="see that the mirror runs and its lag falls (`status`, `lag --gate`), then run this again",
+                remedy="see that the mirror runs and its lag falls (`status`, `resume`), then run this again",
             )
         ctx.clock.sleep(_POLL_SECONDS)
 
@@ -50,6 +51,9 @@ def _problem(ctx: Context, partitions: set[TopicPartition]) -> str:
     counted = sorted(partitions - ctx.link.halts().keys())
     positions = {tp: position.source for tp, position in ctx.link.positions().items()}
     lag = sample(ctx.clock.monotonic(), ctx.source.ends(counted), positions)
+    if state == "running" and lag.total and ctx.link.controls().pause is not None:
+        # It does not copy what the group commits until it is stopped, however little that is.
+        return f"it is {ctx.link.controls().describe()}, with {lag.total:,} source offsets to copy"
     threshold = ctx.plan.lag_gate.threshold_records if state == "running" else 0
     if lag.total > threshold:
         why = f"lag_gate.threshold_records is {threshold}" if state == "running" else f"it is {state}"

@@ -17,14 +17,28 @@ if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
 
 
-def check(ctx: Context) -> tuple[str, ...]:
+def check(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     """The topics that this migration holds. Raises Refused while its mirror may write to them, or a group of it is in
-    the middle of its move."""
+    the middle of its move. ``forced``: a person knows that nothing of a mirror lives that did not say how it ended."""
     state, _ = mirror_state(ctx)
     if state == "running":
         raise Refused(
             f"the mirror of {ctx.plan.name} is running, and writes to its topics",
             remedy="end it first: `stop` (drained, through its gate) or `stop --now` (where it stands)",
+        )
+    seal = ctx.link.seal()
+    # Silence proves nothing: a driver that waits for a cluster says nothing, and writes again afterwards. Where every
+    # partition shows the seal, nothing that it sends is taken.
+    if any(ctx.link.attempts().values()) and not forced and (seal is None or not seal.is_complete):
+        raise Refused(
+            f"a mirror of {ctx.plan.name} did not say how it ended, and may still write to its topics",
+            remedy="start the mirror again and end it (`stop --now`); or see that none of its processes is left, its"
+            " Spark tasks included, and add --force",
+        )
+    if seal is not None and not seal.is_complete:
+        raise Refused(
+            f"the link was to be sealed at {seal.at}, and not every partition shows the seal",
+            remedy="run `stop` again, which completes the seal",
         )
     half = [
         group
@@ -40,9 +54,9 @@ def check(ctx: Context) -> tuple[str, ...]:
     return tuple(sorted(topic for topic, by in ctx.journal.holders(topics).items() if by == ctx.journal.migration))
 
 
-def apply(ctx: Context) -> tuple[str, ...]:
+def apply(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     """Give them up; returns which. A second call gives up nothing."""
-    topics = check(ctx)
+    topics = check(ctx, forced=forced)
     for topic in topics:
         ctx.tell(f"give up {topic}")
     if topics and not ctx.dry_run:
@@ -59,5 +73,6 @@ def require_held(ctx: Context, topics: list[str]) -> None:
     if lost:
         raise Refused(
             f"migration {ctx.plan.name} does not hold its topics any more: {listed(lost)}",
-            remedy="run `create` to take them again, if no other migration has them by now",
+            remedy="run `create` to take them again, if no other migration has them by now; `stop --now` ends a"
+            " mirror of it that still runs",
         )

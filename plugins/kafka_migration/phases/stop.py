@@ -2,7 +2,8 @@
 
 Refuses while any source log end moves, any lag remains, or a moved group has gone on on the source; then drains: the
 mirror copies up to the ends that were proved still and ends by itself. Then the link is sealed: no mirror may write to
-it any more. ``now`` stops it where it stands, unsealed (nothing is lost: a later run goes on).
+it any more. ``now`` stops it where it stands, unsealed (nothing is lost: a later run goes on). A mirror that died says
+nothing any more: for ``now`` that is enough, since the wish stands; a drain takes a mirror that is started again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
 from kafka_migration.phases import seal, source_after
 from kafka_migration.phases.lag import LagMeter, LagReport
+from kafka_migration.phases.status import mirror_state
+from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.state.link import Wish
 
 if TYPE_CHECKING:
@@ -37,8 +40,11 @@ class StopResult:
 
     @property
     def stopped(self) -> bool:
-        """True if the mirror has ended: where it stood, if that was asked for, else with everything copied."""
-        return self.gate.is_open and self.mirror.get("state") == "ended"
+        """True if the mirror has ended: where it stood, if that was asked for, else with everything copied.
+
+        One that is silent has died; should it wake all the same, it stops at its next look.
+        """
+        return self.gate.is_open and self.mirror.get("state") in ("ended", "silent")
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
@@ -58,7 +64,7 @@ class StopResult:
 def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, PartitionEnds]]:
     """Look at source log ends over the plan's window, and at lag after it. Changes nothing."""
     window = ctx.plan.drain.window_seconds
-    names = sorted(ctx.journal.all("topic"))
+    names = sorted(mirrored(ctx))
     partitions = [tp for topic in ctx.source.topics(names).values() for tp in topic.topic_partitions]
     before = ctx.source.ends(partitions)
     ctx.tell(f"watching {len(partitions)} source log ends for {window:g} s")
@@ -81,7 +87,8 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
         gate = Gate.of("stop", (CheckResult(name="asked to stop now", verdict=Verdict.PASS, evidence="no gate"),))
         if not ctx.dry_run:
             _wish(ctx, Wish(desired=Desired.STOP, reason="stop now", at=ctx.stamp()), _NOW_SECONDS)
-        return StopResult(gate=gate, lag=report, mirror=ctx.link.run() or {})
+        run = ctx.link.run() or {}
+        return StopResult(gate=gate, lag=report, mirror=run | ({"state": mirror_state(ctx)[0]} if run else {}))
     gate, report, ends = check(ctx)
     sealed = None
     if gate.is_open and not ctx.dry_run:
@@ -100,11 +107,15 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
 def _wish(ctx: Context, wish: Wish, seconds: float) -> None:
     ctx.link.wish(wish)
     deadline = ctx.clock.monotonic() + seconds
-    while (ctx.link.run() or {"state": "ended"}).get("state") != "ended":
+    enough = {"ended", "not started"} | ({"silent"} if wish.desired is Desired.STOP else set())
+    while (state := mirror_state(ctx)[0]) not in enough:
         if ctx.clock.monotonic() > deadline:
+            said = ", and says nothing any more" if state == "silent" else ""
             raise CouldNotFindOut(
-                f"the mirror of {ctx.plan.name} did not end within {seconds:g} s of being asked to {wish.desired}",
-                remedy="look at the mirror's log (it may have died: then nothing runs), and run this again",
+                f"the mirror of {ctx.plan.name} did not end within {seconds:g} s of being asked to {wish.desired}"
+                + said,
+                remedy="look at the mirror's log; if it has died, start the mirror again: it obeys, and ends; then run"
+                " this again",
             )
         ctx.clock.sleep(_POLL_SECONDS)
 

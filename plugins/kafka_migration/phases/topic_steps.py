@@ -99,6 +99,14 @@ class Notes:
         return cls(created=ctx.journal.all(KIND), intents=ctx.journal.all(INTENT))
 
 
+def mirrored(ctx: Context) -> dict[str, dict[str, Any]]:
+    """The records of topics that this migration created or adopted, and that its plan still means.
+
+    One that was excluded since is not mirrored, compared or waited for any more; this migration holds it all the same.
+    """
+    return {name: record for name, record in ctx.journal.all(KIND).items() if ctx.plan.topics.matches(name)}
+
+
 def steps(ctx: Context) -> tuple[TopicStep, ...]:
     """One step per topic of the plan, each with its problem if it has one."""
     source, target, plan = ctx.source, ctx.target, ctx.plan

@@ -20,6 +20,7 @@ from kafka_migration.clusters.lookup import variable_of
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.phases.validate_job import write_json
 from kafka_migration.phases.validate_pins import Pins, pin, pin_again
 from kafka_migration.validation.digests import DigestReport
@@ -154,21 +155,21 @@ def connection_variables(ctx: Context) -> dict[str, str]:
 
 
 def _partitions(ctx: Context, topics: Collection[str]) -> list[TopicPartition]:
-    mirrored = sorted(ctx.journal.all("topic"))
-    if not mirrored:
+    ours = sorted(mirrored(ctx))
+    if not ours:
         raise Refused(
             f"migration {ctx.plan.name} mirrors nothing yet, so there is nothing to validate",
             remedy="run `create` and `mirror` first",
         )
-    unknown = sorted(set(topics) - set(mirrored))
+    unknown = sorted(set(topics) - set(ours))
     if unknown:
         raise BadInput(
             f"this migration does not mirror {', '.join(unknown)}",
             field="topics",
             value=list(topics),
-            remedy=f"choose from {', '.join(mirrored[:10])}{', …' if len(mirrored) > 10 else ''}",
+            remedy=f"choose from {', '.join(ours[:10])}{', …' if len(ours) > 10 else ''}",
         )
-    names = sorted(topics) or mirrored
+    names = sorted(topics) or ours
     source, target = ctx.source.topics(names), ctx.target.topics(names)
     for side, found in (("source", source), ("target", target)):
         missing = [name for name in names if name not in found]

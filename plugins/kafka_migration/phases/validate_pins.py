@@ -81,7 +81,7 @@ def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partition
 def _await_mirror(ctx: Context, sources: Mapping[TopicPartition, PartitionEnds]) -> dict[TopicPartition, str]:
     """Wait for the mirror to reach the ends of ``sources``; why it does not, for each partition where it doesn't."""
     deadline = ctx.clock.monotonic() + CATCH_UP_SECONDS
-    told = False
+    told = ""
     while True:
         positions, halts = ctx.link.positions(), ctx.link.halts()
         behind = {tp for tp, ends in sources.items() if tp not in positions or positions[tp].source < ends.end}
@@ -89,15 +89,19 @@ def _await_mirror(ctx: Context, sources: Mapping[TopicPartition, PartitionEnds])
             return {}
         moving = behind - halts.keys()
         ended = (ctx.link.run() or {}).get("state") != "running"
+        held = ctx.link.controls().describe()
         if not moving or ended or ctx.clock.monotonic() >= deadline:
             why = "does not run" if ended else f"did not get there in {CATCH_UP_SECONDS:g} s"
+            why += f" (it is {held})" if held and not ended else ""
             return {
                 tp: _reason(positions.get(tp), sources[tp].end, halts[tp].reason if tp in halts else "", why)
                 for tp in sorted(behind)
             }
-        if not told:
-            ctx.tell(f"waiting until the mirror has reached the pinned ends of {len(moving)} partitions")
-            told = True
+        said = f"waiting until the mirror has reached the pinned ends of {len(moving)} partitions"
+        said += f"; it is {held}" if held else ""
+        if told != said:
+            ctx.tell(said)
+            told = said
         ctx.clock.sleep(_POLL_SECONDS)
 
 

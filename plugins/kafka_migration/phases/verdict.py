@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.phases import translate
+from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.phases.validate import KIND, LATEST, topic_ids
 from kafka_migration.validation.result import Equality
 
@@ -41,17 +42,17 @@ def check(ctx: Context) -> CheckResult:
         remedy = "see what differs in `report` and in the Data Docs, then run `validate` again"
         return result(Verdict.FAIL if is_difference else Verdict.UNCHECKED, evidence, remedy)
     # A validation may have been asked for some topics only: it says nothing of the others.
-    mirrored = ctx.journal.all("topic")
-    declared = sum(it["spec"]["partitions"] for it in mirrored.values())
+    topics = mirrored(ctx)
+    declared = sum(it["spec"]["partitions"] for it in topics.values())
     compared = found["totals"]["partitions"]
-    missing = sorted(set(mirrored) - {it["topic"] for it in found["partitions"]}) if not found["left_out"] else []
+    missing = sorted(set(topics) - {it["topic"] for it in found["partitions"]}) if not found["left_out"] else []
     if missing or compared < declared:
         said = f"{evidence}, of {compared} of {declared} partitions"
         said += f", without topics {translate.listed(missing)}" if missing else ""
         return result(Verdict.UNCHECKED, said, "run `validate` for all topics of the plan")
     if "topic_ids" not in found:
         return result(Verdict.UNCHECKED, f"{evidence}, but not of which topics, by their ids", "run `validate` again")
-    others = _others(found["topic_ids"], topic_ids(ctx, mirrored))
+    others = _others(found["topic_ids"], topic_ids(ctx, topics))
     if others:
         said = f"{evidence}, of other topics than those that are there now: {translate.listed(others)}"
         return result(Verdict.FAIL, said, "find out who recreated them; they are to be mirrored and validated anew")

@@ -8,7 +8,7 @@ topics on the target, so a later run on another machine finds everything.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,17 +59,39 @@ class HaltRecord:
     topic_key: str = ""
 
 
-class LinkState:
-    """The state of the link called ``name``. ``links`` holds its records; the two logs may be absent in memory."""
+def _every(_topic: str) -> bool:
+    return True
 
-    def __init__(self, name: str, links: Store, openings: TopicLog | None, progress: TopicLog | None) -> None:
-        self.name = name
+
+class LinkState:
+    """The state of the link called ``name``. ``links`` holds its records; the two logs may be absent in memory.
+
+    A topic that ``selects`` says no to has no place in it: its pins, openings and halts are kept, and not seen.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        links: Store,
+        openings: TopicLog | None,
+        progress: TopicLog | None,
+        *,
+        selects: Callable[[str], bool] = _every,
+    ) -> None:
+        self.name, self._selects = name, selects
         self._links, self._openings_log, self._progress_log = links, openings, progress
         self._openings: dict[tuple[str, int], Openings] = {}
         self._progress: dict[TopicPartition, tuple[Position, dict[str, Any]]] = {}
 
     @classmethod
-    def on_target(cls, name: str, properties: Mapping[str, str], *, create: bool = False) -> LinkState:
+    def on_target(
+        cls,
+        name: str,
+        properties: Mapping[str, str],
+        *,
+        create: bool = False,
+        selects: Callable[[str], bool] = _every,
+    ) -> LinkState:
         """The link's state on the target that librdkafka's ``properties`` reach.
 
         With ``create`` the internal topics are made first; without, a target that has none yields an empty state.
@@ -80,7 +102,7 @@ class LinkState:
                 log.ensure()
         elif not all(log.exists() for log in logs):
             return cls(name, MemoryStore(), None, None)
-        return cls(name, TopicStore(logs[0]), logs[1], logs[2])
+        return cls(name, TopicStore(logs[0]), logs[1], logs[2], selects=selects)
 
     def close(self) -> None:
         """Give up connections."""
@@ -129,6 +151,7 @@ class LinkState:
                 target_id=uuid.UUID(value["target_id"]),
             )
             for key, value in self._links.items(prefix).items()
+            if self._selects(key[len(prefix) :])
         }
 
     # -- fences and openings ----------------------------------------------------------------------------------
@@ -146,14 +169,19 @@ class LinkState:
         value = {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch, "at": at}
         self._links.put(self._key("fence", str(fence)), value)
 
-    def record_openings(self, openings: Iterable[tuple[TopicPartition, RunOpening]]) -> None:
-        """Write openings to the offset map; durable on return."""
+    def record_openings(
+        self, openings: Iterable[tuple[TopicPartition, RunOpening]], topic_keys: Mapping[str, str] | None = None
+    ) -> None:
+        """Write openings to the offset map; durable on return.
+
+        ``topic_keys`` are of the topics that they are about; without, of those that are pinned now.
+        """
         if self._openings_log is None:
             raise StateConflict(f"link {self.name} has no internal topics yet")
-        topics = self.topics()
+        keys = {name: it.key for name, it in self.topics().items()} if topic_keys is None else topic_keys
         self._openings_log.append(
             (
-                ledger.opening_key(self.name, topics[tp.topic].key, tp.partition, opening),
+                ledger.opening_key(self.name, keys[tp.topic], tp.partition, opening),
                 ledger.opening_value(opening),
             )
             for tp, opening in openings
@@ -220,11 +248,25 @@ class LinkState:
 
     # -- halts and wishes -------------------------------------------------------------------------------------
 
-    def halt(self, tp: TopicPartition, reason: str, detail: str, source: int, target: int, at: str) -> None:
-        """Note that a partition's mirror stopped, and why; offsets are where it stood."""
-        pinned = self.topics().get(tp.topic)
+    def halt(
+        self,
+        tp: TopicPartition,
+        reason: str,
+        detail: str,
+        source: int,
+        target: int,
+        at: str,
+        topic_key: str | None = None,
+    ) -> None:
+        """Note that a partition's mirror stopped, and why; offsets are where it stood.
+
+        ``topic_key`` is of the topic that it copied into; without, of the one that is pinned now.
+        """
+        if topic_key is None:
+            pinned = self.topics().get(tp.topic)
+            topic_key = pinned.key if pinned is not None else ""
         value = {"reason": reason, "detail": detail, "source_offset": source, "target_offset": target, "at": at}
-        value["topic_key"] = pinned.key if pinned is not None else ""
+        value["topic_key"] = topic_key
         self._links.put(self._key("halt", tp.topic, str(tp.partition)), value)
 
     def halted(self) -> set[TopicPartition]:
@@ -237,6 +279,8 @@ class LinkState:
         out = {}
         for key, value in self._links.items(prefix).items():
             topic, partition = key[len(prefix) :].rsplit("/", 1)
+            if not self._selects(topic):
+                continue
             found = HaltRecord(**value)
             # A halt is of the topic that was pinned then: once another one is, a late word of an old run is void.
             if not found.topic_key or topic not in topics or topics[topic].key == found.topic_key:

@@ -22,6 +22,7 @@ from kafka_migration.wire.batch import BatchHeader, batches
 from kafka_migration.wire.cluster import UNAUTHORIZED, WireCluster, code_name
 from kafka_migration.wire.fetch import FetchFrom, fetch
 
+_FORGOTTEN = 49  # INVALID_PRODUCER_ID_MAPPING
 _RETRIED = frozenset({14, 15, 16, 51, 7, 3, 6, 9})  # coordinator moves and loads, concurrent transactions, new topics
 _UNAUTHORIZED = {
     29: ("Write", "topic"),
@@ -34,6 +35,10 @@ _CLIENT_TRANSACTIONS = 4
 _CLIENT_ADD_PARTITIONS = 3
 _PARTITIONS_PER_REQUEST = 1000
 _SCAN_BYTES = 4 * 1024 * 1024
+
+
+class Forgotten(CouldNotFindOut):
+    """The brokers know nothing of the transactional id any more, or by now another producer by it."""
 
 
 async def take_identity(cluster: WireCluster, transactional_id: str, *, deadline: float) -> Identity:
@@ -193,7 +198,8 @@ async def _pause_or_raise(cluster: WireCluster, code: int, what: str, deadline: 
         operation, resource = _UNAUTHORIZED[code]
         raise NotAuthorized(cluster.role, operation, f"{resource} ({what})")
     if code not in _RETRIED or time.monotonic() > deadline:
-        raise CouldNotFindOut(
+        kind = Forgotten if code == _FORGOTTEN else CouldNotFindOut
+        raise kind(
             f"{cluster.role}: {what}: {code_name(code)}",
             remedy="check the brokers' state, then run this again",
         )

@@ -26,7 +26,7 @@ _LAST_COORDINATOR_EPOCH = 2**31 - 1
 async def keep_alive(cluster: WireCluster, transactional_id: str, identity: Identity, *, deadline: float) -> None:
     """An empty transaction of ``identity`` on a topic of the link's own: the id counts as used, its epoch stays.
 
-    Raises TakenOver if a newer fence began, CouldNotFindOut if the id was forgotten or nobody answers.
+    Raises TakenOver if a newer fence began, CouldNotFindOut if nobody answers, or (Forgotten) if the id was forgotten.
     """
     await write_markers(cluster, transactional_id, identity, [TopicPartition(LINKS_TOPIC, 0)], deadline=deadline)
 

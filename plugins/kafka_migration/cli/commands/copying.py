@@ -16,6 +16,7 @@ from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.types import Desired
 
 if TYPE_CHECKING:
+    from kafka_migration.phases.again import Again
     from kafka_migration.phases.context import Context
 
 
@@ -52,6 +53,7 @@ def mirror(
     from kafka_migration.domain.controls import parse_rate
     from kafka_migration.phases import mirror as phase_mirror
     from kafka_migration.phases import mirror_job
+    from kafka_migration.phases import seal as phase_seal
 
     output = Output(as_json=as_json)
     rate = None if throttle is None else parse_rate(throttle)
@@ -59,8 +61,11 @@ def mirror(
         raise typer.BadParameter("to take a throttle off: `throttle PLAN off`", param_hint="--throttle")
     # Before Spark starts, and before internal topics are made for a mirror that may not run.
     with opened(plan, output, dry_run=dry_run) as ctx:
-        topics = phase_mirror.check(ctx)
-        _prepare(ctx, output, again or (), yes=yes, unseal=unseal)
+        # First: of a run of it that died no topic may be left that the mirror would find.
+        topics = _copy_afresh(ctx, output, again, yes=yes, unseal=unseal) if again else phase_mirror.check(ctx)
+        # Last: whoever answers no, or is refused, leaves the link as it was.
+        if unseal and phase_seal.undo(ctx):
+            output.tell("would take the seal away" if dry_run else "the seal is taken away: the mirror may write again")
     if dry_run:
         for topic in topics:
             output.tell(f"would mirror {topic}")
@@ -85,24 +90,26 @@ def mirror(
     raise typer.Exit(1 if outcome.halted else 0)
 
 
-def _prepare(ctx: Context, output: Output, again: Sequence[str], *, yes: bool, unseal: bool) -> None:
-    """What a person may ask for before the mirror runs: topics copied afresh, the seal taken away."""
+def _copy_afresh(ctx: Context, output: Output, again: Sequence[str], *, yes: bool, unseal: bool) -> list[str]:
+    """Delete and make again what is to be copied afresh, once somebody said yes; the topics to mirror then."""
     from kafka_migration.phases import again as phase_again
-    from kafka_migration.phases import seal as phase_seal
+    from kafka_migration.phases import mirror as phase_mirror
+    from kafka_migration.phases.topic_steps import mirrored
 
-    if unseal and phase_seal.undo(ctx):
-        output.tell("would take the seal away" if ctx.dry_run else "the seal is taken away: the mirror may write again")
-    if not again:
-        return
-    todo = phase_again.check(ctx, again)
+    todo = phase_again.check(ctx, again, unsealed=unseal)
     if not (ctx.dry_run or yes):
-        for it in todo:
-            output.tell(str(it))
-        if output.as_json or not sys.stdin.isatty():
-            raise Refused("nobody can be asked here whether to delete these topics", remedy="add --yes")
-        if typer.prompt("Delete them on the target, and copy them afresh? Type yes", default="no").strip() != "yes":
-            raise Refused("nothing was deleted", remedy="answer yes, or leave --again away")
-    phase_again.apply(ctx, again)
+        _ask(todo, output)
+    phase_again.apply(ctx, again, unsealed=unseal)
+    return sorted({*mirrored(ctx), *again}) if ctx.dry_run else phase_mirror.check(ctx)
+
+
+def _ask(todo: Sequence[Again], output: Output) -> None:
+    for it in todo:
+        output.tell(str(it))
+    if output.as_json or not sys.stdin.isatty():
+        raise Refused("nobody can be asked here whether to delete these topics", remedy="add --yes")
+    if typer.prompt("Delete them on the target, and copy them afresh? Type yes", default="no").strip() != "yes":
+        raise Refused("nothing was deleted", remedy="answer yes, or leave --again away")
 
 
 def lag(
@@ -151,7 +158,7 @@ def stop(
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:
-        _require_mirror(ctx)
+        _require_mirror(ctx, now=now)
         with phase(ctx, "stop_mirror") as run:
             result = phase_stop.apply(ctx, now=now)
             code = result.gate.exit_code
@@ -160,8 +167,13 @@ def stop(
     raise typer.Exit(code)
 
 
-def _require_mirror(ctx: Context) -> None:
+def _require_mirror(ctx: Context, *, now: bool) -> None:
     # Without it there is no state to say the wish in, and no record of the phase is owed.
     from kafka_migration.phases import mirror as phase_mirror
 
-    phase_mirror.check(ctx)
+    if now:
+        # The wish must reach a mirror also where another migration holds the topics by now: above all there.
+        phase_mirror.begun(ctx)
+    else:
+        # The seal writes to the topics.
+        phase_mirror.check(ctx)

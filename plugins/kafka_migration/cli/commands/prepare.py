@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from kafka_migration.cli.opening import opened, tell_gate
@@ -46,13 +48,22 @@ def create(plan: PlanFile, dry_run: DryRun = False, as_json: Json = False, debug
     output.result(result.as_dict(), created(result))
 
 
-def release(plan: PlanFile, dry_run: DryRun = False, as_json: Json = False, debug: Debug = False) -> None:
+def release(
+    plan: PlanFile,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Though a mirror did not say how it ended: you know that nothing of it is left."),
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
     """Give up the migration's hold on its topics, so that another plan may have them. Deletes nothing."""
     from kafka_migration.phases import release as phase_release
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:
-        topics = phase_release.apply(ctx)
+        topics = phase_release.apply(ctx, forced=force)
     output.result({"dry_run": dry_run, "topics": list(topics)}, f"{len(topics)} topics released")
 
 
