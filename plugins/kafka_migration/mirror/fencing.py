@@ -34,9 +34,12 @@ class Fences:
         net: NetworkSelector,
         tell: Callable[[str], None],
         *,
-        topic_keys: Mapping[str, str],
+        topic_keys: Mapping[str, str] | None = None,
     ) -> None:
-        """``topic_keys`` are of the topics that this run copies into: later others may be pinned under their names."""
+        """``topic_keys`` are of the topics that this run copies into: later others may be pinned under their names.
+
+        Without, openings are of those that are pinned when they are made.
+        """
         self._link, self._target, self._net, self._tell, self._topic_keys = link, target, net, tell, topic_keys
         self._newest: Identity | None = None
         self._used_at = time.monotonic()
