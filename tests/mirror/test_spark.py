@@ -9,10 +9,11 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.mirror.package import package_zip
-from kafka_migration.mirror.spark import slots_of
+from kafka_migration.mirror.spark import SparkEpoch, slots_of
 from kafka_migration.state.link import LinkState
 from tests.kafka_tools import ToSend, create_topics, produce, read_all
 from tests.mirror.bench import assert_same, bench
@@ -131,3 +132,10 @@ def test_driver_sees_a_spark_task_that_ended_before_its_time(source_cluster, tar
         assert done.returncode == 0, done.stdout + done.stderr
         assert "a task ended before its time, with 1 partitions" in done.stdout
         assert assert_same(it) == 200
+
+
+def test_tasks_of_a_virtual_machine_that_is_gone_are_unknown_and_its_job_tells_why():
+    epoch = object.__new__(SparkEpoch)
+    epoch._spark, epoch._group = MagicMock(), "group"
+    epoch._spark.sparkContext.statusTracker.side_effect = Py4JNetworkError("gone")
+    assert epoch.tasks() == {}

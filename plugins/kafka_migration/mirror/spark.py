@@ -54,10 +54,16 @@ class SparkEpoch:
 
     def tasks(self) -> dict[int, bool]:
         """The tasks that have begun. One of which any attempt ended has: a second one does not go on with it."""
+        from py4j.protocol import Py4JError
+
         found: dict[int, bool] = {}
-        for task in self._tasks():
-            index, is_over = int(task.index()), str(task.status()) != "RUNNING"
-            found[index] = found.get(index, False) or is_over
+        try:
+            for task in self._tasks():
+                index, is_over = int(task.index()), str(task.status()) != "RUNNING"
+                found[index] = found.get(index, False) or is_over
+        except (Py4JError, OSError):
+            # The JVM is gone, so the job is about to be.
+            return {}
         return found
 
     def receipts(self) -> list[Receipt]:

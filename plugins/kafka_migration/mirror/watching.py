@@ -149,11 +149,11 @@ class EpochWatch:
             return False
         first, shares = min(standing), len(self._orders)
         what = f"{len(standing)} partitions do not move, first {first} at source offset {at[first]} of {ends[first]}"
-        if begun < shares:
-            self.slots.only(max(1, begun))
+        if 0 < begun < shares:
+            self.slots.only(begun)
             self.tell(
                 f"{what}: only {begun} of {shares} tasks run, as Spark has fewer slots than mirror.num_streams;"
-                f" shared out to {max(1, begun)} from now on"
+                f" shared out to {begun} from now on"
             )
         else:
             self.tell(f"{what}: partitions are shared out anew")
