@@ -23,7 +23,7 @@ from tests.wire.made import made_batch, wired
 
 @pytest.fixture(autouse=True)
 def _short_patience(monkeypatch):
-    monkeypatch.setattr("kafka_migration.mirror.survey._GONE_SECONDS", 1.0)
+    monkeypatch.setattr("kafka_migration.mirror.survey.GONE_SECONDS", 1.0)
 
 
 class Killed(BaseException):
