@@ -103,6 +103,10 @@ class Bench:
                 log=log,
             )
         _delete(self._to, data.topic)
+        for admin in (self._from, self._to):
+            # What it remembers to have copied: the next round would have nothing to do.
+            for name in sorted(it for it in admin.list_topics(timeout=30).topics if mirrormaker.is_its_own(it)):
+                _delete(admin, name)
         return copied
 
     def _mirror(self, data: Data) -> Copied:

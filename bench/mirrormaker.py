@@ -64,6 +64,11 @@ def properties(
     }
 
 
+def is_its_own(topic: str) -> bool:
+    """True if the worker keeps its state there."""
+    return topic.startswith("mm2-") or topic == "heartbeats" or topic.endswith(".checkpoints.internal")
+
+
 @contextmanager
 def running(folder: Path, wanted: dict[str, str]) -> Iterator["tuple[subprocess.Popen[bytes], Path]"]:
     """The worker while the block runs, and the file that it logs to. Ended afterwards."""
