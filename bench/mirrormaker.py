@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.processes import end
 from demo import jars
 from demo.java import java_executable
 
@@ -89,9 +90,4 @@ def running(folder: Path, wanted: dict[str, str]) -> Iterator["tuple[subprocess.
         try:
             yield process, log
         finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process, 20)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from bench.processes import end
 from demo import jars
 from demo.jars import ROOT
 from kafka_migration.clusters.lookup import variable_of
@@ -81,12 +82,7 @@ class Migration:
             try:
                 yield process, log
             finally:
-                process.terminate()
-                try:
-                    process.wait(60)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                end(process, 60)
 
 
 def _connections(name: str, servers: Mapping[str, str]) -> dict[str, str]:

@@ -1,6 +1,18 @@
-"""CPU of a process and all that descends from it, dead ones included."""
+"""Processes that are measured: their CPU, with all that descends from them, dead ones included, and their end."""
+
+import subprocess
 
 import psutil
+
+
+def end(process: "subprocess.Popen[bytes]", seconds: float) -> None:
+    """Ask ``process`` to end, and kill it if it has not within ``seconds``."""
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class CpuMeter:

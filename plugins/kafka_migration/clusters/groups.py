@@ -235,10 +235,7 @@ def _modern(it: Any, protocol: str) -> GroupState:
                     for partition in topic.partitions
                 )
             ),
-            # A pattern is resolved by the broker, which does not tell to what.
-            topics=None
-            if getattr(member, "subscribed_topic_regex", None)
-            else frozenset(member.subscribed_topic_names),
+            topics=_named(member),
         )
         for member in it.members
     )

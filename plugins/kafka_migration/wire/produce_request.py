@@ -12,6 +12,8 @@ from typing import Any
 
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
+from kafka_migration.wire.records import write_unsigned
+
 Batch = bytes | bytearray | memoryview
 Parts = Sequence[tuple[int, Batch]]
 """Partitions of a topic, each with its batch."""
@@ -73,15 +75,17 @@ class LeanProduceRequest:
             _HEADER.pack(self.API_KEY, version, self.header.correlation_id, len(self._client_id)),
             self._client_id,
             _NO_TAGS,
-            _uvarint(0),  # no transactional id
+            write_unsigned(0),  # no transactional id
             _BODY.pack(_ACKS_ALL, self._timeout_ms),
-            _uvarint(len(self._topics) + 1),
+            write_unsigned(len(self._topics) + 1),
         ]
         for (name, topic_id), parts in self._topics.items():
-            out.append(topic_id.bytes if version >= BY_ID_SINCE else _uvarint(len(name.encode()) + 1) + name.encode())
-            out.append(_uvarint(len(parts) + 1))
+            out.append(
+                topic_id.bytes if version >= BY_ID_SINCE else write_unsigned(len(name.encode()) + 1) + name.encode()
+            )
+            out.append(write_unsigned(len(parts) + 1))
             for index, batch in parts:
-                out += (_INT32.pack(index), _uvarint(len(batch) + 1), batch, _NO_TAGS)
+                out += (_INT32.pack(index), write_unsigned(len(batch) + 1), batch, _NO_TAGS)
             out.append(_NO_TAGS)
         out.append(_NO_TAGS)
         out[0] = _INT32.pack(sum(map(len, out)))
@@ -89,12 +93,3 @@ class LeanProduceRequest:
 
     def __str__(self) -> str:
         return f"LeanProduceRequest({sum(map(len, self._topics.values()))} partitions)"
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

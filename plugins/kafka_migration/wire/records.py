@@ -29,7 +29,11 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 def write_varint(value: int) -> bytes:
     """``value`` (64 bits, signed) as a zigzag varint."""
-    value = ((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF
+    return write_unsigned(((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF)
+
+
+def write_unsigned(value: int) -> bytes:
+    """``value``, not negative, as a varint."""
     out = bytearray()
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)
