@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import confluent_kafka
-from kafka.net.selector import NetworkSelector
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire import codecs
@@ -17,6 +16,7 @@ from kafka_migration.wire.cluster import LATEST, WireCluster
 from kafka_migration.wire.fetch import FetchFrom, fetch
 from kafka_migration.wire.produce import Append
 from kafka_migration.wire.records import RawRecord, encode_records, write_varint
+from kafka_migration.wire.selector import Selector
 
 _POOL_BYTES = 4 * 1024 * 1024
 _TEXT = b"the quick brown fox jumps over the lazy dog and on to the next field of the record; "
@@ -113,7 +113,7 @@ def _produce(servers: str, data: Data, first: int, count: int) -> None:
 
 def _fill_with_single_records(servers: str, data: Data) -> None:
     """One batch of every partition in a request, as many requests in flight as a connection takes."""
-    net = NetworkSelector(slow_task_threshold_secs=0)
+    net = Selector()
     cluster = WireCluster(net, {"bootstrap_servers": servers}, "source", in_flight=50)
     values, codec = _values(data, 1), codecs.NAMES.index(data.codec)
 
@@ -163,7 +163,7 @@ def shape(servers: str, data: Data, *, sample_bytes: int = 16 * 1024 * 1024) -> 
 
 def read_raw(servers: str, tps: list[TopicPartition], most_bytes: int):  # type: ignore[no-untyped-def]
     """Whole batches from the beginning of each log, up to about ``most_bytes`` for each partition."""
-    net = NetworkSelector(slow_task_threshold_secs=0)
+    net = Selector()
     cluster = WireCluster(net, {"bootstrap_servers": servers}, "source")
 
     async def read():  # type: ignore[no-untyped-def]

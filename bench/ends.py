@@ -5,10 +5,9 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from kafka.net.selector import NetworkSelector
-
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster
+from kafka_migration.wire.selector import Selector
 
 
 class LogEnds:
@@ -21,7 +20,7 @@ class LogEnds:
     def __init__(self, servers: str, partitions: Iterable[TopicPartition]) -> None:
         """``servers`` as in bootstrap.servers."""
         self._partitions = list(partitions)
-        self._net = NetworkSelector(slow_task_threshold_secs=0)
+        self._net = Selector()
         self._cluster = WireCluster(self._net, {"bootstrap_servers": servers}, "target")
 
     def __enter__(self) -> Self:

@@ -6,8 +6,6 @@ import subprocess
 import time
 from typing import Any
 
-from kafka.net.selector import NetworkSelector
-
 from bench.data import Data, read_raw
 from bench.mirrormaker import class_path
 from demo.java import java_executable
@@ -15,6 +13,7 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.batch import readdress
 from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.produce import Append
+from kafka_migration.wire.selector import Selector
 
 _PREFETCHED_BYTES = 256 * 1024 * 1024
 _IN_FLIGHT = 5
@@ -49,7 +48,7 @@ def _send(source: str, target: str, data: Data, topic: str, number: int, senders
         ]
         for tp, parts in raw.items()
     }
-    net = NetworkSelector(slow_task_threshold_secs=0)
+    net = Selector()
     cluster = WireCluster(net, {"bootstrap_servers": target}, "target", in_flight=_IN_FLIGHT)
     there = {tp: TopicPartition(topic, tp.partition) for tp in mine}
     left = dict.fromkeys(mine, data.records // data.partitions)

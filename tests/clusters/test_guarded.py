@@ -33,11 +33,12 @@ def by_librdkafka(connection: ClusterConnection) -> str:
 
 def by_kafka_python(connection: ClusterConnection) -> str:
     from kafka.net.manager import KafkaConnectionManager
-    from kafka.net.selector import NetworkSelector
     from kafka.protocol.metadata import MetadataRequest
 
+    from kafka_migration.wire.selector import Selector
+
     # As an executor gets it: pickled.
-    net, config = NetworkSelector(), pickle.loads(pickle.dumps(connection.kafka_python()))
+    net, config = Selector(), pickle.loads(pickle.dumps(connection.kafka_python()))
     manager = KafkaConnectionManager(net, **config)
     try:
         manager.bootstrap(10_000)

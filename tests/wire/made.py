@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kafka.net.selector import NetworkSelector
 from kafka.protocol.admin import DescribeProducersRequest
 
 from kafka_migration.domain.types import TopicPartition
@@ -15,6 +14,7 @@ from kafka_migration.wire.cluster import LATEST, WireCluster
 from kafka_migration.wire.fetch import FetchFrom, fetch
 from kafka_migration.wire.produce import Append, Appended
 from kafka_migration.wire.records import RawRecord, encode_records, write_varint
+from kafka_migration.wire.selector import Selector
 from tests.waiting import wait_until
 
 NOW = 1_700_000_000_000
@@ -53,7 +53,7 @@ class Wire:
     """One cluster, driven from a test: every call runs the loop until it is done."""
 
     def __init__(self, servers: str, **config: Any) -> None:
-        self.net = NetworkSelector(slow_task_threshold_secs=0)
+        self.net = Selector()
         self.cluster = WireCluster(self.net, {"bootstrap_servers": servers, **config}, "target")
         self.cluster.connect()
 

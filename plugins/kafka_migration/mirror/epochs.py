@@ -12,8 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from kafka.net.selector import NetworkSelector
-
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, TakenOver
 from kafka_migration.domain.types import Desired, Receipt, TopicPartition
 from kafka_migration.mirror.active import Active
@@ -32,6 +30,7 @@ from kafka_migration.mirror.takeover import Stopped
 from kafka_migration.mirror.valve import Debt
 from kafka_migration.mirror.watching import EpochWatch
 from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster
+from kafka_migration.wire.selector import Selector
 
 __all__ = ["EpochUnderWay", "Mirror", "MirrorEnd", "Runner", "Settings"]
 
@@ -72,7 +71,7 @@ class Mirror:
         self.link, self.runner, self.settings, self.tell = link, runner, settings, tell
         self._interrupted = interrupted
         self._configs = (dict(source), dict(target))
-        self._net = NetworkSelector(slow_task_threshold_secs=0)
+        self._net = Selector()
         self._source = WireCluster(self._net, source, "source")
         self._target = WireCluster(self._net, target, "target")
         self._topics = dict(link.topics())

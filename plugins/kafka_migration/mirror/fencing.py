@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
-from kafka.net.selector import NetworkSelector
-
 from kafka_migration.domain.errors import CouldNotFindOut, TakenOver
 from kafka_migration.domain.types import Identity, Position, TopicPartition
 from kafka_migration.mirror.book import LinkBook
 from kafka_migration.mirror.takeover import Fenced, Known, Overtaken, Resumed, Stopped, take_over
 from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.markers import keep_alive
+from kafka_migration.wire.selector import Selector
 
 _TRIES = 3
 _KEEP_ALIVE_SECONDS, _KEEP_ALIVE_PATIENCE = 3600.0, 10.0
@@ -31,7 +30,7 @@ class Fences:
         self,
         link: LinkBook,
         target: WireCluster,
-        net: NetworkSelector,
+        net: Selector,
         tell: Callable[[str], None],
         *,
         topic_keys: Mapping[str, str] | None = None,

@@ -9,12 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from kafka.net.selector import NetworkSelector
-
 from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.mirror.survey import GONE_SECONDS, UNKNOWN_TOPIC, missing, recreated
 from kafka_migration.wire.cluster import LATEST, UNAUTHORIZED, WireCluster
+from kafka_migration.wire.selector import Selector
 
 _EVERY_SECONDS, _ASK_SECONDS = 5.0, 15.0
 
@@ -26,7 +25,7 @@ class Lookout:
         self,
         source: WireCluster,
         target: WireCluster,
-        net: NetworkSelector,
+        net: Selector,
         tell: Callable[[str], None],
         *,
         clock: Callable[[], float] = time.monotonic,

@@ -9,9 +9,9 @@ from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.future import Future
-from kafka.net.selector import NetworkSelector
 
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError
+from kafka_migration.wire.selector import Selector
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ class Loop:
     """``ending`` asks every coroutine to come to its end; ``error`` is why, if one of them died."""
 
     def __init__(self) -> None:
-        self.net = NetworkSelector(slow_task_threshold_secs=0)
+        self.net = Selector()
         self.ending = False
         self.error: MigrationError | None = None
         self._closed = False

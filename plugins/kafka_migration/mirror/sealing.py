@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from kafka.net.selector import NetworkSelector
-
 from kafka_migration.domain.errors import HaltedPartition, Refused, TakenOver
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Identity, Position, TopicPartition
@@ -18,6 +16,7 @@ from kafka_migration.mirror.takeover import Fenced, take_over
 from kafka_migration.wire.cluster import LATEST, WireCluster
 from kafka_migration.wire.fence import Forgotten, await_markers, is_marker_of
 from kafka_migration.wire.markers import keep_alive
+from kafka_migration.wire.selector import Selector
 
 _SECONDS, _ASK_SECONDS = 120.0, 30.0
 
@@ -36,7 +35,7 @@ def seal(link: SealableLink, target: Mapping[str, Any], tell: Callable[[str], No
     itself is the marker. ``target`` are kafka-python properties. Raises HaltedPartition where the log is not what the
     link wrote, Refused if it holds more than the link knows of, CouldNotFindOut if nobody tells whether the seal holds.
     """
-    net = NetworkSelector(slow_task_threshold_secs=0)
+    net = Selector()
     cluster = WireCluster(net, target, "target")
     try:
         cluster.connect()
@@ -58,7 +57,7 @@ def seal(link: SealableLink, target: Mapping[str, Any], tell: Callable[[str], No
         net.close()
 
 
-def _fence(cluster: WireCluster, net: NetworkSelector, link: SealableLink) -> Fenced:
+def _fence(cluster: WireCluster, net: Selector, link: SealableLink) -> Fenced:
     fences, positions = dict(link.fences()), link.positions()
     known = known_of(link, positions, fences, positions)
     fenced: Fenced = net.run(
@@ -93,9 +92,7 @@ def _fence(cluster: WireCluster, net: NetworkSelector, link: SealableLink) -> Fe
     return fenced
 
 
-def _still_holds(
-    cluster: WireCluster, net: NetworkSelector, link: SealableLink, found: Seal, identity: Identity
-) -> bool:
+def _still_holds(cluster: WireCluster, net: Selector, link: SealableLink, found: Seal, identity: Identity) -> bool:
     """True if nobody has fenced the link since, and the seal's markers stand where they stood.
 
     Raises CouldNotFindOut where that cannot be told: no reason to fence again, which moves the final ends.

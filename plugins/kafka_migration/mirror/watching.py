@@ -11,8 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka.net.selector import NetworkSelector
-
 from kafka_migration.domain.controls import Controls
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError
 from kafka_migration.domain.types import Desired, Position, TopicPartition
@@ -23,6 +21,7 @@ from kafka_migration.mirror.orders import TaskOrders
 from kafka_migration.mirror.pace import Pace, Slots, Standstill
 from kafka_migration.mirror.partition import Stand
 from kafka_migration.mirror.runner import EpochUnderWay
+from kafka_migration.wire.selector import Selector
 
 _POLL_SECONDS, _DONE_SECONDS, _TOLD_SECONDS, _OVER_SECONDS = 0.25, 0.01, 5.0, 1.0
 
@@ -36,7 +35,7 @@ class EpochWatch:
     link: LinkBook
     lookout: Lookout
     attempts: Attempts
-    net: NetworkSelector
+    net: Selector
     standstill: Standstill
     slots: Slots
     epoch_seconds: float

@@ -1,7 +1,7 @@
 """One cluster at the protocol's level: leaders, and the requests that the mirror and its fences make.
 
-Several clusters can share one event loop (``kafka.net.NetworkSelector``), so a task copies from one to another
-without threads. The loop is kafka-python's own, not asyncio's: coroutines here await only its futures.
+Several clusters can share one event loop (:class:`~kafka_migration.wire.selector.Selector`), so a task copies from one
+to another without threads. It is not asyncio's: coroutines here await only its own waits and kafka-python's futures.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.future import Future
-from kafka.net.selector import NetworkSelector
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from kafka_migration.domain.errors import AuthenticationFailed, ClusterUnreachable, CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.connections import Connections
+from kafka_migration.wire.selector import Selector
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 EARLIEST, LATEST = -2, -1
@@ -50,7 +50,7 @@ def code_name(code: int) -> str:
 class WireCluster:
     """Connections to one cluster. ``config`` are kafka-python's properties; ``role`` is source or target."""
 
-    def __init__(self, net: NetworkSelector, config: Mapping[str, Any], role: str, *, in_flight: int = 5) -> None:
+    def __init__(self, net: Selector, config: Mapping[str, Any], role: str, *, in_flight: int = 5) -> None:
         self.net, self.role = net, role
         self.servers = str(config.get("bootstrap_servers", ""))
         self.request_timeout_ms = int(config.get("request_timeout_ms", 30_000))

@@ -1,18 +1,26 @@
 """kafka-python's connections, with fewer copies on the way of a fetched record: it has been copied four times there.
 
-What they do, and when, stays theirs; only how bytes get from the socket into a response is done anew here.
+What they do, and when, stays theirs; only how bytes get from the socket into a response, and from a request into the
+socket, is done anew here.
 """
 
 from __future__ import annotations
 
+import logging
+import ssl
+import time
 from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
-from kafka.net.transport import KafkaTCPTransport
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.frame import KafkaBytes
 from kafka.protocol.parser import KafkaProtocol
+
+from kafka_migration.wire.selector import READ, Selector
+
+log = logging.getLogger(__name__)
 
 _READ_BYTES = 512 * 1024
 _PREFIX_BYTES = 4
@@ -21,15 +29,13 @@ _SMALL_BYTES = 256
 
 
 class Connections(KafkaConnectionManager):  # type: ignore[misc]
-    """As its base, but plain sockets are read by half a megabyte, not by 4 KiB, and frames are filled from views.
-
-    TLS hands out 16 KiB at most, and is read as ever.
+    """As its base on a :class:`Selector`, but sockets are read as soon as there is something, plain ones by half a
+    megabyte and not by 4 KiB (TLS hands out 16 KiB at most), and written to at once; frames are filled from views.
     """
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         transport = await super()._build_transport(node, timeout_at)
-        if type(transport) is KafkaTCPTransport:
-            transport._sock_recv = lambda: _receive(transport._sock)
+        transport.__class__ = {KafkaTCPTransport: _Plain, KafkaSSLTransport: _Tls}[type(transport)]
         return transport
 
     def get_connection(self, node_id: Any, **options: Any) -> Any:
@@ -38,6 +44,66 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]
         if type(connection.connection_made) is not _Made:
             connection.connection_made = _Made(connection)
         return connection
+
+
+class _Direct:
+    """What is read is handed on at once, and what is written is sent at once as far as the socket takes it: without a
+    coroutine that waits for either."""
+
+    _net: Selector
+
+    def resume_reading(self: Any) -> None:
+        if not self._read:
+            self._net.watch(self._sock, READ, self._readable)
+        self._read = True
+
+    def pause_reading(self: Any) -> None:
+        self._read = False
+        self._net.unregister_event(self._sock, READ)
+
+    def _readable(self: Any) -> None:
+        if not self._read:
+            # Closing: what is still to be written goes out, nothing comes in.
+            self._net.unregister_event(self._sock, READ)
+            return
+        data, error = self._sock_recv()
+        if data:
+            self.last_read = time.monotonic()
+            try:
+                self._protocol.data_received(data)
+            except kafka_errors.KafkaProtocolError as problem:
+                error = problem
+            except Exception as problem:
+                log.exception("%s: a response could not be handled", self)
+                error = kafka_errors.KafkaConnectionError(problem)
+        if error:
+            self.abort(error=error)
+
+    def write(self: Any, data: bytes) -> None:
+        if not self._write or self._closed:
+            raise RuntimeError("the transport is closed")
+        self._write_buffer.append(data)
+        if self._writing:
+            return
+        _, error = self._sock_send()
+        self.last_write = time.monotonic()
+        if error:
+            # Not from here: whoever writes still expects a connection when this returns.
+            self._net.call_soon(lambda: self.abort(error=error))
+        elif self._write_buffer:
+            self._writing = True
+            self._write_task = self._net.call_soon(self._write_to_sock)
+
+
+class _Plain(_Direct, KafkaTCPTransport):  # type: ignore[misc]
+    def _sock_recv(self) -> tuple[bytes, Exception | None]:
+        return _receive(self._sock, to_the_end=False)
+
+
+class _Tls(_Direct, KafkaSSLTransport):  # type: ignore[misc]
+    def _sock_recv(self) -> tuple[bytes, Exception | None]:
+        # What is decrypted already does not make the socket readable.
+        return _receive(self._sock, to_the_end=True)
 
 
 class _Made:
@@ -103,7 +169,7 @@ class _Protocol(KafkaProtocol):  # type: ignore[misc]
         return responses
 
 
-def _receive(sock: Any) -> tuple[bytes, Exception | None]:
+def _receive(sock: Any, *, to_the_end: bool) -> tuple[bytes, Exception | None]:
     """What the socket holds now, and why it is of no use any more, if so."""
     parts: list[bytes] = []
     error: Exception | None = None
@@ -114,11 +180,11 @@ def _receive(sock: Any) -> tuple[bytes, Exception | None]:
                 error = kafka_errors.KafkaConnectionError("socket disconnected")
                 break
             parts.append(data)
-            if len(data) < _READ_BYTES:
+            if len(data) < _READ_BYTES and not to_the_end:
                 # Nearly always all there was; if not, the selector says so.
                 break
-    except (BlockingIOError, InterruptedError):
+    except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
         pass
     except Exception as raised:  # also of a socket that was closed meanwhile
         error = kafka_errors.KafkaConnectionError(raised)
-    return b"".join(parts), error
+    return parts[0] if len(parts) == 1 else b"".join(parts), error
