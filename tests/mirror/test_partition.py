@@ -14,7 +14,7 @@ from kafka_migration.mirror.orders import JOIN_BYTES, Assignment, Limits
 from kafka_migration.mirror.partition import PartitionCopy, Prepared, Stand
 from kafka_migration.wire.batch import MAX_SEQUENCE, parse_header, verify_crc
 from kafka_migration.wire.fetch import Fetched
-from kafka_migration.wire.produce import Appended
+from kafka_migration.wire.produce_request import Appended
 from tests.wire.made import made_batch
 
 TP = TopicPartition("t", 0)

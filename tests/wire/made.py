@@ -12,7 +12,8 @@ from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import BatchHeader, assemble, batches
 from kafka_migration.wire.cluster import LATEST, WireCluster
 from kafka_migration.wire.fetch import FetchFrom, fetch
-from kafka_migration.wire.produce import Append, Appended
+from kafka_migration.wire.produce import Append
+from kafka_migration.wire.produce_request import Appended
 from kafka_migration.wire.records import RawRecord, encode_records, write_varint
 from kafka_migration.wire.selector import Selector
 from tests.waiting import wait_until

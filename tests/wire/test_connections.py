@@ -4,12 +4,13 @@ import random
 
 import kafka.errors as kafka_errors
 import pytest
+from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from kafka_migration.wire.connections import _Protocol
 
-VERSION = 9
+VERSION, FETCH_VERSION = 9, 12
 CONFIG = {"client_id": "mirror", "receive_message_max_bytes": 1_000_000}
 
 
@@ -66,6 +67,54 @@ def test_same_responses_as_of_the_base_however_bytes_are_cut(seed: int) -> None:
     told = [it.responses[0].partition_responses[0] for _, it in got]
     assert [it.error_message for it in told] == messages
     assert [it.base_offset for it in told] == list(range(1, 31))
+
+
+def _fetched(correlation: int, records: bytes) -> bytes:
+    topic = FetchResponse.FetchableTopicResponse
+    part = topic.PartitionData(
+        partition_index=1,
+        error_code=0,
+        high_watermark=9,
+        last_stable_offset=9,
+        log_start_offset=0,
+        aborted_transactions=None,
+        preferred_read_replica=-1,
+        records=records,
+    )
+    response = FetchResponse(
+        version=FETCH_VERSION,
+        throttle_time_ms=0,
+        error_code=0,
+        session_id=0,
+        responses=[topic(topic="t", partitions=[part])],
+    )
+    response.with_header(correlation_id=correlation)
+    return bytes(response.encode(framed=True, header=True))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_large_answers_are_read_straight_into_their_frames(seed: int) -> None:
+    chance = random.Random(seed)
+    sizes = [chance.choice([0, 100, 32_767, 32_768, 600_000, 2_000_000]) for _ in range(12)]
+    contents = [chance.randbytes(size) for size in [*sizes, 1_500_000]]
+    data = b"".join(_fetched(n, records) for n, records in enumerate(contents, 1))
+    ours = _Protocol(**{**CONFIG, "receive_message_max_bytes": 4_000_000})
+    for _ in contents:
+        ours.send_request(FetchRequest(version=FETCH_VERSION, topics=[]))
+    got, straight = [], 0
+    while data:
+        count, space = chance.choice([3, 70_000, 500_000, 900_000]), ours.space()
+        if space is None:
+            piece = data[:count]
+        else:
+            size = min(count, len(space), len(data))
+            space[:size] = data[:size]
+            piece, straight = space[:size], straight + 1
+        got += ours.receive_bytes(piece)
+        data = data[len(piece) :]
+    assert [number for number, _ in got] == list(range(1, len(contents) + 1))
+    assert [bytes(it.responses[0].partitions[0].records or b"") for _, it in got] == contents
+    assert straight
 
 
 @pytest.mark.parametrize("length", [-1, 1_000_001])

@@ -14,7 +14,8 @@ from kafka_migration.mirror.partition import PartitionCopy, Prepared
 from kafka_migration.mirror.turns import FairBytes
 from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import WireCluster
-from kafka_migration.wire.produce import STALE_LEADER, Append, Appended
+from kafka_migration.wire.produce import STALE_LEADER, Append
+from kafka_migration.wire.produce_request import Appended
 
 
 class Outlet:
@@ -62,8 +63,12 @@ class Outlet:
 
     async def _send_to(self, node: int) -> None:
         try:
+            mine: list[PartitionCopy] = []
+            known = -1
             while not self.loop.ending:
-                mine = [c for tp, c in self.copies.items() if self._leads(node, tp)]
+                if known != self.target.moves:
+                    known = self.target.moves
+                    mine = [c for tp, c in self.copies.items() if self._leads(node, tp)]
                 if not mine:
                     return
                 in_flight = sum(1 for append in self._under_way if append.node == node)
@@ -99,15 +104,14 @@ class Outlet:
         }
         request: dict[TopicPartition, Prepared] = {}
         size = 0
-        for copy in self._fair.order(c for c in mine if c.sendable is not None and c.partition not in blocked):
-            prepared = copy.sendable
-            if prepared is None or (request and size + len(prepared.data) > room):
-                continue
-            if self.hold.forbids(copy.partition, prepared.max_timestamp):
+        for copy in self._fair.order([c for c in mine if c.sendable is not None and c.partition not in blocked]):
+            prepared = copy.queue[0]
+            length = len(prepared.data)
+            if (request and size + length > room) or self.hold.forbids(copy.partition, prepared.max_timestamp):
                 continue
             request[copy.partition] = copy.sent()
-            size += len(prepared.data)
-            self._fair.sent(copy.partition, len(prepared.data))
+            size += length
+            self._fair.sent(copy.partition, length)
         self.valve.spend(size)
         return request
 

@@ -24,7 +24,8 @@ from kafka_migration.wire.batch import (
 from kafka_migration.wire.cluster import code_name
 from kafka_migration.wire.fetch import Fetched
 from kafka_migration.wire.join import joined
-from kafka_migration.wire.produce import REFUSED_FOR_GOOD, TAKEN_OVER, TOO_LARGE, Appended
+from kafka_migration.wire.produce import REFUSED_FOR_GOOD, TAKEN_OVER, TOO_LARGE
+from kafka_migration.wire.produce_request import Appended
 from kafka_migration.wire.records import trim
 
 

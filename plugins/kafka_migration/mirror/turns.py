@@ -50,9 +50,9 @@ class FairBytes:
         self._now = 0
         self._free: dict[TopicPartition, int] = {}
 
-    def order(self, ready: Iterable[T]) -> list[T]:
+    def order(self, ready: list[T]) -> list[T]:
         """``ready``, those that were given least lately first."""
-        return sorted(ready, key=lambda it: self._start(it.partition))
+        return sorted(ready, key=lambda it: self._start(it.partition)) if len(ready) > 1 else ready
 
     def sent(self, partition: TopicPartition, size: int) -> None:
         """``size`` bytes of this partition were its turn."""
@@ -60,4 +60,5 @@ class FairBytes:
         self._free[partition] = start + size
 
     def _start(self, partition: TopicPartition) -> int:
-        return max(self._now, self._free.get(partition, 0))
+        free = self._free.get(partition, 0)
+        return free if free > self._now else self._now

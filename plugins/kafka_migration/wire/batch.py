@@ -23,6 +23,9 @@ from kafka_migration.domain.types import Halt
 
 HEADER_STRUCT = struct.Struct(">qiibIhiqqqhii")
 _PRODUCER = struct.Struct(">qhi")
+_CRC = struct.Struct(">I")
+_CRC_FROM = 21
+_OFFSET_0, _NO_EPOCH = bytes(8), b"\xff" * 4
 LOG_OVERHEAD = 12
 _MAGIC_AT = 16
 _SMALLEST = {0: 14, 1: 22, 2: HEADER_STRUCT.size - LOG_OVERHEAD}
@@ -152,7 +155,7 @@ def verify_crc(header: BatchHeader, batch: memoryview) -> None:
     Checked before a batch is addressed anew (a fresh CRC over damaged bytes would launder the damage), and before it
     is left out or refused for what its header says. Covers all but base offset and leader epoch; format v2 only.
     """
-    actual = crc32c.crc32c(batch[21:])
+    actual = crc32c.crc32c(batch[_CRC_FROM:])
     if actual != header.crc:
         raise CorruptBatch(
             f"batch at offset {header.base_offset}: CRC-32C is {actual:#010x}, its header says {header.crc:#010x}"
@@ -166,12 +169,13 @@ def readdress(batch: bytes | memoryview, *, producer_id: int, producer_epoch: in
     own bytes untouched.
     """
     copy = bytearray(batch)
-    struct.pack_into(">q", copy, 0, 0)
-    struct.pack_into(">i", copy, 12, -1)
-    (attributes,) = struct.unpack_from(">H", copy, 21)
-    struct.pack_into(">H", copy, 21, attributes & _KEPT_ATTRIBUTES)
+    copy[:8] = _OFFSET_0
+    copy[12:16] = _NO_EPOCH
+    copy[21] = 0
+    copy[22] &= _KEPT_ATTRIBUTES
     _PRODUCER.pack_into(copy, 43, producer_id, producer_epoch, sequence % MAX_SEQUENCE)
-    struct.pack_into(">I", copy, 17, crc32c.crc32c(memoryview(copy)[21:]))
+    with memoryview(copy) as view:
+        _CRC.pack_into(copy, 17, crc32c.crc32c(view[_CRC_FROM:]))
     return copy
 
 

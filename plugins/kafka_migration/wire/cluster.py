@@ -48,7 +48,10 @@ def code_name(code: int) -> str:
 
 
 class WireCluster:
-    """Connections to one cluster. ``config`` are kafka-python's properties; ``role`` is source or target."""
+    """Connections to one cluster. ``config`` are kafka-python's properties; ``role`` is source or target.
+
+    :attr:`moves` grows whenever :attr:`leaders` may have changed.
+    """
 
     def __init__(self, net: Selector, config: Mapping[str, Any], role: str, *, in_flight: int = 5) -> None:
         self.net, self.role = net, role
@@ -65,6 +68,7 @@ class WireCluster:
             },
         )
         self.leaders: dict[TopicPartition, Leader] = {}
+        self.moves = 0
         self.partitions: dict[str, frozenset[int]] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.pinned: dict[str, uuid.UUID] = {}
@@ -103,6 +107,7 @@ class WireCluster:
 
     def forget_leaders(self, partitions: Iterable[TopicPartition]) -> None:
         """Who led these does not any more, or does not answer: the next refresh tells anew."""
+        self.moves += 1
         for tp in partitions:
             self.leaders.pop(tp, None)
 
@@ -153,6 +158,7 @@ class WireCluster:
         )
         response = await self.send_to_any(request, deadline=time.monotonic() + timeout)
         problems: dict[str, int] = {}
+        self.moves += 1
         for tp in [tp for tp in self.leaders if tp.topic in wanted]:
             del self.leaders[tp]
         for topic in response.topics:

@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 _READ_BYTES = 512 * 1024
 _PREFIX_BYTES = 4
-_SMALL_BYTES = 256
-"""Up to this size a copy is cheaper than a view."""
+_LONGEST_STRING = 32_767
+"""What Kafka's protocol allows."""
 
 
 class Connections(KafkaConnectionManager):  # type: ignore[misc]
@@ -96,8 +96,10 @@ class _Direct:
 
 
 class _Plain(_Direct, KafkaTCPTransport):  # type: ignore[misc]
-    def _sock_recv(self) -> tuple[bytes, Exception | None]:
-        return _receive(self._sock, to_the_end=False)
+    def _sock_recv(self) -> tuple[bytes | memoryview, Exception | None]:
+        parser = getattr(self._protocol, "parser", None)
+        space = parser.space() if isinstance(parser, _Protocol) else None
+        return _receive(self._sock, to_the_end=False) if space is None else _receive_into(self._sock, space)
 
 
 class _Tls(_Direct, KafkaSSLTransport):  # type: ignore[misc]
@@ -128,25 +130,32 @@ class _Frame(KafkaBytes):  # type: ignore[misc]
 
     _idx: int
 
-    def read(self, nbytes: int | None = None) -> bytes:
-        """The next ``nbytes``, or all that are left: copied once, where the base copies twice."""
+    def read(self, nbytes: int | None = None) -> bytes | memoryview:
+        """The next ``nbytes``, or all that are left: a view where they can only be records, otherwise a copy."""
         start = self._idx
         end = self._idx = len(self) if nbytes is None else min(start + nbytes, len(self))
-        if end - start <= _SMALL_BYTES:
-            return bytes(self[start:end])
-        with memoryview(self) as view:
-            return bytes(view[start:end])
+        if end - start > _LONGEST_STRING:
+            return memoryview(self)[start:end]
+        return bytes(self[start:end])
 
 
 class _Protocol(KafkaProtocol):  # type: ignore[misc]
     """Cuts what comes in into responses."""
 
     _receiving: bool
+    _rbuffer: Any
 
-    def receive_bytes(self, data: bytes) -> list[tuple[int, Any]]:
+    def receive_bytes(self, data: bytes | memoryview) -> list[tuple[int, Any]]:
         """As its base: ids and responses that are complete now. Raises its errors."""
         responses = []
         view, at, size = memoryview(data), 0, len(data)
+        frame: Any = self._rbuffer
+        if self._receiving and view.obj is self._rbuffer:
+            # Read straight into it.
+            at = size
+            frame.seek(frame.tell() + size)
+            if frame.tell() == len(frame):
+                responses.append(self._complete())
         while at < size:
             if not self._receiving:
                 count = min(_PREFIX_BYTES - self._header.tell(), size - at)
@@ -162,11 +171,21 @@ class _Protocol(KafkaProtocol):  # type: ignore[misc]
             at += count
             if self._rbuffer.tell() < len(self._rbuffer):
                 break
-            self._receiving = False
-            self._rbuffer.seek(0)
-            responses.append(self._process_response(self._rbuffer))
-            self._reset_buffer()
+            responses.append(self._complete())
         return responses
+
+    def space(self) -> memoryview | None:
+        """Where to put what comes next, if that is a large part of a frame; :meth:`receive_bytes` then takes it."""
+        if not self._receiving or len(self._rbuffer) - self._rbuffer.tell() < _READ_BYTES:
+            return None
+        return memoryview(self._rbuffer)[self._rbuffer.tell() :]
+
+    def _complete(self) -> tuple[int, Any]:
+        self._receiving = False
+        self._rbuffer.seek(0)
+        response = self._process_response(self._rbuffer)
+        self._reset_buffer()
+        return response  # type: ignore[no-any-return]
 
 
 def _receive(sock: Any, *, to_the_end: bool) -> tuple[bytes, Exception | None]:
@@ -188,3 +207,14 @@ def _receive(sock: Any, *, to_the_end: bool) -> tuple[bytes, Exception | None]:
     except Exception as raised:  # also of a socket that was closed meanwhile
         error = kafka_errors.KafkaConnectionError(raised)
     return parts[0] if len(parts) == 1 else b"".join(parts), error
+
+
+def _receive_into(sock: Any, space: memoryview) -> tuple[bytes | memoryview, Exception | None]:
+    """As :func:`_receive`, but into ``space``."""
+    try:
+        size = sock.recv_into(space)
+    except (BlockingIOError, InterruptedError):
+        return b"", None
+    except Exception as raised:
+        return b"", kafka_errors.KafkaConnectionError(raised)
+    return space[:size], None if size else kafka_errors.KafkaConnectionError("socket disconnected")

@@ -26,7 +26,7 @@ class Fetched:
 
     partition: TopicPartition
     error: int
-    records: bytes
+    records: bytes | memoryview
     high_watermark: int
     last_stable_offset: int
     log_start: int

@@ -117,7 +117,7 @@ class KeyedTail:
             self.is_current = not answer.error and self.offset >= answer.high_watermark
         return out
 
-    def _read(self, records: bytes) -> Iterator[tuple[bytes | None, bytes | None]]:
+    def _read(self, records: bytes | memoryview) -> Iterator[tuple[bytes | None, bytes | None]]:
         for header, batch in batches(records):
             if header.next_offset <= self.offset:
                 continue

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import kafka.errors as kafka_errors
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.cluster import NO_TOPIC_ID, WireCluster
-from kafka_migration.wire.produce_request import BY_ID_SINCE, Batch, LeanProduceRequest
+from kafka_migration.wire.produce_request import BY_ID_SINCE, Appended, Batch, LeanProduceRequest
 
 MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD, UNSUPPORTED_CODEC = 10, 32, 87, 76
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
@@ -23,20 +21,10 @@ STALE_LEADER = frozenset({5, 6, 9, 56, 74, 75, 78})
 """Leadership is moving, or our metadata are out of date: ask who leads, then go on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """A broker's answer for one partition. ``base_offset`` is where the batch landed, if ``error`` is 0."""
-
-    partition: TopicPartition
-    error: int
-    base_offset: int
-    message: str
-
-
 class Append:
     """One produce request under way. ``future`` is kafka-python's; it fails at once if nothing was written."""
 
-    __slots__ = ("_names", "future", "node")
+    __slots__ = ("future", "node")
 
     def __init__(
         self,
@@ -58,7 +46,6 @@ class Append:
             topics.setdefault(tp.topic, []).append((tp.partition, batch))
         ids = {name: cluster.topic_id(name) for name in topics}
         by_id = all(topic_id != NO_TOPIC_ID for topic_id in ids.values())
-        self._names = {topic_id: name for name, topic_id in ids.items()} if by_id else {}
         request = LeanProduceRequest(
             {(name, ids[name]): parts for name, parts in topics.items()},
             timeout_ms=timeout_ms,
@@ -78,29 +65,10 @@ class Append:
         own request would not keep it: one whose answer is there when it first runs overtakes those already waiting.
         """
 
-        def told(response: Any) -> None:
-            try:
-                answers = self._read(response)
-            except Exception as error:  # kafka-python would swallow it, and the request be waited for for ever
-                tell([], error)
-            else:
-                tell(answers, None)
-
-        self.future.add_callback(told)
+        self.future.add_callback(lambda response: tell(response.answers, None))
         self.future.add_errback(lambda error: tell([], error))
 
     async def answers(self) -> list[Appended]:
         """Await the broker's answers, one per partition. Raises kafka-python's errors: then nothing is known."""
-        return self._read(await self.future)
-
-    def _read(self, response: Any) -> list[Appended]:
-        return [
-            Appended(
-                TopicPartition(topic.name or self._names[topic.topic_id], part.index),
-                part.error_code,
-                part.base_offset,
-                part.error_message or "",
-            )
-            for topic in response.responses
-            for part in topic.partition_responses
-        ]
+        answers: list[Appended] = (await self.future).answers
+        return answers
