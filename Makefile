@@ -45,6 +45,7 @@ format: setup ## Let ruff correct what it can
 	$(BIN)/ruff format .
 
 test: setup ## The whole suite, on real brokers, in two processes; ARGS="-k lag" for a part of it
+	@$(BIN)/python -m demo setup --old-brokers
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 kill-test: setup ## A copy of 1,000,000 records, killed 20 times, compared record by record

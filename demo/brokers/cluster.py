@@ -15,11 +15,16 @@ from demo.brokers import config
 from demo.brokers.node import BrokerNode
 from demo.brokers.ports import HOST, PortError, PortReservation, is_free
 from demo.brokers.process import BrokerError
+from demo.brokers.releases import NEWEST, release
 from demo.brokers.security import Security, add_scram_users
+from demo.brokers.zookeeper import ZooKeeper
 
 
 class EmbeddedKafka:
-    """A KRaft cluster of `nodes` brokers (1 or 3 make sense), each also a controller, on 127.0.0.1.
+    """A cluster of `nodes` brokers (1 or 3 make sense) on 127.0.0.1, each also a controller (KRaft).
+
+    With an old `version` brokers of that release: 3.9, or 2.8, whose metadata a ZooKeeper holds that comes and goes
+    with them. All else is the same.
 
     The brokers end with this process, however it ends, unless `standing`. Data lives in a temporary directory,
     removed by `stop`, unless `data_dir` names one: that is kept and, when it holds a cluster already, continued.
@@ -37,6 +42,7 @@ class EmbeddedKafka:
         self,
         *,
         name: str = "kafka",
+        version: str = NEWEST.name,
         nodes: int = 1,
         client_ports: Sequence[int] | None = None,
         data_dir: Path | None = None,
@@ -50,6 +56,7 @@ class EmbeddedKafka:
 
         Args:
             name: for messages and the directory's name.
+            version: of Kafka: 4.3, 3.9 or 2.8; jars of an old one are fetched when it is first launched.
             nodes: how many; they are numbered from 1.
             client_ports: one port a node; free ones when absent.
             data_dir: where to keep data; a temporary directory when absent.
@@ -61,6 +68,7 @@ class EmbeddedKafka:
 
         Raises:
             ValueError: the arguments contradict each other.
+            BrokerError: there is no such version.
         """
         if nodes < 1:
             raise ValueError(f"nodes is {nodes}; a cluster has at least 1.")
@@ -69,6 +77,7 @@ class EmbeddedKafka:
         if standing and data_dir is None:
             raise ValueError("a standing cluster outlives any temporary directory; give data_dir.")
         self.name = name
+        self._release = release(version)
         self._count = nodes
         self._given_ports = list(client_ports or ())
         self._given_directory = data_dir
@@ -80,6 +89,7 @@ class EmbeddedKafka:
         self._directory: Path | None = None
         self._reservation: PortReservation | None = None
         self._nodes: dict[int, BrokerNode] = {}
+        self._zookeeper: ZooKeeper | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -138,6 +148,10 @@ class EmbeddedKafka:
         if self._nodes:
             raise BrokerError(f"cluster {self.name} is started already.")
         layouts = self._allocate()
+        temporary, zookeeper_port = self._given_directory is None, 0
+        if self._zookeeper is not None:
+            zookeeper_port = self._zookeeper.port
+            self._zookeeper.launch(standing=self._standing, temporary=temporary)
         # 16 bytes in base64, as Kafka writes ids; the first bit is 0, since a leading "-" would be read as an option.
         raw = uuid.uuid4().bytes
         cluster_id = base64.urlsafe_b64encode(bytes([raw[0] & 0x7F]) + raw[1:]).rstrip(b"=").decode("ascii")
@@ -147,9 +161,10 @@ class EmbeddedKafka:
                 title=f"node {layout.node_id} of cluster {self.name}",
                 heap_megabytes=self._heap_megabytes,
                 standing=self._standing,
-                temporary=self._given_directory is None,
+                temporary=temporary,
             )
-            node.prepare(config.server_properties(layout, layouts, self._properties), cluster_id)
+            properties = config.server_properties(layout, layouts, self._properties, zookeeper_port=zookeeper_port)
+            node.prepare(properties, cluster_id)
             self._nodes[layout.node_id] = node
         for node in self._nodes.values():
             node.launch()
@@ -175,6 +190,9 @@ class EmbeddedKafka:
         for node in self._nodes.values():
             node.await_end(deadline - time.monotonic())
         self._nodes = {}
+        if self._zookeeper is not None:
+            self._zookeeper.stop(grace_seconds=grace_seconds)
+            self._zookeeper = None
         if self._reservation is not None:
             self._reservation.release()
             self._reservation = None
@@ -225,19 +243,24 @@ class EmbeddedKafka:
                     f"port {port} on {HOST}, for cluster {self.name}, is taken. End what listens there"
                     " (`make brokers-down` if it is an earlier `make brokers`), or choose another port."
                 )
-        self._reservation = PortReservation(3 * self._count - len(self._given_ports))
+        # A node's own, and the controller's: one for each, or one ZooKeeper.
+        controllers = 1 if self._release.has_zookeeper else self._count
+        self._reservation = PortReservation(2 * self._count + controllers - len(self._given_ports))
         free = iter(self._reservation)
         if self._given_directory is not None:
             self._directory = self._given_directory.resolve()
         else:
             self._directory = Path(tempfile.mkdtemp(prefix=f"kafka-migration-{self.name}-"))
+        if self._release.has_zookeeper:
+            self._zookeeper = ZooKeeper(self._directory / "zookeeper", next(free), self._release)
         return [
             config.Layout(
                 node_id=node_id,
                 client_port=self._given_ports[node_id - 1] if self._given_ports else next(free),
                 internal_port=next(free),
-                controller_port=next(free),
+                controller_port=0 if self._release.has_zookeeper else next(free),
                 directory=self._directory / f"node-{node_id}",
+                release=self._release,
             )
             for node_id in range(1, self._count + 1)
         ]

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from demo.brokers.ports import HOST
+from demo.brokers.releases import NEWEST, Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Ports and files of one node, which is broker and controller in one process.
+    """Ports and files of one node, which is broker and controller in one process (beside a ZooKeeper a broker only).
 
     The `client_port` is what the outside uses, and the only listener that security settings need to touch. Nodes
     talk among themselves on `internal_port`, which stays plaintext: a cluster can be started and administered
@@ -21,6 +22,7 @@ class Layout:
     internal_port: int
     controller_port: int
     directory: Path
+    release: Release = NEWEST
 
     @property
     def data(self) -> Path:
@@ -45,21 +47,23 @@ class Layout:
     @property
     def log4j_file(self) -> Path:
         """The log configuration as the broker reads it."""
-        return self.directory / "log4j2.properties"
+        return self.directory / ("log4j.properties" if self.release.has_log4j_1 else "log4j2.properties")
 
 
-def server_properties(node: Layout, nodes: Sequence[Layout], overrides: Mapping[str, str | None]) -> dict[str, str]:
+_STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_ZOOKEEPER_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
+
+
+def server_properties(
+    node: Layout, nodes: Sequence[Layout], overrides: Mapping[str, str | None], *, zookeeper_port: int = 0
+) -> dict[str, str]:
     """Properties of one node of `nodes`: defaults for a small machine, then `overrides` (None removes one)."""
-    ports = {"CLIENT": node.client_port, "INTERNAL": node.internal_port, "CONTROLLER": node.controller_port}
     replication = str(min(3, len(nodes)))
+    control = _by_zookeeper(node, zookeeper_port) if node.release.has_zookeeper else _by_itself(node, nodes)
     defaults = {
-        "process.roles": "broker,controller",
-        "node.id": str(node.node_id),
-        "controller.quorum.voters": ",".join(f"{n.node_id}@{HOST}:{n.controller_port}" for n in nodes),
-        "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items()),
-        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in ports),
+        **control,
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "INTERNAL",
-        "controller.listener.names": "CONTROLLER",
         "log.dirs": str(node.data),
         "auto.create.topics.enable": "false",
         "default.replication.factor": replication,
@@ -81,7 +85,36 @@ def server_properties(node: Layout, nodes: Sequence[Layout], overrides: Mapping[
         "num.io.threads": "4",
     }
     merged = {**defaults, **overrides}
+    if node.release.has_zookeeper and merged.get("authorizer.class.name") == _STANDARD_AUTHORIZER:
+        merged["authorizer.class.name"] = _ZOOKEEPER_AUTHORIZER
     return {name: value for name, value in merged.items() if value is not None}
+
+
+def _by_itself(node: Layout, nodes: Sequence[Layout]) -> dict[str, str]:
+    ports = {"CLIENT": node.client_port, "INTERNAL": node.internal_port, "CONTROLLER": node.controller_port}
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.node_id),
+        "controller.quorum.voters": ",".join(f"{n.node_id}@{HOST}:{n.controller_port}" for n in nodes),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": _listeners(ports),
+    }
+
+
+def _by_zookeeper(node: Layout, zookeeper_port: int) -> dict[str, str]:
+    return {
+        "broker.id": str(node.node_id),
+        "zookeeper.connect": f"{HOST}:{zookeeper_port}",
+        # The ZooKeeper is a JVM that starts at the same time.
+        "zookeeper.connection.timeout.ms": "60000",
+        # A killed broker stays registered that long, and cannot register again meanwhile; 18 s by default.
+        "zookeeper.session.timeout.ms": "3000",
+        "listeners": _listeners({"CLIENT": node.client_port, "INTERNAL": node.internal_port}),
+    }
+
+
+def _listeners(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
 
 
 def render_properties(properties: Mapping[str, str]) -> str:
@@ -99,6 +132,8 @@ def render_properties(properties: Mapping[str, str]) -> str:
 
 def log4j_properties(node: Layout) -> str:
     """Log to one file in the node's directory, bounded."""
+    if node.release.has_log4j_1:
+        return log4j_1_properties(node.server_log)
     return f"""\
 status=error
 appender.file.type=RollingFile
@@ -117,6 +152,25 @@ rootLogger.appenderRef.file.ref=file
 """
 
 
+def log4j_1_properties(log: Path) -> str:
+    """The same for log4j's first version, into `log`."""
+    return f"""\
+log4j.rootLogger=INFO, file
+log4j.appender.file=org.apache.log4j.RollingFileAppender
+log4j.appender.file.File={log}
+log4j.appender.file.MaxFileSize=20MB
+log4j.appender.file.MaxBackupIndex=2
+log4j.appender.file.layout=org.apache.log4j.PatternLayout
+log4j.appender.file.layout.ConversionPattern=%d{{ISO8601}} %p %m (%c)%n
+"""
+
+
+def _logging(node: Layout) -> str:
+    if node.release.has_log4j_1:
+        return f"-Dlog4j.configuration={node.log4j_file.as_uri()}"
+    return f"-Dlog4j2.configurationFile={node.log4j_file}"
+
+
 def broker_command(*, java: Path, class_path: str, node: Layout, heap_megabytes: int) -> list[str]:
     """Command line of one node. Nothing secret is on it: properties are in a file."""
     return [
@@ -124,7 +178,7 @@ def broker_command(*, java: Path, class_path: str, node: Layout, heap_megabytes:
         f"-Xmx{heap_megabytes}m",
         "-XX:+ExitOnOutOfMemoryError",
         "-Djava.awt.headless=true",
-        f"-Dlog4j2.configurationFile={node.log4j_file}",
+        _logging(node),
         *("-cp", class_path),
         "kafka.Kafka",
         str(node.properties_file),
@@ -137,7 +191,7 @@ def format_command(*, java: Path, class_path: str, node: Layout, cluster_id: str
         str(java),
         # It lives two seconds: nothing it runs is worth the optimizing compiler.
         *("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-        f"-Dlog4j2.configurationFile={node.log4j_file}",
+        _logging(node),
         *("-cp", class_path),
         "kafka.tools.StorageTool",
         "format",

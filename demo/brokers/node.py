@@ -46,7 +46,7 @@ class BrokerNode:
         return self._process.pid if self._process is not None and self._process.alive() else None
 
     def prepare(self, properties: Mapping[str, str], cluster_id: str) -> None:
-        """Write its files, and format its data directory unless that holds a node already.
+        """Write its files, and format its data directory unless that holds a node already, or a ZooKeeper knows it.
 
         Raises:
             BrokerError: formatting failed.
@@ -57,10 +57,10 @@ class BrokerNode:
         layout.properties_file.touch(mode=0o600)
         layout.properties_file.write_text(config.render_properties(properties), encoding="utf-8")
         layout.log4j_file.write_text(config.log4j_properties(layout), encoding="utf-8")
-        if (layout.data / "meta.properties").exists():
+        if layout.release.has_zookeeper or (layout.data / "meta.properties").exists():
             return
         command = config.format_command(
-            java=require_java(), class_path=jars.class_path("kafka"), node=layout, cluster_id=cluster_id
+            java=require_java(), class_path=jars.class_path(layout.release.jar_set), node=layout, cluster_id=cluster_id
         )
         try:
             run = subprocess.run(
@@ -81,7 +81,7 @@ class BrokerNode:
         layout = self.layout
         command = config.broker_command(
             java=require_java(),
-            class_path=jars.class_path("kafka"),
+            class_path=jars.class_path(layout.release.jar_set),
             node=layout,
             heap_megabytes=self._heap_megabytes,
         )
