@@ -50,6 +50,9 @@ class Layout:
         return self.directory / ("log4j.properties" if self.release.has_log4j_1 else "log4j2.properties")
 
 
+_ZOOKEEPER_SESSION_MS = 3_000
+ZOOKEEPER_SESSION_OVER_SECONDS = _ZOOKEEPER_SESSION_MS / 1000 + 1.0
+"""So long after its end a killed broker is certainly forgotten: a ZooKeeper looks for dead sessions twice a second."""
 _STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _ZOOKEEPER_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 
@@ -107,8 +110,8 @@ def _by_zookeeper(node: Layout, zookeeper_port: int) -> dict[str, str]:
         "zookeeper.connect": f"{HOST}:{zookeeper_port}",
         # The ZooKeeper is a JVM that starts at the same time.
         "zookeeper.connection.timeout.ms": "60000",
-        # A killed broker stays registered that long, and cannot register again meanwhile; 18 s by default.
-        "zookeeper.session.timeout.ms": "3000",
+        # A killed broker stays registered that long; 18 s by default.
+        "zookeeper.session.timeout.ms": str(_ZOOKEEPER_SESSION_MS),
         "listeners": _listeners({"CLIENT": node.client_port, "INTERNAL": node.internal_port}),
     }
 

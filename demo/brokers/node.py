@@ -39,6 +39,7 @@ class BrokerNode:
         self._standing = standing
         self._temporary = temporary
         self._process: BrokerProcess | None = None
+        self._killed_at: float | None = None
 
     @property
     def pid(self) -> int | None:
@@ -77,8 +78,14 @@ class BrokerNode:
             raise BrokerError(f"formatting {self._title} failed:\n{run.stdout}{run.stderr}".strip())
 
     def launch(self) -> None:
-        """Start the process, without waiting for it to serve."""
+        """Start the process, without waiting for it to serve.
+
+        A ZooKeeper lets a killed node register again only once its session is over; until then this waits.
+        """
         layout = self.layout
+        if layout.release.has_zookeeper and self._killed_at is not None:
+            time.sleep(max(0.0, self._killed_at + config.ZOOKEEPER_SESSION_OVER_SECONDS - time.monotonic()))
+        self._killed_at = None
         command = config.broker_command(
             java=require_java(),
             class_path=jars.class_path(layout.release.jar_set),
@@ -139,6 +146,7 @@ class BrokerNode:
         if self._process is None or self._process.wait(max(0.0, grace_seconds)):
             return
         self._process.send(signal.SIGKILL)
+        self._killed_at = time.monotonic()
         if not self._process.wait(KILL_TIMEOUT_SECONDS):
             raise BrokerError(f"{self._title} (pid {self._process.pid}) outlived SIGKILL.")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from kafka_migration.domain.controls import Controls
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.openings import Openings
 from kafka_migration.domain.seal import Seal
+from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
 
 
@@ -52,6 +53,7 @@ class LinkBook(Protocol):
         at: str,
         topic_key: str | None = None,
     ) -> None: ...
+    def skips(self) -> Mapping[TopicPartition, Sequence[Skip]]: ...
     def wanted(self) -> tuple[Desired, Mapping[TopicPartition, int]]: ...
     def commands_from(self) -> int: ...
     def controls(self) -> Controls: ...

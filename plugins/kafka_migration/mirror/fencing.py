@@ -110,7 +110,7 @@ def known_of(
     positions: Mapping[TopicPartition, Position],
 ) -> dict[TopicPartition, Known]:
     """What state says of each partition now. ``positions`` are what the caller itself knows to be confirmed."""
-    told, openings = link.progress(), link.openings()
+    told, openings, skips = link.progress(), link.openings(), link.skips()
     known = {}
     for tp in partitions:
         mine = openings[tp].newest() if tp in openings else ()
@@ -118,7 +118,7 @@ def known_of(
         confirmed = [p for p in (positions.get(tp), told[tp][0] if tp in told else None) if p is not None]
         verified = max([o.target for o in mine[:1]] + [p.target for p in confirmed if p.fence == newest], default=0)
         writer = None if newest is None else fences.get(newest)
-        known[tp] = Known(openings=mine, writer=writer, verified=verified)
+        known[tp] = Known(openings=mine, writer=writer, verified=verified, skips=skips.get(tp, ()))
     return known
 
 

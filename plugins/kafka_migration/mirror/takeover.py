@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized, StateConflict
 from kafka_migration.domain.offset_map import RunOpening
+from kafka_migration.domain.skips import Skip, goes_on_at
 from kafka_migration.domain.types import Halt, Identity, Position, TopicPartition
 from kafka_migration.mirror.survey import survey
 from kafka_migration.wire.batch import MAX_SEQUENCE, BatchHeader
@@ -31,12 +32,13 @@ class Known:
     """What state says of a partition.
 
     ``openings`` of its newest fence, in order (empty if it was never fenced); ``writer`` is who wrote since that
-    fence; ``verified`` a target offset below which everything is known to be ours.
+    fence; ``verified`` a target offset below which everything is known to be ours. ``skips`` are what a person gave up.
     """
 
     openings: Sequence[RunOpening]
     writer: Identity | None
     verified: int
+    skips: Sequence[Skip] = ()
 
     @property
     def fence(self) -> int | None:
@@ -129,7 +131,15 @@ class Tail:
     def _stop(self, reason: Halt, header: BatchHeader, detail: str) -> None:
         self.stopped = Stopped(reason=reason, detail=detail, target_offset=header.base_offset)
 
-    def resume(self, openings: Sequence[RunOpening], *, fence: int, marker: int, source_start: int) -> Resumed:
+    def resume(
+        self,
+        openings: Sequence[RunOpening],
+        *,
+        fence: int,
+        marker: int,
+        source_start: int,
+        skips: Sequence[Skip] = (),
+    ) -> Resumed:
         """Where to go on behind ``marker``. ``source_start`` counts only if nothing was ever mirrored.
 
         ``openings`` are those of the newest fence before, read *after* the marker became visible.
@@ -139,6 +149,9 @@ class Tail:
         last = bisect_right(openings, self.records, key=lambda it: it.records) - 1
         if last >= 0:
             source, epoch = openings[last].source + (self.records - openings[last].records), openings[last].epoch
+        if (behind := goes_on_at(skips, source)) != source:
+            # Nobody knows in which epoch the record before it was written.
+            source, epoch = behind, -1
         opening = RunOpening(
             fence=fence, records=0, source=source, target=marker + 1, closes=self.data_end, epoch=epoch
         )
@@ -185,6 +198,7 @@ class Fenced:
                 fence=self.fence,
                 marker=self.markers[tp],
                 source_start=source_starts.get(tp, 0),
+                skips=known[tp].skips,
             )
         return outcome
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kafka_migration.domain import ledger
@@ -18,6 +18,7 @@ from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.offset_map import OffsetMap, RunOpening
 from kafka_migration.domain.openings import Openings
 from kafka_migration.domain.seal import Seal
+from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
 from kafka_migration.state.store import MemoryStore, Store, TopicStore
 from kafka_migration.state.topic_log import TopicLog
@@ -286,6 +287,28 @@ class LinkState:
             if not found.topic_key or topic not in topics or topics[topic].key == found.topic_key:
                 out[TopicPartition(topic, int(partition))] = found
         return out
+
+    def lift(self, lifted: Mapping[TopicPartition, Skip | None]) -> None:
+        """Take the halts of these partitions back; a mirror goes on with them, behind what is given up there."""
+        # The skip first: killed in between, the partition is still halted.
+        values: dict[str, dict[str, Any] | None] = {
+            self._key("skip", tp.topic, str(tp.partition), str(skip.start)): asdict(skip)
+            for tp, skip in lifted.items()
+            if skip is not None
+        }
+        values |= {self._key("halt", tp.topic, str(tp.partition)): None for tp in lifted}
+        self._links.put_all(values)
+
+    def skips(self) -> dict[TopicPartition, tuple[Skip, ...]]:
+        """What was given up of each partition of the topics that are pinned now, in order."""
+        prefix, topics = self._key("skip", ""), self.topics()
+        out: dict[TopicPartition, list[Skip]] = {}
+        for key, value in self._links.items(prefix).items():
+            topic, partition, _ = key[len(prefix) :].rsplit("/", 2)
+            skip = Skip(**value)
+            if topic in topics and topics[topic].key == skip.topic_key:
+                out.setdefault(TopicPartition(topic, int(partition)), []).append(skip)
+        return {tp: tuple(sorted(found, key=lambda it: it.start)) for tp, found in out.items()}
 
     def wish(self, wish: Wish) -> None:
         """Say what is wanted of the link; a running mirror obeys within two seconds."""

@@ -1,0 +1,137 @@
+"""Whole migrations by commands from clusters of old releases to one of the newest, by the same plan format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from demo.brokers import EmbeddedKafka
+from kafka_migration.domain.types import TopicPartition
+from tests.cli.processes import connection
+from tests.cli.test_migration import Story, commit, committed
+from tests.kafka_tools import ToSend, create_topics, produce, read_all
+
+PLAN = """
+version: 1
+name: {name}
+source: old
+target: new
+topics: {{include: ['{name}\\..*']}}
+groups: {{include: ['{name}\\..*']}}
+lag_gate: {{threshold_records: 0, samples: 2, interval_seconds: 1, deadline_seconds: 120}}
+approvals: {{approvers: [ada]}}
+cutover: {{rest_seconds: 1, stopped_groups: ['{name}.app']}}
+mirror: {{epoch_seconds: 5}}
+drain: {{window_seconds: 2, deadline_seconds: 120}}
+"""
+RECORDS = 300
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@pytest.fixture(scope="module", params=["2.8", "3.9"])
+def version(request: pytest.FixtureRequest) -> str:
+    """Which Kafka to migrate from."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def old(version: str) -> Iterator[EmbeddedKafka]:
+    """A source of that release."""
+    with EmbeddedKafka(name="old", version=version) as cluster:
+        yield cluster
+
+
+def _fill(servers: str, topics: dict[str, int], configs: dict[str, dict[str, str]]) -> None:
+    """Records of every codec, with keys, headers, nulls, and times of this year."""
+    for number, (name, count) in enumerate(topics.items()):
+        create_topics(servers, {name: count}, {"retention.ms": "-1", **configs.get(name, {})})
+        old_format = "message.format.version" in configs.get(name, {})
+        for codec in CODECS[:4] if old_format else CODECS:
+            rows = (
+                ToSend(
+                    value=None if n % 31 == 0 else f"{codec}:{n}".encode(),
+                    key=None if n % 5 == 0 else f"key-{n % 17}".encode(),
+                    partition=n % count,
+                    timestamp=1_790_000_000_000 + 1000 * number + n,
+                    # Headers came with the format after.
+                    headers=[] if old_format else [("codec", codec.encode()), ("codec", None)],
+                )
+                for n in range(RECORDS)
+            )
+            produce(servers, name, rows, **{"compression.type": codec, "batch.num.messages": 40})
+
+
+def _add_user(servers: str) -> None:
+    secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    user = UserScramCredentialUpsertion("carol", secret, b"a password")
+    for future in AdminClient({"bootstrap.servers": servers}).alter_user_scram_credentials([user]).values():
+        future.result(30)
+
+
+@pytest.mark.timeout(1500)
+def test_commands_migrate_topics_and_a_group_from_an_old_cluster(
+    version: str,
+    old: EmbeddedKafka,
+    target_cluster: EmbeddedKafka,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = f"from-{version.replace('.', '-')}"
+    source, target = old.bootstrap_servers, target_cluster.bootstrap_servers
+    topics, configs = {f"{name}.orders": 2, f"{name}.payments": 1}, {f"{name}.payments": {"min.insync.replicas": "1"}}
+    _fill(source, topics, configs)
+    _add_user(source)
+    orders = f"{name}.orders"
+    commit(source, f"{name}.app", {(orders, 0): 100, (orders, 1): 5 * RECORDS // 2})
+    (tmp_path / "plan.yaml").write_text(PLAN.format(name=name))
+    story = Story(tmp_path, monkeypatch)
+    story.connect("old", connection(source))
+    story.connect("new", connection(target))
+
+    seen = story.run("check", "--json").json
+    assert seen["open"] is True
+    assert {it["user"] for it in seen["inventory"]["scram_users"]} == {"carol"}
+    story.approve("plan")
+    story.run("create")
+    copied = story.run("mirror", "--until-caught-up", "--master", "local[2]", "--json").json
+    total = sum(len(rows) for rows in read_all(source, topics).values())
+    assert (copied["reason"], copied["records"], copied["halted"]) == ("caught_up", total, [])
+    _assert_equal(source, target, topics)
+    assert story.run("lag", "--gate", "--json").json["passed"] is True
+    verdict = story.run("validate", "--master", "local[2]", "--json").json
+    assert (verdict["verdict"], verdict["totals"]["source_records"]) == ("EQUAL", total)
+
+    shown = story.run("translate", "--json").json["groups"][0]["positions"]
+    story.approve("cutover")
+    assert story.run("cutover", "--json").json["groups"][0]["outcome"] == "moved"
+    moved = committed(target, f"{name}.app")
+    assert moved == {(orders, it["partition"]): it["target"] for it in shown}
+    _assert_same_record(source, target, topics, TopicPartition(orders, 0), 100, moved[orders, 0])
+    assert story.run("watch", "--json").json["groups"][0]["life"] == "alive"
+    assert story.run("stop", "--json").json["stopped"] is True
+    story.run("report")
+    report = json.loads((tmp_path / "reports" / name / "report.json").read_text())
+    assert (report["exceptions"], report["mirror"]["records"]) == ([], total)
+
+
+def _assert_equal(source: str, target: str, topics: dict[str, int]) -> None:
+    here, there = read_all(source, topics), read_all(target, topics)
+    for tp, rows in here.items():
+        assert [it.without_offset() for it in there[tp]] == [it.without_offset() for it in rows], tp
+
+
+def _assert_same_record(
+    source: str, target: str, topics: dict[str, int], tp: TopicPartition, offset: int, translated: int
+) -> None:
+    (here,) = [it for it in read_all(source, topics)[tp] if it.offset == offset]
+    (there,) = [it for it in read_all(target, topics)[tp] if it.offset == translated]
+    assert here.without_offset() == there.without_offset()
