@@ -73,7 +73,9 @@ def _fill(servers: str, topics: dict[str, int], configs: dict[str, dict[str, str
 def _add_user(servers: str) -> None:
     secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     user = UserScramCredentialUpsertion("carol", secret, b"a password")
-    for future in AdminClient({"bootstrap.servers": servers}).alter_user_scram_credentials([user]).values():
+    # Held: a client that is gone answers nothing.
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.alter_user_scram_credentials([user]).values():
         future.result(30)
 
 
