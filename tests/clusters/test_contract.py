@@ -90,6 +90,16 @@ class TestTopics:
         with pytest.raises(BrokerRefused):
             lab.cluster.alter_configs(name, set={"no.such.setting": "1"})
 
+    def test_partitions_are_added_up_to_the_number_asked_for_and_never_taken_away(self, lab: Lab) -> None:
+        name = lab.topic("grown")
+        lab.cluster.create_partitions(name, 3)
+        wait_until(lambda: lab.cluster.topics([name])[name].partitions == 3, "it has grown")
+        for fewer in (2, 3):
+            with pytest.raises(BrokerRefused) as caught:
+                lab.cluster.create_partitions(name, fewer)
+            assert caught.value.code == 37
+        assert name in lab.cluster.topic_names()
+
     def test_recreated_topic_has_another_id(self, lab: Lab) -> None:
         name = lab.topic("again")
         before = lab.cluster.topics([name])[name].topic_id

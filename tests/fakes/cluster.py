@@ -12,7 +12,7 @@ import itertools
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kafka_migration.clusters.errors import BrokerRefused, GroupBusy, NotSupported, TopicExists, UnknownTopic
 from kafka_migration.clusters.types import (
@@ -145,6 +145,10 @@ class FakeCluster:
         wanted = sorted(self._topics) if names is None else list(names)
         return {name: self._topics[name].description for name in wanted if name in self._topics}
 
+    def topic_names(self) -> list[str]:
+        self._may_fail("topic_names")
+        return sorted(self._topics)
+
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
         self._may_fail("topic_configs")
         found = {}
@@ -184,6 +188,14 @@ class FakeCluster:
             if not dry_run:
                 self.changes.append(f"create {spec.name}")
                 self._make(spec)
+
+    def create_partitions(self, topic: str, partitions: int) -> None:
+        self._may_fail("create_partitions", [topic])
+        if self._topic(topic).description.partitions >= partitions:
+            reason = f"Topic currently has {self._topic(topic).description.partitions} partitions"
+            raise BrokerRefused(f"{topic}: {reason}", code=37, reason=reason)
+        self.changes.append(f"grow {topic} {partitions}")
+        self.add_partitions(topic, partitions)
 
     def delete_topics(self, names: Iterable[str]) -> None:
         self._may_fail("delete_topics")
@@ -333,6 +345,15 @@ class FakeCluster:
         """Somebody makes a topic."""
         self._refuse_existing(name)
         self._make(TopicSpec(name=name, partitions=partitions, replication_factor=1, configs=dict(configs or {})))
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Somebody gives a topic so many partitions in all."""
+        it = self._topic(topic)
+        more = partitions - it.description.partitions
+        leaders = (*it.description.leaders, *[self._brokers[0]] * more)
+        it.description = replace(it.description, partitions=partitions, leaders=leaders)
+        it.starts += [0] * more
+        it.timestamps += [[] for _ in range(more)]
 
     def delete_topic(self, name: str) -> None:
         """Somebody deletes a topic; groups lose their commits there."""

@@ -261,7 +261,7 @@ def test_source_partition_that_the_target_lacks_is_halted_and_not_left_out(sourc
         produce(it.source, topic, records(20, 1, 1))
         outcome = it.mirror().run(until_caught_up=True)
         assert (outcome.halted, outcome.records) == ((TopicPartition(topic, 1),), 20)
-        assert it.link.halts()[TopicPartition(topic, 1)].reason == Halt.TOPIC_MISSING
+        assert it.link.halts()[TopicPartition(topic, 1)].reason == Halt.NO_PARTITION
 
 
 def test_topic_of_which_nobody_knows_a_partition_any_more_is_halted_and_not_left_out(

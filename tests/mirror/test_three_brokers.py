@@ -12,9 +12,11 @@ import pytest
 from demo.brokers import EmbeddedKafka
 from kafka_migration.domain.errors import HaltedPartition
 from kafka_migration.domain.types import Halt, TopicPartition
-from tests.kafka_tools import log_ends, produce, read_all
-from tests.mirror.bench import Bench, assert_same, bench, records
+from kafka_migration.state.link import LinkTopic
+from tests.kafka_tools import create_topics, log_ends, produce, read_all, topic_ids
+from tests.mirror.bench import OPEN_ENDED, Bench, assert_same, bench, records
 from tests.mirror.test_interleavings import QUICK, SMALL_BATCHES, Appends
+from tests.mirror.test_watching import LONG, running
 from tests.proxy import Frame, Proxy
 from tests.waiting import wait_until
 from tests.wire.made import wired
@@ -148,3 +150,39 @@ def test_source_that_was_truncated_between_two_runs_halts_by_name(lossy, target_
 def _until_it_ends(it: Bench) -> None:
     """Without an end of its own: the source's end may lie below the position."""
     it.mirror(settings=QUICK).run()
+
+
+def test_source_that_is_truncated_under_a_running_mirror_halts_by_name_and_the_others_go_on(
+    lossy, target_cluster, topic
+):
+    tp, other = TopicPartition(topic, 0), TopicPartition(f"{topic}-other", 0)
+    with bench(
+        lossy.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}, config=UNCLEAN, source_brokers=[1, 2]
+    ) as it:
+        _add_topic(it, other.topic, source_brokers=[3])
+        both = Bench(it.link, {topic: 1, other.topic: 1}, it.source, it.target)
+        for name in both.topics:
+            produce(it.source, name, records(100, 1, 1), **SMALL_BATCHES)
+        with running(both, LONG) as live:
+            wait_until(lambda: live.copied(topic) == live.copied(other.topic) == 100, "both are copied")
+            lossy.kill(2)
+            _until_alone(it.source, tp)
+            produce(it.source, topic, records(100, 1, 2), **SMALL_BATCHES)
+            wait_until(lambda: live.copied(topic) == 200, "what one broker alone has is copied", deadline_seconds=60)
+            _lose(lossy, it.source, tp)
+            produce(it.source, topic, records(50, 1, 3), **SMALL_BATCHES)
+            wait_until(lambda: tp in it.link.halts(), "it halts", deadline_seconds=60)
+            produce(it.source, other.topic, records(100, 1, 4), **SMALL_BATCHES)
+            wait_until(lambda: live.copied(other.topic) == 200, "the other goes on", deadline_seconds=60)
+        assert live.error is None
+        assert {at: halt.reason for at, halt in it.link.halts().items()} == {tp: Halt.TRUNCATED}
+        assert len(read_all(it.target, {topic: 1})[tp]) == 200
+
+
+def _add_topic(it: Bench, name: str, *, source_brokers: list[int]) -> None:
+    create_topics(it.source, {name: 1}, {"retention.ms": "-1"}, brokers=source_brokers)
+    create_topics(it.target, {name: 1}, OPEN_ENDED)
+    pinned = LinkTopic(
+        name=name, source_id=topic_ids(it.source, [name])[name], target_id=topic_ids(it.target, [name])[name]
+    )
+    it.link.pin(source_cluster="source", target_cluster="target", topics=[pinned], at="")

@@ -11,6 +11,7 @@ import pytest
 from kafka_migration.domain.errors import MigrationError, NotAuthorized
 from kafka_migration.domain.types import Desired, Halt, TopicPartition
 from kafka_migration.mirror.epochs import Settings
+from kafka_migration.mirror.newcomers import Growth
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.state.link import LinkState, Wish
 from tests.kafka_tools import delete_topic, produce
@@ -30,8 +31,8 @@ def topics() -> tuple[str, str]:
 class Running:
     """A mirror in a thread, with what it says."""
 
-    def __init__(self, it: Bench, runner: ThreadRunner, settings: Settings) -> None:
-        self.bench, self.runner, self.settings = it, runner, settings
+    def __init__(self, it: Bench, runner: ThreadRunner, settings: Settings, growth: Growth | None) -> None:
+        self.bench, self.runner, self.settings, self.growth = it, runner, settings, growth
         self.said: list[str] = []
         self.error: MigrationError | None = None
         self.thread = threading.Thread(target=self._run)
@@ -40,7 +41,8 @@ class Running:
     def _run(self) -> None:
         link = LinkState.on_target(self.bench.link.name, {"bootstrap.servers": self.bench.target})
         try:
-            self.bench.mirror(self.runner, settings=self.settings, link=link, tell=self.said.append).run()
+            extra = {"link": link, "growth": self.growth, "tell": self.said.append}
+            self.bench.mirror(self.runner, settings=self.settings, **extra).run()
         except MigrationError as error:
             self.error = error
         finally:
@@ -52,8 +54,10 @@ class Running:
 
 
 @contextmanager
-def running(it: Bench, settings: Settings, runner: ThreadRunner | None = None) -> Iterator[Running]:
-    found = Running(it, runner or ThreadRunner(), settings)
+def running(
+    it: Bench, settings: Settings, runner: ThreadRunner | None = None, *, growth: Growth | None = None
+) -> Iterator[Running]:
+    found = Running(it, runner or ThreadRunner(), settings, growth)
     try:
         yield found
     finally:

@@ -31,7 +31,8 @@ Role = Literal["source", "target"]
 
 
 class Cluster:
-    """Read a cluster; and through ``create_topics``, ``alter_configs`` and ``commit``, and nothing else, change it."""
+    """Read a cluster; and through ``create_topics``, ``create_partitions``, ``delete_topics``, ``alter_configs`` and
+    ``commit``, and nothing else, change it."""
 
     def __init__(
         self,
@@ -91,6 +92,10 @@ class Cluster:
         """Those of ``names`` that exist; without names, all that the principal may see, internal ones included."""
         return topics.describe(self._clients, topics.list_names(self._clients) if names is None else names)
 
+    def topic_names(self) -> list[str]:
+        """Names of all topics that the principal may see, internal ones included: one request."""
+        return topics.list_names(self._clients)
+
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
         """Every setting of each topic, explicit and inherited. Raises UnknownTopic for one that does not exist."""
         return topics.configs(self._clients, names)
@@ -121,6 +126,10 @@ class Cluster:
         Raises TopicExists, BrokerRefused or NotAuthorized for the first that fails; others may have been created.
         """
         topics.create(self._clients, specs, dry_run=dry_run)
+
+    def create_partitions(self, topic: str, partitions: int) -> None:
+        """Have a topic grow to so many partitions in all. Raises BrokerRefused if it has as many or more."""
+        topics.create_partitions(self._clients, topic, partitions)
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics; brokers do it in their own time after this returns. One that does not exist is no error."""

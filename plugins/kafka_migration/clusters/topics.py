@@ -12,6 +12,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     ConfigEntry,
     ConfigResource,
     ConfigSource,
+    NewPartitions,
     NewTopic,
     ResourceType,
 )
@@ -139,6 +140,16 @@ def create(clients: Clients, specs: Iterable[TopicSpec], *, dry_run: bool) -> No
                 new, request_timeout=seconds, operation_timeout=seconds, validate_only=dry_run
             ),
         )
+
+
+def create_partitions(clients: Clients, topic: str, partitions: int) -> None:
+    """Give a topic so many partitions in all (KIP-195). Returns when acknowledged; raises BrokerRefused for fewer."""
+    clients.call_each(
+        clients.asked("Alter", "topic"),
+        lambda admin, seconds: admin.create_partitions(
+            [NewPartitions(topic, partitions)], request_timeout=seconds, operation_timeout=seconds
+        ),
+    )
 
 
 def delete(clients: Clients, names: Iterable[str]) -> None:

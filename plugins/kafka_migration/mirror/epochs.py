@@ -9,24 +9,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, TakenOver
-from kafka_migration.domain.types import Desired, Receipt, TopicPartition
+from kafka_migration.domain.types import Desired, Halt, Receipt, TopicPartition
 from kafka_migration.mirror.active import Active
 from kafka_migration.mirror.attempts import Attempts
-from kafka_migration.mirror.book import LinkBook
+from kafka_migration.mirror.book import LinkBook, PinnedTopic
 from kafka_migration.mirror.fencing import Fences, now
 from kafka_migration.mirror.lookout import Lookout
-from kafka_migration.mirror.orders import Limits, TaskOrders
+from kafka_migration.mirror.newcomers import Growth, Newcomers, NoGrowth
+from kafka_migration.mirror.orders import TaskOrders
 from kafka_migration.mirror.outcome import MirrorEnd, epochs_lost, last_line, nothing_left
 from kafka_migration.mirror.pace import LONGEST_SECONDS, Slots, Standstill
 from kafka_migration.mirror.partition import Stand
 from kafka_migration.mirror.runner import EpochUnderWay, Runner
+from kafka_migration.mirror.settings import Settings
 from kafka_migration.mirror.shares import balance, share_of
 from kafka_migration.mirror.survey import survey
 from kafka_migration.mirror.takeover import Stopped
+from kafka_migration.mirror.trespass import Trespass
 from kafka_migration.mirror.valve import Debt
 from kafka_migration.mirror.watching import EpochWatch
 from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster
@@ -42,17 +45,6 @@ _STILL_TOLD = 3
 """How often a partition must have told, at least, that it has not moved."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """``streams`` tasks at once; every ``epoch_seconds`` a new epoch begins, unless they are caught up; an outage is
-    borne for ``outage_seconds``."""
-
-    streams: int = 2
-    epoch_seconds: float = 15.0
-    outage_seconds: float = 900.0
-    limits: Limits = field(default_factory=Limits)
-
-
 class Mirror:
     """One run of a link's mirror."""
 
@@ -64,21 +56,33 @@ class Mirror:
         target: Mapping[str, Any],
         runner: Runner,
         settings: Settings,
+        growth: Growth | None = None,
         tell: Callable[[str], None] = lambda _text: None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``source`` and ``target`` are kafka-python properties; ``interrupted`` asks for a clean end."""
+        """``source`` and ``target`` are kafka-python properties; ``growth`` makes room on the target for what appears
+        on the source; ``interrupted`` asks for a clean end."""
         self.link, self.runner, self.settings, self.tell = link, runner, settings, tell
         self._interrupted = interrupted
         self._configs = (dict(source), dict(target))
         self._net = Selector()
         self._source = WireCluster(self._net, source, "source")
         self._target = WireCluster(self._net, target, "target")
-        self._topics = dict(link.topics())
+        self._topics: dict[str, PinnedTopic] = dict(link.topics())
         for topic in self._topics.values():
             self._source.pinned[topic.name], self._target.pinned[topic.name] = topic.source_id, topic.target_id
-        self._keys = {name: topic.key for name, topic in self._topics.items()}
+        self._keys: dict[str, str] = {}
         self._fences = Fences(link, self._target, self._net, tell, topic_keys=self._keys)
+        self._newcomers = Newcomers(
+            link=link,
+            growth=growth or NoGrowth(),
+            topics=self._topics,
+            source=self._source,
+            target=self._target,
+            net=self._net,
+            tell=tell,
+            follow_seconds=settings.follow_seconds,
+        )
         self._attempts = Attempts(link, self._target, settings.limits, tell)
         self._lookout = Lookout(self._source, self._target, self._net, tell)
         self._slots = Slots(settings.streams, runner.slots)
@@ -94,8 +98,11 @@ class Mirror:
             tell=tell,
             interrupted=interrupted,
             say_running=self._say_running,
+            newcomers=lambda: self._takes_newcomers and self._newcomers.are_there(self._active),
+            trespass=Trespass(self._target, self._net),
         )
         self._is_quiet = True
+        self._takes_newcomers = False
         self._active: dict[TopicPartition, Active] = {}
         self._epoch = int(time.time() * 1000)  # grows over runs, so that a recall of an earlier run cannot hit this one
         self._epochs = self._records = self._bytes = self._batches = 0
@@ -119,7 +126,7 @@ class Mirror:
             self._attempts.check_state()
             try:
                 self._take_stock()
-                self._fence(set(self._starts) - self.link.halted())
+                self._join()
                 ends = self._ends() if until_caught_up else {}
                 reason = self._loop(ends)
             except MigrationError:
@@ -161,6 +168,10 @@ class Mirror:
                 return "stopped"
             until = dict(wished_ends) if desired is Desired.DRAIN else dict(ends)
             self._halt_lost()
+            # Who copies up to given ends has none for what appears later.
+            self._takes_newcomers = not until
+            if self._takes_newcomers:
+                self._join()
             if not self._active:
                 raise nothing_left(self.link)
             if until and all(a.position.source >= until.get(tp, 0) for tp, a in self._active.items()):
@@ -206,9 +217,17 @@ class Mirror:
             # A topic that nobody knows a partition of any more must not pass for one that is done.
             for tp in ({tp for tp in known if tp.topic == name} or {TopicPartition(name, 0)}) - halted:
                 self._halt(tp, reason, detail, 0, 0)
-        partitions = [tp for tp in self._partitions() if tp.topic not in lost and tp not in halted]
-        # Waits for partitions without a leader: to go on without them would pass them over in silence.
-        self._starts = self._net.run(self._list, partitions, EARLIEST)
+
+    def _join(self) -> None:
+        """Take in what nobody copies yet: everything at first, and later what appears or is no longer halted."""
+        ready, stuck = self._patiently(lambda: self._newcomers.take(self._active))
+        self._keys.update((name, topic.key) for name, topic in self._topics.items() if name not in self._keys)
+        for tp, why in stuck.items():
+            self._halt(tp, Halt.NO_PARTITION, f"the target topic has no partition {tp.partition}: {why}", 0, 0)
+        if ready:
+            # Waits for partitions without a leader: to go on without them would pass them over in silence.
+            self._starts |= self._patiently(lambda: self._net.run(self._list, sorted(ready), EARLIEST))
+            self._fence(ready)
 
     def _partitions(self) -> set[TopicPartition]:
         return {TopicPartition(name, p) for name, found in self._source.partitions.items() for p in found}
@@ -216,7 +235,7 @@ class Mirror:
     def _halt(self, tp: TopicPartition, reason: str, detail: str, source: int, target: int) -> None:
         self._active.pop(tp, None)
         # Of the topic that this run copied into: by now another one may be pinned under its name.
-        key = self._keys[tp.topic]
+        key = self._topics[tp.topic].key
         self._patiently(lambda: self.link.halt(tp, str(reason), detail, source, target, now(), key))
         self.tell(f"{tp}: {reason}: {detail}")
 
@@ -346,7 +365,7 @@ class Mirror:
             self._patiently(self._attempts.check)
             raise TakenOver(f"link {self.link.name}")
         # A partition without a receipt may have been written to: as if no request of it had been answered.
-        unsettled = set(self._active)
+        unsettled, suspected = set(self._active), self._watch.suspected
         for receipt in receipts:
             tp = TopicPartition(receipt.topic, receipt.partition)
             active = self._active[tp] = self._active[tp].after(receipt)
@@ -365,4 +384,4 @@ class Mirror:
                 self._halt(tp, receipt.halt, receipt.detail, at.source, at.target)
         if unsettled:
             self._attempts.closed()
-        self._fence(unsettled)
+        self._fence((unsettled | suspected) & self._active.keys())

@@ -275,7 +275,7 @@ async def _gone(target: WireCluster, known: Mapping[TopicPartition, Known]) -> d
         if tp.topic in lost:
             reason, detail = lost[tp.topic]
         elif tp.partition not in target.partitions.get(tp.topic, ()):
-            reason, detail = Halt.TOPIC_MISSING, f"the target topic has no partition {tp.partition}"
+            reason, detail = Halt.NO_PARTITION, f"the target topic has no partition {tp.partition}"
         else:
             continue
         stopped[tp] = Stopped(reason=reason, detail=detail, target_offset=state.verified)

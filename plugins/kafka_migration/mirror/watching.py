@@ -21,6 +21,7 @@ from kafka_migration.mirror.orders import TaskOrders
 from kafka_migration.mirror.pace import Pace, Slots, Standstill
 from kafka_migration.mirror.partition import Stand
 from kafka_migration.mirror.runner import EpochUnderWay
+from kafka_migration.mirror.trespass import Trespass
 from kafka_migration.wire.selector import Selector
 
 _POLL_SECONDS, _DONE_SECONDS, _TOLD_SECONDS, _OVER_SECONDS = 0.25, 0.01, 5.0, 1.0
@@ -30,7 +31,9 @@ Progress = Mapping[TopicPartition, tuple[Position, dict[str, Any]]]
 
 @dataclass(slots=True, kw_only=True)
 class EpochWatch:
-    """Watches one epoch after the other. ``throttle`` is in force where nobody has said anything else (bytes/s)."""
+    """Watches one epoch after the other. ``throttle`` is in force where nobody has said anything else (bytes/s);
+    ``newcomers`` is true if there is a partition that the next epoch should take in. ``suspected`` are the partitions
+    of the newest epoch in which somebody else may have written."""
 
     link: LinkBook
     lookout: Lookout
@@ -43,6 +46,9 @@ class EpochWatch:
     tell: Callable[[str], None]
     interrupted: Callable[[], bool]
     say_running: Callable[[], None]
+    newcomers: Callable[[], bool]
+    trespass: Trespass
+    suspected: set[TopicPartition] = field(default_factory=set)
     _orders: Sequence[TaskOrders] = ()
     _positions: Mapping[TopicPartition, Position] = field(default_factory=dict)
 
@@ -51,7 +57,7 @@ class EpochWatch:
 
         ``number`` is the epoch's for people.
         """
-        self._orders = orders
+        self._orders, self.suspected = orders, set()
         self._positions = {a.partition: a.position for share in orders for a in share.assignments}
         recalled, began, said, wrong = False, time.monotonic(), "", list[MigrationError]()
         told_at, look_at, over_at = began, began + self.epoch_seconds, began + _OVER_SECONDS
@@ -74,7 +80,8 @@ class EpochWatch:
                 progress = self.link.progress()
                 waits = self.interrupted() or self.link.wanted()[0] is not desired
                 waits = waits or self._needs_driver(progress) or self._died(tasks, progress)
-                waits = waits or bool(self.lookout.lost(self._positions))
+                waits = waits or bool(self.lookout.lost(self._positions)) or self.newcomers()
+                waits = waits or self._is_suspicious(progress)
                 if time.monotonic() > look_at:
                     look_at = time.monotonic() + self.epoch_seconds
                     self.attempts.check_state()
@@ -115,6 +122,18 @@ class EpochWatch:
         """True if there is a partition that only the driver can help, by a fence, or whose halt it must note."""
         ours = ((at.fence, *progress[tp]) for tp, at in self._positions.items() if tp in progress)
         return any(told["x"] != Stand.RUN and at.fence == fence for fence, at, told in ours)
+
+    def _is_suspicious(self, progress: Progress) -> bool:
+        """True if a target log ends beyond what the link wrote although nothing moves there; says so."""
+        told = {
+            tp: progress[tp][0] if tp in progress and progress[tp][0].fence == at.fence else at
+            for tp, at in self._positions.items()
+        }
+        self.suspected = self.trespass.look(told)
+        if self.suspected:
+            first, count = min(self.suspected), len(self.suspected)
+            self.tell(f"target: {count} logs end beyond what was written, first {first}: a fence will tell")
+        return bool(self.suspected)
 
     def _died(self, tasks: Mapping[int, bool], progress: Progress) -> bool:
         """True if a task ended although it had something left to do; says so."""

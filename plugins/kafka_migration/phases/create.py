@@ -7,7 +7,7 @@ topic with an intent that exists, is empty and is exactly as declared is ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,14 @@ def apply(ctx: Context) -> Created:
         ctx.tell(str(step))
     if ctx.dry_run:
         return Created(steps=todo, dry_run=True)
+    take(ctx, todo)
+    _remember_subscriptions(ctx)
+    return Created(steps=todo, dry_run=False, drift=verify(ctx))
+
+
+def take(ctx: Context, todo: Sequence[TopicStep]) -> None:
+    """Lock the topics of ``todo``, which have no problem, and create or adopt what is missing. Raises Refused if
+    another migration holds one."""
     taken = ctx.journal.lock([step.name for step in todo], at=ctx.stamp())
     if taken:
         raise Refused(
@@ -87,8 +95,6 @@ def apply(ctx: Context) -> Created:
     for step in todo:
         if step.action is Action.ADOPT:
             _adopt(ctx, step)
-    _remember_subscriptions(ctx)
-    return Created(steps=todo, dry_run=False, drift=verify(ctx))
 
 
 def _remember_subscriptions(ctx: Context) -> None:

@@ -7,7 +7,7 @@ Runs on, beside everything that follows, and is ended by the stop gate (:mod:`ka
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ from kafka_migration.domain.errors import (
 from kafka_migration.domain.types import Desired
 from kafka_migration.mirror.epochs import Mirror, MirrorEnd, Runner, Settings
 from kafka_migration.phases import release, seal
+from kafka_migration.phases.again import NOTE as AGAIN
+from kafka_migration.phases.growth import TargetGrowth
 from kafka_migration.phases.record import phase
 from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.state.link import LinkTopic, Wish
@@ -49,6 +51,11 @@ def check(ctx: Context) -> list[str]:
 def begun(ctx: Context) -> list[str]:
     """The topics that may have been mirrored, whether they are held or not. Raises Refused if there are none."""
     topics = sorted(mirrored(ctx))
+    if not topics and (left := sorted(ctx.journal.all(AGAIN))):
+        raise Refused(
+            f"copying {', '.join(left)} afresh was begun, and has not come to its end",
+            remedy=f"`mirror {' '.join(f'--again {topic}' for topic in left)}` finishes it, and mirrors",
+        )
     if not topics:
         raise Refused(
             f"migration {ctx.plan.name} has no target topics yet",
@@ -57,9 +64,10 @@ def begun(ctx: Context) -> list[str]:
     return topics
 
 
-def pin(ctx: Context) -> list[LinkTopic]:
-    """Pin clusters and topics in the link's state, by their ids. A second call changes nothing."""
-    names = check(ctx)
+def pin(ctx: Context, names: Sequence[str] = ()) -> list[LinkTopic]:
+    """Pin clusters and topics (``names``, or all of the migration) in the link's state, by their ids. A second call
+    changes nothing."""
+    names = names or check(ctx)
     source, target = ctx.source.topics(names), ctx.target.topics(names)
     for side, found in (("source", source), ("target", target)):
         missing = [name for name in names if name not in found]
@@ -98,6 +106,10 @@ def apply(
         )
     seal.check(ctx)
     pin(ctx)
+    for topic in sorted(ctx.journal.all(AGAIN)):
+        ctx.tell(
+            f"{topic} is left out: copying it afresh has not come to its end; `mirror --again {topic}` finishes it"
+        )
     run, wish = ctx.link.run(), ctx.link.wished()
     # A run that failed after it was asked to end may be followed by itself: by a retry that nobody watches.
     failed = run is not None and run.get("reason") == FAILED and wish.at <= run["at"]
@@ -114,6 +126,7 @@ def apply(
         target={**ctx.target.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.target"},
         runner=runner,
         settings=settings,
+        growth=TargetGrowth(ctx, lambda names: pin(ctx, names)),
         tell=ctx.tell,
         interrupted=interrupted,
     )

@@ -107,10 +107,11 @@ def mirrored(ctx: Context) -> dict[str, dict[str, Any]]:
     return {name: record for name, record in ctx.journal.all(KIND).items() if ctx.plan.topics.matches(name)}
 
 
-def steps(ctx: Context) -> tuple[TopicStep, ...]:
-    """One step per topic of the plan, each with its problem if it has one."""
+def steps(ctx: Context, *, only: Collection[str] | None = None) -> tuple[TopicStep, ...]:
+    """One step per topic of the plan (or of those in ``only``), each with its problem if it has one."""
     source, target, plan = ctx.source, ctx.target, ctx.plan
-    described = {name: it for name, it in sorted(source.topics().items()) if plan.topics.matches(name)}
+    shown = source.topics() if only is None else source.topics(only)
+    described = {name: it for name, it in sorted(shown.items()) if plan.topics.matches(name)}
     configs = source.topic_configs(described)
     existing = target.topics(described)
     holders = ctx.journal.holders(described)

@@ -49,6 +49,10 @@ class Mirror(PlanModel):
     """How soon partitions are shared out to tasks anew, in seconds, while there is a backlog. Once there is none an
     epoch goes on for ten minutes."""
 
+    follow_new_topics: bool = False
+    """Have topics that are made on the source while the mirror runs, and that topics.include matches, join it by
+    themselves: created on the target as the others were, within half a minute."""
+
     spark_connection: ConnectionId = "spark_default"
     """The Airflow connection that the mirror is submitted to."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 from kafka_migration.domain import ledger
@@ -20,44 +20,11 @@ from kafka_migration.domain.openings import Openings
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
+from kafka_migration.state.link_records import HaltRecord, LinkTopic, Wish
 from kafka_migration.state.store import MemoryStore, Store, TopicStore
 from kafka_migration.state.topic_log import TopicLog
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkTopic:
-    """A topic as the link pinned it: another id under the same name is another topic."""
-
-    name: str
-    source_id: uuid.UUID
-    target_id: uuid.UUID
-
-    @property
-    def key(self) -> str:
-        """What the offset map calls the topic: its target id, or its name where brokers know no ids."""
-        return str(self.target_id) if self.target_id.int else self.name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a person wants of the link. ``ends`` (with DRAIN) are the source offsets up to which to copy."""
-
-    desired: Desired
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-    reason: str = ""
-    at: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HaltRecord:
-    """Why a partition's mirror stopped, as recorded, and into which target topic it copied (its key)."""
-
-    reason: str
-    detail: str
-    source_offset: int
-    target_offset: int
-    at: str
-    topic_key: str = ""
+__all__ = ["HaltRecord", "LinkState", "LinkTopic", "Wish"]
 
 
 def _every(_topic: str) -> bool:

@@ -1,0 +1,19 @@
+"""How a run of the mirror is set up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kafka_migration.mirror.orders import Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """``streams`` tasks at once; every ``epoch_seconds`` a new epoch begins, unless they are caught up; an outage is
+    borne for ``outage_seconds``; new topics are looked for every ``follow_seconds``."""
+
+    streams: int = 2
+    epoch_seconds: float = 15.0
+    outage_seconds: float = 900.0
+    follow_seconds: float = 30.0
+    limits: Limits = field(default_factory=Limits)

@@ -1,0 +1,372 @@
+"""What changes beneath a mirror that runs: each change is seen within seconds, and only what it concerns halts."""
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from kafka_migration.clusters.cluster import Cluster
+from kafka_migration.clusters.connections import ClusterConnection
+from kafka_migration.domain.controls import Pause
+from kafka_migration.domain.errors import NotAuthorized
+from kafka_migration.domain.types import Halt, TopicPartition
+from kafka_migration.mirror.epochs import Settings
+from kafka_migration.mirror.orders import Limits
+from kafka_migration.phases import create, growth, mirror, restore, resume, seal
+from kafka_migration.phases.context import Context
+from kafka_migration.plans.load import restore_plan
+from kafka_migration.state.journal import Journal
+from kafka_migration.state.link import LinkState
+from kafka_migration.state.store import MemoryStore
+from tests.kafka_tools import (
+    ToSend,
+    create_topics,
+    delete_records,
+    delete_topic,
+    produce,
+    read_all,
+    set_topic_config,
+)
+from tests.mirror.bench import BRIEF, Bench, ThreadRunner, assert_same, records
+from tests.mirror.test_watching import running
+from tests.waiting import wait_until
+
+#: Epochs so long that nothing is found out by the beginning of the next one.
+LONG = Settings(streams=2, epoch_seconds=300, follow_seconds=1, limits=Limits(**BRIEF))
+
+
+@dataclass
+class Made:
+    """A migration whose topics were created by the create phase, and a bench over it."""
+
+    ctx: Context
+    bench: Bench
+    topics: dict[str, int]
+    told: list[str] = field(default_factory=list)
+    links: list[LinkState] = field(default_factory=list)
+
+    def grown(self, partitions: Mapping[str, int]) -> Bench:
+        """The bench, with the topics as they are by now."""
+        self.topics.update(partitions)
+        return Bench(self.ctx.link, self.topics, self.bench.source, self.bench.target)
+
+    def add_partitions(self, topic: str, count: int) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bench.source})
+        admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
+        wait_until(lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == count, "partitions")
+
+    def growth(self) -> growth.TargetGrowth:
+        """With a link of its own, since the mirror is another thread."""
+        link = LinkState.on_target(self.ctx.link.name, {"bootstrap.servers": self.bench.target})
+        self.links.append(link)
+        ctx = replace(self.ctx, link=link)
+        return growth.TargetGrowth(ctx, lambda names: mirror.pin(ctx, names))
+
+
+def _cluster(side: str, servers: str) -> Cluster:
+    return Cluster(side, ClusterConnection(conn_id=side, properties={"bootstrap.servers": servers}))  # type: ignore[arg-type]
+
+
+@contextmanager
+def made(source: str, target: str, topics: dict[str, int], **plan: object) -> Iterator[Made]:
+    create_topics(source, topics, {"retention.ms": "-1"})
+    prefix = next(iter(topics)).partition(".")[0]
+    name = f"link-{uuid.uuid4().hex[:8]}"
+    link = LinkState.on_target(name, {"bootstrap.servers": target}, create=True)
+    document = {"version": 1, "name": name, "source": "a", "target": "b", "topics": {"include": [rf"{prefix}\..*"]}}
+    ctx = Context(
+        plan=restore_plan({**document, **plan}),
+        source=_cluster("source", source),
+        target=_cluster("target", target),
+        journal=Journal(MemoryStore(), name),
+        link=link,
+    )
+    found = Made(ctx, Bench(link, topics, source, target), dict(topics))
+    ctx.tell = found.told.append
+    try:
+        create.apply(ctx)
+        mirror.pin(ctx)
+        yield found
+    finally:
+        for part in (*found.links, link, ctx.source, ctx.target):
+            part.close()
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"changes-{uuid.uuid4().hex[:8]}"
+
+
+def _copied(it: Bench, tp: TopicPartition) -> int:
+    at = it.link.positions().get(tp)
+    return 0 if at is None else at.source
+
+
+def _until_copied(it: Bench, offsets: Mapping[TopicPartition, int]) -> None:
+    wait_until(lambda: all(_copied(it, tp) == end for tp, end in offsets.items()), "copied", deadline_seconds=30)
+
+
+# -- what is added ----------------------------------------------------------------------------------------------------
+
+
+def test_partitions_that_are_added_join_the_mirror_that_runs(source_cluster, target_cluster, prefix):
+    topic, other = f"{prefix}.grows", f"{prefix}.stays"
+    servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+    with made(*servers, {topic: 1, other: 1}) as it:
+        for name in (topic, other):
+            produce(it.bench.source, name, records(100, 1, 1))
+        with running(it.bench, LONG, growth=it.growth()) as live:
+            _until_copied(it.bench, {TopicPartition(topic, 0): 100, TopicPartition(other, 0): 100})
+            it.add_partitions(topic, 3)
+            produce(it.bench.source, topic, records(300, 3, 2))
+            grown = it.grown({topic: 3})
+            _until_copied(grown, {TopicPartition(topic, 0): 200, **{TopicPartition(topic, p): 100 for p in (1, 2)}})
+            assert len(live.runner.orders) == 2, "an epoch before, and one after"
+        assert live.error is None
+        assert it.ctx.link.halts() == {}
+        assert assert_same(grown) == 500
+        assert it.ctx.journal.read("topic", topic)["spec"]["partitions"] == 3  # type: ignore[index]
+        assert [drift.what for drift in create.verify(it.ctx)] == []
+
+
+def test_partition_that_may_not_be_added_halts_alone_and_goes_on_once_it_may(
+    source_cluster, target_cluster, prefix, monkeypatch
+):
+    topic = f"{prefix}.denied"
+    servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+    with made(*servers, {topic: 1}) as it:
+        produce(it.bench.source, topic, records(100, 1, 1))
+
+        def denied(name: str, _partitions: int) -> None:
+            raise NotAuthorized("target", "Alter", f"topic {name}")
+
+        monkeypatch.setattr(it.ctx.target, "create_partitions", denied)
+        with running(it.bench, LONG, growth=it.growth()) as live:
+            _until_copied(it.bench, {TopicPartition(topic, 0): 100})
+            it.add_partitions(topic, 2)
+            wait_until(lambda: bool(it.ctx.link.halts()), "it halts", deadline_seconds=20)
+            produce(it.bench.source, topic, records(100, 2, 2))
+            ((tp, halt),) = it.ctx.link.halts().items()
+            assert (tp, halt.reason) == (TopicPartition(topic, 1), Halt.NO_PARTITION)
+            assert "Alter" in halt.detail
+            _until_copied(it.bench, {TopicPartition(topic, 0): 150})
+            monkeypatch.undo()
+            (done,) = resume.apply(it.ctx, at=[(tp, 0)], by="ada")
+            assert done.given_up == 0
+            grown = it.grown({topic: 2})
+            _until_copied(grown, {tp: 50})
+        assert live.error is None
+        assert assert_same(grown) == 200
+        assert it.ctx.link.skips() == {}
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_new_topics_that_match_join_if_the_plan_says_so(source_cluster, target_cluster, prefix, follows):
+    topic, new, foreign = f"{prefix}.old", f"{prefix}.new", f"other-{prefix}.new"
+    servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+    with made(*servers, {topic: 1}, mirror={"follow_new_topics": follows}) as it:
+        produce(it.bench.source, topic, records(50, 1, 1))
+        with running(it.bench, LONG, growth=it.growth()) as live:
+            _until_copied(it.bench, {TopicPartition(topic, 0): 50})
+            for name in (foreign, new):
+                create_topics(it.bench.source, {name: 2}, {"retention.ms": "-1"})
+                produce(it.bench.source, name, records(100, 2, 3))
+            produce(it.bench.source, topic, records(50, 1, 2))
+            _until_copied(it.bench, {TopicPartition(topic, 0): 100})
+            if follows:
+                grown = it.grown({new: 2})
+                _until_copied(grown, {TopicPartition(new, p): 50 for p in (0, 1)})
+                assert assert_same(grown) == 200
+                assert it.ctx.journal.holders([new]) == {new: it.ctx.plan.name}
+        assert live.error is None
+        assert set(it.ctx.link.topics()) == ({topic, new} if follows else {topic})
+        assert it.ctx.target.topics([foreign]) == {}
+
+
+def test_new_topic_that_cannot_be_made_is_told_and_the_others_join(source_cluster, target_cluster, prefix):
+    topic, taken, new = f"{prefix}.old", f"{prefix}.taken", f"{prefix}.wanted"
+    servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+    with made(*servers, {topic: 1}, mirror={"follow_new_topics": True}) as it:
+        create_topics(it.bench.target, {taken: 1}, {})
+        with running(it.bench, LONG, growth=it.growth()) as live:
+            _until_copied(it.bench, {TopicPartition(topic, 0): 0})
+            for name in (taken, new):
+                create_topics(it.bench.source, {name: 1}, {"retention.ms": "-1"})
+                produce(it.bench.source, name, records(10, 1, 3))
+            _until_copied(it.grown({new: 1}), {TopicPartition(new, 0): 10})
+        assert live.error is None
+        told = [text for text in it.told if taken in text]
+        assert len(told) == 1
+        assert "did not create it" in told[0]
+        assert taken not in it.ctx.link.topics()
+
+
+# -- what is taken away -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gone_on", ["accept_loss", "at"])
+def test_records_deleted_above_the_position_halt_their_partition_and_it_goes_on_when_a_person_says_so(
+    source_cluster, target_cluster, prefix, gone_on
+):
+    topic = f"{prefix}.expired"
+    tp, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+    with made(*servers, {topic: 2}) as it:
+        produce(it.bench.source, topic, records(200, 2, 1))
+        assert it.bench.mirror(settings=LONG).run(until_caught_up=True).records == 200
+        it.ctx.link.pause(Pause(by="test", at=it.ctx.stamp()))
+        with running(it.bench, LONG) as live:
+            wait_until(lambda: bool(live.runner.orders), "an epoch begins, paused")
+            produce(it.bench.source, topic, records(400, 2, 2))
+            delete_records(it.bench.source, {tp: 150})
+            it.ctx.link.resume(by="test", at=it.ctx.stamp())
+            wait_until(lambda: bool(it.ctx.link.halts()), "it halts", deadline_seconds=20)
+            halt = it.ctx.link.halts()[tp]
+            assert (halt.reason, halt.source_offset) == (Halt.DATA_LOSS, 100)
+            _until_copied(it.bench, {other: 300})
+            if gone_on == "at":
+                (done,) = resume.apply(it.ctx, at=[(tp, 160)], by="ada")
+            else:
+                (done,) = resume.apply(it.ctx, accept_loss=[topic], by="ada")
+            assert (done.stands, done.given_up, done.still_there) == (
+                (100, 60, 10) if gone_on == "at" else (100, 50, 0)
+            )
+            _until_copied(it.bench, {tp: 300})
+        assert live.error is None
+        assert it.ctx.link.halts() == {}
+        ((skip,),) = it.ctx.link.skips().values()
+        assert (skip.start, skip.end, skip.by, skip.halt) == (100, done.at, "ada", "DATA_LOSS")
+        _assert_gap(it.bench, tp, copied=100, goes_on=done.at, end=300)
+
+
+def _assert_gap(it: Bench, tp: TopicPartition, *, copied: int, goes_on: int, end: int) -> None:
+    """What was copied before and after the gap is the source's, and every offset translates."""
+    there, offsets = read_all(it.target, it.topics)[tp], it.link.offset_maps([tp])[tp]
+    here = {row.offset: row for row in read_all(it.source, it.topics)[tp]}
+    assert len(there) == copied + end - goes_on
+    behind = there[copied:]
+    assert [row.without_offset() for row in behind] == [here[at].without_offset() for at in range(goes_on, end)]
+    assert [offsets.to_target(at) for at in range(goes_on, end)] == [row.offset for row in behind]
+    assert {offsets.to_target(at) for at in range(copied, goes_on)} == {behind[0].offset}
+    assert [offsets.to_target(at) for at in range(copied)] == [row.offset for row in there[:copied]]
+    assert offsets.to_source(behind[0].offset) == goes_on
+
+
+def test_gap_stays_where_it_is_through_later_takeovers(source_cluster, target_cluster, prefix):
+    topic = f"{prefix}.again"
+    tp = TopicPartition(topic, 0)
+    servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+    with made(*servers, {topic: 1, f"{prefix}.other": 1}) as it:
+        produce(it.bench.source, topic, records(100, 1, 1))
+        assert it.bench.mirror(settings=LONG).run(until_caught_up=True).records == 100
+        produce(it.bench.source, topic, records(100, 1, 2))
+        delete_records(it.bench.source, {tp: 130})
+        assert it.bench.mirror(settings=LONG).run(until_caught_up=True).halted == (tp,)
+        resume.apply(it.ctx, accept_loss=[f"{topic}:0"], by="ada")
+        # Nothing is copied behind the gap yet: its end is the target's end.
+        assert it.bench.mirror(settings=LONG).run(until_caught_up=True).records == 70
+        produce(it.bench.source, topic, records(100, 1, 3))
+        assert it.bench.mirror(settings=LONG).run(until_caught_up=True).records == 100
+        _assert_gap(it.bench, tp, copied=100, goes_on=130, end=300)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_topic_that_is_made_again_while_the_mirror_runs_halts_alone(source_cluster, target_cluster, prefix, side):
+    topic, other = f"{prefix}.renewed", f"{prefix}.stays"
+    tp, neighbour = TopicPartition(topic, 0), TopicPartition(other, 0)
+    servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+    with made(*servers, {topic: 1, other: 1}) as it:
+        for name in (topic, other):
+            produce(it.bench.source, name, records(100, 1, 1))
+        with running(it.bench, LONG, growth=it.growth()) as live:
+            _until_copied(it.bench, {tp: 100, neighbour: 100})
+            where = it.bench.source if side == "source" else it.bench.target
+            delete_topic(where, topic)
+            # One partition more: those of another topic are none of the mirror's.
+            create_topics(where, {topic: 2}, {"retention.ms": "-1"})
+            produce(where, topic, records(100, 1, 2))
+            wait_until(lambda: bool(it.ctx.link.halts()), "it halts", deadline_seconds=20)
+            assert it.ctx.link.halts()[tp].reason == Halt.RECREATED
+            produce(it.bench.source, other, records(100, 1, 3))
+            _until_copied(it.bench, {neighbour: 200})
+            assert set(it.ctx.link.halts()) == {tp}
+        assert live.error is None
+
+
+# -- what somebody else does on the target ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_foreign_record_is_noticed_whether_the_mirror_writes_there_or_not(
+    source_cluster, target_cluster, prefix, moves
+):
+    topic = f"{prefix}.foreign"
+    tp, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+    with made(*servers, {topic: 2}) as it:
+        produce(it.bench.source, topic, records(200, 2, 1))
+        with running(it.bench, LONG) as live:
+            _until_copied(it.bench, {tp: 100, other: 100})
+            produce(it.bench.target, topic, [ToSend(b"foreign", partition=0)])
+            if moves:
+                produce(it.bench.source, topic, [ToSend(b"ours", partition=0)])
+            wait_until(lambda: bool(it.ctx.link.halts()), "it halts", deadline_seconds=30)
+            assert it.ctx.link.halts()[tp].reason == Halt.FOREIGN_WRITER
+            produce(it.bench.source, topic, [ToSend(b"ours", partition=1)])
+            _until_copied(it.bench, {other: 101})
+            assert set(it.ctx.link.halts()) == {tp}
+        assert live.error is None
+
+
+def test_mirror_that_writes_all_the_time_suspects_nobody(source_cluster, target_cluster, prefix):
+    topic = f"{prefix}.busy"
+    servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+    with made(*servers, {topic: 2}) as it, running(it.bench, LONG, ThreadRunner()) as live:
+        sent, until = 0, time.monotonic() + 17  # three looks at the ends
+        producer = Producer({"bootstrap.servers": it.bench.source, "linger.ms": 0})
+
+        def trickles() -> bool:
+            nonlocal sent
+            producer.produce(topic, b"%d" % sent, partition=sent % 2)
+            sent += 1
+            return producer.flush(10) == 0 and time.monotonic() > until
+
+        wait_until(trickles, "records trickle", deadline_seconds=60)
+        assert len(live.runner.orders) == 1
+        assert not any("a fence will tell" in text for text in live.said)
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_restored_topic_keeps_what_its_source_would_keep(source_cluster, target_cluster, prefix):
+    topic = f"{prefix}.restored"
+    tp = TopicPartition(topic, 0)
+    servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+
+    def settings() -> dict[str, str | None]:
+        found = it.ctx.target.topic_configs([topic])[topic]
+        return {name: value.value for name, value in found.items() if value.is_explicit}
+
+    with made(*servers, {topic: 1}) as it:
+        produce(it.bench.source, topic, records(100, 1, 1))
+        assert it.bench.mirror(settings=LONG).run(until_caught_up=True).records == 100
+        held = settings()
+        set_topic_config(it.bench.source, topic, {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "compact"})
+        seal.apply(it.ctx)
+        restore.apply(it.ctx)
+        wanted = {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "compact", "retention.ms": "-1"}
+        assert settings() == wanted
+        assert create.verify(it.ctx) == ()
+        seal.undo(it.ctx)
+        wait_until(lambda: settings() == held, "everything is held open again")
+        set_topic_config(it.bench.source, topic, {"message.timestamp.type": "CreateTime"})
+        produce(it.bench.source, topic, records(50, 1, 2))
+        assert it.bench.mirror(settings=LONG).run(until_caught_up=True).records == 50
+        assert assert_same(it.bench) == 150
+        assert len(read_all(it.bench.target, {topic: 1})[tp]) == 150
