@@ -70,6 +70,9 @@ class Link:
     def controls(self) -> Controls:
         return Controls(pause=self.pause)
 
+    def skips(self) -> dict[TopicPartition, Any]:
+        return {}
+
     def halts(self) -> dict[TopicPartition, Any]:
         return dict(self.halted)
 

@@ -96,6 +96,9 @@ class Link:
             return {"state": "ended", "at": "2030-01-01T00:00:00+00:00"}
         return {"state": "running", "at": self.last_word().isoformat()}
 
+    def skips(self) -> dict[TopicPartition, Any]:
+        return {}
+
     def halts(self) -> dict[TopicPartition, Any]:
         return dict(self.halted)
 

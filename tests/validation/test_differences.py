@@ -1,17 +1,31 @@
 """Every way in which a copy can be wrong by one record is found, and an equal copy is equal: on real brokers."""
 
 import dataclasses
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kafka_migration.domain.offset_map import OffsetMap, Run
+from kafka_migration.domain.skips import Skip
+from kafka_migration.validation.digests import SOURCE, TARGET
 from kafka_migration.validation.job import run
+from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from kafka_migration.validation.result import Difference, Equality, PartitionResult
 from kafka_migration.validation.verdict import judge, misrouted
 from tests.kafka_tools import ToSend
-from tests.validation.lab import FIRST_TIMESTAMP, LEADING, SEGMENT, Damage, Partitions, Wanted, records, source_offset
+from tests.validation.lab import (
+    FIRST_TIMESTAMP,
+    LEADING,
+    SEGMENT,
+    Damage,
+    Partitions,
+    Wanted,
+    records,
+    request_of,
+    source_offset,
+)
 
 COUNT, SUM, ORDER = Difference.COUNT, Difference.SUM, Difference.ORDER
 
@@ -218,3 +232,18 @@ def test_records_of_a_wrong_offset_map_are_different(lab, spark):
     assert it.source is not None
     assert it.target is not None
     assert it.source.total == it.target.total
+
+
+def test_offsets_that_were_given_up_are_not_compared(lab, spark):
+    copy = lab.copies({"": Wanted(damage=_drop)})[""]
+    (tp,) = copy.maps
+    gap = source_offset(15, 30)
+    runs = [Run(LEADING, 0, 10), Run(LEADING + 10, 11, 5), Run(gap + 1, 16, 4), Run(LEADING + 21, 20, 10)]
+    offsets = OffsetMap(runs, source_end=LEADING + 31, target_end=30)
+    source, target = lab.ends(SOURCE, [tp])[tp], lab.ends(TARGET, [tp])[tp]
+    skip = Skip(start=gap, end=gap + 1, halt="REFUSED", detail="", by="ada", at="", topic_key="")
+    for skips, verdict in (((), Equality.DIFFERENT), ((skip,), Equality.EQUAL)):
+        asked = request_of([PartitionRange.pinned(tp, offsets, source=source, target=target, skips=skips)])
+        request = ValidationRequest.from_dict(json.loads(json.dumps(asked.as_dict())))
+        (it,) = judge(request, run(spark, request, lab.connections), {})
+        assert it.verdict is verdict

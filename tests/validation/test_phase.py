@@ -44,6 +44,9 @@ class Link:
     def controls(self) -> Controls:
         return Controls()
 
+    def skips(self) -> dict[TopicPartition, Any]:
+        return {}
+
     def halts(self) -> dict[TopicPartition, Any]:
         return {}
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from kafka_migration.domain.errors import BadInput
+from kafka_migration.domain.types import TopicPartition
 from kafka_migration.plans.places import REPORTS_DIRECTORY
 
 PlanFile = Annotated[
@@ -46,3 +48,12 @@ Master = Annotated[
         show_default=False,
     ),
 ]
+
+
+def read_offset(text: str, *, option: str) -> tuple[TopicPartition, int]:
+    """TOPIC:PARTITION:OFFSET as given to ``option``. Raises BadInput for anything else."""
+    topic, _, offset = text.rpartition(":")
+    topic, _, partition = topic.rpartition(":")
+    if not topic or not partition.isdecimal() or not offset.isdecimal():
+        raise BadInput("is not TOPIC:PARTITION:OFFSET", field=option, value=text, remedy="write it like orders:0:1234")
+    return TopicPartition(topic, int(partition)), int(offset)

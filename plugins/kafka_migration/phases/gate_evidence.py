@@ -13,6 +13,7 @@ from kafka_migration.phases.evidence import Evidence, Facts, GateName, Table, it
 from kafka_migration.phases.group_record import GroupRecord
 from kafka_migration.phases.halts import meaning_of
 from kafka_migration.phases.hooks import check_hooks
+from kafka_migration.phases.losses import losses, sentence
 from kafka_migration.phases.topic_steps import Drift, mirrored
 
 if TYPE_CHECKING:
@@ -50,13 +51,14 @@ def cutover_evidence(ctx: Context) -> Evidence:
     taken_at = ctx.clock.now()
     taken = inventory.take(ctx)
     drift = create.verify(ctx)
-    halts = ctx.link.halts()
+    halts, given_up = ctx.link.halts(), losses(ctx)
     gate = Gate.of(
         "cutover",
         (
             _every_topic_is_mirrored(taken, mirrored(ctx)),
             _nothing_drifted(drift),
             _nothing_halted({str(tp): halt.reason for tp, halt in halts.items()}),
+            _nothing_given_up(given_up),
             verdict.check(ctx),
             *check_hooks(ctx.plan),
         ),
@@ -66,6 +68,7 @@ def cutover_evidence(ctx: Context) -> Evidence:
         "topics": {name: item(facts.stable()) for name, facts in taken.topics.items()},
         "drift": {f"{it.topic} {it.what}": item(f"{it.declared} -> {it.observed}") for it in drift},
         "halts": {str(tp): halt.reason for tp, halt in halts.items()},
+        "given up": {f"{it['topic']}-{it['partition']} {it['start']}": item(sentence(it)) for it in given_up},
         "groups": _what_groups_read(ctx, taken),
         "checks": _verdicts(gate),
     }
@@ -123,6 +126,19 @@ def _every_topic_is_mirrored(taken: Inventory, ours: Iterable[str]) -> CheckResu
             remedy="run `create` again and restart the mirror, or exclude them",
         )
     return CheckResult(name=name, verdict=Verdict.PASS, evidence=f"{len(taken.topics)} topics")
+
+
+def _nothing_given_up(given_up: Iterable[dict[str, Any]]) -> CheckResult:
+    name = "no records were given up"
+    found = [sentence(it) for it in given_up]
+    if found:
+        return CheckResult(
+            name=name,
+            verdict=Verdict.WARN,
+            evidence=translate.listed(found),
+            remedy="nothing, if nobody needs these records on the target; their offsets are in the report",
+        )
+    return CheckResult(name=name, verdict=Verdict.PASS, evidence="none")
 
 
 def _nothing_drifted(drift: Iterable[Drift]) -> CheckResult:

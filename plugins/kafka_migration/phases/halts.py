@@ -13,6 +13,7 @@ from kafka_migration.domain.types import Halt
 _AGAIN = (
     "then copy it afresh: `mirror --again TOPIC` (before groups that read it are moved), or exclude it from the plan"
 )
+_AT = "`resume --at TOPIC:PARTITION:OFFSET`, with the offset at which it stands (given in the halt) to try again"
 _NOT_YET = "exclude the topic from the plan and move it by another tool; this version does not copy such records"
 
 
@@ -40,12 +41,13 @@ MEANINGS: Mapping[Halt, Meaning] = {
     ),
     Halt.CORRUPT: Meaning(
         meaning="a batch on the source does not match its checksum",
-        remedy="look at the source brokers' disks; if another replica holds the batch unharmed, make it the leader; "
-        + _AGAIN,
+        remedy="look at the source brokers' disks; if another replica holds the batch unharmed, make it the leader, and"
+        f" {_AT}, or with one behind the batch to give its records up",
     ),
     Halt.DATA_LOSS: Meaning(
         meaning="retention (or DeleteRecords) on the source removed records before they were copied",
-        remedy=f"raise retention.ms and retention.bytes of the source topic, or num_streams of the plan; {_AGAIN}",
+        remedy="raise retention.ms and retention.bytes of the source topic, or num_streams of the plan; then `resume"
+        " --accept-loss TOPIC[:PARTITION]` goes on where the source begins now, and the report says what is missing",
     ),
     Halt.TRUNCATED: Meaning(
         meaning="the source's log was cut below what was copied, as after an unclean leader election",
@@ -64,7 +66,13 @@ MEANINGS: Mapping[Halt, Meaning] = {
     Halt.REFUSED: Meaning(
         meaning="the target refuses a batch for good",
         remedy="read the broker's reason in the detail; if the batch is too large, raise max.message.bytes of the"
-        f" target topic (and message.max.bytes, replica.fetch.max.bytes of its brokers); {_AGAIN}",
+        " target topic (and message.max.bytes, replica.fetch.max.bytes of its brokers), then"
+        f" {_AT}, or with one behind the batch to give its records up",
+    ),
+    Halt.NO_PARTITION: Meaning(
+        meaning="the source topic has a partition that the target topic lacks, and it could not be added",
+        remedy="read the reason in the detail (Alter on the target topic is needed, and no policy against it); add the"
+        " partition there, or permit it, then `resume --at TOPIC:PARTITION:OFFSET` with the partition's log start",
     ),
     Halt.TRANSACTIONAL: Meaning(meaning="the source partition holds records of transactions", remedy=_NOT_YET),
     Halt.CONTROL: Meaning(meaning="the source partition holds transaction markers", remedy=_NOT_YET),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.lag import LagGate, LagSample, LagTrend, sample, trend
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases.halts import meaning_of
 from kafka_migration.phases.topic_steps import mirrored
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class LagReport:
             "total": self.total,
             "partitions": {str(tp): lag for tp, lag in sorted(self.sample.lag.items())},
             "halted": {str(tp): reason for tp, reason in sorted(self.halted.items())},
+            "remedies": {reason: meaning_of(reason).remedy for reason in sorted(set(self.halted.values()))},
             "copied_per_second": round(self.trend.copied_per_second, 1),
             "produced_per_second": round(self.trend.produced_per_second, 1),
             "eta_seconds": None if self.trend.eta_seconds is None else round(self.trend.eta_seconds, 1),

@@ -20,6 +20,7 @@ from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refus
 from kafka_migration.phases import approvals, source_after, status, verdict
 from kafka_migration.phases.flight import was_drained
 from kafka_migration.phases.group_record import GroupRecord, Step
+from kafka_migration.phases.losses import losses, sentence
 from kafka_migration.phases.record import KIND as PHASE
 from kafka_migration.validation.result import Equality
 
@@ -74,6 +75,7 @@ def build(ctx: Context, *, extra: Mapping[str, Mapping[str, Any]] | None = None)
         "topics": [_topic(name, value) for name, value in sorted(topics.items())],
         "mirror": _mirror(ctx),
         "halts": halts,
+        "losses": losses(ctx),
         "validation": validation,
         "data_docs": None,
         "groups": groups,
@@ -122,7 +124,7 @@ def as_html(report: Mapping[str, Any]) -> str:
     environment.filters |= {"number": _number, "seconds": _seconds, "when": _when, "short": _short}
     own = {
         "format", "migration", "written_at", "plan", "inventory", "phases", "approvals", "topics", "mirror", "halts",
-        "validation", "data_docs", "groups", "exceptions",
+        "losses", "validation", "data_docs", "groups", "exceptions",
     }  # fmt: skip
     extra = {name: section for name, section in report.items() if name not in own}
     return environment.from_string(source).render(**{name: report[name] for name in own}, extra=extra)
@@ -253,6 +255,7 @@ def _exceptions(found: Mapping[str, Any]) -> list[str]:
         f"{it['partition']} is halted: {it['reason']} at source offset {it['source_offset']}: {it['detail']}"
         for it in found["halts"]
     ]
+    said += [sentence(it) for it in found["losses"]]
     validation = found["validation"]
     if validation is None:
         said.append("nothing was validated")

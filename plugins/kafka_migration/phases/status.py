@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.controls import Controls
 from kafka_migration.domain.errors import MigrationError
-from kafka_migration.phases import approvals, verdict
+from kafka_migration.phases import approvals, drift, verdict
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.halts import meaning_of
 from kafka_migration.phases.lag import LagMeter
+from kafka_migration.phases.losses import losses
 from kafka_migration.phases.record import KIND as PHASE
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class Status:
     mirror: MirrorStatus
     lag: LagSummary | None
     halts: tuple[HaltStatus, ...]
+    losses: tuple[Mapping[str, Any], ...]
+    drift: tuple[drift.DriftStatus, ...]
     groups: tuple[GroupStatus, ...]
     approvals: tuple[approvals.Approval, ...]
     validation: Mapping[str, Any] | None
@@ -141,6 +144,8 @@ class Status:
                 "worst": [{"partition": tp, "lag": lag} for tp, lag in self.lag.worst],
             },
             "halts": [as_fields(it) for it in self.halts],
+            "losses": [dict(it) for it in self.losses],
+            "drift": [as_fields(it) for it in self.drift],
             "groups": [as_fields(it) for it in self.groups],
             "groups_by_step": self.groups_by_step,
             "approvals": [it.as_dict() for it in self.approvals],
@@ -168,6 +173,8 @@ def read(ctx: Context) -> Status:
         mirror=_mirror(ctx),
         lag=_lag(ctx, unknown),
         halts=halts(ctx),
+        losses=tuple(losses(ctx)),
+        drift=_drift(ctx, unknown),
         groups=_groups(ctx),
         approvals=tuple(approvals.answers(ctx).values()),
         validation=_validation(ctx),
@@ -267,6 +274,14 @@ def _lag(ctx: Context, unknown: dict[str, str]) -> LagSummary | None:
         partitions=len(report.sample.lag),
         worst=tuple((str(tp), lag) for tp, lag in worst if lag),
     )
+
+
+def _drift(ctx: Context, unknown: dict[str, str]) -> tuple[drift.DriftStatus, ...]:
+    try:
+        return drift.read(ctx)
+    except MigrationError as error:
+        unknown["drift"] = error.message
+        return ()
 
 
 def last_step(record: GroupRecord) -> Step:

@@ -199,8 +199,10 @@ def _compare(ctx: Context, pins: Pins, run: Runner) -> ValidationResult:
         report = _digest(request, run)
         seconds += report.seconds
         starts = {tp: ends.start for tp, ends in ctx.source.ends([it.tp for it in ranges]).items()}
+        left_out = {it.tp: it.left_out for it in ranges}
         for it in judge(request, report, starts):
-            results[it.tp] = _with_expired(it, pins.first_offsets.get(it.tp, it.source_start))
+            told = _with_given_up(it, left_out[it.tp])
+            results[it.tp] = _with_expired(told, pins.first_offsets.get(it.tp, it.source_start))
         expired = [it for it in ranges if results[it.tp].verdict is Equality.EXPIRED]
         if expired and attempt < _ATTEMPTS:
             names = ", ".join(str(it.tp) for it in expired[:5])
@@ -227,6 +229,13 @@ def _with_expired(it: PartitionResult, first: int) -> PartitionResult:
     said = f"source offsets {first}..{it.source_start} have expired and are not compared"
     detail = said if it.verdict is Equality.EQUAL else f"{it.detail}; {said}"
     return replace(it, expired=it.source_start - first, detail=detail)
+
+
+def _with_given_up(it: PartitionResult, left_out: Sequence[tuple[int, int]]) -> PartitionResult:
+    if not left_out:
+        return it
+    rows = ", ".join(f"{start}..{end}" for start, end in left_out)
+    return replace(it, detail=f"{it.detail}; source offsets {rows} were given up and are not compared")
 
 
 def _digest(request: ValidationRequest, run: Runner) -> DigestReport:

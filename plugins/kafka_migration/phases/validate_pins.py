@@ -46,11 +46,12 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
     at, sources = ctx.stamp(), ctx.source.ends(partitions)
     reasons = _await_mirror(ctx, sources)
     reached = [tp for tp in sources if tp not in reasons]
-    maps, targets = ctx.link.offset_maps(reached), ctx.target.ends(reached)
+    maps, targets, skips = ctx.link.offset_maps(reached), ctx.target.ends(reached), ctx.link.skips()
     ranges, firsts = [], {}
     for tp in reached:
         firsts[tp] = next((run.source for run in maps[tp].runs()), sources[tp].start)
-        ranges.append(PartitionRange.pinned(tp, maps[tp], source=sources[tp], target=targets[tp]))
+        given_up = skips.get(tp, ())
+        ranges.append(PartitionRange.pinned(tp, maps[tp], source=sources[tp], target=targets[tp], skips=given_up))
     return Pins(
         at=at,
         ranges=tuple(ranges),
@@ -67,12 +68,16 @@ def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partition
     """
     tps = [it.tp for it in ranges]
     sources, targets, maps = ctx.source.ends(tps), ctx.target.ends(tps), ctx.link.offset_maps(tps)
+    skips = ctx.link.skips()
     found = []
     for it in ranges:
         start = max(it.source_start, sources[it.tp].start)
         source = PartitionEnds(start=start, end=max(start, it.source_end))
         try:
-            found.append(PartitionRange.pinned(it.tp, maps[it.tp], source=source, target=targets[it.tp]))
+            given_up = skips.get(it.tp, ())
+            found.append(
+                PartitionRange.pinned(it.tp, maps[it.tp], source=source, target=targets[it.tp], skips=given_up)
+            )
         except NotMirroredYet:
             ctx.tell(f"{it.tp}: the source has expired up to {start}, beyond what was mirrored")
     return tuple(found)

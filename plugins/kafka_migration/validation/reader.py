@@ -86,6 +86,10 @@ def aligned_records(
     if frame is None:
         return None
     if side == SOURCE:
+        for it in ranges:
+            for start, end in it.left_out:
+                here = (f.col("topic") == it.topic) & (f.col("partition") == it.partition)
+                frame = frame.where(~(here & (f.col("offset") >= start) & (f.col("offset") < end)))
         return frame.withColumns({"source_offset": f.col("offset"), "in_run": f.lit(True)})
     return _aligned(spark, frame, ranges)
 

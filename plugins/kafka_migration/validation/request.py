@@ -6,12 +6,13 @@ topics have grown meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.offset_map import OffsetMap, Run
+from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 
 FORMAT = 1
@@ -23,7 +24,8 @@ class PartitionRange:
 
     ``runs`` align them: as (source offset, target offset, records) each, in order, inside the source range. Every
     record that the source holds in its range should stand on the target where a run says, and nothing else in the
-    target's range.
+    target's range. ``left_out`` are source offsets (from, and up to without) that a person gave up: what the source
+    holds there is not read.
     """
 
     topic: str
@@ -33,6 +35,7 @@ class PartitionRange:
     target_start: int
     target_end: int
     runs: tuple[Run, ...]
+    left_out: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         if not (0 <= self.source_start <= self.source_end and 0 <= self.target_start <= self.target_end):
@@ -44,16 +47,25 @@ class PartitionRange:
             at = run.source + run.length
         if at > self.source_end:
             raise ValueError(f"{self.tp}: the runs reach {at}, beyond {self.source}")
+        for start, end in self.left_out:
+            if not self.source_start <= start < end <= self.source_end:
+                raise ValueError(f"{self.tp}: {start}..{end} cannot be left out of {self.source}")
 
     @classmethod
     def pinned(
-        cls, tp: TopicPartition, offset_map: OffsetMap, *, source: PartitionEnds, target: PartitionEnds
+        cls,
+        tp: TopicPartition,
+        offset_map: OffsetMap,
+        *,
+        source: PartitionEnds,
+        target: PartitionEnds,
+        skips: Iterable[Skip] = (),
     ) -> PartitionRange:
         """The range up to the pinned end ``source.end``, which the map must reach (NotMirroredYet otherwise).
 
         Where the source begins no later than the map, the target is read from its log start: nothing may stand before
         the first mirrored record. Where the source has expired since, what it lost is left out on both sides. Offsets
-        that the target does not have (``target``) are not asked for, and so are missed.
+        that the target does not have (``target``) are not asked for, and so are missed. ``skips`` were given up.
         """
         runs = tuple(clip(offset_map.runs(), source.start, source.end))
         begins = next((run.source for run in offset_map.runs()), offset_map.source_end)
@@ -67,6 +79,7 @@ class PartitionRange:
             target_start=min(max(wanted, target.start), target_end),
             target_end=target_end,
             runs=runs,
+            left_out=tuple(_left_out(skips, offset_map, source)),
         )
 
     @property
@@ -96,6 +109,18 @@ def clip(runs: Iterable[Run], start: int, end: int) -> Iterable[Run]:
         low, high = max(run.source, start), min(run.source + run.length, end)
         if low < high:
             yield Run(low, run.target + (low - run.source), high - low)
+
+
+def _left_out(skips: Iterable[Skip], offset_map: OffsetMap, source: PartitionEnds) -> Iterator[tuple[int, int]]:
+    given_up = tuple(skips)
+    if not given_up:
+        return
+    copied = [run.source + run.length for run in offset_map.runs()]
+    for skip in given_up:
+        # The copy may have come further than had been told when its halt was lifted.
+        start = max(skip.start, source.start, max((end for end in copied if end <= skip.end), default=0))
+        if start < min(skip.end, source.end):
+            yield start, min(skip.end, source.end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +174,13 @@ class ValidationRequest:
             )
         rest = {key: item for key, item in value.items() if key not in ("format", "ranges")}
         ranges = tuple(
-            PartitionRange(**{**it, "runs": tuple(Run(*run) for run in it["runs"])}) for it in value["ranges"]
+            PartitionRange(
+                **{
+                    **it,
+                    "runs": tuple(Run(*run) for run in it["runs"]),
+                    "left_out": tuple((start, end) for start, end in it.get("left_out", ())),
+                }
+            )
+            for it in value["ranges"]
         )
         return cls(**rest, ranges=ranges)

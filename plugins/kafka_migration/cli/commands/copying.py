@@ -124,6 +124,7 @@ def lag(
     """Show how far the mirror is behind the source, and how fast it closes in."""
     from kafka_migration.cli.render.lag import lag as shown
     from kafka_migration.cli.watching import watch_lag
+    from kafka_migration.phases import drift as phase_drift
     from kafka_migration.phases import lag as phase_lag
 
     output = Output(as_json=as_json)
@@ -141,7 +142,9 @@ def lag(
         # One sample tells no rate.
         ctx.clock.sleep(min(1.0, ctx.plan.lag_gate.interval_seconds))
         report = meter.read()
-    output.result(report.as_dict(), shown(report))
+        changes = phase_drift.read(ctx)
+    drift = {"drift": [phase_drift.as_dict(it) for it in changes]}
+    output.result({**report.as_dict(), **drift}, shown(report, changes))
 
 
 def stop(

@@ -7,10 +7,8 @@ from typing import Annotated
 import typer
 
 from kafka_migration.cli.opening import opened, tell_gate
-from kafka_migration.cli.options import Debug, DryRun, Groups, Json, PlanFile
+from kafka_migration.cli.options import Debug, DryRun, Groups, Json, PlanFile, read_offset
 from kafka_migration.cli.output import Output
-from kafka_migration.domain.errors import BadInput
-from kafka_migration.domain.types import TopicPartition
 
 
 def translate(
@@ -34,7 +32,7 @@ def translate(
     output = Output(as_json=as_json)
     if offset and group:
         raise typer.BadParameter("--group and --offset exclude each other")
-    offsets = [_offset(text) for text in offset or ()]
+    offsets = [read_offset(text, option="--offset") for text in offset or ()]
     with opened(plan, output) as ctx:
         if offsets:
             found = phase_translate.translate_offsets(ctx, offsets)
@@ -112,13 +110,3 @@ def undo(
     with opened(plan, output, dry_run=dry_run) as ctx:
         result = phase_cutover.undo(ctx, group)
     output.result(result.as_dict(), f"{result.group}: {result.outcome.replace('_', ' ')}")
-
-
-def _offset(text: str) -> tuple[TopicPartition, int]:
-    topic, _, rest = text.rpartition(":")
-    topic, _, partition = topic.rpartition(":")
-    if not topic or not partition.isdecimal() or not rest.isdecimal():
-        raise BadInput(
-            "is not TOPIC:PARTITION:OFFSET", field="--offset", value=text, remedy="write it like orders:0:1234"
-        )
-    return TopicPartition(topic, int(partition)), int(rest)

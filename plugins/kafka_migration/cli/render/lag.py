@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kafka_migration.cli.render.tables import checks, facts, grid, number, seconds
+from kafka_migration.cli.render.tables import checks, drift, facts, grid, number, seconds
+from kafka_migration.phases.halts import meaning_of
 
 if TYPE_CHECKING:
+    from kafka_migration.phases.drift import DriftStatus
     from kafka_migration.phases.lag import LagReport
     from kafka_migration.phases.stop import StopResult
 
 _SHOWN = 15
 
 
-def lag(report: LagReport) -> RenderableType:
-    """The sum, and the partitions that are furthest behind."""
+def lag(report: LagReport, changes: Sequence[DriftStatus] = ()) -> RenderableType:
+    """The sum, the partitions that are furthest behind, and what has changed about topics beneath the mirror."""
     eta = report.trend.eta_seconds
     head = facts(
         (
@@ -38,6 +40,10 @@ def lag(report: LagReport) -> RenderableType:
     if report.halted:
         rows = ((str(tp), reason) for tp, reason in sorted(report.halted.items()))
         parts.append(grid("Halted (see `status`)", ("partition", "reason"), rows))
+        remedies = ((reason, meaning_of(reason).remedy) for reason in sorted(set(report.halted.values())))
+        parts.append(grid("What can be done", ("reason", "remedy"), remedies))
+    if changes:
+        parts.append(drift(changes))
     return Group(*parts)
 
 

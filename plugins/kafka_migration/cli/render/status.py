@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kafka_migration.cli.render.tables import digest, facts, grid, moment, number, seconds
+from kafka_migration.cli.render.tables import digest, drift, facts, grid, moment, number, seconds
 
 if TYPE_CHECKING:
     from kafka_migration.phases.status import HaltStatus, MirrorStatus, Status
@@ -33,6 +33,12 @@ def status(page: Status) -> RenderableType:
         parts.append(grid("Held by other migrations", ("topic", "migration"), sorted(foreign.items())))
     if page.halts:
         parts.append(_halts(page.halts))
+    if page.losses:
+        parts.append(_losses(page))
+    if page.drift:
+        parts.append(drift(page.drift))
+    elif "drift" in page.unknown:
+        parts.append(Text(f"whether topics have changed is unknown: {page.unknown['drift']}\n"))
     if page.groups:
         counts = ", ".join(f"{count} {step.replace('_', ' ')}" for step, count in page.groups_by_step.items())
         moves = ((it.group, it.step.replace("_", " "), moment(it.at), seconds(it.pause_seconds)) for it in page.groups)
@@ -98,3 +104,11 @@ def _halts(halts: tuple[HaltStatus, ...]) -> RenderableType:
         grid("Halted partitions", ("partition", "reason", "source / target", "detail"), rows),
         grid("What can be done", ("reason", "meaning"), sorted(reasons.items())),
     )
+
+
+def _losses(page: Status) -> RenderableType:
+    rows = (
+        (f"{it['topic']}-{it['partition']}", f"{it['start']}..{it['end']}", it["halt"], it["by"], moment(it["at"]))
+        for it in page.losses
+    )
+    return grid("Given up", ("partition", "source offsets", "after", "by", "at (UTC)"), rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -11,6 +12,10 @@ from rich.text import Text
 
 from kafka_migration.domain.checks import CheckResult, Verdict
 
+if TYPE_CHECKING:
+    from kafka_migration.phases.drift import DriftStatus
+
+_CHANGES = 15
 STYLES = {
     "PASS": "green",
     "FAIL": "bold red",
@@ -87,3 +92,13 @@ def seconds(value: float | None) -> str:
 def moment(stamp: str | None) -> str:
     """An ISO-8601 time, to the second; "-" where there is none."""
     return "-" if not stamp else stamp[:19].replace("T", " ")
+
+
+def drift(changes: Sequence[DriftStatus]) -> RenderableType:
+    """What changed about topics since they were declared, those first that endanger what was copied."""
+    rows = (
+        (it.topic, Text(it.what, "bold red" if it.endangers else ""), f"{it.declared} -> {it.observed}", it.remedy)
+        for it in changes[:_CHANGES]
+    )
+    note = f"{len(changes) - _CHANGES} more changes" if len(changes) > _CHANGES else ""
+    return grid("Changed since it was declared", ("topic", "what", "change", "what can be done"), rows, note=note)
