@@ -26,6 +26,7 @@ COMMANDS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("resume", _COPY, controls.resume),
     ("throttle", _COPY, controls.throttle),
     ("stop", _COPY, copying.stop),
+    ("restore", _COPY, prepare.restore),
     ("release", _COPY, prepare.release),
     ("validate", _PROVE, proof.validate),
     ("approve", _PROVE, proof.approve),

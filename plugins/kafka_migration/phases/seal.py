@@ -12,6 +12,7 @@ from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.seal import Seal
 from kafka_migration.mirror.attempts import refuse_sealed
 from kafka_migration.mirror.sealing import seal
+from kafka_migration.phases import restore
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -42,6 +43,9 @@ def apply(ctx: Context) -> Seal:
 def undo(ctx: Context) -> bool:
     """Take the seal away, so that the mirror may run again. False if there was none."""
     found = ctx.link.seal() is not None or ctx.journal.read(KIND, NAME) is not None
+    if found:
+        # Before anything can be copied again: old records would expire as they arrive.
+        restore.undo(ctx)
     if found and not ctx.dry_run:
         # The journal last: killed in between, the link is still sealed.
         ctx.link.unseal()

@@ -81,6 +81,19 @@ def spec_from(name: str, value: Mapping[str, Any]) -> TopicSpec:
     )
 
 
+def restorable(explicit: Mapping[str, str], left_out: Mapping[str, str]) -> dict[str, str]:
+    """What of a source topic's explicit settings its target gets in the end; ``left_out`` were refused there, or are
+    no use, when the topic was created.
+
+    The one bound on timestamps that Kafka had before 3.6 becomes the two that came after it (KIP-937).
+    """
+    never = {*_OF_THE_SOURCE, *_OBSOLETE, *left_out}
+    wanted = {name: value for name, value in explicit.items() if name not in never}
+    if OLD_BOUND in explicit and not set(BOUNDS) & set(explicit) and not set(BOUNDS) & set(left_out):
+        wanted |= dict.fromkeys(BOUNDS, explicit[OLD_BOUND])
+    return wanted
+
+
 def declare(
     source: TopicDescription,
     configs: Mapping[str, ConfigValue],

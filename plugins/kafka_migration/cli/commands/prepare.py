@@ -1,14 +1,20 @@
-"""check, create, release, schema: what is done with topics, beside copying them."""
+"""check, create, restore, release, schema: what is done with topics, beside copying them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kafka_migration.cli.opening import opened, tell_gate
 from kafka_migration.cli.options import Debug, DryRun, Json, PlanFile
 from kafka_migration.cli.output import Output
+from kafka_migration.domain.errors import Refused
+
+if TYPE_CHECKING:
+    from kafka_migration.phases.restore import Restored
 
 
 def check(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
@@ -67,10 +73,45 @@ def release(
     output.result({"dry_run": dry_run, "topics": list(topics)}, f"{len(topics)} topics released")
 
 
+def restore(
+    plan: PlanFile,
+    yes: Annotated[bool, typer.Option("--yes", help="Restore without being asked.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Give the target topics their sources' settings, which were held open while they were copied. After `stop`."""
+    from kafka_migration.phases import restore as phase_restore
+    from kafka_migration.phases.record import phase
+
+    output = Output(as_json=as_json)
+    with opened(plan, output, dry_run=dry_run) as ctx:
+        todo = phase_restore.check(ctx)
+        if any(it.set or it.delete for it in todo) and not (dry_run or yes):
+            _ask(todo, output)
+        with phase(ctx, "restore") as run:
+            done = phase_restore.apply(ctx)
+            run.ends(0, topics=len(done))
+    would = "would be" if dry_run else "were"
+    changed = sum(1 for it in done if it.set or it.delete)
+    text = f"{changed} of {len(done)} topics {would} given their sources' settings"
+    output.result({"dry_run": dry_run, "topics": [it.as_dict() for it in done]}, text)
+
+
+def _ask(todo: Sequence[Restored], output: Output) -> None:
+    for it in todo:
+        output.tell(str(it))
+    if output.as_json or not sys.stdin.isatty():
+        raise Refused(
+            "nobody can be asked here: the target deletes what its retention does not keep", remedy="add --yes"
+        )
+    said = "Restore them? The target then deletes what its retention does not keep. Type yes"
+    if typer.prompt(said, default="no").strip() != "yes":
+        raise Refused("nothing was restored", remedy="answer yes")
+
+
 def schema() -> None:
     """Print the JSON schema of a plan, for editors."""
-    import sys
-
     from kafka_migration.plans.schema import schema_text
 
     sys.stdout.write(schema_text())

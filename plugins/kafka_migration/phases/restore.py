@@ -1,0 +1,183 @@
+"""Restoring: the target topics get the settings of their sources, which were held open while records were copied.
+
+While mirroring a target topic keeps everything for ever, takes any timestamp as it is, and is not compacted
+(:mod:`kafka_migration.phases.topic_specs`). Once the link is sealed nothing is copied any more, and the source's own
+retention, cleanup policy, timestamp type, bounds and codec come into force. Brokers then delete at once what is older
+than the retention: so this comes last, and is a part of completing. ``undo`` holds everything open again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.domain.errors import MigrationError, Refused
+from kafka_migration.phases import release
+from kafka_migration.phases.topic_specs import restorable
+from kafka_migration.phases.topic_steps import KEPT_OPEN, KIND, mirrored
+
+if TYPE_CHECKING:
+    from kafka_migration.clusters.types import ConfigValue
+    from kafka_migration.phases.context import Context
+
+#: Under it a topic's record keeps what it was declared with while mirroring, for ``undo``.
+HELD = "held_open"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """One topic: settings to be given (``set``) and to be left to the target's defaults (``delete``).
+
+    ``configs_source`` are the source's explicit settings that these follow from; ``source``: whether they are those of
+    now, or those that it had when the topic was created.
+    """
+
+    topic: str
+    set: Mapping[str, str]
+    delete: tuple[str, ...]
+    configs_source: Mapping[str, str]
+    source: str = "now"
+
+    def __str__(self) -> str:
+        """One line for people: the same in a dry run and in earnest."""
+        parts = [f"{name}={value}" for name, value in sorted(self.set.items())]
+        parts += [f"{name} as the target's default" for name in self.delete]
+        when = "" if self.source == "now" else " (as the source had it when the topic was created)"
+        return f"restore {self.topic}: {', '.join(parts) or 'nothing differs'}{when}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        return {
+            "topic": self.topic,
+            "set": dict(sorted(self.set.items())),
+            "delete": list(self.delete),
+            "source": self.source,
+        }
+
+
+def check(ctx: Context) -> tuple[Restored, ...]:
+    """What would be set on each topic. Changes nothing.
+
+    Raises Refused unless the link is sealed, in every partition, and the migration holds its topics.
+    """
+    records = mirrored(ctx)
+    if not records:
+        raise Refused(f"migration {ctx.plan.name} has no target topics", remedy="see `status`")
+    release.require_held(ctx, sorted(records))
+    seal = ctx.link.seal()
+    if seal is None or not seal.is_complete:
+        raise Refused(
+            "the mirror may still write: retention would delete old records as they arrive, and another timestamp type"
+            " would change them",
+            remedy="`stop` drains and seals it; then run this again",
+        )
+    return _steps(ctx, records)
+
+
+def apply(ctx: Context) -> tuple[Restored, ...]:
+    """Set them, read back and compare; a second call changes nothing. Killed anywhere, the next call converges.
+
+    Raises what the target says to a setting, Refused if it shows another value afterwards.
+    """
+    todo = check(ctx)
+    for it in todo:
+        ctx.tell(str(it))
+        if not ctx.dry_run:
+            _restore(ctx, it)
+    if not ctx.dry_run:
+        _verify(ctx, todo)
+    return todo
+
+
+def undo(ctx: Context) -> tuple[str, ...]:
+    """Hold open again what was restored, before anything is copied once more; returns the topics."""
+    restored = {name: record for name, record in mirrored(ctx).items() if HELD in record}
+    for name, record in sorted(restored.items()):
+        held = record[HELD]
+        ctx.tell(f"hold {name} open again")
+        if not ctx.dry_run:
+            surplus = [it for it in record["spec"]["configs"] if it not in held]
+            ctx.target.alter_configs(name, set=held, delete=surplus)
+            kept = {key: value for key, value in record.items() if key != HELD}
+            ctx.journal.record(KIND, name, kept | {"spec": record["spec"] | {"configs": held}})
+    return tuple(sorted(restored))
+
+
+def is_restored(record: Mapping[str, Any]) -> bool:
+    """Whether a topic, by its record in the journal, has its source's settings."""
+    return HELD in record
+
+
+def _steps(ctx: Context, records: Mapping[str, Mapping[str, Any]]) -> tuple[Restored, ...]:
+    sources = _source_settings(ctx, records)
+    there = ctx.target.topic_configs(ctx.target.topics(records))
+    gone = sorted(records.keys() - there.keys())
+    if gone:
+        raise Refused(f"target: topics of this migration are missing: {', '.join(gone[:5])}", remedy="see `status`")
+    return tuple(_one(name, record, sources.get(name), there[name]) for name, record in sorted(records.items()))
+
+
+def _source_settings(ctx: Context, names: Mapping[str, Any]) -> dict[str, dict[str, ConfigValue]]:
+    """Settings of the source's topics now. None if it does not answer: it may be switched off by then."""
+    try:
+        return ctx.source.topic_configs(ctx.source.topics(names))
+    except MigrationError as error:
+        ctx.tell(f"the source does not tell its settings, so those of the creation count: {error.message}")
+        return {}
+
+
+def _one(
+    name: str,
+    record: Mapping[str, Any],
+    source: Mapping[str, ConfigValue] | None,
+    there: Mapping[str, ConfigValue],
+) -> Restored:
+    wanted = restorable(record["configs_source"] if source is None else _explicit(source), record["left_out"])
+    explicit = _explicit(there)
+    # What was never the source's, and is not one of those that were held open, is the target's own business.
+    surplus = sorted(n for n in explicit if n in KEPT_OPEN and n not in wanted)
+    return Restored(
+        topic=name,
+        set={n: value for n, value in wanted.items() if explicit.get(n) != value},
+        delete=tuple(surplus),
+        configs_source=record["configs_source"] if source is None else _explicit(source),
+        source="created" if source is None else "now",
+    )
+
+
+def _explicit(configs: Mapping[str, ConfigValue]) -> dict[str, str]:
+    return {name: it.value for name, it in configs.items() if it.is_explicit and it.value is not None}
+
+
+def _restore(ctx: Context, it: Restored) -> None:
+    record = ctx.journal.read(KIND, it.topic) or {}
+    held = dict(record["spec"]["configs"])
+    configs = {name: value for name, value in held.items() if name not in it.delete} | dict(it.set)
+    noted = {
+        "spec": record["spec"] | {"configs": configs},
+        "configs_source": dict(it.configs_source),
+        "restored_at": ctx.stamp(),
+    }
+    # Noted before: whoever looks meanwhile sees drift, and a mirror that is unsealed knows what to hold open again.
+    ctx.journal.record(KIND, it.topic, {HELD: held} | record | noted)
+    if it.set or it.delete:
+        ctx.target.alter_configs(it.topic, set=it.set, delete=it.delete)
+
+
+def _verify(ctx: Context, done: tuple[Restored, ...]) -> None:
+    """Ask again what is left to do: brokers answer before all of them know a new setting."""
+    deadline = ctx.clock.monotonic() + 30.0
+    while True:
+        left = [it for it in _steps(ctx, mirrored(ctx)) if it.set or it.delete]
+        if not left:
+            return
+        if ctx.clock.monotonic() > deadline:
+            raise Refused(
+                f"the target does not show what was set: {left[0]}",
+                remedy="see whether somebody else sets these topics' configurations; then run this again",
+            )
+        ctx.clock.sleep(0.2)
+
+
+__all__ = ["Restored", "apply", "check", "is_restored", "undo"]
