@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kafka_migration.clusters.types import ConfigValue
 from kafka_migration.domain.errors import ClusterUnreachable, Refused
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Identity
@@ -81,6 +84,29 @@ def test_setting_that_the_source_has_changed_since_counts_as_it_is_now(shop: Mig
     found = _explicit(shop, ORDERS)
     assert (found["retention.ms"], found["max.message.bytes"]) == ("1000", "2000000")
     assert create.verify(shop.ctx()) == ()
+
+
+@pytest.mark.parametrize(("effective", "left"), [("3000000", "3000000"), ("1048588", None)])
+def test_limit_that_the_copy_wanted_goes_unless_the_source_has_it(
+    shop: Migration, monkeypatch: pytest.MonkeyPatch, effective: str, left: str | None
+) -> None:
+    shop.target.alter_configs(PAYMENTS, set={"max.message.bytes": "4000000"})
+    # A default of the brokers, not a setting of the topic; the fake cluster tells no default of an explicit setting.
+    asked, there = shop.source.topic_configs, shop.target.topic_configs
+    limit = ConfigValue(value=effective, is_explicit=False)
+    monkeypatch.setattr(
+        shop.source, "topic_configs", lambda names: {n: it | {"max.message.bytes": limit} for n, it in asked(names).items()}
+    )
+
+    def with_default(names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
+        return {
+            name: {n: replace(v, default=DEFAULT_CONFIGS[n]) if v.is_explicit else v for n, v in it.items()}
+            for name, it in there(names).items()
+        }
+
+    monkeypatch.setattr(shop.target, "topic_configs", with_default)
+    restore.apply(shop.ctx())
+    assert _explicit(shop, PAYMENTS).get("max.message.bytes") == left
 
 
 def test_source_that_is_switched_off_counts_as_it_was(shop: Migration) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 #: Under it a topic's record keeps what it was declared with while mirroring, for ``undo``.
 HELD = "held_open"
+_LIMIT = "max.message.bytes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,16 +135,26 @@ def _one(
     there: Mapping[str, ConfigValue],
 ) -> Restored:
     wanted = restorable(record["configs_source"] if source is None else _explicit(source), record["left_out"])
-    explicit = _explicit(there)
-    # What was never the source's, and is not one of those that were held open, is the target's own business.
-    surplus = sorted(n for n in explicit if n in KEPT_OPEN and n not in wanted)
+    explicit, surplus = _explicit(there), set(KEPT_OPEN)
+    if source is not None and _LIMIT in explicit and _LIMIT not in wanted:
+        # Explicit on the target only, as its default is smaller than the source's, or batches wanted room to be made anew.
+        if _size(source.get(_LIMIT)) > _size(there.get(_LIMIT), default=True):
+            wanted[_LIMIT] = str(_size(source.get(_LIMIT)))
+        else:
+            surplus.add(_LIMIT)
     return Restored(
         topic=name,
         set={n: value for n, value in wanted.items() if explicit.get(n) != value},
-        delete=tuple(surplus),
+        # What was never the source's, and is not one of those that were held open, is the target's own business.
+        delete=tuple(sorted(n for n in explicit if n in surplus and n not in wanted)),
         configs_source=record["configs_source"] if source is None else _explicit(source),
         source="created" if source is None else "now",
     )
+
+
+def _size(setting: ConfigValue | None, *, default: bool = False) -> int:
+    value = None if setting is None else setting.default if default else setting.value
+    return int(value or 0)
 
 
 def _explicit(configs: Mapping[str, ConfigValue]) -> dict[str, str]:
