@@ -94,9 +94,11 @@ def test_limit_that_the_copy_wanted_goes_unless_the_source_has_it(
     # A default of the brokers, not a setting of the topic; the fake cluster tells no default of an explicit setting.
     asked, there = shop.source.topic_configs, shop.target.topic_configs
     limit = ConfigValue(value=effective, is_explicit=False)
-    monkeypatch.setattr(
-        shop.source, "topic_configs", lambda names: {n: it | {"max.message.bytes": limit} for n, it in asked(names).items()}
-    )
+
+    def with_limit(names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
+        return {name: it | {"max.message.bytes": limit} for name, it in asked(names).items()}
+
+    monkeypatch.setattr(shop.source, "topic_configs", with_limit)
 
     def with_default(names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
         return {

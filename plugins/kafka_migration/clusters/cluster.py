@@ -147,7 +147,8 @@ class Cluster:
         return offsets.ends(self._clients, tps, committed=committed)
 
     def time_spans(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, TimeSpan]:
-        """Timestamps of each partition's first record and of its newest. Raises NotSupported before Kafka 3.0."""
+        """Timestamps of each partition's first record and of its newest. None where the cluster does not tell: the
+        newest before Kafka 3.0, and both of records in a format without times."""
         return offsets.time_spans(self._clients, tps)
 
     def disk_use(self, tps: Iterable[TopicPartition] = ()) -> DiskUse:

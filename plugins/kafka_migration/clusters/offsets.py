@@ -8,6 +8,7 @@ from typing import Any
 from confluent_kafka import IsolationLevel
 from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # re-exported without saying so
+from kafka.protocol.consumer import ListOffsetsRequest
 
 from kafka_migration.clusters import topics
 from kafka_migration.clusters.clients import Clients
@@ -16,6 +17,9 @@ from kafka_migration.clusters.types import TimeSpan
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 
+_NEWEST_SINCE = 7
+_UNTIMED = 43
+"""UNSUPPORTED_FOR_MESSAGE_FORMAT: records of format v0 (before Kafka 0.10) have no timestamps."""
 _WHEN: Any = OffsetSpec  # its methods carry no types
 
 
@@ -38,11 +42,18 @@ def ends(clients: Clients, tps: Iterable[TopicPartition], *, committed: bool) ->
 
 
 def time_spans(clients: Clients, tps: Iterable[TopicPartition]) -> dict[TopicPartition, TimeSpan]:
-    """Timestamps of each partition's first record and of its newest. Raises NotSupported before Kafka 3.0."""
+    """Timestamps of each partition's first record and of its newest, which brokers tell from Kafka 3.0 on (KIP-734)."""
     wanted = list(tps)
-    first = _list(clients, wanted, _WHEN.for_timestamp(0), committed=False)
-    newest = _list(clients, wanted, _WHEN.max_timestamp(), committed=False)
-    return {tp: TimeSpan(earliest=_known(first[tp][1]), latest=_known(newest[tp][1])) for tp in wanted}
+    first = _list(clients, wanted, _WHEN.for_timestamp(0), committed=False, passing=_UNTIMED)
+    newest: dict[TopicPartition, tuple[int, int]] = {}
+    if clients.raw().supports(ListOffsetsRequest, _NEWEST_SINCE):
+        # Older brokers would take the question for one about a time before all others, and tell the oldest.
+        newest = _list(clients, wanted, _WHEN.max_timestamp(), committed=False, passing=_UNTIMED)
+    nothing = (-1, -1)
+    return {
+        tp: TimeSpan(earliest=_known(first.get(tp, nothing)[1]), latest=_known(newest.get(tp, nothing)[1]))
+        for tp in wanted
+    }
 
 
 def _known(timestamp: int) -> int | None:
@@ -50,9 +61,10 @@ def _known(timestamp: int) -> int | None:
 
 
 def _list(
-    clients: Clients, tps: list[TopicPartition], spec: Any, *, committed: bool
+    clients: Clients, tps: list[TopicPartition], spec: Any, *, committed: bool, passing: int = 0
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """(offset, timestamp) per partition, asked of the leaders in one request each."""
+    """(offset, timestamp) per partition, asked of the leaders in one request each; partitions that answer with the
+    error code ``passing`` are left out."""
     if not tps:
         return {}
     isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
@@ -62,6 +74,7 @@ def _list(
             clients.asked("Describe", "partition"),
             lambda admin, seconds: admin.list_offsets(request, isolation_level=isolation, request_timeout=seconds),
             name=lambda it: f"{it.topic}-{it.partition}",
+            on_error=lambda _it, error: bool(passing) and error.code() == passing,
         )
     except UnknownTopic:
         # librdkafka calls a topic unknown that the principal may not describe; the cluster itself knows better.

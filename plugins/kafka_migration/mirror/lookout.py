@@ -74,9 +74,6 @@ class Lookout:
                 another = None if code else recreated(cluster, topic)
                 if another is not None:
                     self._lost[topic] = another
-                elif not code and self._lost.get(topic) == missing(cluster):
-                    # It is back, the very same: a halt of it may be lifted.
-                    del self._lost[topic]
             elif self._clock() - self._gone_since.setdefault(key, self._clock()) >= GONE_SECONDS:
                 self._lost[topic] = missing(cluster)
         leaderless = {tp for tp in partitions if tp not in cluster.leaders and tp.topic not in self._lost}

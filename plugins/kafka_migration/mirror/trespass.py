@@ -14,7 +14,7 @@ from kafka_migration.domain.types import Position, TopicPartition
 from kafka_migration.wire.cluster import LATEST, WireCluster
 from kafka_migration.wire.selector import Selector
 
-_EVERY_SECONDS, _ASK_SECONDS = 5.0, 15.0
+_EVERY_SECONDS, _ASK_SECONDS = 5.0, 5.0
 
 
 class Trespass:

@@ -137,7 +137,7 @@ def _one(
     wanted = restorable(record["configs_source"] if source is None else _explicit(source), record["left_out"])
     explicit, surplus = _explicit(there), set(KEPT_OPEN)
     if source is not None and _LIMIT in explicit and _LIMIT not in wanted:
-        # Explicit on the target only, as its default is smaller than the source's, or batches wanted room to be made anew.
+        # On the target only: its default is smaller than the source's, or batches wanted room to be made anew.
         if _size(source.get(_LIMIT)) > _size(there.get(_LIMIT), default=True):
             wanted[_LIMIT] = str(_size(source.get(_LIMIT)))
         else:

@@ -1,4 +1,7 @@
-"""One 64-bit hash over everything that a record is: key, value, headers in order, timestamp and its type.
+"""One 64-bit hash over everything that a record is: key, value, headers in order, timestamp.
+
+Not who gave it its timestamp: that is the topic's, and copied records keep theirs in a topic that takes what they say
+(CreateTime) as long as the mirror writes there, wherever they come from.
 
 Spark's ``xxhash64`` chains: the hash of one column is the seed of the next, and the length of bytes is part of their
 hash, so ("ab", "c") and ("a", "bc") differ. But it *skips nulls*, in columns as in arrays: (null, "a") would equal
@@ -29,7 +32,6 @@ def record_hash() -> Column:
         *_nullable(f.col("key")),
         *_nullable(f.col("value")),
         f.col("timestamp"),
-        f.col("timestampType"),
         count,
         # Lambdas are interpreted row by row: records without headers need not pay for it.
         f.when(count > 0, flat),
