@@ -1,10 +1,12 @@
 """The tail of a target partition, batch by batch: what explains it, and every way in which it can be unexplained."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from kafka_migration.domain.offset_map import RunOpening
+from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Halt, Identity, Position, TopicPartition
 from kafka_migration.mirror.takeover import Fenced, Known, Overtaken, Stopped, Tail, fence_number
 from kafka_migration.wire.batch import MAX_SEQUENCE, BatchHeader
@@ -59,6 +61,15 @@ def test_batches_of_the_link_at_their_places_are_progress():
 def test_nothing_written_since_the_fence_goes_on_where_it_began():
     position, opening = _resume(_tail(_marker(21)), 21)
     assert (position.source, position.target, opening.closes) == (1_000, 22, 21)
+
+
+def test_skip_that_the_position_stands_in_is_left_behind_and_nothing_is_known_of_the_epoch_before():
+    opening = replace(OPENING, epoch=3)
+    skips = [Skip(start=1_005, end=1_040, halt="DATA_LOSS", detail="", by="ada", at="", topic_key="")]
+    for sent, source, epoch in ((8, 1_040, -1), (4, 1_004, 3)):
+        tail = _tail(_batch(21, sent), _marker(21 + sent), openings=(opening,))
+        resumed = tail.resume((opening,), fence=9, marker=21 + sent, source_start=4, skips=skips)
+        assert (resumed.position.source, resumed.opening.source, resumed.opening.epoch) == (source, source, epoch)
 
 
 def test_only_what_stands_above_the_verified_offset_is_judged():

@@ -11,6 +11,7 @@ import pytest
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.offset_map import RunOpening
+from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
 from kafka_migration.state.link import LinkState, LinkTopic, Wish
 from kafka_migration.state.store import MemoryStore
@@ -201,3 +202,19 @@ def test_late_words_of_a_run_count_for_the_topic_that_it_copied_into() -> None:
     assert (link.openings(), link.halts()) == ({}, {})
     link.pin_again([TOPIC], at=AT)
     assert (list(link.openings()), list(link.halts())) == ([TP], [TP])
+
+
+def test_lifted_halts_are_gone_and_what_was_given_up_is_kept_for_the_topic_that_was_copied_into() -> None:
+    link = LinkState("l", MemoryStore(), None, None)
+    link.pin(source_cluster="s", target_cluster="t", topics=[TOPIC], at=AT)
+    other = TopicPartition("t", 1)
+    skip = Skip(start=5, end=9, halt="DATA_LOSS", detail="gone", by="ada", at=AT, topic_key=TOPIC.key)
+    for tp in (TP, other):
+        link.halt(tp, "DATA_LOSS", "gone", 5, 6, AT)
+    link.lift({TP: skip, other: None})
+    assert (link.halted(), link.skips()) == (set(), {TP: (skip,)})
+    later = replace(skip, start=20, end=30)
+    link.lift({TP: later})
+    assert link.skips() == {TP: (skip, later)}
+    link.pin_again([replace(TOPIC, target_id=uuid.uuid4())], at=AT)
+    assert link.skips() == {}
