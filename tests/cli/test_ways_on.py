@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Identity
 from kafka_migration.state.link import LinkTopic
@@ -124,3 +125,13 @@ def test_restore_before_the_seal_is_refused(terminal: Terminal) -> None:
     result = terminal.run("restore", "--yes")
     assert result.exit_code == 1
     assert "`stop` drains and seals it" in result.stderr
+
+
+def test_lag_is_told_though_settings_are_hidden(halted: Terminal) -> None:
+    hidden = NotAuthorized("source", "DescribeConfigs", "topic shop.orders")
+    with halted.shop.source.failing("topic_configs", hidden):
+        result = halted.run("lag")
+        page = halted.json("status")
+    assert result.exit_code == 0
+    assert "whether topics have changed is unknown" in result.stderr
+    assert page["unknown"]["drift"] == hidden.message
