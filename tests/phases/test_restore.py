@@ -86,29 +86,46 @@ def test_setting_that_the_source_has_changed_since_counts_as_it_is_now(shop: Mig
     assert create.verify(shop.ctx()) == ()
 
 
+def _with_defaults(shop: Migration, monkeypatch: pytest.MonkeyPatch, source: dict[str, str]) -> None:
+    """Real brokers tell the default behind an explicit setting, and the ``source`` has defaults of its own."""
+
+    def patched(ask: Any, own: dict[str, str]) -> Any:
+        def configs(names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
+            defaults = DEFAULT_CONFIGS | own
+            return {
+                name: {
+                    n: replace(v, default=defaults[n]) if v.is_explicit else replace(v, value=defaults[n])
+                    for n, v in it.items()
+                }
+                for name, it in ask(names).items()
+            }
+
+        return configs
+
+    monkeypatch.setattr(shop.source, "topic_configs", patched(shop.source.topic_configs, source))
+    monkeypatch.setattr(shop.target, "topic_configs", patched(shop.target.topic_configs, {}))
+
+
 @pytest.mark.parametrize(("effective", "left"), [("3000000", "3000000"), ("1048588", None)])
 def test_limit_that_the_copy_wanted_goes_unless_the_source_has_it(
     shop: Migration, monkeypatch: pytest.MonkeyPatch, effective: str, left: str | None
 ) -> None:
     shop.target.alter_configs(PAYMENTS, set={"max.message.bytes": "4000000"})
-    # A default of the brokers, not a setting of the topic; the fake cluster tells no default of an explicit setting.
-    asked, there = shop.source.topic_configs, shop.target.topic_configs
-    limit = ConfigValue(value=effective, is_explicit=False)
-
-    def with_limit(names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
-        return {name: it | {"max.message.bytes": limit} for name, it in asked(names).items()}
-
-    monkeypatch.setattr(shop.source, "topic_configs", with_limit)
-
-    def with_default(names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
-        return {
-            name: {n: replace(v, default=DEFAULT_CONFIGS[n]) if v.is_explicit else v for n, v in it.items()}
-            for name, it in there(names).items()
-        }
-
-    monkeypatch.setattr(shop.target, "topic_configs", with_default)
+    _with_defaults(shop, monkeypatch, {"max.message.bytes": effective})
     restore.apply(shop.ctx())
     assert _explicit(shop, PAYMENTS).get("max.message.bytes") == left
+
+
+def test_default_of_the_source_that_the_target_does_not_share_becomes_a_setting(
+    shop: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"retention.ms": "2592000000", "message.timestamp.type": "LogAppendTime", "segment.bytes": "5000000"}
+    _with_defaults(shop, monkeypatch, own)
+    restore.apply(shop.ctx())
+    assert _explicit(shop, PAYMENTS) == {"retention.ms": "2592000000", "message.timestamp.type": "LogAppendTime"}
+    assert _explicit(shop, ORDERS)["retention.ms"] == "604800000", "explicit there"
+    assert create.verify(shop.ctx()) == ()
+    assert all(not (it.set or it.delete) for it in restore.apply(shop.ctx()))
 
 
 def test_source_that_is_switched_off_counts_as_it_was(shop: Migration) -> None:
@@ -116,7 +133,7 @@ def test_source_that_is_switched_off_counts_as_it_was(shop: Migration) -> None:
         done = restore.apply(shop.ctx())
     assert {it.source for it in done} == {"created"}
     assert _explicit(shop, ORDERS)["retention.ms"] == "604800000"
-    assert any("those of the creation count" in text for text in shop.told)
+    assert any("what was explicit at the creation counts" in text for text in shop.told)
 
 
 @pytest.mark.parametrize("sealed", ["not at all", "half"])

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 #: Under it a topic's record keeps what it was declared with while mirroring, for ``undo``.
 HELD = "held_open"
 _LIMIT = "max.message.bytes"
+#: What becomes of records, and of their times: the source's value counts, be it a default of its brokers.
+_BY_DEFAULT = ("cleanup.policy", "message.timestamp.type", "retention.bytes", "retention.ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +126,10 @@ def _source_settings(ctx: Context, names: Mapping[str, Any]) -> dict[str, dict[s
     try:
         return ctx.source.topic_configs(ctx.source.topics(names))
     except MigrationError as error:
-        ctx.tell(f"the source does not tell its settings, so those of the creation count: {error.message}")
+        ctx.tell(
+            "the source does not tell its settings, so what was explicit at the creation counts, and else the target's"
+            f" defaults: {error.message}"
+        )
         return {}
 
 
@@ -134,8 +139,11 @@ def _one(
     source: Mapping[str, ConfigValue] | None,
     there: Mapping[str, ConfigValue],
 ) -> Restored:
-    wanted = restorable(record["configs_source"] if source is None else _explicit(source), record["left_out"])
-    explicit, surplus = _explicit(there), set(KEPT_OPEN)
+    settings = record["configs_source"] if source is None else _explicit(source)
+    wanted, explicit, surplus = restorable(settings, record["left_out"]), _explicit(there), set(KEPT_OPEN)
+    if source is not None:
+        # Explicit nowhere on the source, whose brokers have another default than the target's.
+        wanted = {n: source[n].value or "" for n in _BY_DEFAULT if _differs(source.get(n), there.get(n))} | wanted
     if source is not None and _LIMIT in explicit and _LIMIT not in wanted:
         # On the target only: its default is smaller than the source's, or batches wanted room to be made anew.
         if _size(source.get(_LIMIT)) > _size(there.get(_LIMIT), default=True):
@@ -147,9 +155,17 @@ def _one(
         set={n: value for n, value in wanted.items() if explicit.get(n) != value},
         # What was never the source's, and is not one of those that were held open, is the target's own business.
         delete=tuple(sorted(n for n in explicit if n in surplus and n not in wanted)),
-        configs_source=record["configs_source"] if source is None else _explicit(source),
+        configs_source=settings,
         source="created" if source is None else "now",
     )
+
+
+def _differs(here: ConfigValue | None, there: ConfigValue | None) -> bool:
+    """Whether the target's default is known, and another value than holds on the source."""
+    if here is None or there is None or here.value is None:
+        return False
+    default = there.default if there.is_explicit else there.value
+    return default is not None and default != here.value
 
 
 def _size(setting: ConfigValue | None, *, default: bool = False) -> int:
