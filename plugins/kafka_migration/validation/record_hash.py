@@ -1,11 +1,11 @@
 """One 64-bit hash over everything that a record is: key, value, headers in order, timestamp.
 
-Not who gave it its timestamp: that is the topic's, and copied records keep theirs in a topic that takes what they say
-(CreateTime) as long as the mirror writes there, wherever they come from.
-
 Spark's ``xxhash64`` chains: the hash of one column is the seed of the next, and the length of bytes is part of their
 hash, so ("ab", "c") and ("a", "bc") differ. But it *skips nulls*, in columns as in arrays: (null, "a") would equal
 ("a", null), and null would equal absent. So every nullable value goes in with a null flag and its length.
+
+Not in it: the timestamp's type, which is the topic's. Records that the source's broker stamped (LogAppendTime) are
+copied with these very timestamps as their own (CreateTime), and get the type back with the topic's settings.
 
 The hash finds accidents, not forgers: xxHash is not keyed. A header's name that is not UTF-8 reaches us as the Java
 client decodes it, on both sides alike.
