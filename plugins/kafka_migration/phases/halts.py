@@ -96,5 +96,7 @@ def meaning_of(reason: str) -> Meaning:
         return MEANINGS[Halt(reason)]
     except ValueError:
         return Meaning(
-            meaning="a reason that this version does not know", remedy="look at it with the version that recorded it"
+            meaning="a reason that this version does not know",
+            remedy="look at it with the version that recorded it; if this one copies what that one could not,"
+            " `resume --at TOPIC:PARTITION:OFFSET` with the offset at which it stands tries again",
         )
