@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from demo.brokers import EmbeddedKafka
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.domain.controls import Pause
@@ -102,6 +103,20 @@ def prefix() -> str:
     return f"changes-{uuid.uuid4().hex[:8]}"
 
 
+@pytest.fixture(scope="module")
+def old_cluster() -> Iterator[EmbeddedKafka]:
+    """A source whose brokers fetch by names, not by topic ids, and whose metadata a ZooKeeper holds."""
+    with EmbeddedKafka(name="old", version="2.8") as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["4.3", "2.8"])
+def any_source(request: pytest.FixtureRequest) -> EmbeddedKafka:
+    """A source of today, and an old one."""
+    fixture = "source_cluster" if request.param == "4.3" else "old_cluster"
+    return request.getfixturevalue(fixture)  # type: ignore[no-any-return]
+
+
 def _copied(it: Bench, tp: TopicPartition) -> int:
     at = it.link.positions().get(tp)
     return 0 if at is None else at.source
@@ -114,9 +129,9 @@ def _until_copied(it: Bench, offsets: Mapping[TopicPartition, int]) -> None:
 # -- what is added ----------------------------------------------------------------------------------------------------
 
 
-def test_partitions_that_are_added_join_the_mirror_that_runs(source_cluster, target_cluster, prefix):
+def test_partitions_that_are_added_join_the_mirror_that_runs(any_source, target_cluster, prefix):
     topic, other = f"{prefix}.grows", f"{prefix}.stays"
-    servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+    servers = (any_source.bootstrap_servers, target_cluster.bootstrap_servers)
     with made(*servers, {topic: 1, other: 1}) as it:
         for name in (topic, other):
             produce(it.bench.source, name, records(100, 1, 1))
@@ -211,11 +226,11 @@ def test_new_topic_that_cannot_be_made_is_told_and_the_others_join(source_cluste
 
 @pytest.mark.parametrize("gone_on", ["accept_loss", "at"])
 def test_records_deleted_above_the_position_halt_their_partition_and_it_goes_on_when_a_person_says_so(
-    source_cluster, target_cluster, prefix, gone_on
+    any_source, target_cluster, prefix, gone_on
 ):
     topic = f"{prefix}.expired"
     tp, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+    servers = (any_source.bootstrap_servers, target_cluster.bootstrap_servers)
     with made(*servers, {topic: 2}) as it:
         produce(it.bench.source, topic, records(200, 2, 1))
         assert it.bench.mirror(settings=LONG).run(until_caught_up=True).records == 200
@@ -276,10 +291,10 @@ def test_gap_stays_where_it_is_through_later_takeovers(source_cluster, target_cl
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_topic_that_is_made_again_while_the_mirror_runs_halts_alone(source_cluster, target_cluster, prefix, side):
+def test_topic_that_is_made_again_while_the_mirror_runs_halts_alone(any_source, target_cluster, prefix, side):
     topic, other = f"{prefix}.renewed", f"{prefix}.stays"
     tp, neighbour = TopicPartition(topic, 0), TopicPartition(other, 0)
-    servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+    servers = (any_source.bootstrap_servers, target_cluster.bootstrap_servers)
     with made(*servers, {topic: 1, other: 1}) as it:
         for name in (topic, other):
             produce(it.bench.source, name, records(100, 1, 1))
