@@ -20,9 +20,7 @@ _EVERY_SECONDS, _ASK_SECONDS = 5.0, 5.0
 class Trespass:
     """Looks at the target's ends every few seconds."""
 
-    def __init__(
-        self, target: WireCluster, net: Selector, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, target: WireCluster, net: Selector, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._target, self._net, self._clock = target, net, clock
         self._looked_at = float("-inf")
         self._beyond: dict[TopicPartition, Position] = {}
