@@ -72,6 +72,17 @@ def test_skip_that_the_position_stands_in_is_left_behind_and_nothing_is_known_of
         assert (resumed.position.source, resumed.opening.source, resumed.opening.epoch) == (source, source, epoch)
 
 
+@pytest.mark.parametrize(("told", "source"), [(8, 1_040), (7, 1_008)])
+def test_skip_that_begins_behind_what_has_no_records_is_left_behind_as_well(told, source):
+    """What was passed over (emptied batches, say) moved the position on, and no run of the offset map."""
+    reached = Position(source=1_012, target=21 + told, fence=5, records=told)
+    tail = Tail(Known(openings=(OPENING,), writer=WRITER, verified=FENCE_END, reached=reached))
+    for header in (_batch(21, 8), _marker(29)):
+        tail.see(header, US)
+    skips = [Skip(start=1_012, end=1_040, halt="DATA_LOSS", detail="", by="ada", at="", topic_key="")]
+    assert tail.resume((OPENING,), fence=9, marker=29, source_start=4, skips=skips).position.source == source
+
+
 def test_only_what_stands_above_the_verified_offset_is_judged():
     tail = _tail(_batch(24, 5), _marker(29), verified=24)
     assert _resume(tail, 29)[0].source == 1_008

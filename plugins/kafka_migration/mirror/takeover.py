@@ -32,12 +32,14 @@ class Known:
     """What state says of a partition.
 
     ``openings`` of its newest fence, in order (empty if it was never fenced); ``writer`` is who wrote since that
-    fence; ``verified`` a target offset below which everything is known to be ours. ``skips`` are what a person gave up.
+    fence; ``verified`` a target offset below which everything is known to be ours; ``reached`` the furthest confirmed
+    position since that fence. ``skips`` are what a person gave up.
     """
 
     openings: Sequence[RunOpening]
     writer: Identity | None
     verified: int
+    reached: Position | None = None
     skips: Sequence[Skip] = ()
 
     @property
@@ -149,7 +151,11 @@ class Tail:
         last = bisect_right(openings, self.records, key=lambda it: it.records) - 1
         if last >= 0:
             source, epoch = openings[last].source + (self.records - openings[last].records), openings[last].epoch
-        if (behind := goes_on_at(skips, source)) != source:
+        reached, stands = self.known.reached, source
+        if reached is not None and reached.records == self.records:
+            # Behind the last record, what has none may have been passed over; a skip begins where the position stood.
+            stands = max(source, reached.source)
+        if (behind := goes_on_at(skips, stands)) != stands:
             # Nobody knows in which epoch the record before it was written.
             source, epoch = behind, -1
         opening = RunOpening(
