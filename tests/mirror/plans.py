@@ -14,7 +14,7 @@ from kafka_migration.domain import ledger
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import TopicStore
 from kafka_migration.state.topic_log import TopicLog
-from tests.kafka_tools import create_topics
+from tests.kafka_tools import create_topics, topic_ids
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,21 @@ class SmallPlan:
 def small_plan(folder: Path, source: str, target: str, topics: Mapping[str, int], **sections: object) -> SmallPlan:
     """Write a plan for `topics`, create them on the target as the create phase would, and note them in the journal."""
     name = f"plan-{uuid.uuid4().hex[:8]}"
-    create_topics(target, topics, {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)})
+    configs = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
+    create_topics(target, topics, configs)
+    ids = [topic_ids(servers, topics) for servers in (source, target)]
     journal = Journal(_store(target), name)
     assert not journal.lock(topics, at="2030-01-01T00:00:00+00:00"), "a test's topics are its own"
-    for topic in topics:
-        journal.record("topic", topic, {"created": True})
+    for topic, count in topics.items():
+        record = {
+            "created": True,
+            "source_topic_id": str(ids[0][topic]),
+            "topic_id": str(ids[1][topic]),
+            "configs_source": {},
+            "left_out": {},
+            "spec": {"partitions": count, "replication_factor": 1, "configs": configs},
+        }
+        journal.record("topic", topic, record)
     journal.close()
     document = {
         "version": 1,
