@@ -13,7 +13,6 @@ from kafka_migration.domain.types import Halt
 _AGAIN = (
     "then copy it afresh: `mirror --again TOPIC` (before groups that read it are moved), or exclude it from the plan"
 )
-_NOT_YET = "exclude the topic from the plan and move it by another tool; this version does not copy such records"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,19 +64,6 @@ MEANINGS: Mapping[Halt, Meaning] = {
         meaning="the target refuses a batch for good",
         remedy="read the broker's reason in the detail; if the batch is too large, raise max.message.bytes of the"
         f" target topic (and message.max.bytes, replica.fetch.max.bytes of its brokers); {_AGAIN}",
-    ),
-    Halt.TRANSACTIONAL: Meaning(meaning="the source partition holds records of transactions", remedy=_NOT_YET),
-    Halt.CONTROL: Meaning(meaning="the source partition holds transaction markers", remedy=_NOT_YET),
-    Halt.THINNED: Meaning(
-        meaning="compaction removed records from within a batch of the source partition", remedy=_NOT_YET
-    ),
-    Halt.LOG_APPEND_TIME: Meaning(
-        meaning="the source broker gives the records their timestamps (message.timestamp.type=LogAppendTime)",
-        remedy=_NOT_YET,
-    ),
-    Halt.OLD_FORMAT: Meaning(
-        meaning="the source partition holds records in a message format before v2 (Kafka 0.10 or older)",
-        remedy=_NOT_YET,
     ),
 }
 

@@ -43,7 +43,7 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
 
     A partition that the mirror does not reach (it is halted, or has ended, or the wait was too long) stays unpinned.
     """
-    at, sources = ctx.stamp(), ctx.source.ends(partitions)
+    at, sources = ctx.stamp(), ctx.source.ends(partitions, committed=True)
     reasons = _await_mirror(ctx, sources)
     reached = [tp for tp in sources if tp not in reasons]
     maps, targets = ctx.link.offset_maps(reached), ctx.target.ends(reached)

@@ -113,7 +113,7 @@ class ValidationRequest:
     target: str
     segment_records: int
     ranges: tuple[PartitionRange, ...]
-    isolation: str = "read_uncommitted"
+    isolation: str = "read_committed"
 
     def __post_init__(self) -> None:
         if self.segment_records < 1:
