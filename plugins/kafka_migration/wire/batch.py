@@ -96,8 +96,8 @@ def parse_header(buffer: bytes | memoryview, at: int = 0) -> BatchHeader:
 
 
 def _parse_old(buffer: memoryview, at: int, magic: int) -> BatchHeader:
-    """A message of format v0 or v1, as far as it is like a batch. The offset of a compressed one (a wrapper of messages)
-    is that of the last message in it."""
+    """A message of format v0 or v1, as far as it is like a batch. A compressed one is a wrapper of messages: its offset
+    is that of the last in it."""
     base_offset, length, crc, _, attributes = OLD_HEADER_STRUCT.unpack_from(buffer, at)
     return BatchHeader(base_offset, length + LOG_OVERHEAD, -1, magic, crc, attributes, 0, -1, -1, -1, -1, -1, 1)
 
