@@ -1,4 +1,4 @@
-"""Transactions on real brokers: what was committed arrives, what was taken back never does, what is open is waited for."""
+"""Transactions on real brokers: what was committed arrives, what was aborted never does, what is open is waited for."""
 
 import random
 import uuid

@@ -47,10 +47,13 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
     reasons = _await_mirror(ctx, sources)
     reached = [tp for tp in sources if tp not in reasons]
     maps, targets = ctx.link.offset_maps(reached), ctx.target.ends(reached)
+    compacted = _compacted(ctx, {tp.topic for tp in reached})
     ranges, firsts = [], {}
     for tp in reached:
         firsts[tp] = next((run.source for run in maps[tp].runs()), sources[tp].start)
-        ranges.append(PartitionRange.pinned(tp, maps[tp], source=sources[tp], target=targets[tp]))
+        ranges.append(
+            PartitionRange.pinned(tp, maps[tp], source=sources[tp], target=targets[tp], compacted=tp.topic in compacted)
+        )
     return Pins(
         at=at,
         ranges=tuple(ranges),
@@ -72,10 +75,21 @@ def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partition
         start = max(it.source_start, sources[it.tp].start)
         source = PartitionEnds(start=start, end=max(start, it.source_end))
         try:
-            found.append(PartitionRange.pinned(it.tp, maps[it.tp], source=source, target=targets[it.tp]))
+            found.append(
+                PartitionRange.pinned(it.tp, maps[it.tp], source=source, target=targets[it.tp], compacted=it.compacted)
+            )
         except NotMirroredYet:
             ctx.tell(f"{it.tp}: the source has expired up to {start}, beyond what was mirrored")
     return tuple(found)
+
+
+def _compacted(ctx: Context, topics: Iterable[str]) -> frozenset[str]:
+    """Those of ``topics`` that the source compacts."""
+    found = ctx.source.topic_configs(sorted(topics))
+    policies = {
+        name: configs["cleanup.policy"].value or "" for name, configs in found.items() if "cleanup.policy" in configs
+    }
+    return frozenset(name for name, policy in policies.items() if "compact" in policy)
 
 
 def _await_mirror(ctx: Context, sources: Mapping[TopicPartition, PartitionEnds]) -> dict[TopicPartition, str]:

@@ -1,8 +1,11 @@
-"""One 64-bit hash over everything that a record is: key, value, headers in order, timestamp and its type.
+"""One 64-bit hash over everything that a record is: key, value, headers in order, timestamp.
 
 Spark's ``xxhash64`` chains: the hash of one column is the seed of the next, and the length of bytes is part of their
 hash, so ("ab", "c") and ("a", "bc") differ. But it *skips nulls*, in columns as in arrays: (null, "a") would equal
 ("a", null), and null would equal absent. So every nullable value goes in with a null flag and its length.
+
+Not in it: the timestamp's type, which is the topic's. Records that the source's broker stamped (LogAppendTime) are
+copied with these very timestamps as their own (CreateTime), and get the type back with the topic's settings.
 
 The hash finds accidents, not forgers: xxHash is not keyed. A header's name that is not UTF-8 reaches us as the Java
 client decodes it, on both sides alike.
@@ -29,7 +32,6 @@ def record_hash() -> Column:
         *_nullable(f.col("key")),
         *_nullable(f.col("value")),
         f.col("timestamp"),
-        f.col("timestampType"),
         count,
         # Lambdas are interpreted row by row: records without headers need not pay for it.
         f.when(count > 0, flat),

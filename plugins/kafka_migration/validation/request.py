@@ -23,7 +23,7 @@ class PartitionRange:
 
     ``runs`` align them: as (source offset, target offset, records) each, in order, inside the source range. Every
     record that the source holds in its range should stand on the target where a run says, and nothing else in the
-    target's range.
+    target's range. ``compacted``: the source may have lost records to compaction since.
     """
 
     topic: str
@@ -33,6 +33,7 @@ class PartitionRange:
     target_start: int
     target_end: int
     runs: tuple[Run, ...]
+    compacted: bool = False
 
     def __post_init__(self) -> None:
         if not (0 <= self.source_start <= self.source_end and 0 <= self.target_start <= self.target_end):
@@ -47,7 +48,13 @@ class PartitionRange:
 
     @classmethod
     def pinned(
-        cls, tp: TopicPartition, offset_map: OffsetMap, *, source: PartitionEnds, target: PartitionEnds
+        cls,
+        tp: TopicPartition,
+        offset_map: OffsetMap,
+        *,
+        source: PartitionEnds,
+        target: PartitionEnds,
+        compacted: bool = False,
     ) -> PartitionRange:
         """The range up to the pinned end ``source.end``, which the map must reach (NotMirroredYet otherwise).
 
@@ -67,6 +74,7 @@ class PartitionRange:
             target_start=min(max(wanted, target.start), target_end),
             target_end=target_end,
             runs=runs,
+            compacted=compacted,
         )
 
     @property
