@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from kafka_migration.domain.types import TopicPartition
+from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.mirror.epochs import Settings
 from kafka_migration.mirror.orders import Limits
-from tests.kafka_tools import produce, read_all, stable_ends
+from tests.kafka_tools import delete_records, produce, read_all, stable_ends
 from tests.mirror.bench import BRIEF, SHORT, Bench, bench, records
 from tests.mirror.everywhere import assert_same_everywhere, running, until_caught_up
 from tests.waiting import wait_until
@@ -151,3 +151,20 @@ def test_source_of_nothing_but_aborted_transactions_is_caught_up_with_an_empty_t
     assert assert_same_everywhere(both) == 4
     found = both.link.offset_maps()[TopicPartition(topic, 0)]
     assert found.to_target(15) == read_all(both.target, both.topics)[TopicPartition(topic, 0)][0].offset
+
+
+def test_aborted_records_and_markers_that_retention_takes_are_no_loss(both, topic):
+    tp, writer = TopicPartition(topic, 0), Writer(both.source, topic)
+    produce(both.source, topic, records(5, 1, seed=1))
+    for _ in range(3):
+        writer.write(4)
+        writer.end(commit=False)
+    assert both.mirror().run(until_caught_up=True).records == 5
+    delete_records(both.source, {tp: 13})
+    outcome = both.mirror().run(until_caught_up=True)
+    assert (outcome.reason, outcome.halted) == ("caught_up", ())
+    produce(both.source, topic, records(5, 1, seed=2))
+    delete_records(both.source, {tp: 21})
+    outcome = both.mirror().run(until_caught_up=True)
+    assert outcome.halted == (tp,), "a record is one"
+    assert both.link.halts()[tp].reason == Halt.DATA_LOSS

@@ -6,17 +6,20 @@ import uuid
 import pytest
 from confluent_kafka import Producer
 
+from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.validation.job import run
 from kafka_migration.validation.request import PartitionRange
 from kafka_migration.validation.result import Equality
 from kafka_migration.validation.verdict import judge
-from tests.kafka_tools import ToSend, produce, read_all, set_topic_config, stable_ends
+from kafka_migration.wire.records import RawRecord, write_varint
+from tests.kafka_tools import ToSend, create_topics, produce, read_all, set_topic_config, stable_ends
 from tests.mirror.bench import bench, records
 from tests.mirror.test_compaction import COMPACTED, rows, write
 from tests.validation.lab import Wanted, request_of
 from tests.waiting import wait_until
-from tests.wire.made import NOW
+from tests.wire.logs import batch_of
+from tests.wire.made import NOW, field, wired
 
 EQUAL, DIFFERENT = Equality.EQUAL, Equality.DIFFERENT
 
@@ -125,3 +128,26 @@ def test_record_that_the_target_lacks_is_missed_on_compacted_topics_too(lab, spa
     report = run(spark, asked, lab.connections)
     found = {it.topic: it.verdict for it in judge(asked, report, {})}
     assert found == {copies["equal"].topic: EQUAL, copies["dropped"].topic: DIFFERENT}
+
+
+def test_time_beyond_what_spark_counts_is_inconclusive_and_times_before_1970_are_compared(lab, spark):
+    def log(servers: str, topic: str, times: list[int]) -> None:
+        create_topics(servers, {topic: 1}, {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"})
+        with wired(servers, topic) as wire:
+            for time in times:
+                record = RawRecord(0, 0, 0, field(b"k") + field(b"v") + write_varint(0))
+                made = batch_of([record], base_offset=0, last_delta=0, base_timestamp=time, max_timestamp=time)
+                (answers,) = wire.append({TopicPartition(topic, 0): made})
+                assert answers[0].error == 0
+
+    found = {}
+    for name, times in (("past", [-1, 0, -5, 1, -(10**13)]), ("far", [2**63 - 1])):
+        topic = f"kinds-{uuid.uuid4().hex[:8]}"
+        for servers in lab.servers.values():
+            log(servers, topic, times)
+        ends = PartitionEnds(start=0, end=len(times))
+        run_of = OffsetMap([Run(0, 0, len(times))], source_end=len(times), target_end=len(times))
+        request = request_of([PartitionRange.pinned(TopicPartition(topic, 0), run_of, source=ends, target=ends)])
+        (found[name],) = judge(request, run(spark, request, lab.connections), {})
+    assert (found["past"].verdict, found["past"].source.rows) == (EQUAL, 5)
+    assert found["far"].verdict is Equality.INCONCLUSIVE

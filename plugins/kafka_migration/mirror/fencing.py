@@ -118,7 +118,8 @@ def known_of(
         confirmed = [p for p in (positions.get(tp), told[tp][0] if tp in told else None) if p is not None]
         verified = max([o.target for o in mine[:1]] + [p.target for p in confirmed if p.fence == newest], default=0)
         writer = None if newest is None else fences.get(newest)
-        known[tp] = Known(openings=mine, writer=writer, verified=verified)
+        reached = max((p for p in confirmed if p.fence == newest), key=lambda p: (p.target, p.source), default=None)
+        known[tp] = Known(openings=mine, writer=writer, verified=verified, reached=reached)
     return known
 
 

@@ -31,12 +31,14 @@ class Known:
     """What state says of a partition.
 
     ``openings`` of its newest fence, in order (empty if it was never fenced); ``writer`` is who wrote since that
-    fence; ``verified`` a target offset below which everything is known to be ours.
+    fence; ``verified`` a target offset below which everything is known to be ours; ``reached`` the furthest confirmed
+    position since that fence.
     """
 
     openings: Sequence[RunOpening]
     writer: Identity | None
     verified: int
+    reached: Position | None = None
 
     @property
     def fence(self) -> int | None:
@@ -130,7 +132,7 @@ class Tail:
         self.stopped = Stopped(reason=reason, detail=detail, target_offset=header.base_offset)
 
     def resume(self, openings: Sequence[RunOpening], *, fence: int, marker: int, source_start: int) -> Resumed:
-        """Where to go on behind ``marker``. ``source_start`` counts only if nothing was ever mirrored.
+        """Where to go on behind ``marker``. ``source_start`` is where the source's log began a while ago.
 
         ``openings`` are those of the newest fence before, read *after* the marker became visible.
         """
@@ -139,6 +141,16 @@ class Tail:
         last = bisect_right(openings, self.records, key=lambda it: it.records) - 1
         if last >= 0:
             source, epoch = openings[last].source + (self.records - openings[last].records), openings[last].epoch
+        reached = self.known.reached
+        if (
+            reached is not None
+            and reached.records == self.records
+            and last >= 0
+            and source < source_start <= reached.source
+        ):
+            # Nothing but markers, aborted or compacted records stood in between, and retention has taken those: not a
+            # loss. The leader epoch there is not known.
+            source, epoch = reached.source, -1
         opening = RunOpening(
             fence=fence, records=0, source=source, target=marker + 1, closes=self.data_end, epoch=epoch
         )

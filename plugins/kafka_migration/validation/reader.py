@@ -47,7 +47,8 @@ def digests(
     """Read ``ranges`` on both sides, in one job. Raises what Spark raises if anything could not be read."""
     parts = []
     for compacted in (False, True):
-        mine, sides = [it for it in ranges if it.compacted is compacted], list[DataFrame]()
+        sides: list[DataFrame] = []
+        mine = [it for it in ranges if it.compacted is compacted]
         for side in (SOURCE, TARGET):
             records = aligned_records(spark, request, mine, side, connections[side])
             if records is not None:
