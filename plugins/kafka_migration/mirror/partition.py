@@ -127,7 +127,7 @@ class PartitionCopy:
         """The source had room for a batch in its answer, and put none in, of any partition.
 
         Below its end, that means that compaction has removed everything up to there (brokers before 4.0 remove even
-        the last batch of a log; KAFKA-19047). Said twice, the position moves past it, or lag would never end.
+        the last batch of a log; KAFKA-17076). Said twice, the position moves past it, or lag would never end.
         """
         end = fetched.last_stable_offset
         if self.stand is not Stand.RUN or self.halting is not None or end <= self.fetch_offset or self.is_past_end:

@@ -120,6 +120,9 @@ def small_neighbours(view: memoryview, at: int, most_bytes: int, aborted: frozen
         if flags > codecs.ZSTD or count != delta + 1:
             header = parse_header(view, at)
             if is_left_out(header, aborted):
+                if not members:
+                    # Or a long row of them would be gone through once for each.
+                    return None
                 at = end
                 continue
             if flags & LOG_APPEND_TIME or count != delta + 1:
