@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import crc32c
+
 from kafka_migration.wire import codecs
-from kafka_migration.wire.batch import assemble, crc32c, parse_header
+from kafka_migration.wire.batch import assemble, parse_header
 from kafka_migration.wire.join import Piece, Run
 from kafka_migration.wire.records import RawRecord, encode_records, encoded, raw_records, write_varint
 from tests.wire.made import NOW
