@@ -146,16 +146,22 @@ def join(view: memoryview, them: Neighbours) -> Piece:
     """``them`` as one batch. Raises CorruptBatch if the records of a member cannot be read."""
     _, _, first, base_timestamp, *_ = them.members[0]
     made = _Made(base_timestamp)
+    out, runs = made.out, made.runs
     raw_bytes = 0
     for start, stop, base, time, count, epoch, odd in them.members:
         data = codecs.decompress(them.codec, bytes(view[start:stop]), most=_MOST_RAW_BYTES - raw_bytes)
         raw_bytes += len(data)
         if raw_bytes > _MOST_RAW_BYTES:
             raise CorruptBatch(f"batches from offset {first} on are too large to be joined")
-        if odd is None:
-            made.add(data, base, time, count, epoch)
-        else:
+        if odd is not None:
             made.add_odd(odd, data, base)
+            continue
+        if base != made.continues or epoch != made.epoch:
+            runs.append(Run(made.count, base, epoch))
+            made.epoch = epoch
+        _move(data, count, time - base_timestamp, made.count, out)
+        made.count += count
+        made.continues = base + count
     return made.piece(them.codec, them.max_timestamp, them.end, len(them.members))
 
 
@@ -182,15 +188,6 @@ class _Made:
         self.out: list[bytes] = []
         self.runs: list[Run] = []
         self.count, self.continues, self.epoch = 0, -1, -1
-
-    def add(self, data: bytes, base_offset: int, timestamp: int, count: int, epoch: int) -> None:
-        """The records of a batch without a gap, with timestamps counted from ``timestamp``."""
-        if base_offset != self.continues or epoch != self.epoch:
-            self.runs.append(Run(self.count, base_offset, epoch))
-            self.epoch = epoch
-        _move(data, count, timestamp - self.base_timestamp, self.count, self.out)
-        self.count += count
-        self.continues = base_offset + count
 
     def add_odd(self, header: BatchHeader, data: bytes, since: int) -> int:
         """The records of a batch with gaps, or with the broker's timestamps, from offset ``since`` on; the latest
