@@ -26,7 +26,7 @@ _PRODUCERS = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
     """What a source topic holds. ``value_bytes`` is the size of each value; ``batch_bytes`` the producer's batch.size,
-    0 for batches of one record."""
+    0 for batches of one record; ``transaction_records`` how many are committed together, 0 for no transactions."""
 
     topic: str
     partitions: int
@@ -34,6 +34,7 @@ class Data:
     value_bytes: int
     batch_bytes: int
     codec: str
+    transaction_records: int = 0
 
     @property
     def tps(self) -> list[TopicPartition]:
@@ -94,8 +95,12 @@ def _produce(servers: str, data: Data, first: int, count: int) -> None:
             "linger.ms": 100,
             "queue.buffering.max.messages": 200_000,
             "queue.buffering.max.kbytes": 512 * 1024,
+            **({"transactional.id": f"{data.topic}-{first}"} if data.transaction_records else {}),
         }
     )
+    if data.transaction_records:
+        producer.init_transactions(60)
+        producer.begin_transaction()
     values, headers = _values(data, first), [("trace", b"0123456789abcdef")]
     for n in range(first, first + count):
         message = {"key": b"key-%08d" % n, "value": next(values), "partition": n % data.partitions, "headers": headers}
@@ -107,6 +112,11 @@ def _produce(servers: str, data: Data, first: int, count: int) -> None:
                 producer.poll(0.1)
         if n % 1000 == 0:
             producer.poll(0)
+        if data.transaction_records and (n + 1 - first) % data.transaction_records == 0:
+            producer.commit_transaction(60)
+            producer.begin_transaction()
+    if data.transaction_records:
+        producer.commit_transaction(60)
     if producer.flush(300) or failures:
         raise RuntimeError(f"not everything was written: {failures[:3]}")
 
@@ -155,6 +165,8 @@ def shape(servers: str, data: Data, *, sample_bytes: int = 16 * 1024 * 1024) -> 
     raw = read_raw(servers, data.tps[:1], sample_bytes)[data.tps[0]]
     size = count = packed = unpacked = total = 0
     for header, batch in raw:
+        if header.is_control:
+            continue
         size, count, total = size + header.size, count + header.records, total + 1
         packed += header.size - HEADER_BYTES
         unpacked += len(codecs.decompress(header.codec, bytes(batch[HEADER_BYTES:])))

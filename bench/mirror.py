@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,15 @@ CASES = {
     ),
     "200_partitions": Data(
         topic="wide", partitions=200, records=8_000_000, value_bytes=500, batch_bytes=64 * KIB, codec="lz4"
+    ),
+    "transactions": Data(
+        topic="transactional",
+        partitions=4,
+        records=4_000_000,
+        value_bytes=500,
+        batch_bytes=64 * KIB,
+        codec="lz4",
+        transaction_records=1_000,
     ),
 }
 MAIN = "lz4"
@@ -228,15 +237,7 @@ def main() -> int:
 
 
 def _scaled(data: Data, scale: float) -> Data:
-    records = int(data.records * scale) // data.partitions * data.partitions
-    return Data(
-        topic=data.topic,
-        partitions=data.partitions,
-        records=records,
-        value_bytes=data.value_bytes,
-        batch_bytes=data.batch_bytes,
-        codec=data.codec,
-    )
+    return replace(data, records=int(data.records * scale) // data.partitions * data.partitions)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Two real clusters for the whole run, started when the first test asks for them."""
+"""Real clusters for the whole run, started when the first test asks for them."""
 
 import signal
 from collections.abc import Iterator
@@ -24,4 +24,11 @@ def source_cluster() -> Iterator[EmbeddedKafka]:
 def target_cluster() -> Iterator[EmbeddedKafka]:
     """A running single-node cluster to migrate to; tests share it, so each names topics and groups of its own."""
     with EmbeddedKafka(name="target") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def compacting() -> Iterator[EmbeddedKafka]:
+    """A cluster whose cleaner looks for work five times a second."""
+    with EmbeddedKafka(name="compacting", properties={"log.cleaner.backoff.ms": "200"}) as cluster:
         yield cluster

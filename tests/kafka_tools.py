@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -212,6 +212,15 @@ def produce_transaction(servers: str, topic: str, values: Iterable[bytes]) -> No
 def _kept_admin(servers: str) -> AdminClient:
     # Polled many times a second: to connect anew each time takes longer than to ask.
     return AdminClient({"bootstrap.servers": servers})
+
+
+def stable_ends(servers: str, topics: Mapping[str, int]) -> dict[TopicPartition, int]:
+    """The last stable offsets of `topics`: where a consumer of committed records stops."""
+    admin = _kept_admin(servers)
+    tps = [TopicPartition(name, p) for name, count in topics.items() for p in range(count)]
+    wanted = {confluent_kafka.TopicPartition(tp.topic, tp.partition): OffsetSpec.latest() for tp in tps}
+    found = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED)
+    return {TopicPartition(tp.topic, tp.partition): future.result(30).offset for tp, future in found.items()}
 
 
 def log_ends(servers: str, topics: Mapping[str, int]) -> int:

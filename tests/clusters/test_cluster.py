@@ -45,6 +45,25 @@ def test_ends_of_hundreds_of_partitions_are_asked_for_at_once(real_lab: RealLab)
     assert sum(it.end for it in ends.values()) == 3
 
 
+def test_end_for_committed_readers_says_what_lies_behind_an_open_transaction(real_lab: RealLab) -> None:
+    name = real_lab.topic("undecided")
+    tp = TopicPartition(name, 0)
+    real_lab.produce(tp, 4, timestamp=1)
+    producer = Producer({"bootstrap.servers": real_lab.servers, "transactional.id": name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(name, b"x", partition=0)
+    assert producer.flush(30) == 0
+    real_lab.produce(tp, 2, timestamp=1)
+    assert real_lab.cluster.ends([tp]) == {tp: PartitionEnds(start=0, end=7)}
+    found = real_lab.cluster.ends([tp], committed=True)[tp]
+    assert (found, found.high_watermark) == (PartitionEnds(start=0, end=4, undecided=3), 7)
+    producer.abort_transaction(30)
+    wait_until(
+        lambda: real_lab.cluster.ends([tp], committed=True)[tp] == PartitionEnds(start=0, end=8), "it is decided"
+    )
+
+
 def test_one_cluster_serves_many_threads(real_lab: RealLab) -> None:
     name = real_lab.topic("threads")
     tp = TopicPartition(name, 0)

@@ -83,6 +83,7 @@ class FakeCluster:
         self._errors: dict[str, Callable[[], BaseException | None]] = {}
         self._serial = itertools.count(1)
         self._acls: tuple[Acl, ...] | None = () if has_authorizer else None
+        self._open: dict[TopicPartition, int] = {}
 
     def __enter__(self) -> FakeCluster:
         return self
@@ -246,7 +247,9 @@ class FakeCluster:
         found = {}
         for tp in tps:
             start, timestamps = self._log(tp)
-            found[tp] = PartitionEnds(start=start, end=len(timestamps))
+            end = min(len(timestamps), self._open.get(tp, len(timestamps))) if committed else len(timestamps)
+            undecided = len(timestamps) - end
+            found[tp] = PartitionEnds(start=min(start, end), end=end, undecided=undecided)
         return found
 
     def time_spans(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, TimeSpan]:
@@ -272,6 +275,10 @@ class FakeCluster:
         if tp.partition >= len(topic.starts):
             raise UnknownTopic(f"{self.role}: partition {tp} does not exist", remedy="check the name")
         return topic.starts[tp.partition], topic.timestamps[tp.partition]
+
+    def hold_back(self, tp: TopicPartition, offset: int) -> None:
+        """A transaction that is open from ``offset`` on."""
+        self._open[tp] = offset
 
     # --- groups ------------------------------------------------------------------------------------------------------
 

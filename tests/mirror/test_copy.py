@@ -18,7 +18,6 @@ from tests.kafka_tools import (
     delete_records,
     delete_topic,
     produce,
-    produce_transaction,
     read_all,
     set_topic_config,
 )
@@ -124,27 +123,6 @@ def test_wish_to_drain_copies_up_to_the_given_ends_and_ends(source_cluster, targ
         it.link.wish(Wish(desired=Desired.DRAIN, ends=ends, reason="test", at="now"))
         assert it.mirror().run().reason == "drained"
         assert assert_same(it) == 2_000
-
-
-@pytest.mark.parametrize("reason", [Halt.LOG_APPEND_TIME, Halt.TRANSACTIONAL])
-def test_batch_that_cannot_be_copied_yet_halts_its_partition_only(source_cluster, target_cluster, topic, reason):
-    plain = f"{topic}-plain"
-    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {plain: 1, topic: 1}) as it:
-        produce(it.source, plain, records(300, 1, 5))
-        produce(it.source, topic, records(20, 1, 6))
-        if reason is Halt.LOG_APPEND_TIME:
-            set_topic_config(it.source, topic, {"message.timestamp.type": "LogAppendTime"})
-            produce(it.source, topic, records(10, 1, 6))
-        else:
-            produce_transaction(it.source, topic, [b"x"])
-        outcome = it.mirror().run(until_caught_up=True)
-        tp = TopicPartition(topic, 0)
-        assert outcome.halted == (tp,)
-        assert outcome.records == 320, "everything before the obstacle, and all of the other partition"
-        halt = it.link.halts()[tp]
-        assert (halt.reason, halt.source_offset) == (reason, 20)
-        assert "source offset 20" in halt.detail
-        assert len(read_all(it.target, {topic: 1})[tp]) == 20
 
 
 def test_foreign_record_between_two_runs_halts_its_partition_only(source_cluster, target_cluster, topic):

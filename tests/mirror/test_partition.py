@@ -15,6 +15,7 @@ from kafka_migration.mirror.partition import PartitionCopy, Prepared, Stand
 from kafka_migration.wire.batch import MAX_SEQUENCE, parse_header, verify_crc
 from kafka_migration.wire.fetch import Fetched
 from kafka_migration.wire.produce_request import Appended
+from tests.wire.logs import marker, thinned
 from tests.wire.made import made_batch
 
 TP = TopicPartition("t", 0)
@@ -108,7 +109,7 @@ def test_batch_around_the_position_is_trimmed_and_what_lies_before_it_left_out()
     copy = _copy(source=101)
     copy.take(_fetched(_batch(90, 4), _batch(100, 3), _batch(103, 1)))
     first = _send(copy)
-    assert (first.source_start, first.source_end, first.records, first.opening) == (101, 103, 2, None)
+    assert (first.source_start, first.source_end, first.records, first.openings) == (101, 103, 2, ())
     assert copy.fetch_offset == 104
 
 
@@ -185,7 +186,7 @@ def test_fenced_answer_means_taken_over(code):
 @pytest.mark.parametrize("code", [10, 18, 32, 43, 44, 76, 87])
 def test_batch_refused_for_good_halts_with_the_brokers_reason(code):
     copy = _copy()
-    copy.take(_fetched(_batch(100)))
+    copy.take(_fetched(_batch(100, 1)))
     _error(copy, _send(copy), code)
     assert (copy.stand, copy.halt) == (Stand.HALTED, Halt.REFUSED)
     assert "why" in copy.detail
@@ -334,9 +335,6 @@ def test_queue_dropped_without_any_needs_none():
 @pytest.mark.parametrize(
     ("obstacle", "reason"),
     [
-        (_batch(103, attributes=0x10), Halt.TRANSACTIONAL),
-        (_batch(103, attributes=0x30), Halt.CONTROL),
-        (_batch(103, attributes=0x08), Halt.LOG_APPEND_TIME),
         (_batch(103)[:-1] + b"\x55", Halt.CORRUPT),
         (struct.pack(">qi", 103, 3) + _batch(103)[12:], Halt.CORRUPT),
     ],
@@ -359,14 +357,56 @@ def test_obstacle_halts_once_everything_before_it_is_copied_and_nothing_behind_i
     assert copy.receipt().halt == reason
 
 
-def test_thinned_batch_halts():
-    batch = bytearray(_batch(100, 3))
-    struct.pack_into(">i", batch, 23, 5)
-    struct.pack_into(">I", batch, 17, crc32c.crc32c(bytes(batch[21:])))
+def test_thinned_batch_is_sent_once_all_of_its_runs_are_durable():
     copy = _copy()
-    copy.take(_fetched(bytes(batch)))
-    copy.settle_halt()
-    assert (copy.halt, copy.position.source) == (Halt.THINNED, 100)
+    openings = copy.take(_fetched(_batch(100, 2), thinned(102, [1, 2, 5], 9), _batch(112)))
+    assert [(it.records, it.source, it.target) for it in openings] == [
+        (2, 103, FENCE_END + 2),
+        (4, 107, FENCE_END + 4),
+        (5, 112, FENCE_END + 5),
+    ]
+    _ok(copy, _send(copy))
+    assert copy.position.source == 102
+    copy.openings_are_durable(openings[:1])
+    assert copy.sendable is None, "only the first of its two runs is durable"
+    copy.openings_are_durable(openings)
+    _ok(copy, _send(copy))
+    receipt = copy.receipt()
+    assert (receipt.source_end, receipt.continues, receipt.records) == (112, 108, 5)
+
+
+def test_position_behind_the_last_record_of_a_thinned_batch_passes_over_the_rest_of_it():
+    copy = _copy(source=106)
+    copy.take(_fetched(thinned(100, [1, 5], 9)))
+    assert (copy.position.source, copy.fetch_offset, list(copy.queue)) == (110, 110, [])
+
+
+def test_markers_and_aborted_transactions_move_the_position_and_the_next_batch_begins_a_run():
+    copy = _copy()
+    who = (9, 0)
+    aborted = _batch(103, attributes=0x10)
+    aborted = aborted[:43] + struct.pack(">qh", *who) + aborted[53:]
+    aborted = aborted[:17] + struct.pack(">I", crc32c.crc32c(aborted[21:])) + aborted[21:]
+    (opening,) = copy.take(
+        _fetched(_batch(100, 3), aborted, marker(106, who, commit=False), _batch(107), aborted=((9, 103),))
+    )
+    assert (opening.records, opening.source) == (3, 107)
+    _ok(copy, _send(copy))
+    assert (copy.position.source, copy.receipt().continues) == (107, 103)
+
+
+def test_nothing_said_twice_below_the_end_moves_the_position_to_it():
+    copy = _copy(source=100)
+    empty = _fetched(last_stable_offset=108)
+    copy.found_nothing(empty)
+    assert copy.position.source == 100, "once may be an accident"
+    copy.found_nothing(_fetched(last_stable_offset=110))
+    assert copy.position.source == 100, "another end is another question"
+    copy.found_nothing(_fetched(last_stable_offset=110))
+    assert (copy.position.source, copy.fetch_offset, copy.last_epoch) == (110, 110, -1)
+    copy.found_nothing(_fetched(last_stable_offset=110))
+    (opening,) = copy.take(_fetched(_batch(110)))
+    assert (opening.source, opening.records) == (110, 0)
 
 
 def test_source_that_lost_what_was_copied_halts():
@@ -379,7 +419,7 @@ def test_source_that_lost_what_was_copied_halts():
 
 def test_unclear_answer_before_an_obstacle_is_settled_by_a_fence_first():
     copy = _copy()
-    copy.take(_fetched(_batch(100, 3), _batch(103, attributes=0x10)))
+    copy.take(_fetched(_batch(100, 3), _batch(103)[:-1] + b"\x55"))
     copy.unanswered(_send(copy), "lost")
     copy.settle_halt()
     assert (copy.stand, copy.halt) == (Stand.UNSETTLED, "")
@@ -431,20 +471,12 @@ def test_whatever_happens_a_confirmed_position_is_what_the_target_holds(seed):
 
 def test_small_neighbours_are_sent_as_one_batch_in_their_place():
     copy = _copy(join_bytes=JOIN_BYTES)
-    copy.take(_fetched(_batch(100, 1), _batch(101, 2), _batch(103, 1), _batch(110, 1)))
-    first = _send(copy)
-    assert (first.source_start, first.source_end, first.records, first.joined) == (100, 104, 4, 3)
-    second = _send_after_opening(copy)
-    assert (second.source_start, second.records_before, second.joined) == (110, 4, 1)
-
-
-def _send_after_opening(copy: PartitionCopy) -> Prepared:
-    """Behind a gap a batch waits for its opening to be durable."""
+    (opening,) = copy.take(_fetched(_batch(100, 1), _batch(101, 2), _batch(103, 1), _batch(110, 1)))
+    assert (opening.source, opening.records) == (110, 4), "a gap in it is a run of its own"
     assert copy.sendable is None
-    waiting = copy.queue[0].opening
-    assert waiting is not None
-    copy.openings_are_durable([waiting])
-    return _send(copy)
+    copy.openings_are_durable([opening])
+    sent = _send(copy)
+    assert (sent.source_start, sent.source_end, sent.continues, sent.records, sent.joined) == (100, 111, 111, 5, 4)
 
 
 @pytest.mark.parametrize("code", [10, 18])
@@ -461,9 +493,26 @@ def test_joined_batch_that_is_too_large_for_the_target_makes_smaller_joints_afte
 
 
 @pytest.mark.parametrize("code", [10, 18])
-def test_batch_of_the_source_that_is_too_large_halts(code):
+def test_batch_of_the_source_that_is_too_large_for_the_target_is_split_after_a_fence(code):
+    copy = _copy()
+    copy.take(_fetched(_batch(100, 4)))
+    sent = _send(copy)
+    _error(copy, sent, code)
+    assert (copy.stand, copy.receipt().most_bytes) == (Stand.UNSETTLED, len(sent.data) // 2)
+    again = _copy(most_bytes=copy.receipt().most_bytes)
+    assert again.take(_fetched(_batch(100, 4))) == [], "one run goes on"
+    assert [(it.source_start, it.source_end, it.records) for it in again.queue] == [
+        (100, 101, 1),
+        (101, 102, 1),
+        (102, 103, 1),
+        (103, 104, 1),
+    ]
+
+
+@pytest.mark.parametrize("code", [10, 18])
+def test_record_that_is_too_large_for_the_target_halts(code):
     copy = _copy(join_bytes=JOIN_BYTES)
-    copy.take(_fetched(_batch(100, 2)))
+    copy.take(_fetched(_batch(100, 1)))
     _error(copy, _send(copy), code)
     assert (copy.stand, copy.halt) == (Stand.HALTED, Halt.REFUSED)
 

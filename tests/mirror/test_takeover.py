@@ -94,6 +94,25 @@ def test_markers_of_fences_whose_authors_died_are_known_and_the_first_closes_the
     assert (position.source, position.target, opening.closes) == (1_003, 27, 24)
 
 
+@pytest.mark.parametrize(
+    ("start", "reached", "goes_on"),
+    [
+        (1_003, 1_050, 1_003),  # the source still has what follows its last record
+        (1_040, 1_050, 1_050),  # of the markers that were passed some are gone
+        (1_060, 1_050, 1_003),  # more is gone than was passed: that is for the fetch to find out
+    ],
+)
+def test_what_retention_took_of_that_which_was_passed_over_is_no_loss(start, reached, goes_on):
+    place = Position(source=reached, target=24, fence=OPENING.fence, records=3)
+    tail = Tail(Known(openings=(OPENING,), writer=WRITER, verified=24, reached=place))
+    assert tail.see(_marker(24), US)
+    resumed = tail.resume((OPENING,), fence=9, marker=24, source_start=start)
+    assert resumed.position.source == goes_on
+    further = Tail(Known(openings=(OPENING,), writer=WRITER, verified=24, reached=place))
+    assert further.see(_batch(24, 2), US)
+    assert further.resume((OPENING,), fence=9, marker=26, source_start=start).position.source == 1_005
+
+
 def test_partition_that_was_never_mirrored_begins_at_the_source_start_behind_known_markers():
     tail = Tail(Known(openings=(), writer=None, verified=0))
     assert all(tail.see(header, US) for header in (_marker(0), _marker(1)))

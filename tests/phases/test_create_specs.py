@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import pytest
+
 from kafka_migration.clusters.types import ConfigValue, TopicDescription
 from kafka_migration.domain.types import TopicSpec
 from kafka_migration.phases.topic_specs import (
@@ -14,6 +16,7 @@ from kafka_migration.phases.topic_specs import (
     Declared,
     declare,
     fitted,
+    is_old_format,
 )
 
 TOPIC = TopicDescription(name="t", topic_id="id", partitions=1, replication_factor=2, leaders=(1,))
@@ -48,6 +51,30 @@ def test_larger_limit_of_the_source_becomes_explicit() -> None:
     assert declared(limit).spec.configs["max.message.bytes"] == "2000"
     assert declared(limit, target_max_message_bytes=None).spec.configs["max.message.bytes"] == "2000"
     assert "max.message.bytes" not in declared(limit, target_max_message_bytes=2000).spec.configs
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"cleanup.policy": explicit("compact,delete")},
+        {"message.timestamp.type": explicit("LogAppendTime")},
+        {"message.format.version": explicit("0.10.2-IV0")},
+    ],
+)
+def test_topic_whose_batches_are_made_anew_has_room_for_them(kind: dict[str, ConfigValue]) -> None:
+    limit = {"max.message.bytes": ConfigValue(value="2000", is_explicit=False)}
+    assert declared(limit | kind).spec.configs["max.message.bytes"] == "2250"
+    own = {"max.message.bytes": explicit("800")}
+    assert declared(own | kind).spec.configs["max.message.bytes"] == "900"
+    assert declared(own).spec.configs["max.message.bytes"] == "800"
+
+
+@pytest.mark.parametrize(
+    ("version", "is_old"),
+    [("0.8.2", True), ("0.10.2-IV0", True), ("0.11.0-IV2", False), ("2.8-IV1", False), ("3.0", False), ("", False)],
+)
+def test_old_formats_are_those_before_0_11(version: str, is_old: bool) -> None:
+    assert is_old_format(version) is is_old
 
 
 def test_settings_that_name_the_sources_brokers_are_left_out() -> None:

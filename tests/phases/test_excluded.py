@@ -24,7 +24,7 @@ def shop() -> Migration:
     histories.mirroring(shop)
     histories.validated(shop)
     ctx = shop.ctx()
-    ctx.link.halt(histories.PAYMENTS, "TRANSACTIONAL", "a transaction", 1, 2, ctx.stamp())
+    ctx.link.halt(histories.PAYMENTS, "CORRUPT", "a checksum", 1, 2, ctx.stamp())
     return shop
 
 

@@ -62,6 +62,18 @@ def test_records_that_retention_took_before_they_were_copied_stay_lag() -> None:
     assert lag.LagMeter(ctx).read().sample.lag[histories.PAYMENTS] == 90
 
 
+def test_what_an_open_transaction_holds_back_is_no_lag_but_told() -> None:
+    shop = Migration()
+    ctx, _ = mirrored(shop, at=60, lag_gate={"threshold_records": 80, "samples": 1})
+    shop.source.hold_back(histories.PAYMENTS, 60)
+    report = lag.LagMeter(ctx).read()
+    assert report.sample.lag == {histories.ORDERS[0]: 40, histories.ORDERS[1]: 40, histories.PAYMENTS: 0}
+    assert report.as_dict()["undecided"] == {"shop.payments-0": 40}
+    said = "40 source offsets in 1 partitions lie behind open transactions, most in shop.payments-0, from 60 on"
+    assert said in lag.describe(report)
+    assert lag.verify(ctx).passed
+
+
 def test_lag_that_closes_has_an_eta_at_the_rate_seen() -> None:
     shop = Migration()
     ctx, link = mirrored(shop, at=0)
@@ -117,9 +129,9 @@ def test_gate_that_gives_up_at_its_deadline_has_changed_nothing() -> None:
 def test_gate_with_a_halted_partition_gives_up_at_once() -> None:
     shop = Migration()
     ctx, link = mirrored(shop, at=100)
-    link.halt(histories.PAYMENTS, "TRANSACTIONAL", "of producer 7", 40, 40, ctx.stamp())
+    link.halt(histories.PAYMENTS, "CORRUPT", "a checksum", 40, 40, ctx.stamp())
     began = shop.clock.monotonic()
     result = lag.verify(ctx)
     assert not result.passed
-    assert result.reason == "halted partitions: shop.payments-0 TRANSACTIONAL"
+    assert result.reason == "halted partitions: shop.payments-0 CORRUPT"
     assert shop.clock.monotonic() == began

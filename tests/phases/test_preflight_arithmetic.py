@@ -196,13 +196,11 @@ class TestSizes:
 
 
 class TestKinds:
-    @pytest.mark.parametrize(
-        ("version", "verdict"),
-        [("0.10.2-IV0", Verdict.FAIL), ("0.11.0-IV2", Verdict.PASS), ("3.0-IV1", Verdict.PASS)],
-    )
-    def test_old_message_formats_fail(self, version: str, verdict: Verdict) -> None:
-        topic = replace(TOPIC, configs={"message.format.version": version})
-        assert preflight_topics.supported_kinds(facts(topic)).verdict is verdict
+    @pytest.mark.parametrize(("version", "is_old"), [("0.10.2-IV0", True), ("0.11.0-IV2", False), ("3.0-IV1", False)])
+    def test_old_message_formats_are_named(self, version: str, is_old: bool) -> None:
+        result = preflight_topics.made_anew(facts(replace(TOPIC, configs={"message.format.version": version})))
+        assert result.verdict is Verdict.PASS
+        assert (f"(format {version})" in result.evidence) is is_old
 
     def test_unknown_producers_are_a_warning_that_says_unchecked(self) -> None:
         result = preflight_topics.transactions(facts(replace(TOPIC, producers=None), unchecked={"producers": "denied"}))

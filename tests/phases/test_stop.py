@@ -95,10 +95,32 @@ def test_remaining_lag_is_refused_though_nobody_writes() -> None:
     assert link.wished().desired is Desired.RUN
 
 
+def test_open_transaction_is_refused_and_named_though_everything_else_is_copied(sealed: list[Context]) -> None:
+    shop = Migration()
+    ctx, link = mirrored(shop, at=100, **DRAIN)
+    shop.source.append(histories.PAYMENTS, 7)
+    shop.source.hold_back(histories.PAYMENTS, 100)
+    found = failed(stop.apply(ctx))
+    assert found == {
+        "no transaction is open": "7 source offsets in 1 partitions lie behind open transactions, most in"
+        " shop.payments-0, from 100 on"
+    }
+    assert not sealed
+    assert link.wished().desired is Desired.RUN
+
+
+def test_records_in_an_open_transaction_move_the_source_end() -> None:
+    shop = Migration()
+    ctx, _ = mirrored(shop, at=100, **DRAIN)
+    shop.source.hold_back(histories.PAYMENTS, 100)
+    shop.clock.at(9, lambda: shop.source.append(histories.PAYMENTS, 50))
+    assert "source log ends are still" in failed(stop.apply(ctx))
+
+
 def test_halted_partition_is_refused() -> None:
     ctx, link = mirrored(Migration(), at=100, **DRAIN)
-    link.halt(histories.PAYMENTS, "THINNED", "", 100, 100, ctx.stamp())
-    assert failed(stop.apply(ctx)) == {"no partition is halted": "shop.payments-0 THINNED"}
+    link.halt(histories.PAYMENTS, "CORRUPT", "", 100, 100, ctx.stamp())
+    assert failed(stop.apply(ctx)) == {"no partition is halted": "shop.payments-0 CORRUPT"}
     assert link.wished().desired is Desired.RUN
 
 

@@ -6,7 +6,6 @@ import struct
 import crc32c
 import pytest
 
-from kafka_migration.domain.types import Halt
 from kafka_migration.wire.batch import (
     HEADER_BYTES,
     MAX_SEQUENCE,
@@ -37,7 +36,6 @@ def test_header_is_read_field_by_field():
     assert (header.base_timestamp, header.max_timestamp) == (NOW, NOW + 2)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
     assert header.is_gapless
-    assert header.obstacle() is None
 
 
 def test_complete_batches_are_yielded_and_a_partial_one_at_the_end_is_left_out():
@@ -70,7 +68,6 @@ def test_message_of_an_old_format_is_named_however_small_it_is(magic):
     ((header, found),) = batches(old)
     assert bytes(found) == old
     assert (header.base_offset, header.next_offset) == (9, 10)
-    assert header.obstacle() == (Halt.OLD_FORMAT, f"message format v{magic}")
     assert [h.magic for h, _ in batches(old + BATCH)] == [magic, 2]
 
 
@@ -82,23 +79,6 @@ def test_any_damaged_byte_that_the_crc_covers_is_found(at):
     with pytest.raises(CorruptBatch, match="CRC-32C"):
         verify_crc(header, batch)
     verify_crc(parse_header(BATCH), memoryview(BATCH))
-
-
-@pytest.mark.parametrize(
-    ("attributes", "reason"),
-    [(0x08, Halt.LOG_APPEND_TIME), (0x10, Halt.TRANSACTIONAL), (0x20, Halt.CONTROL), (0x30, Halt.CONTROL)],
-)
-def test_batch_that_cannot_be_appended_as_it_is_says_why(attributes, reason):
-    obstacle = parse_header(made_batch([b"a"], attributes=attributes)).obstacle()
-    assert obstacle is not None
-    assert obstacle[0] is reason
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 4])
-def test_batch_with_other_than_one_record_per_offset_is_thinned(count):
-    obstacle = parse_header(_altered(BATCH, 57, ">i", count)).obstacle()
-    assert obstacle is not None
-    assert obstacle[0] is Halt.THINNED
 
 
 @pytest.mark.parametrize("seed", range(20))

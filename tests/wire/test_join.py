@@ -9,23 +9,33 @@ import pytest
 
 from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import HEADER_BYTES, CorruptBatch, assemble, batches, parse_header, verify_crc
-from kafka_migration.wire.join import SMALL_BYTES, joined
+from kafka_migration.wire.join import SMALL_BYTES, Piece
+from kafka_migration.wire.pieces import pieces
 from kafka_migration.wire.records import RawRecord, encode_records, raw_records, write_varint
+from tests.wire.logs import source_records
 from tests.wire.made import NOW, field, made_batch
 
 PLENTY = 1 << 20
 
 
-def _join(*parts: bytes, most_bytes: int = PLENTY):
-    return list(joined(b"".join(parts), most_bytes))
+def _join(*parts: bytes, most_bytes: int = PLENTY) -> list[Piece]:
+    return list(pieces(b"".join(parts), join_bytes=most_bytes))
 
 
 def _contents(parts):
     """Offset, time, attributes and the rest of every record."""
     return [
         (header.base_offset + r.offset_delta, header.base_timestamp + r.timestamp_delta, r.attributes, r.rest)
-        for header, batch, *_ in parts
+        for header, batch in parts
         for r in raw_records(header, batch)
+    ]
+
+
+def _moved(parts: list[Piece]):
+    return [
+        (offset, it.header.base_timestamp + r.timestamp_delta, r.attributes, r.rest)
+        for it in parts
+        for offset, r in source_records(it)
     ]
 
 
@@ -60,16 +70,16 @@ def test_neighbours_become_one_batch_of_the_same_records(codec, seed):
         parts.append(_of(records, base_offset=offset, timestamp=NOW + chance.randrange(-(10**6), 10**10), codec=codec))
         offset += len(records)
     result = _join(*parts)
-    assert _contents(result) == _contents(batches(b"".join(parts)))
-    assert [pieces for *_, pieces in result] == [len(parts)]
-    ((header, batch, _),) = result
+    assert _moved(result) == _contents(batches(b"".join(parts)))
+    assert [it.joined for it in result] == [len(parts)]
+    ((header, batch, *_),) = result
+    assert batch is not None
     verify_crc(header, batch)
-    assert header.codec == codec
-    assert header.obstacle() is None
+    assert (header.attributes, header.is_gapless) == (codec, True)
     assert header.max_timestamp == max(it.max_timestamp for it, _ in batches(b"".join(parts)))
 
 
-def test_a_gap_another_codec_and_a_large_batch_end_a_joint():
+def test_another_codec_and_a_large_batch_end_a_joint_and_a_gap_is_a_run_in_it():
     parts = [
         made_batch([b"a"], base_offset=10),
         made_batch([b"b"], base_offset=11),
@@ -81,54 +91,42 @@ def test_a_gap_another_codec_and_a_large_batch_end_a_joint():
         made_batch([b"g"], base_offset=18),
     ]
     result = _join(*parts)
-    assert [(header.base_offset, header.records, pieces) for header, _, pieces in result] == [
-        (10, 2, 2),
-        (13, 2, 2),
-        (15, 2, 2),
-        (17, 1, 1),
-        (18, 1, 1),
+    assert [(it.header.base_offset, it.header.records, it.end, it.joined, it.runs) for it in result] == [
+        (10, 4, 15, 4, ((0, 10, 3), (2, 13, 3))),
+        (15, 2, 17, 2, ()),
+        (17, 1, 18, 1, ()),
+        (18, 1, 19, 1, ()),
     ]
-    assert _contents(result) == _contents(batches(b"".join(parts)))
-    assert bytes(result[3][1]) == parts[6], "whoever stays alone stays as it was"
-    assert bytes(result[4][1]) == parts[7]
+    assert _moved(result) == _contents(batches(b"".join(parts)))
+    assert bytes(result[2].batch) == parts[6], "whoever stays alone stays as it was"
+    assert bytes(result[3].batch) == parts[7]
 
 
 def test_no_joint_is_larger_than_asked():
     parts = [made_batch([b"x" * 500], base_offset=n) for n in range(100)]
     result = _join(*parts, most_bytes=4_000)
-    assert all(header.size <= 4_000 for header, *_ in result)
+    assert all(it.header.size <= 4_000 for it in result)
     assert len(result) < 20
-    assert _contents(result) == _contents(batches(b"".join(parts)))
-    assert [bytes(batch) for _, batch, _ in _join(*parts, most_bytes=0)] == parts, "0 joins nothing"
+    assert _moved(result) == _contents(batches(b"".join(parts)))
+    assert [bytes(it.batch) for it in _join(*parts, most_bytes=0)] == parts, "0 joins nothing"
 
 
-def test_leader_epoch_is_the_last_ones():
+def test_another_leader_epoch_begins_a_run():
     # By it the source tells whether its log was truncated below what was copied last.
     parts = [made_batch([b"a"], base_offset=n, leader_epoch=epoch) for n, epoch in enumerate((3, 3, 4))]
-    ((header, *_),) = _join(*parts)
-    assert header.leader_epoch == 4
-
-
-@pytest.mark.parametrize("attributes", [0x08, 0x10, 0x20])
-def test_what_cannot_be_copied_as_it_is_is_passed_on_between_joints(attributes):
-    odd = made_batch([b"x"], base_offset=2, attributes=attributes)
-    parts = [
-        made_batch([b"a"], base_offset=0),
-        made_batch([b"b"], base_offset=1),
-        odd,
-        made_batch([b"c"], base_offset=3),
-    ]
-    assert [(header.base_offset, pieces) for header, _, pieces in _join(*parts)] == [(0, 2), (2, 1), (3, 1)]
-    assert bytes(_join(*parts)[1][1]) == odd
+    (piece,) = _join(*parts)
+    assert (piece.header.leader_epoch, piece.epoch, piece.continues) == (3, 4, 3)
+    assert piece.runs == ((0, 0, 3), (2, 2, 4))
 
 
 def test_damaged_batch_is_not_laundered():
     damaged = bytearray(made_batch([b"precious"], base_offset=1))
     damaged[-3] ^= 1
-    result = _join(made_batch([b"a"], base_offset=0), bytes(damaged), made_batch([b"c"], base_offset=2))
-    assert [bytes(batch) for _, batch, _ in result][1] == bytes(damaged)
+    found = []
+    records = made_batch([b"a"]) + bytes(damaged) + made_batch([b"c"], base_offset=2)
     with pytest.raises(CorruptBatch, match="offset 1"):
-        verify_crc(*result[1][:2])
+        found.extend(piece.end for piece in pieces(records, join_bytes=PLENTY))
+    assert found == [1], "what stands before it is copied, what follows it is not"
 
 
 @pytest.mark.parametrize(
@@ -140,8 +138,8 @@ def test_records_that_cannot_be_read_are_for_the_broker_to_judge(payload):
     struct.pack_into(">I", odd, 17, crc32c.crc32c(bytes(odd[21:])))
     parts = [made_batch([b"a"], base_offset=0), bytes(odd), made_batch([b"b"], base_offset=2)]
     result = _join(*parts)
-    assert [bytes(batch) for _, batch, _ in result][1:] == parts[1:]
-    assert _contents(result[:1]) == _contents(batches(parts[0]))
+    assert [bytes(it.batch) for it in result][1:] == parts[1:]
+    assert _moved(result[:1]) == _contents(batches(parts[0]))
     assert parse_header(odd).records == 1
 
 
@@ -159,7 +157,7 @@ def test_few_bytes_that_would_become_very_many_are_not_unpacked():
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert [bytes(batch) for _, batch, _ in parts] == bombs, "for the broker to judge, as they are"
+    assert [bytes(it.batch) for it in parts] == bombs, "for the broker to judge, as they are"
     assert peak < 20_000_000
     with pytest.raises(CorruptBatch, match="zstd"):
         codecs.decompress(codecs.ZSTD, codecs.compress(codecs.ZSTD, bytes(1_001)), most=1_000)

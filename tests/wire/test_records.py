@@ -6,13 +6,13 @@ import pytest
 
 from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import HEADER_BYTES, CorruptBatch, assemble, parse_header, verify_crc
+from kafka_migration.wire.join import made_anew
 from kafka_migration.wire.records import (
     key_value,
     keyed_batch,
     keyed_records,
     raw_records,
     read_varint,
-    trim,
     write_varint,
 )
 from tests.wire.made import NOW, made_batch
@@ -89,9 +89,11 @@ def test_snappy_block_that_points_outside_is_corruption(size):
 def test_trimmed_batch_holds_exactly_the_records_from_the_offset_on(codec, first):
     values = [b"v" * n if n % 2 else None for n in range(6)]
     batch = made_batch(values, base_offset=100, codec=codec)
-    cut = trim(parse_header(batch), batch, 100 + first)
-    header = parse_header(cut)
-    verify_crc(header, memoryview(cut))
+    piece = made_anew(parse_header(batch), batch, 100 + first)
+    header, cut = piece.header, piece.batch
+    assert cut is not None
+    verify_crc(header, cut)
+    assert (piece.end, piece.continues, piece.runs) == (106, 106, ())
     assert (header.base_offset, header.next_offset, header.records) == (100 + first, 106, 6 - first)
     assert header.is_gapless
     assert (header.codec, header.max_timestamp) == (codec, NOW + 5)
@@ -101,10 +103,9 @@ def test_trimmed_batch_holds_exactly_the_records_from_the_offset_on(codec, first
     assert found == [(NOW + n, n - first, b"k%d" % n, values[n]) for n in range(first, 6)]
 
 
-def test_trimming_away_everything_is_refused():
+def test_trimming_away_everything_leaves_nothing_to_copy():
     batch = made_batch([b"a"], base_offset=7)
-    with pytest.raises(ValueError, match="at or after offset 8"):
-        trim(parse_header(batch), batch, 8)
+    assert made_anew(parse_header(batch), batch, 8)[1:3] == (None, 8)
 
 
 def test_records_that_end_early_or_late_are_corruption():

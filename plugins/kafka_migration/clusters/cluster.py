@@ -143,7 +143,7 @@ class Cluster:
 
     def ends(self, tps: Iterable[TopicPartition], committed: bool = False) -> dict[TopicPartition, PartitionEnds]:
         """Log start offset and end of each partition, thousands in one call: the high watermark, or with
-        ``committed`` the last stable offset. Raises UnknownTopic if one does not exist."""
+        ``committed`` the last stable offset, and what lies behind it. Raises UnknownTopic if one does not exist."""
         return offsets.ends(self._clients, tps, committed=committed)
 
     def time_spans(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, TimeSpan]:

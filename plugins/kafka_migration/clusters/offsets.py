@@ -28,6 +28,9 @@ def ends(clients: Clients, tps: Iterable[TopicPartition], *, committed: bool) ->
     wanted = list(tps)
     # The start first: it only grows, and never past an end that is read later.
     starts = _list(clients, wanted, _WHEN.earliest(), committed=False)
+    # The high watermark before the last stable offset: what is still below the former then is held by a transaction,
+    # and not merely newer.
+    marks = _list(clients, wanted, _WHEN.latest(), committed=False) if committed else {}
     finishes = _list(clients, wanted, _WHEN.latest(), committed=committed)
     found = {}
     for tp in wanted:
@@ -37,7 +40,7 @@ def ends(clients: Clients, tps: Iterable[TopicPartition], *, committed: bool) ->
                 f"{clients.role}: {tp} ends at {end}, before its start at {start}",
                 remedy="the topic was recreated or truncated just now; look at it, then try again",
             )
-        found[tp] = PartitionEnds(start=start, end=end)
+        found[tp] = PartitionEnds(start=start, end=end, undecided=max(0, marks[tp][0] - end) if committed else 0)
     return found
 
 

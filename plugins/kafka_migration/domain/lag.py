@@ -1,25 +1,31 @@
 """Replication lag: how far the mirror's position is behind the source's end, in source offsets.
 
 Never source end minus target end: the two logs differ by fences, gaps and where they begin. A partition without a
-position counts in full, from its log start: a missing partition is lag, not silence.
+position counts in full, from its log start: a missing partition is lag, not silence. The source's end is where a
+consumer of committed records would stop: what an open transaction holds back is told beside it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSample:
-    """Replication lag at one moment. ``at`` is seconds on a monotonic clock; lag is in source offsets."""
+    """Replication lag at one moment. ``at`` is seconds on a monotonic clock; lag is in source offsets.
+
+    ``undecided``: partitions with an open transaction, and how many offsets lie behind it. They are no lag: nobody may
+    read them before their producer commits or aborts.
+    """
 
     at: float
     lag: Mapping[TopicPartition, int]
     source_ends: Mapping[TopicPartition, int]
+    undecided: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -39,7 +45,8 @@ def sample(
     and must not shrink to nothing together with the log.
     """
     lag = {tp: max(0, log.end - positions.get(tp, log.start)) for tp, log in ends.items()}
-    return LagSample(at=at, lag=lag, source_ends={tp: log.end for tp, log in ends.items()})
+    undecided = {tp: log.undecided for tp, log in ends.items() if log.undecided}
+    return LagSample(at=at, lag=lag, source_ends={tp: log.end for tp, log in ends.items()}, undecided=undecided)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,11 +30,6 @@ class Halt(enum.StrEnum):
     TOPIC_MISSING = "TOPIC_MISSING"
     NO_PARTITION = "NO_PARTITION"
     REFUSED = "REFUSED"
-    TRANSACTIONAL = "TRANSACTIONAL"
-    CONTROL = "CONTROL"
-    THINNED = "THINNED"
-    LOG_APPEND_TIME = "LOG_APPEND_TIME"
-    OLD_FORMAT = "OLD_FORMAT"
 
 
 class Desired(enum.StrEnum):
@@ -47,14 +42,26 @@ class Desired(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionEnds:
-    """A partition's log at one moment. ``end`` is the high watermark: the next offset a consumer would read."""
+    """A partition's log at one moment. ``end`` is the next offset that a consumer would read: the high watermark, or
+    for one that reads committed records only the last stable offset, before the first open transaction (KIP-98).
+
+    ``undecided``: how many offsets from ``end`` on were held behind an open transaction.
+    """
 
     start: int
     end: int
+    undecided: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end:
             raise ValueError(f"log start offset {self.start} and end {self.end} do not describe a log")
+        if self.undecided < 0:
+            raise ValueError(f"{self.undecided} offsets behind an open transaction")
+
+    @property
+    def high_watermark(self) -> int:
+        """Where the log ends, whatever becomes of open transactions."""
+        return self.end + self.undecided
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +97,7 @@ class Receipt:
     ``continues`` is the source offset that would go on with the last run of the offset map without a gap (before
     ``source_end`` where the source has nothing in between); ``source_epoch`` the source's leader epoch of what was
     copied last, -1 if unknown. ``join_bytes`` is up to what size the target takes joined batches, as far as was seen;
-    -1 if nobody asked.
+    -1 if nobody asked. ``most_bytes`` is the same of all batches, 0 if it has refused none.
     """
 
     topic: str
@@ -106,6 +113,7 @@ class Receipt:
     batches: int
     source_epoch: int = -1
     join_bytes: int = -1
+    most_bytes: int = 0
     stand: str = "run"
     halt: str = ""
     detail: str = ""

@@ -24,9 +24,10 @@ class Active:
     continues: int
     source_epoch: int
     join_bytes: int
+    most_bytes: int = 0
 
     @classmethod
-    def behind(cls, fence: Resumed, identity: Identity, *, join_bytes: int) -> Self:
+    def behind(cls, fence: Resumed, identity: Identity, *, join_bytes: int, most_bytes: int = 0) -> Self:
         """As it stands right behind a fence of ``identity``."""
         return cls(
             position=fence.position,
@@ -36,6 +37,7 @@ class Active:
             continues=fence.position.source,
             source_epoch=fence.opening.epoch,
             join_bytes=join_bytes,
+            most_bytes=most_bytes,
         )
 
     def assignment(self, tp: TopicPartition, topic: PinnedTopic, until: int | None, hold_seconds: float) -> Assignment:
@@ -55,6 +57,7 @@ class Active:
             source_epoch=self.source_epoch,
             until=until,
             join_bytes=self.join_bytes,
+            most_bytes=self.most_bytes,
             hold_seconds=hold_seconds,
         )
 
@@ -79,4 +82,5 @@ class Active:
             continues=receipt.continues,
             source_epoch=receipt.source_epoch,
             join_bytes=receipt.join_bytes,
+            most_bytes=receipt.most_bytes,
         )

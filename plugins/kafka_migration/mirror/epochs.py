@@ -248,7 +248,7 @@ class Mirror:
             self._halt(tp, reason, detail, at.source, at.target)
 
     async def _list(self, tps: list[TopicPartition], when: int) -> dict[TopicPartition, int]:
-        return await self._source.list_offsets(tps, when, deadline=time.monotonic() + _ASK_SECONDS)
+        return await self._source.list_offsets(tps, when, deadline=time.monotonic() + _ASK_SECONDS, committed=True)
 
     # -- fencing ----------------------------------------------------------------------------------------------
 
@@ -269,7 +269,8 @@ class Mirror:
             else:
                 before = self._active.get(tp)
                 join_bytes = self.settings.limits.join_bytes if before is None else before.join_bytes
-                self._active[tp] = Active.behind(result, identity, join_bytes=join_bytes)
+                most_bytes = 0 if before is None else before.most_bytes
+                self._active[tp] = Active.behind(result, identity, join_bytes=join_bytes, most_bytes=most_bytes)
 
     def _keep_alive(self) -> None:
         try:

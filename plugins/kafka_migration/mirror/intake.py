@@ -124,18 +124,23 @@ class Intake:
             [FetchFrom(c.partition, c.fetch_offset, size, c.last_epoch) for c in wanted],
             max_wait_ms=_LONG_POLL_MS if patient else _SHORT_POLL_MS,
             max_bytes=self.limits.fetch_bytes,
+            # Up to the last stable offset: a record that may still be taken back must not reach the target.
+            committed=True,
         )
 
     async def _take(self, answers: list[Fetched]) -> None:
         openings: list[tuple[PartitionCopy, list[RunOpening]]] = []
         troubled: list[tuple[PartitionCopy, int]] = []
         self._turns.served([answer.partition for answer in answers if answer.records])
+        is_empty = not any(answer.records for answer in answers)
         for answer in answers:
             copy = self.copies[answer.partition]
             if answer.error:
                 troubled.append((copy, answer.error))
                 continue
             self._trouble.pop(answer.partition, None)
+            if is_empty:
+                copy.found_nothing(answer)
             new = copy.take(answer)
             if new:
                 openings.append((copy, new))

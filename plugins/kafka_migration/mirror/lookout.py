@@ -38,14 +38,14 @@ class Lookout:
         self._told: dict[str, set[TopicPartition]] = {}
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The source's ends, without the partitions that have no leader: the others do not wait for them."""
+        """The source's last stable offsets, without partitions that have no leader: the others do not wait for them."""
         wanted = list(partitions)
         self._net.run(self._source.refresh, {tp.topic for tp in wanted})
         led = [tp for tp in wanted if tp in self._source.leaders]
         return self._net.run(self._list, led)  # type: ignore[no-any-return]
 
     async def _list(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return await self._source.list_offsets(tps, LATEST, deadline=time.monotonic() + _ASK_SECONDS)
+        return await self._source.list_offsets(tps, LATEST, deadline=time.monotonic() + _ASK_SECONDS, committed=True)
 
     def lost(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[Halt, str]]:
         """Those of ``partitions`` whose topic is gone for ten seconds, or another one now: reason and detail.

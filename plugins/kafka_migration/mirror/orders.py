@@ -23,7 +23,8 @@ class Assignment:
     ``continues`` is the source offset that would go on with the last written run without a gap, at or before the
     position; ``source_epoch`` the leader epoch of what was copied last, by which a truncated source is recognised.
     ``until`` ends the partition's copy at that source offset, if given. ``join_bytes`` is up to what size small
-    neighbouring batches are joined into one. ``hold_seconds``: for so long, from when the task begins, nothing is
+    neighbouring batches are joined into one; ``most_bytes``, unless 0, up to what size the target takes any batch:
+    larger ones are split. ``hold_seconds``: for so long, from when the task begins, nothing is
     appended that could make the broker forget the fence (rule 7).
     """
 
@@ -41,6 +42,7 @@ class Assignment:
     source_epoch: int = -1
     until: int | None = None
     join_bytes: int = JOIN_BYTES
+    most_bytes: int = 0
     hold_seconds: float = 0.0
 
     def __post_init__(self) -> None:

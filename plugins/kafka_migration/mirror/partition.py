@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import enum
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Halt, Position, Receipt
 from kafka_migration.mirror.orders import Assignment, Limits
-from kafka_migration.wire.batch import (
-    BatchHeader,
-    CorruptBatch,
-    parse_header,
-    readdress,
-    verify_crc,
-)
+from kafka_migration.wire.batch import CorruptBatch, readdress
 from kafka_migration.wire.cluster import code_name
 from kafka_migration.wire.fetch import Fetched
-from kafka_migration.wire.join import joined
+from kafka_migration.wire.join import Piece
+from kafka_migration.wire.pieces import pieces
 from kafka_migration.wire.produce import REFUSED_FOR_GOOD, TAKEN_OVER, TOO_LARGE
 from kafka_migration.wire.produce_request import Appended
-from kafka_migration.wire.records import trim
 
 
 class Stand(enum.StrEnum):
@@ -44,7 +39,7 @@ class Prepared:
     """A batch ready to be sent. ``records_before`` counts records since the fence; it is also its first sequence.
 
     ``continues`` is the source offset after its last record; ``source_end`` may lie further, where nothing follows it.
-    ``joined`` is how many of the source's batches it holds.
+    ``joined`` is how many of the source's batches it holds, ``openings`` are of the runs that begin in it.
     """
 
     source_start: int
@@ -56,8 +51,8 @@ class Prepared:
     max_timestamp: int
     data: bytearray
     joined: int
-    opening: RunOpening | None
-    opening_durable: bool
+    openings: tuple[RunOpening, ...]
+    openings_durable: bool
 
 
 class PartitionCopy:
@@ -74,12 +69,13 @@ class PartitionCopy:
         self.queued_bytes = 0
         self.in_flight: deque[Prepared] = deque()
         self.armed = assignment.armed
-        self.join_bytes = assignment.join_bytes
+        self.join_bytes, self.most_bytes = assignment.join_bytes, assignment.most_bytes
         self.source = assignment.position.source
         self.continues = self._next_in_run = assignment.continues
         self.source_epoch = assignment.source_epoch
         self.records = self._prepared_records = assignment.position.records
         self.bytes = self.batches = 0
+        self._empty_up_to: tuple[int, int] | None = None
 
     # -- fetching ---------------------------------------------------------------------------------------------
 
@@ -108,99 +104,109 @@ class PartitionCopy:
                 Halt.TRUNCATED, f"the source's log was truncated to {fetched.diverging_end}, below our position"
             )
             return openings
+        since = self.fetch_offset
         try:
-            for header, batch, pieces in joined(fetched.records, self.join_bytes):
-                if header.next_offset <= self.fetch_offset:
-                    continue
+            for piece in pieces(
+                fetched.records,
+                since=since,
+                aborted=fetched.aborted,
+                join_bytes=self.join_bytes,
+                most_bytes=self.most_bytes,
+            ):
                 if self.is_past_end:
                     break
-                if header.magic == 2:
-                    # Before the header is believed in anything: a damaged one could say "empty", and be left out.
-                    verify_crc(header, batch)
-                if header.records == 0 and not header.is_control and header.magic == 2:
-                    self._pass_over(header)
-                    continue
-                obstacle = header.obstacle()
-                if obstacle is not None:
-                    self.stop_after_queue(*obstacle)
-                    break
-                opening = self._prepare(header, batch, pieces)
-                if opening is not None:
-                    openings.append(opening)
+                if piece.batch is None:
+                    self._pass_over(piece.end, piece.epoch)
+                else:
+                    openings += self._prepare(piece, piece.batch)
         except CorruptBatch as error:
             self.stop_after_queue(Halt.CORRUPT, str(error))
         return openings
 
-    def _pass_over(self, header: BatchHeader) -> None:
-        """An emptied batch: compaction keeps it for its producer's state. No record, so nothing to copy.
+    def found_nothing(self, fetched: Fetched) -> None:
+        """The source had room for a batch in its answer, and put none in, of any partition.
+
+        Below its end, that means that compaction has removed everything up to there (brokers before 4.0 remove even
+        the last batch of a log; KAFKA-17076). Said twice, the position moves past it, or lag would never end.
+        """
+        end = fetched.last_stable_offset
+        if self.stand is not Stand.RUN or self.halting is not None or end <= self.fetch_offset or self.is_past_end:
+            return
+        if self._empty_up_to == (self.fetch_offset, end):
+            # Of what stood there nobody knows the leader epoch.
+            self._pass_over(end, -1)
+        self._empty_up_to = (self.fetch_offset, end)
+
+    def _pass_over(self, end: int, epoch: int) -> None:
+        """Up to ``end`` there is no record to copy: markers, aborted transactions, what compaction left of batches.
 
         The position moves past it together with what stands before it. The run does not go on behind it: the next
         batch needs an opening, as after any gap.
         """
-        self.fetch_offset, self.last_epoch = header.next_offset, header.leader_epoch
+        self.fetch_offset, self.last_epoch = end, epoch
         last = self.queue[-1] if self.queue else self.in_flight[-1] if self.in_flight else None
         if last is not None:
-            last.source_end, last.source_epoch = header.next_offset, header.leader_epoch
+            last.source_end, last.source_epoch = end, epoch
         else:
-            self.source, self.source_epoch = header.next_offset, header.leader_epoch
+            self.source, self.source_epoch = end, epoch
 
-    def _prepare(self, header: BatchHeader, batch: memoryview, pieces: int) -> RunOpening | None:
-        epoch = header.leader_epoch
-        if header.base_offset < self.fetch_offset:
-            trimmed = trim(header, batch, self.fetch_offset)
-            header, batch = parse_header(trimmed), memoryview(trimmed)
-        opening = None
+    def _prepare(self, piece: Piece, batch: memoryview) -> Sequence[RunOpening]:
+        header, before, epoch = piece.header, self._prepared_records, piece.epoch
+        openings: tuple[RunOpening, ...] = ()
         # A new leader epoch begins a run, too: by it a later attempt recognises a source that was truncated meanwhile.
-        if header.base_offset != self._next_in_run or epoch != self.last_epoch:
-            before = self._prepared_records
-            opening = RunOpening(
-                fence=self.assignment.position.fence,
-                records=before,
-                source=header.base_offset,
-                target=self.assignment.fence_end + before,
-                closes=self.assignment.closes if before == 0 else None,
-                epoch=epoch,
-            )
+        if header.base_offset != self._next_in_run or header.leader_epoch != self.last_epoch:
+            openings = (self._opening(before, header.base_offset, header.leader_epoch),)
+        if piece.runs:
+            openings += tuple(self._opening(before + it.before, it.source, it.epoch) for it in piece.runs[1:])
         data = readdress(
             batch,
             producer_id=self.assignment.producer_id,
             producer_epoch=self.assignment.producer_epoch,
-            sequence=self._prepared_records,
+            sequence=before,
         )
         self.queue.append(
             Prepared(
                 source_start=header.base_offset,
-                source_end=header.next_offset,
-                continues=header.next_offset,
+                source_end=piece.end,
+                continues=piece.continues,
                 source_epoch=epoch,
-                records_before=self._prepared_records,
+                records_before=before,
                 records=header.records,
                 max_timestamp=header.max_timestamp,
                 data=data,
-                joined=pieces,
-                opening=opening,
-                opening_durable=opening is None,
+                joined=piece.joined,
+                openings=openings,
+                openings_durable=not openings,
             )
         )
         self.queued_bytes += len(data)
         self._prepared_records += header.records
-        self.fetch_offset = self._next_in_run = header.next_offset
-        self.last_epoch = epoch
-        return opening
+        self.fetch_offset, self._next_in_run, self.last_epoch = piece.end, piece.continues, epoch
+        return openings
+
+    def _opening(self, records: int, source: int, epoch: int) -> RunOpening:
+        return RunOpening(
+            fence=self.assignment.position.fence,
+            records=records,
+            source=source,
+            target=self.assignment.fence_end + records,
+            closes=self.assignment.closes if records == 0 else None,
+            epoch=epoch,
+        )
 
     def openings_are_durable(self, openings: list[RunOpening]) -> None:
         """The write-ahead of these openings succeeded (docs/mirror.md, rule 6)."""
         durable = set(openings)
         for prepared in self.queue:
-            if prepared.opening in durable:
-                prepared.opening_durable = True
+            if prepared.openings and durable.issuperset(prepared.openings):
+                prepared.openings_durable = True
 
     # -- sending ----------------------------------------------------------------------------------------------
 
     @property
     def sendable(self) -> Prepared | None:
         """The batch to send next, or None. After a fence one request at a time until the first is confirmed."""
-        if self.stand is not Stand.RUN or not self.queue or not self.queue[0].opening_durable:
+        if self.stand is not Stand.RUN or not self.queue or not self.queue[0].openings_durable:
             return None
         window = self.limits.in_flight_requests if self.armed else 1
         return self.queue[0] if len(self.in_flight) < window else None
@@ -228,11 +234,15 @@ class PartitionCopy:
             self._confirm(prepared, answer.base_offset)
         elif answer.error in TAKEN_OVER:
             self.stand, self.detail = Stand.TAKEN_OVER, code_name(answer.error)
-        elif answer.error in TOO_LARGE and prepared.joined > 1:
-            # The topic takes less than what we joined. Nothing was appended, but what was sent after it waits in vain.
-            self.join_bytes = len(prepared.data) // 2
+        elif answer.error in TOO_LARGE and prepared.records > 1:
+            # The topic takes less than what we joined, or made anew, or than the source's. Nothing was appended, but
+            # what was sent after it waits in vain.
+            if prepared.joined > 1:
+                self.join_bytes = len(prepared.data) // 2
+            else:
+                self.most_bytes = len(prepared.data) // 2
             self._unsettle(
-                f"a batch joined from {prepared.joined} is too large for the target: from now on smaller ones"
+                f"a batch of {len(prepared.data)} bytes is too large for the target: from now on smaller ones"
             )
         elif answer.error in REFUSED_FOR_GOOD:
             self._halt(
@@ -305,7 +315,7 @@ class PartitionCopy:
         (docs/mirror.md, rule 6): should the source be compacted before the partition goes on, the same record
         counts would mean others.
         """
-        if self.stand is Stand.RUN and any(prepared.opening is not None for prepared in self.queue):
+        if self.stand is Stand.RUN and any(prepared.openings for prepared in self.queue):
             self._unsettle("runs were written ahead for batches that were not sent")
         self.queue.clear()
         self.queued_bytes = 0
@@ -339,6 +349,7 @@ class PartitionCopy:
             batches=self.batches,
             source_epoch=self.source_epoch,
             join_bytes=self.join_bytes,
+            most_bytes=self.most_bytes,
             stand=str(self.stand),
             halt=self.halt,
             detail=self.detail,

@@ -142,7 +142,7 @@ class Tail:
         source_start: int,
         skips: Sequence[Skip] = (),
     ) -> Resumed:
-        """Where to go on behind ``marker``. ``source_start`` counts only if nothing was ever mirrored.
+        """Where to go on behind ``marker``. ``source_start`` is where the source's log began a while ago.
 
         ``openings`` are those of the newest fence before, read *after* the marker became visible.
         """
@@ -151,7 +151,17 @@ class Tail:
         last = bisect_right(openings, self.records, key=lambda it: it.records) - 1
         if last >= 0:
             source, epoch = openings[last].source + (self.records - openings[last].records), openings[last].epoch
-        reached, stands = self.known.reached, source
+        reached = self.known.reached
+        if (
+            reached is not None
+            and reached.records == self.records
+            and last >= 0
+            and source < source_start <= reached.source
+        ):
+            # Nothing but markers, aborted or compacted records stood in between, and retention has taken those: not a
+            # loss. The leader epoch there is not known.
+            source, epoch = reached.source, -1
+        stands = source
         if reached is not None and reached.records == self.records:
             # Behind the last record, what has none may have been passed over; a skip begins where the position stood.
             stands = max(source, reached.source)

@@ -223,6 +223,10 @@ class Mover:
             self._refuse_hopeless(view, positions)
             if ctx.clock.monotonic() >= deadline:
                 why = listed(f"{tp}: {reason}" for tp, reason in sorted(positions.pending.items()))
+                ends = ctx.source.ends(list(positions.pending), committed=True)
+                # Readers of uncommitted records go on there; the mirror does not, before the transaction has ended.
+                undecided = [f"{tp} from {log.end} on" for tp, log in sorted(ends.items()) if log.undecided]
+                why += f"; behind open transactions: {listed(undecided)}" if undecided else ""
                 raise NotCopied(
                     f"group {view.group}: the mirror has not copied up to its commits within"
                     f" {ctx.plan.consumers.wait_seconds:g} s ({why}); {meanwhile}",

@@ -14,7 +14,6 @@ _AGAIN = (
     "then copy it afresh: `mirror --again TOPIC` (before groups that read it are moved), or exclude it from the plan"
 )
 _AT = "`resume --at TOPIC:PARTITION:OFFSET`, with the offset at which it stands (given in the halt) to try again"
-_NOT_YET = "exclude the topic from the plan and move it by another tool; this version does not copy such records"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,19 +72,6 @@ MEANINGS: Mapping[Halt, Meaning] = {
         meaning="the source topic has a partition that the target topic lacks, and it could not be added",
         remedy="read the reason in the detail (Alter on the target topic is needed, and no policy against it); add the"
         " partition there, or permit it, then `resume --at TOPIC:PARTITION:OFFSET` with the partition's log start",
-    ),
-    Halt.TRANSACTIONAL: Meaning(meaning="the source partition holds records of transactions", remedy=_NOT_YET),
-    Halt.CONTROL: Meaning(meaning="the source partition holds transaction markers", remedy=_NOT_YET),
-    Halt.THINNED: Meaning(
-        meaning="compaction removed records from within a batch of the source partition", remedy=_NOT_YET
-    ),
-    Halt.LOG_APPEND_TIME: Meaning(
-        meaning="the source broker gives the records their timestamps (message.timestamp.type=LogAppendTime)",
-        remedy=_NOT_YET,
-    ),
-    Halt.OLD_FORMAT: Meaning(
-        meaning="the source partition holds records in a message format before v2 (Kafka 0.10 or older)",
-        remedy=_NOT_YET,
     ),
 }
 

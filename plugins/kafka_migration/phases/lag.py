@@ -44,6 +44,7 @@ class LagReport:
             "held": self.held,
             "total": self.total,
             "partitions": {str(tp): lag for tp, lag in sorted(self.sample.lag.items())},
+            "undecided": {str(tp): count for tp, count in sorted(self.sample.undecided.items())},
             "halted": {str(tp): reason for tp, reason in sorted(self.halted.items())},
             "remedies": {reason: meaning_of(reason).remedy for reason in sorted(set(self.halted.values()))},
             "copied_per_second": round(self.trend.copied_per_second, 1),
@@ -67,7 +68,7 @@ class LagMeter:
             raise Refused(f"migration {ctx.plan.name} mirrors nothing yet", remedy="run `create` and `mirror` first")
         positions = {tp: position.source for tp, position in ctx.link.positions().items()}
         partitions = [tp for topic in ctx.source.topics(names).values() for tp in topic.topic_partitions]
-        now = sample(ctx.clock.monotonic(), ctx.source.ends(partitions), positions)
+        now = sample(ctx.clock.monotonic(), ctx.source.ends(partitions, committed=True), positions)
         self._recent.append(now)
         run = ctx.link.run() or {}
         return LagReport(
@@ -142,7 +143,19 @@ def describe(report: LagReport) -> str:
     eta = "never" if report.trend.eta_seconds is None else f"{report.trend.eta_seconds:,.0f} s"
     halted = f", {len(report.halted)} halted" if report.halted else ""
     held = f"; the mirror is {report.held}" if report.held else ""
+    open_ = f"; {undecided(report.sample)}" if report.sample.undecided else ""
     return (
         f"lag {report.total:,} in {len(report.sample.lag)} partitions, copying {report.trend.copied_per_second:,.0f}/s,"
-        f" produced {report.trend.produced_per_second:,.0f}/s, ETA {eta}{halted}{held}"
+        f" produced {report.trend.produced_per_second:,.0f}/s, ETA {eta}{halted}{held}{open_}"
+    )
+
+
+def undecided(sample: LagSample) -> str:
+    """What open transactions hold back, for a person; empty if nothing."""
+    if not sample.undecided:
+        return ""
+    most = max(sample.undecided, key=lambda tp: (sample.undecided[tp], tp))
+    return (
+        f"{sum(sample.undecided.values()):,} source offsets in {len(sample.undecided)} partitions lie behind open"
+        f" transactions, most in {most}, from {sample.source_ends[most]} on"
     )

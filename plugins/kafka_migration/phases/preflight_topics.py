@@ -5,6 +5,7 @@ from __future__ import annotations
 from kafka_migration.clusters.facts import TopicFacts
 from kafka_migration.domain.checks import CheckResult
 from kafka_migration.phases.preflight_facts import Facts, failed, passed, some, unchecked, warned
+from kafka_migration.phases.topic_specs import is_old_format
 from kafka_migration.phases.topic_steps import Action
 
 #: What one stream copies at the least, bytes a second: a small part of what was measured on one small machine, since
@@ -14,7 +15,6 @@ _MARGIN = 1.5
 _MARGIN_SECONDS = 600.0
 #: Per broker, as Kafka's operators advise.
 _MANY_PARTITIONS = 4000
-_FORMAT_2 = (0, 11)
 
 
 def matches(facts: Facts) -> CheckResult:
@@ -179,38 +179,28 @@ def _kept_seconds(it: TopicFacts) -> float | None:
     return min(kept, default=None)
 
 
-def supported_kinds(facts: Facts) -> CheckResult:
-    """No topic of a kind that the mirror does not copy yet: its partitions would halt."""
-    name = "topics of a supported kind"
-    wrong = []
-    for it in facts.inventory.topics.values():
-        if it.timestamp_type == "LogAppendTime":
-            wrong.append(f"{it.name} has message.timestamp.type=LogAppendTime")
-        if (version := it.configs.get("message.format.version")) and _version(version) < _FORMAT_2:
-            wrong.append(f"{it.name} has message.format.version={version}")
-    if wrong:
-        return failed(
-            name,
-            some(wrong),
-            "exclude these topics: the mirror would halt at their first batch, named and unharmed",
-        )
-    return passed(name, "no LogAppendTime, no message format before 0.11")
-
-
-def _version(text: str) -> tuple[int, ...]:
-    numbers = text.split("-")[0].split(".")[:2]
-    return tuple(int(number) for number in numbers if number.isdigit())
+def made_anew(facts: Facts) -> CheckResult:
+    """Topics of which some batches are made anew are named: their records stay as they are, boundaries may not."""
+    name = "batches made anew"
+    topics = facts.inventory.topics.values()
+    found = [f"{it.name} (compacted)" for it in topics if "compact" in it.cleanup_policy]
+    found += [f"{it.name} (LogAppendTime)" for it in topics if it.timestamp_type == "LogAppendTime"]
+    formats = ((it.name, it.configs.get("message.format.version", "")) for it in topics)
+    found += [f"{name} (format {version})" for name, version in formats if is_old_format(version)]
+    if found:
+        return passed(name, f"thinned by compaction, timestamps of the broker, or an old format: {some(found)}")
+    return passed(name, "none: every batch is copied as it stands")
 
 
 def transactions(facts: Facts) -> CheckResult:
-    """Topics that transactional producers write are named: the mirror halts at their batches."""
+    """Topics that transactional producers write are named, and those with an open transaction."""
     name = "topics with transactions"
     topics = facts.inventory.topics.values()
     if any(it.producers is None for it in topics):
         return warned(
             name,
             f"UNCHECKED: {facts.inventory.unchecked.get('producers', 'producers unknown')}",
-            "ask the owners of the topics whether producers use transactions",
+            "nothing, if no transaction is left open for long: what lies behind one is not copied before it has ended",
         )
     found = [
         f"{it.name} ({it.producers.transactional} producers, {it.producers.in_transaction} in a transaction)"
@@ -218,22 +208,5 @@ def transactions(facts: Facts) -> CheckResult:
         if it.producers is not None and it.producers.transactional
     ]
     if found:
-        return warned(
-            name,
-            f"written by transactional producers: {some(found)}",
-            "exclude them: transactional batches are not copied yet, and their partitions would halt, named",
-        )
+        return passed(name, f"committed records are copied, aborted ones are not: {some(found)}")
     return passed(name, "no transactional producer is remembered by the leaders")
-
-
-def compaction(facts: Facts) -> CheckResult:
-    """Compacted topics are named: batches that compaction has thinned are not copied yet."""
-    name = "compacted topics"
-    found = [it.name for it in facts.inventory.topics.values() if "compact" in it.cleanup_policy]
-    if found:
-        return warned(
-            name,
-            f"compacted: {some(found)}",
-            "a partition halts, named, where the cleaner has thinned a batch; see the halts in status",
-        )
-    return passed(name, "none")

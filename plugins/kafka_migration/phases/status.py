@@ -16,7 +16,7 @@ from kafka_migration.domain.errors import MigrationError
 from kafka_migration.phases import approvals, drift, verdict
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.halts import meaning_of
-from kafka_migration.phases.lag import LagMeter
+from kafka_migration.phases.lag import LagMeter, undecided
 from kafka_migration.phases.losses import losses
 from kafka_migration.phases.record import KIND as PHASE
 
@@ -88,11 +88,13 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSummary:
-    """Replication lag in source offsets; ``worst`` are the partitions that are furthest behind."""
+    """Replication lag in source offsets; ``worst`` are the partitions that are furthest behind, ``undecided`` says what
+    open transactions hold back."""
 
     total: int
     partitions: int
     worst: tuple[tuple[str, int], ...]
+    undecided: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +144,7 @@ class Status:
                 "total": self.lag.total,
                 "partitions": self.lag.partitions,
                 "worst": [{"partition": tp, "lag": lag} for tp, lag in self.lag.worst],
+                "undecided": self.lag.undecided,
             },
             "halts": [as_fields(it) for it in self.halts],
             "losses": [dict(it) for it in self.losses],
@@ -273,6 +276,7 @@ def _lag(ctx: Context, unknown: dict[str, str]) -> LagSummary | None:
         total=report.total,
         partitions=len(report.sample.lag),
         worst=tuple((str(tp), lag) for tp, lag in worst if lag),
+        undecided=undecided(report.sample),
     )
 
 

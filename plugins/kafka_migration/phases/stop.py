@@ -17,7 +17,7 @@ from kafka_migration.domain.lag import sample
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
 from kafka_migration.phases import seal, source_after
-from kafka_migration.phases.lag import LagMeter, LagReport
+from kafka_migration.phases.lag import LagMeter, LagReport, undecided
 from kafka_migration.phases.status import mirror_state
 from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.state.link import Wish
@@ -66,13 +66,14 @@ def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, Partition
     window = ctx.plan.drain.window_seconds
     names = sorted(mirrored(ctx))
     partitions = [tp for topic in ctx.source.topics(names).values() for tp in topic.topic_partitions]
-    before = ctx.source.ends(partitions)
+    before = ctx.source.ends(partitions, committed=True)
     ctx.tell(f"watching {len(partitions)} source log ends for {window:g} s")
     ctx.clock.sleep(window)
-    after = ctx.source.ends(partitions)
+    after = ctx.source.ends(partitions, committed=True)
     report = LagMeter(ctx).read()
-    moved = {tp: after[tp].end - before[tp].end for tp in partitions if after[tp].end != before[tp].end}
-    checks = (_still(moved, window), _lag(report), _halts(report), source_after.check(ctx))
+    moves = {tp: after[tp].high_watermark - before[tp].high_watermark for tp in partitions}
+    moved = {tp: by for tp, by in moves.items() if by}
+    checks = (_still(moved, window), _decided(report), _lag(report), _halts(report), source_after.check(ctx))
     return Gate.of("stop", checks), report, after
 
 
@@ -146,6 +147,18 @@ def _still(moved: dict[TopicPartition, int], window: float) -> CheckResult:
         verdict=Verdict.FAIL,
         evidence=f"{len(moved)} partitions still grow: {rows}",
         remedy="stop the producers of these topics on the source, then run this again",
+    )
+
+
+def _decided(report: LagReport) -> CheckResult:
+    if not report.sample.undecided:
+        return CheckResult(name="no transaction is open", verdict=Verdict.PASS, evidence="none")
+    return CheckResult(
+        name="no transaction is open",
+        verdict=Verdict.FAIL,
+        evidence=undecided(report.sample),
+        remedy="see that its producer commits or aborts; one that hangs for good is found and aborted with"
+        " kafka-transactions.sh (find-hanging, abort); then run this again",
     )
 
 

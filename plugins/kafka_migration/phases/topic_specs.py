@@ -41,6 +41,11 @@ _OBSOLETE = {
 }
 
 
+#: The part of its largest batch that a topic gets as room for batches that are made anew.
+_ROOM = 8
+_FORMAT_2 = (0, 11)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
     """A target topic as it shall be. ``configs_source`` are the source's explicit settings, for completion;
@@ -81,6 +86,27 @@ def spec_from(name: str, value: Mapping[str, Any]) -> TopicSpec:
     )
 
 
+def is_made_anew(configs: Mapping[str, ConfigValue]) -> bool:
+    """True if a topic with such settings has batches that the mirror cannot copy byte for byte, but makes anew:
+    thinned by compaction, with timestamps of the broker, or in a message format before v2."""
+
+    def value(name: str) -> str:
+        setting = configs.get(name)
+        return "" if setting is None or setting.value is None else setting.value
+
+    return (
+        "compact" in value("cleanup.policy")
+        or value("message.timestamp.type") == "LogAppendTime"
+        or is_old_format(value("message.format.version"))
+    )
+
+
+def is_old_format(version: str) -> bool:
+    """True if a ``message.format.version`` such as ``0.10.2-IV0`` means format v0 or v1; not for an empty one."""
+    numbers = tuple(int(it) for it in version.split("-")[0].split(".")[:2] if it.isdigit())
+    return bool(numbers) and numbers < _FORMAT_2
+
+
 def restorable(explicit: Mapping[str, str], left_out: Mapping[str, str]) -> dict[str, str]:
     """What of a source topic's explicit settings its target gets in the end; ``left_out`` were refused there, or are
     no use, when the topic was created.
@@ -111,7 +137,10 @@ def declare(
     limit = configs.get("max.message.bytes")
     largest = int(limit.value) if limit is not None and limit.value is not None else 0
     wanted = {name: value for name, value in explicit.items() if name not in left_out} | dict(HELD_OPEN)
-    if largest > (target_max_message_bytes or 0):
+    if is_made_anew(configs):
+        # What compresses a little worse than the producer did must still fit.
+        largest += largest // _ROOM
+    if largest > (target_max_message_bytes or 0) or ("max.message.bytes" in wanted and is_made_anew(configs)):
         wanted["max.message.bytes"] = str(largest)
     return Declared(
         spec=TopicSpec(

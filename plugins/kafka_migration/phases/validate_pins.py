@@ -43,15 +43,24 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
 
     A partition that the mirror does not reach (it is halted, or has ended, or the wait was too long) stays unpinned.
     """
-    at, sources = ctx.stamp(), ctx.source.ends(partitions)
+    at, sources = ctx.stamp(), ctx.source.ends(partitions, committed=True)
     reasons = _await_mirror(ctx, sources)
     reached = [tp for tp in sources if tp not in reasons]
     maps, targets, skips = ctx.link.offset_maps(reached), ctx.target.ends(reached), ctx.link.skips()
+    compacted = _compacted(ctx, {tp.topic for tp in reached})
     ranges, firsts = [], {}
     for tp in reached:
         firsts[tp] = next((run.source for run in maps[tp].runs()), sources[tp].start)
-        given_up = skips.get(tp, ())
-        ranges.append(PartitionRange.pinned(tp, maps[tp], source=sources[tp], target=targets[tp], skips=given_up))
+        ranges.append(
+            PartitionRange.pinned(
+                tp,
+                maps[tp],
+                source=sources[tp],
+                target=targets[tp],
+                compacted=tp.topic in compacted,
+                skips=skips.get(tp, ()),
+            )
+        )
     return Pins(
         at=at,
         ranges=tuple(ranges),
@@ -74,13 +83,28 @@ def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partition
         start = max(it.source_start, sources[it.tp].start)
         source = PartitionEnds(start=start, end=max(start, it.source_end))
         try:
-            given_up = skips.get(it.tp, ())
             found.append(
-                PartitionRange.pinned(it.tp, maps[it.tp], source=source, target=targets[it.tp], skips=given_up)
+                PartitionRange.pinned(
+                    it.tp,
+                    maps[it.tp],
+                    source=source,
+                    target=targets[it.tp],
+                    compacted=it.compacted,
+                    skips=skips.get(it.tp, ()),
+                )
             )
         except NotMirroredYet:
             ctx.tell(f"{it.tp}: the source has expired up to {start}, beyond what was mirrored")
     return tuple(found)
+
+
+def _compacted(ctx: Context, topics: Iterable[str]) -> frozenset[str]:
+    """Those of ``topics`` that the source compacts."""
+    found = ctx.source.topic_configs(sorted(topics))
+    policies = {
+        name: configs["cleanup.policy"].value or "" for name, configs in found.items() if "cleanup.policy" in configs
+    }
+    return frozenset(name for name, policy in policies.items() if "compact" in policy)
 
 
 def _await_mirror(ctx: Context, sources: Mapping[TopicPartition, PartitionEnds]) -> dict[TopicPartition, str]:

@@ -88,7 +88,7 @@ class LinkState:
 
     def pin(self, *, source_cluster: str, target_cluster: str, topics: Iterable[LinkTopic], at: str) -> None:
         """Pin cluster ids and topics. Raises StateConflict where something else was pinned before."""
-        pinned = {"source_cluster": source_cluster, "target_cluster": target_cluster, "isolation": "read_uncommitted"}
+        pinned = {"source_cluster": source_cluster, "target_cluster": target_cluster, "isolation": "read_committed"}
         before = self._links.get(self._key())
         if before is not None and {k: before.get(k) for k in pinned} != pinned:
             raise StateConflict(

@@ -24,6 +24,8 @@ class Digest:
     ``total`` is the same in any order. ``ordered`` hashes each record together with its source offset, so that it
     tells records apart that changed places, and records that do not stand where the offset map says. Both add up: the
     digest of a partition is the sum of its segments'. ``misplaced`` counts records where the map has none.
+    ``compacted`` counts records of the target, in nothing else, that compaction has taken from the source since they
+    were copied.
     """
 
     rows: int = 0
@@ -31,9 +33,10 @@ class Digest:
     total: int = 0
     ordered: int = 0
     misplaced: int = 0
+    compacted: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.misplaced <= self.rows or self.bytes < 0:
+        if not 0 <= self.misplaced <= self.rows or self.bytes < 0 or self.compacted < 0:
             raise ValueError(f"not a digest of records: {self}")
         if not (0 <= self.total <= _MASK and 0 <= self.ordered <= _MASK):
             raise ValueError(f"a sum is not below 2^64: {self}")
@@ -45,6 +48,7 @@ class Digest:
             total=(self.total + other.total) & _MASK,
             ordered=(self.ordered + other.ordered) & _MASK,
             misplaced=self.misplaced + other.misplaced,
+            compacted=self.compacted + other.compacted,
         )
 
     @property

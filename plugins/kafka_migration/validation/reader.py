@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from kafka_migration.validation.digests import SOURCE, TARGET, Digest, SegmentDigest, recombine
@@ -45,11 +46,17 @@ def digests(
 ) -> list[SegmentDigest]:
     """Read ``ranges`` on both sides, in one job. Raises what Spark raises if anything could not be read."""
     parts = []
-    for side in (SOURCE, TARGET):
-        records = aligned_records(spark, request, ranges, side, connections[side])
-        if records is not None:
-            parts.append(by_segment(records, side, request.segment_records))
-    rows = [row.asDict() for part in _union(parts) for row in part.collect()]
+    for compacted in (False, True):
+        sides: list[DataFrame] = []
+        mine = [it for it in ranges if it.compacted is compacted]
+        for side in (SOURCE, TARGET):
+            records = aligned_records(spark, request, mine, side, connections[side])
+            if records is not None:
+                sides.append(hashed(records, side, request.segment_records))
+        if sides:
+            both = _union(sides)
+            parts.append(by_segment(without_compacted(both) if compacted else both))
+    rows = [row.asDict() for row in _union(parts).collect()] if parts else []
     return [
         SegmentDigest(
             side=row["side"],
@@ -62,6 +69,7 @@ def digests(
                 total=recombine(row["total_low"], row["total_high"]),
                 ordered=recombine(row["ordered_low"], row["ordered_high"]),
                 misplaced=row["misplaced"],
+                compacted=row["compacted"],
             ),
         )
         for row in rows
@@ -174,11 +182,12 @@ def _aligned(spark: SparkSession, frame: DataFrame, ranges: Sequence[PartitionRa
     return joined.select(*[frame[name] for name in frame.columns], place.alias("source_offset"), in_run.alias("in_run"))
 
 
-def by_segment(records: DataFrame, side: str, segment_records: int) -> DataFrame:
-    """One row a segment: counts and sums over the records of :func:`aligned_records`."""
+def hashed(records: DataFrame, side: str, segment_records: int) -> DataFrame:
+    """What counts of the records of :func:`aligned_records`: segment, place, size, and hashes."""
     from pyspark.sql import functions as f
 
-    hashed = records.select(
+    return records.select(
+        f.lit(side).alias("side"),
         "topic",
         "partition",
         # `div`, since `/` would go through doubles, which cannot tell large offsets apart.
@@ -187,16 +196,43 @@ def by_segment(records: DataFrame, side: str, segment_records: int) -> DataFrame
         "in_run",
         (_length("key") + _length("value")).alias("size"),
         record_hash().alias("hash"),
+        f.lit(False).alias("compacted"),
     ).withColumn("ordered", ordered_hash(f.col("hash"), f.col("source_offset")))
-    return hashed.groupBy(f.lit(side).alias("side"), "topic", "partition", "segment").agg(
-        f.count(f.lit(1)).alias("rows"),
-        f.sum("size").alias("bytes"),
+
+
+def without_compacted(both: DataFrame) -> DataFrame:
+    """The records of both sides, with those of the target marked that the source does not hold any more.
+
+    One read of each side: a pass of compaction may run meanwhile, and two reads need not see the same. Costs a sort
+    by place, which topics that nobody compacts are spared.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    place = Window.partitionBy("topic", "partition", "source_offset")
+    there = f.max(f.col("side") == SOURCE).over(place)
+    return both.withColumn("compacted", (f.col("side") == TARGET) & f.col("in_run") & ~there)
+
+
+def by_segment(both: DataFrame) -> DataFrame:
+    """One row a side and segment: counts and sums over what :func:`hashed` gives."""
+    from pyspark.sql import functions as f
+
+    counts = ~f.col("compacted")
+
+    def total(column: Column) -> Column:
+        return f.coalesce(f.sum(f.when(counts, column)), f.lit(0))
+
+    return both.groupBy("side", "topic", "partition", "segment").agg(
+        f.count_if(counts).alias("rows"),
+        total(f.col("size")).alias("bytes"),
         # A sum of whole hashes overflows, which is an error under ANSI. Halves do not, up to 2^31 records a segment.
-        f.sum(_low("hash")).alias("total_low"),
-        f.sum(_high("hash")).alias("total_high"),
-        f.sum(_low("ordered")).alias("ordered_low"),
-        f.sum(_high("ordered")).alias("ordered_high"),
+        total(_low("hash")).alias("total_low"),
+        total(_high("hash")).alias("total_high"),
+        total(_low("ordered")).alias("ordered_low"),
+        total(_high("ordered")).alias("ordered_high"),
         f.count_if(~f.col("in_run")).alias("misplaced"),
+        f.count_if(f.col("compacted")).alias("compacted"),
     )
 
 
@@ -218,8 +254,6 @@ def _high(name: str) -> Column:
     return f.shiftright(f.col(name), 32)
 
 
-def _union(parts: list[DataFrame]) -> list[DataFrame]:
+def _union(parts: Sequence[DataFrame]) -> DataFrame:
     """All parts as one job, so that both clusters are read at the same time."""
-    if len(parts) < 2:
-        return parts
-    return [parts[0].unionByName(parts[1])]
+    return reduce(lambda one, other: one.unionByName(other), parts)

@@ -24,8 +24,8 @@ class PartitionRange:
 
     ``runs`` align them: as (source offset, target offset, records) each, in order, inside the source range. Every
     record that the source holds in its range should stand on the target where a run says, and nothing else in the
-    target's range. ``left_out`` are source offsets (from, and up to without) that a person gave up: what the source
-    holds there is not read.
+    target's range. ``compacted``: the source may have lost records to compaction since. ``left_out`` are source offsets
+    (from, and up to without) that a person gave up: what the source holds there is not read.
     """
 
     topic: str
@@ -35,6 +35,7 @@ class PartitionRange:
     target_start: int
     target_end: int
     runs: tuple[Run, ...]
+    compacted: bool = False
     left_out: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
@@ -60,6 +61,7 @@ class PartitionRange:
         source: PartitionEnds,
         target: PartitionEnds,
         skips: Iterable[Skip] = (),
+        compacted: bool = False,
     ) -> PartitionRange:
         """The range up to the pinned end ``source.end``, which the map must reach (NotMirroredYet otherwise).
 
@@ -79,6 +81,7 @@ class PartitionRange:
             target_start=min(max(wanted, target.start), target_end),
             target_end=target_end,
             runs=runs,
+            compacted=compacted,
             left_out=tuple(_left_out(skips, offset_map, source)),
         )
 
@@ -138,7 +141,7 @@ class ValidationRequest:
     target: str
     segment_records: int
     ranges: tuple[PartitionRange, ...]
-    isolation: str = "read_uncommitted"
+    isolation: str = "read_committed"
 
     def __post_init__(self) -> None:
         if self.segment_records < 1:

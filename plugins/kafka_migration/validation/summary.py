@@ -10,7 +10,7 @@ from kafka_migration.validation.result import Equality, PartitionResult, Validat
 COLUMNS = {
     "partition": "topic and partition",
     "verdict": "EQUAL, DIFFERENT, EXPIRED or INCONCLUSIVE",
-    "expected_records": "records that the offset map has in the pinned range",
+    "expected_records": "records that the offset map has in the pinned range, without those compacted away since",
     "source_records": "records read from the source",
     "target_records": "records read from the target",
     "source_sum": "order-independent sum of the source's record hashes, hexadecimal",

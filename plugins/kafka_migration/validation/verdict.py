@@ -100,16 +100,18 @@ def _compare(
             segment=at,
             start=min(max(at * segment_records, it.source_start), it.source_end),
             end=max(min((at + 1) * segment_records, it.source_end), it.source_start),
-            expected=expected.get(at, 0),
+            # What compaction took from the source since is expected of neither side.
+            expected=expected.get(at, 0) - target.get(at, Digest()).compacted,
             source=source.get(at, Digest()),
             target=target.get(at, Digest()),
             verdict=Equality.EQUAL,
         )
         segments.append(_judged(segment, start_now))
     bad = [segment for segment in segments if segment.verdict is not Equality.EQUAL]
-    return _result(
-        it, tuple(segments), verdict=worst(s.verdict for s in segments), detail=_detail(bad, start_now), is_read=True
-    )
+    detail, compacted = _detail(bad, start_now), sum(segment.target.compacted for segment in segments)
+    if compacted:
+        detail += f"; {compacted} records were compacted away on the source since they were copied"
+    return _result(it, tuple(segments), verdict=worst(s.verdict for s in segments), detail=detail, is_read=True)
 
 
 def _judged(it: SegmentResult, start_now: int) -> SegmentResult:
@@ -153,7 +155,7 @@ def _result(
         source_end=it.source_end,
         target_start=it.target_start,
         target_end=it.target_end,
-        expected=it.records,
+        expected=it.records - sum(segment.target.compacted for segment in segments),
         segments=segments,
         verdict=verdict,
         detail=detail,

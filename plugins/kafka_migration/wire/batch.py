@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import crc32c
 
-from kafka_migration.domain.types import Halt
-
 HEADER_STRUCT = struct.Struct(">qiibIhiqqqhii")
+OLD_HEADER_STRUCT = struct.Struct(">qiIbb")
+"""Of a message of format v0 or v1: offset, length, CRC-32 of what follows, magic, attributes."""
 _PRODUCER = struct.Struct(">qhi")
 _CRC = struct.Struct(">I")
 _CRC_FROM = 21
@@ -33,8 +33,10 @@ _SMALLEST = {0: 14, 1: 22, 2: HEADER_STRUCT.size - LOG_OVERHEAD}
 HEADER_BYTES = HEADER_STRUCT.size
 MAX_SEQUENCE = 2**31  # sequences wrap to 0 after Int.MAX_VALUE
 
-_CODEC_MASK, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
-_KEPT_ATTRIBUTES = _CODEC_MASK
+CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
+"""Bits of a batch's attributes. Bit 6 says that the base timestamp is the delete horizon of tombstones in it (KIP-534):
+the records' timestamps are counted from there then, as from any other base."""
+_KEPT_ATTRIBUTES = CODEC
 """What a re-appended batch keeps: its codec. The broker *keeps* a delete-horizon bit that a client sends, and a
 tombstone then vanishes early; unknown bits 7-15 mean something to a broker of another version."""
 
@@ -67,42 +69,24 @@ class BatchHeader:
 
     @property
     def codec(self) -> int:
-        return self.attributes & _CODEC_MASK
+        return self.attributes & CODEC
 
     @property
     def is_control(self) -> bool:
-        return bool(self.attributes & _CONTROL)
+        return bool(self.attributes & CONTROL)
 
     @property
     def is_transactional(self) -> bool:
-        return bool(self.attributes & _TRANSACTIONAL)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_log_append_time(self) -> bool:
-        return bool(self.attributes & _LOG_APPEND_TIME)
+        return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def is_gapless(self) -> bool:
         """True if every offset of the batch holds a record (compaction has not thinned it)."""
         return self.records == self.last_offset_delta + 1
-
-    def obstacle(self) -> tuple[Halt, str] | None:
-        """Why this batch cannot be re-appended as it is, or None.
-
-        Brokers refuse control batches and thinned ones from clients. They do *not* refuse the LogAppendTime bit on
-        a CreateTime topic but silently shift timestamps, so it is refused here.
-        """
-        if self.magic != 2:
-            return Halt.OLD_FORMAT, f"message format v{self.magic}"
-        if self.is_control:
-            return Halt.CONTROL, "a transaction marker"
-        if self.is_transactional:
-            return Halt.TRANSACTIONAL, f"a transactional batch of producer id {self.producer_id}"
-        if self.is_log_append_time:
-            return Halt.LOG_APPEND_TIME, "timestamps given by the source broker (LogAppendTime)"
-        if not self.is_gapless:
-            return Halt.THINNED, f"{self.records} records in {self.last_offset_delta + 1} offsets (compacted)"
-        return None
 
 
 def parse_header(buffer: bytes | memoryview, at: int = 0) -> BatchHeader:
@@ -112,9 +96,10 @@ def parse_header(buffer: bytes | memoryview, at: int = 0) -> BatchHeader:
 
 
 def _parse_old(buffer: memoryview, at: int, magic: int) -> BatchHeader:
-    """A message of format v0 or v1 as far as it concerns us: where it is, and that it cannot be copied."""
-    base_offset, length = struct.unpack_from(">qi", buffer, at)
-    return BatchHeader(base_offset, length + LOG_OVERHEAD, -1, magic, 0, 0, 0, -1, -1, -1, -1, -1, 1)
+    """A message of format v0 or v1, as far as it is like a batch. A compressed one is a wrapper of messages: its offset
+    is that of the last in it."""
+    base_offset, length, crc, _, attributes = OLD_HEADER_STRUCT.unpack_from(buffer, at)
+    return BatchHeader(base_offset, length + LOG_OVERHEAD, -1, magic, crc, attributes, 0, -1, -1, -1, -1, -1, 1)
 
 
 def next_batch(view: memoryview, at: int) -> tuple[BatchHeader, memoryview] | None:

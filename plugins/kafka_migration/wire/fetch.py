@@ -22,6 +22,7 @@ class Fetched:
     """What one fetch says of one partition. ``records`` are raw batches; ends are -1 where an error hides them.
 
     ``diverging_end`` is set when the leader's log ends before our position at ``last_epoch``: it was truncated.
+    ``aborted`` are the aborted transactions among them, by producer id and first offset; only asked for ``committed``.
     """
 
     partition: TopicPartition
@@ -31,6 +32,7 @@ class Fetched:
     last_stable_offset: int
     log_start: int
     diverging_end: int | None
+    aborted: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ async def fetch(
 ) -> list[Fetched]:
     """One fetch request to ``node`` for partitions that it leads. Raises kafka-python's errors on trouble.
 
-    The broker fills its response in the order of ``wanted``, up to ``max_bytes`` (a first batch always fits).
+    The broker fills its response in the order of ``wanted``, up to ``max_bytes`` (a first batch always fits). With
+    ``committed`` it ends before the first open transaction (KIP-98).
 
     Topic ids are used where both sides have them (see :meth:`WireCluster.topic_id`): a recreated topic is then told
     apart (error 100), while by name it would be read on as if it were the same.
@@ -112,4 +115,5 @@ def _answers(response: Any, names: dict[Any, str]) -> Iterator[Fetched]:
                 last_stable_offset=part.last_stable_offset,
                 log_start=part.log_start_offset if part.log_start_offset is not None else -1,
                 diverging_end=end if end >= 0 else None,
+                aborted=tuple((it.producer_id, it.first_offset) for it in part.aborted_transactions or ()),
             )

@@ -1,31 +1,35 @@
-"""Joining small neighbours: a producer without linger writes batches of one record, and a request for each is slow.
+"""One batch made of several, or of one that a broker would not take as it stands.
 
-Neighbours of one partition, with the same codec and no gap between them, become one batch. Each record keeps its bytes
-but for the two deltas that its batch decides on. Boundaries need not be the same at every attempt: a resume reads the
-target's log, and goes on from there.
+Small neighbours are joined, since a producer without linger writes batches of one record, and a request for each is
+slow. Batches thinned by compaction, and those whose timestamps the source's broker gave (LogAppendTime), are made anew:
+brokers refuse the former from clients, and take the latter for CreateTime with other timestamps. Each record keeps its
+bytes but for the two deltas that its batch decides on. Boundaries need not be the same at every attempt: a resume reads
+the target's log, and goes on from there.
 
-This is the one place where Python looks at every record, so it avoids an object for each.
+This is the one place where Python looks at every record, so it avoids an object for each where nothing is odd.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import crc32c
 
 from kafka_migration.wire import codecs
+from kafka_migration.wire.aborted import is_left_out
 from kafka_migration.wire.batch import (
+    CODEC,
     HEADER_BYTES,
     HEADER_STRUCT,
+    LOG_APPEND_TIME,
     LOG_OVERHEAD,
     BatchHeader,
     CorruptBatch,
     assemble,
-    next_batch,
     parse_header,
 )
-from kafka_migration.wire.records import read_varint, write_varint
+from kafka_migration.wire.records import encoded, read_varint, records_of, write_varint
 
 SMALL_BYTES = 8 * 1024
 """A batch up to this size may be joined. Re-encoding costs a few microseconds a record, sending a batch of its own some
@@ -35,116 +39,192 @@ _MOST_RAW_BYTES = 8 * 1024 * 1024
 _CRC_FROM = 21
 _TABLE = [write_varint(value) for value in range(1 << 13)]
 
-Piece = tuple[BatchHeader, memoryview, int]
-"""A batch as if the source had stored it so, and how many of the source's batches it holds."""
+
+class Run(NamedTuple):
+    """Records in a row: ``before`` are in front of them in their batch, the first stands at ``source``, ``epoch`` is
+    the source's leader epoch."""
+
+    before: int
+    source: int
+    epoch: int
+
+
+class Piece(NamedTuple):
+    """A batch to copy, of format v2 and with a record at each of its offsets, ``header`` its own.
+
+    Its first record stands at ``header.base_offset`` of the source. ``runs``, of one or more, say where rows of records
+    without a gap (and of one leader epoch) begin in it; none says that it is one row. ``end`` is the source offset
+    behind everything that it is made of, ``joined`` how many batches these are. ``batch`` None: nothing is to be copied
+    up to ``end``.
+    """
+
+    header: BatchHeader
+    batch: memoryview | None
+    end: int
+    joined: int = 1
+    runs: tuple[Run, ...] = ()
+
+    @property
+    def continues(self) -> int:
+        """The source offset that would go on with its last run."""
+        if not self.runs:
+            return self.header.base_offset + self.header.records
+        last = self.runs[-1]
+        return last.source + self.header.records - last.before
+
+    @property
+    def epoch(self) -> int:
+        """The source's leader epoch of its last record."""
+        return self.runs[-1].epoch if self.runs else self.header.leader_epoch
+
+
+_Member = tuple[int, int, int, int, int, int, BatchHeader | None]
+"""A batch to join: where its records begin and end in the buffer, base offset, base timestamp, count, leader epoch; and
+its header, if its records need a closer look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """Small neighbours in a buffer. ``members``: where each one's records begin and end, its base time, its count."""
+class Neighbours:
+    """Small neighbours in a buffer, up to byte ``stop``, their checksums verified. ``end``: their source offsets'."""
 
-    base_offset: int
     codec: int
-    base_timestamp: int
     max_timestamp: int
-    leader_epoch: int
     end: int
-    members: list[tuple[int, int, int, int]]
+    stop: int
+    members: list[_Member]
 
 
-def joined(records: bytes | memoryview, most_bytes: int) -> Iterator[Piece]:
-    """All complete batches of a fetched record set, small neighbours joined to at most ``most_bytes``; 0 joins none.
+def small_neighbours(view: memoryview, at: int, most_bytes: int, aborted: frozenset[int]) -> Neighbours | None:
+    """Two or more batches at ``at`` that can be one; None if there are none.
 
-    Whatever is out of the ordinary (damaged, of an old format, not to be copied as it is) is passed on as it stands,
-    for whoever asks to judge. Raises CorruptBatch where no batch can be made out.
+    What is left out (see :func:`is_left_out`; ``aborted`` by base offset) may stand between them.
     """
-    view = memoryview(records)
-    at = unjoinable_to = 0
-    while True:
-        run = _small_run(view, at, most_bytes) if most_bytes and at >= unjoinable_to else None
-        if run is not None:
-            try:
-                batch = _encode(view, run)
-            except CorruptBatch:
-                # Their checksums are right, so this is what was produced: for the target's broker to judge.
-                unjoinable_to = run.end
-                continue
-            yield parse_header(batch), memoryview(batch), len(run.members)
-            at = run.end
-            continue
-        found = next_batch(view, at)
-        if found is None:
-            return
-        yield *found, 1
-        at += found[0].size
-
-
-def _small_run(view: memoryview, at: int, most_bytes: int) -> _Run | None:
-    """Two or more neighbours at ``at`` that can be one batch, checksums verified; None if there are none."""
-    members: list[tuple[int, int, int, int]] = []
+    members: list[_Member] = []
     unpack, checksum, last = HEADER_STRUCT.unpack_from, crc32c.crc32c, len(view) - HEADER_BYTES
     begin, total = at, len(view)
-    base_offset = base_timestamp = attributes = expected = epoch = 0
+    codec = expected = stop = 0
     max_timestamp = -1
     while at <= last:
-        base, length, new_epoch, magic, crc, flags, delta, time, latest, _, _, _, count = unpack(view, at)
+        base, length, epoch, magic, crc, flags, delta, time, latest, _, _, _, count = unpack(view, at)
         end = at + LOG_OVERHEAD + length
         if (
             length > SMALL_BYTES
             or magic != 2
-            or count != delta + 1
-            or count < 1
             or end > total
             or end < at + HEADER_BYTES
             or end - begin > most_bytes
+            or checksum(view[at + _CRC_FROM : end]) != crc
         ):
             break
+        odd = None
+        if flags > codecs.ZSTD or count != delta + 1:
+            header = parse_header(view, at)
+            if is_left_out(header, aborted):
+                if not members:
+                    # Or a long row of them would be gone through once for each.
+                    return None
+                at = end
+                continue
+            if flags & LOG_APPEND_TIME or count != delta + 1:
+                odd = header
+            flags &= CODEC
         if not members:
-            # No flag at all: neither a timestamp type nor a transaction nor a marker.
-            if flags > codecs.ZSTD:
-                break
-            base_offset, base_timestamp, attributes = base, time, flags
-        elif base != expected or flags != attributes:
+            codec = flags
+        elif flags != codec or base < expected:
             break
-        if checksum(view[at + _CRC_FROM : end]) != crc:
-            break
-        members.append((at + HEADER_BYTES, end, time, count))
+        members.append((at + HEADER_BYTES, end, base, time, count, epoch, odd))
         if latest > max_timestamp:
             max_timestamp = latest
-        expected, epoch, at = base + count, new_epoch, end
+        expected = base + delta + 1
+        at = stop = end
     if len(members) < 2:
         return None
-    return _Run(
-        base_offset=base_offset,
-        codec=attributes,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        leader_epoch=epoch,
-        end=at,
-        members=members,
-    )
+    return Neighbours(codec=codec, max_timestamp=max_timestamp, end=expected, stop=stop, members=members)
 
 
-def _encode(view: memoryview, run: _Run) -> bytes:
-    """The run as one batch. Raises CorruptBatch if the records of a member cannot be read."""
-    out: list[bytes] = []
-    index = raw_bytes = 0
-    for start, end, time, count in run.members:
-        data = codecs.decompress(run.codec, bytes(view[start:end]), most=_MOST_RAW_BYTES - raw_bytes)
+def join(view: memoryview, them: Neighbours) -> Piece:
+    """``them`` as one batch. Raises CorruptBatch if the records of a member cannot be read."""
+    _, _, first, base_timestamp, *_ = them.members[0]
+    made = _Made(base_timestamp)
+    out, runs = made.out, made.runs
+    raw_bytes = 0
+    for start, stop, base, time, count, epoch, odd in them.members:
+        data = codecs.decompress(them.codec, bytes(view[start:stop]), most=_MOST_RAW_BYTES - raw_bytes)
         raw_bytes += len(data)
         if raw_bytes > _MOST_RAW_BYTES:
-            raise CorruptBatch(f"batches from offset {run.base_offset} on are too large to be joined")
-        _move(data, count, time - run.base_timestamp, index, out)
-        index += count
-    return assemble(
-        attributes=run.codec,
-        base_timestamp=run.base_timestamp,
-        max_timestamp=run.max_timestamp,
-        count=index,
-        payload=codecs.compress(run.codec, b"".join(out)),
-        base_offset=run.base_offset,
-        leader_epoch=run.leader_epoch,
-    )
+            raise CorruptBatch(f"batches from offset {first} on are too large to be joined")
+        if odd is not None:
+            made.add_odd(odd, data, base)
+            continue
+        if base != made.continues or epoch != made.epoch:
+            runs.append(Run(made.count, base, epoch))
+            made.epoch = epoch
+        _move(data, count, time - base_timestamp, made.count, out)
+        made.count += count
+        made.continues = base + count
+    return made.piece(them.codec, them.max_timestamp, them.end, len(them.members))
+
+
+def made_anew(header: BatchHeader, batch: bytes | memoryview, since: int) -> Piece:
+    """The records of one batch from offset ``since`` on, as a batch without gaps, with CreateTime, in the same codec.
+
+    A log start offset moved by DeleteRecords may lie inside a batch: what is before it was deleted by its owner and
+    must not come alive on the target. Raises CorruptBatch if the records cannot be read.
+    """
+    made = _Made(header.base_timestamp)
+    latest = made.add_odd(header, codecs.decompress(header.codec, bytes(batch[HEADER_BYTES:])), since)
+    if not made.count:
+        return Piece(header, None, header.next_offset)
+    return made.piece(header.codec, latest, header.next_offset, 1)
+
+
+class _Made:
+    """A batch in the making: its records so far, the runs they stand in, and the source offset that would go on."""
+
+    __slots__ = ("base_timestamp", "continues", "count", "epoch", "out", "runs")
+
+    def __init__(self, base_timestamp: int) -> None:
+        self.base_timestamp = base_timestamp
+        self.out: list[bytes] = []
+        self.runs: list[Run] = []
+        self.count, self.continues, self.epoch = 0, -1, -1
+
+    def add_odd(self, header: BatchHeader, data: bytes, since: int) -> int:
+        """The records of a batch with gaps, or with the broker's timestamps, from offset ``since`` on; the latest
+        timestamp of these."""
+        before, latest, epoch = header.base_offset - 1, -1, header.leader_epoch
+        for record in records_of(header, data):
+            offset = header.base_offset + record.offset_delta
+            if not before < offset < header.next_offset:
+                raise CorruptBatch(f"batch at offset {header.base_offset}: a record claims offset {offset}")
+            before = offset
+            if offset < since:
+                continue
+            # All of such a batch were appended at its latest timestamp, whatever their deltas say (KIP-32).
+            fixed = header.is_log_append_time
+            time = header.max_timestamp if fixed else header.base_timestamp + record.timestamp_delta
+            if offset != self.continues or epoch != self.epoch:
+                self.runs.append(Run(self.count, offset, epoch))
+                self.epoch = epoch
+            self.out += encoded(record, time - self.base_timestamp, self.count)
+            latest = max(latest, time)
+            self.count += 1
+            self.continues = offset + 1
+        return latest
+
+    def piece(self, codec: int, max_timestamp: int, end: int, joined: int) -> Piece:
+        """What has become of ``joined`` batches that reach to source offset ``end``. Holds a record at the least."""
+        runs = self.runs
+        batch = assemble(
+            attributes=codec,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=max_timestamp,
+            count=self.count,
+            payload=codecs.compress(codec, b"".join(self.out)),
+            base_offset=runs[0].source,
+            leader_epoch=runs[0].epoch,
+        )
+        return Piece(parse_header(batch), memoryview(batch), end, joined, tuple(runs) if len(runs) > 1 else ())
 
 
 def _move(data: bytes, count: int, shift: int, first: int, out: list[bytes]) -> None:

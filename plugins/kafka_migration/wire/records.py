@@ -1,13 +1,13 @@
-"""Records inside a batch: reading them, and re-encoding a batch that cannot be copied as it stands.
+"""Records inside a batch: reading and writing them.
 
 A record is ``length, attributes, timestamp delta, offset delta, key, value, headers`` with zigzag varints (Kafka
-protocol guide, "Record"). Re-encoding rewrites the two deltas and keeps the rest of each record's bytes.
+protocol guide, "Record").
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import HEADER_BYTES, BatchHeader, CorruptBatch, assemble, parse_header
@@ -42,8 +42,7 @@ def write_unsigned(value: int) -> bytes:
     return bytes(out)
 
 
-@dataclass(frozen=True, slots=True)
-class RawRecord:
+class RawRecord(NamedTuple):
     """A record's place and time in its batch, and ``rest``: key, value and headers as encoded."""
 
     timestamp_delta: int
@@ -54,8 +53,14 @@ class RawRecord:
 
 def raw_records(header: BatchHeader, batch: bytes | memoryview) -> Iterator[RawRecord]:
     """The records of a batch, decompressed, in order. Raises :class:`CorruptBatch` on malformed bytes."""
-    data = codecs.decompress(header.codec, bytes(batch[HEADER_BYTES:]))
+    return records_of(header, codecs.decompress(header.codec, bytes(batch[HEADER_BYTES:])))
+
+
+def records_of(header: BatchHeader, data: bytes) -> Iterator[RawRecord]:
+    """As :func:`raw_records`, of a records section that is decompressed already."""
     at = 0
+    if header.records < 0:
+        raise CorruptBatch(f"batch at offset {header.base_offset} claims {header.records} records")
     try:
         for _ in range(header.records):
             length, at = read_varint(data, at)
@@ -72,32 +77,19 @@ def raw_records(header: BatchHeader, batch: bytes | memoryview) -> Iterator[RawR
         raise CorruptBatch(f"batch at offset {header.base_offset}: {len(data) - at} bytes after its last record")
 
 
+def encoded(record: RawRecord, timestamp_delta: int, offset_delta: int) -> tuple[bytes, bytes]:
+    """A record with other deltas, as its length and the rest."""
+    place = write_varint(timestamp_delta) + write_varint(offset_delta)
+    body = bytes((record.attributes,)) + place + record.rest
+    return write_varint(len(body)), body
+
+
 def encode_records(records: Iterable[RawRecord]) -> bytes:
     """Records as a (not compressed) records section, offset deltas counted from 0."""
-    out = []
+    out: list[bytes] = []
     for index, record in enumerate(records):
-        body = bytes((record.attributes,)) + write_varint(record.timestamp_delta) + write_varint(index) + record.rest
-        out.append(write_varint(len(body)) + body)
+        out += encoded(record, record.timestamp_delta, index)
     return b"".join(out)
-
-
-def trim(header: BatchHeader, batch: bytes | memoryview, offset: int) -> bytes:
-    """The part of a batch from ``offset`` on, as a batch of its own with that base offset and the same codec.
-
-    A log start offset moved by DeleteRecords may lie inside a batch: what is before it was deleted by its owner and
-    must not come alive on the target.
-    """
-    kept = [r for r in raw_records(header, batch) if header.base_offset + r.offset_delta >= offset]
-    if not kept:
-        raise ValueError(f"no record of batch {header.base_offset} stands at or after offset {offset}")
-    return assemble(
-        attributes=header.codec,
-        base_timestamp=header.base_timestamp,
-        max_timestamp=header.base_timestamp + max(r.timestamp_delta for r in kept),
-        count=len(kept),
-        payload=codecs.compress(header.codec, encode_records(kept)),
-        base_offset=header.base_offset + kept[0].offset_delta,
-    )
 
 
 def key_value(record: RawRecord) -> tuple[bytes | None, bytes | None]:

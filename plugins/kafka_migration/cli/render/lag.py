@@ -31,12 +31,18 @@ def lag(report: LagReport, changes: Sequence[DriftStatus] = ()) -> RenderableTyp
             ("mirror", report.mirror + (f", {report.held}" if report.held else "")),
         )
     )
+    # No lag, and yet not copied: nobody may read it before its producer has decided.
+    open_ = sorted(report.sample.undecided.items(), key=lambda it: (-it[1], it[0]))
     behind = sorted(((tp, n) for tp, n in report.sample.lag.items() if n), key=lambda it: (-it[1], it[0]))
     parts = [head, Text()]
     if behind:
         note = f"{len(behind) - _SHOWN} more partitions lag" if len(behind) > _SHOWN else ""
         rows = ((str(tp), number(count)) for tp, count in behind[:_SHOWN])
         parts.append(grid("Furthest behind", ("partition", ">lag"), rows, note=note))
+    if open_:
+        note = f"{len(open_) - _SHOWN} more partitions" if len(open_) > _SHOWN else ""
+        held = ((str(tp), str(report.sample.source_ends[tp]), number(count)) for tp, count in open_[:_SHOWN])
+        parts.append(grid("Behind open transactions", ("partition", ">from offset", ">offsets"), held, note=note))
     if report.halted:
         rows = ((str(tp), reason) for tp, reason in sorted(report.halted.items()))
         parts.append(grid("Halted (see `status`)", ("partition", "reason"), rows))

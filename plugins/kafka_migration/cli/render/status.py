@@ -79,6 +79,8 @@ def _mirror(page: Status) -> RenderableType:
     if page.lag is not None:
         worst = ", ".join(f"{tp} {number(count)}" for tp, count in page.lag.worst)
         rows.append(("lag", f"{number(page.lag.total)} source offsets" + (f"; most: {worst}" if worst else "")))
+        if page.lag.undecided:
+            rows.append(("not decided", page.lag.undecided))
     else:
         rows.append(("lag", f"unknown: {page.unknown.get('lag', '')}"))
     verdict = page.validation

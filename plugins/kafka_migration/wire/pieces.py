@@ -1,0 +1,94 @@
+"""A fetched record set, as pieces to copy: batches as they stand where a broker takes them so, made anew where not.
+
+=====================================  =================================================================================
+a batch                                becomes
+=====================================  =================================================================================
+of format v2, nothing about it         itself, byte for byte, with another header
+small, beside small ones               one of them all (:mod:`kafka_migration.wire.join`)
+of a committed transaction             as any other: its producer made sure of it already
+of an aborted one; a marker; emptied   nothing: the position moves past it
+thinned by compaction; LogAppendTime   one without gaps, with CreateTime
+of format v0 or v1                     one of format v2 (:mod:`kafka_migration.wire.old_formats`)
+=====================================  =================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kafka_migration.wire.aborted import aborted_batches, is_left_out
+from kafka_migration.wire.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, CorruptBatch, next_batch, verify_crc
+from kafka_migration.wire.join import Piece, join, made_anew, small_neighbours
+from kafka_migration.wire.old_formats import old_messages
+from kafka_migration.wire.split import split
+
+_ODD = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+
+
+def pieces(
+    records: bytes | memoryview,
+    *,
+    since: int = 0,
+    aborted: Sequence[tuple[int, int]] = (),
+    join_bytes: int = 0,
+    most_bytes: int = 0,
+) -> Iterator[Piece]:
+    """All that is complete in ``records`` from source offset ``since`` on, in order.
+
+    ``aborted``: as the fetch says. Small batches are joined to at most ``join_bytes``; 0 joins none. Where the target
+    has refused larger ones, batches are split to at most ``most_bytes``. A response may begin with a batch that starts
+    before ``since``, and may end with a partial one, which is left out. Raises CorruptBatch where a batch is damaged,
+    after everything before it.
+    """
+    found = _pieces(records, since, aborted, join_bytes)
+    if not most_bytes:
+        return found
+    return (part for piece in found for part in split(piece, most_bytes))
+
+
+def _pieces(
+    records: bytes | memoryview, since: int, aborted: Sequence[tuple[int, int]], join_bytes: int
+) -> Iterator[Piece]:
+    view = memoryview(records)
+    taken_back = aborted_batches(view, aborted) if aborted else frozenset[int]()
+    at = single_to = 0
+    while (found := next_batch(view, at)) is not None and found[0].next_offset <= since:
+        if found[0].magic == 2:
+            verify_crc(*found)
+        at += found[0].size
+    if found is not None and found[0].base_offset < since:
+        # It has to be cut.
+        single_to = at + 1
+    while True:
+        them = small_neighbours(view, at, join_bytes, taken_back) if join_bytes and at >= single_to else None
+        if them is not None:
+            try:
+                piece = join(view, them)
+            except CorruptBatch:
+                # Their checksums are right, so this is what was produced: for the target's broker to judge.
+                single_to = them.stop
+                continue
+            yield piece
+            at = them.stop
+            continue
+        found = next_batch(view, at)
+        if found is None:
+            return
+        header, batch = found
+        if header.magic != 2:
+            piece, at = old_messages(view, at, since, join_bytes)
+            yield piece
+            continue
+        # Before the header is believed in anything: a damaged one could say "empty", and be left out. And a fresh
+        # checksum over damaged bytes would hide the damage.
+        verify_crc(header, batch)
+        end, flags = header.next_offset, header.attributes
+        if header.records == end - header.base_offset and not flags & _ODD and header.base_offset >= since:
+            yield Piece(header, batch, end)
+        elif is_left_out(header, taken_back):
+            yield Piece(header, None, end)
+        elif flags & LOG_APPEND_TIME or header.records != end - header.base_offset or header.base_offset < since:
+            yield made_anew(header, batch, since)
+        else:
+            yield Piece(header, batch, end)
+        at += header.size

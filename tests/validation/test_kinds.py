@@ -1,0 +1,153 @@
+"""Logs of every kind, copied by the mirror itself and read by Spark: equal where they are, and different where not."""
+
+import dataclasses
+import uuid
+
+import pytest
+from confluent_kafka import Producer
+
+from kafka_migration.domain.offset_map import OffsetMap, Run
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
+from kafka_migration.validation.job import run
+from kafka_migration.validation.request import PartitionRange
+from kafka_migration.validation.result import Equality
+from kafka_migration.validation.verdict import judge
+from kafka_migration.wire.records import RawRecord, write_varint
+from tests.kafka_tools import ToSend, create_topics, produce, read_all, set_topic_config, stable_ends
+from tests.mirror.bench import bench, records
+from tests.mirror.test_compaction import COMPACTED, rows, write
+from tests.validation.lab import Wanted, request_of
+from tests.waiting import wait_until
+from tests.wire.logs import batch_of
+from tests.wire.made import NOW, field, wired
+
+EQUAL, DIFFERENT = Equality.EQUAL, Equality.DIFFERENT
+
+
+def _ranges(it, *, compacted: bool = False) -> list[PartitionRange]:
+    """Pinned as the phase pins them: at the source's last stable offsets."""
+    stable, found = stable_ends(it.source, it.topics), it.link.offset_maps()
+    return [
+        PartitionRange.pinned(
+            tp,
+            found[tp],
+            source=PartitionEnds(start=0, end=end),
+            target=PartitionEnds(start=0, end=found[tp].target_end),
+            compacted=compacted,
+        )
+        for tp, end in stable.items()
+    ]
+
+
+def _judged(spark, it, ranges):
+    request = request_of(ranges, segment_records=100)
+    report = run(
+        spark, request, {side: {"bootstrap.servers": s} for side, s in (("source", it.source), ("target", it.target))}
+    )
+    assert report.failures == ()
+    return judge(request, report, {})
+
+
+def test_transactions_are_compared_as_a_consumer_of_committed_records_sees_them(source_cluster, target_cluster, spark):
+    topic = f"kinds-{uuid.uuid4().hex[:8]}"
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 2}) as it:
+        producer = Producer({"bootstrap.servers": it.source, "transactional.id": topic})
+        producer.init_transactions(30)
+        for n in range(9):
+            producer.begin_transaction()
+            for at in range(20):
+                producer.produce(topic, b"%d of %d" % (at, n), partition=at % 2, timestamp=NOW + at)
+            assert producer.flush(30) == 0
+            (producer.abort_transaction if n % 3 == 2 else producer.commit_transaction)(30)
+            produce(it.source, topic, records(10, 2, n))
+        producer.begin_transaction()
+        producer.produce(topic, b"never decided", partition=0)
+        assert producer.flush(30) == 0
+        produce(it.source, topic, records(10, 1, 99))
+        assert it.mirror().run(until_caught_up=True).halted == ()
+        results = _judged(spark, it, _ranges(it))
+        assert [(r.verdict, r.detail) for r in results] == [(EQUAL, "equal")] * 2
+        assert sum(r.source.rows for r in results) == 6 * 20 + 9 * 10
+        # What an open transaction holds back is not on the target, and nobody misses it.
+        producer.abort_transaction(30)
+
+
+def test_aborted_record_on_the_target_would_be_found(source_cluster, target_cluster, spark):
+    topic = f"kinds-{uuid.uuid4().hex[:8]}"
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it:
+        produce(it.source, topic, records(30, 1, 5))
+        it.mirror().run(until_caught_up=True)
+        ranges = _ranges(it)
+        produce(it.target, topic, [ToSend(b"aborted on the source")])
+        (end,) = (row.offset + 1 for row in read_all(it.target, it.topics)[TopicPartition(topic, 0)][-1:])
+        (result,) = _judged(spark, it, [dataclasses.replace(r, target_end=end) for r in ranges])
+        assert (result.verdict, result.target.misplaced) == (DIFFERENT, 1)
+
+
+def test_timestamps_that_the_source_gave_are_equal_as_the_targets_own(source_cluster, target_cluster, spark):
+    topic = f"kinds-{uuid.uuid4().hex[:8]}"
+    stamped = {"message.timestamp.type": "LogAppendTime"}
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}, config=stamped) as it:
+        produce(it.source, topic, records(300, 1, 6))
+        set_topic_config(it.source, topic, {"message.timestamp.type": "CreateTime"})
+        produce(it.source, topic, records(50, 1, 7))
+        assert it.mirror().run(until_caught_up=True).records == 350
+        (result,) = _judged(spark, it, _ranges(it))
+        assert (result.verdict, result.source.rows) == (EQUAL, 350)
+
+
+def test_what_compaction_took_since_it_was_copied_is_no_difference_and_all_else_is(compacting, target_cluster, spark):
+    topic = f"kinds-{uuid.uuid4().hex[:8]}"
+    with bench(compacting.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}, config=COMPACTED) as it:
+        write(it, topic, 150, first=0, seed=21)
+        it.mirror().run(until_caught_up=True)
+        copied = len(rows(it.target, topic))
+        write(it, topic, 150, first=150, seed=22)
+        wait_until(lambda: len(rows(it.source, topic)) < 120, "a compaction pass", deadline_seconds=30)
+        it.mirror().run(until_caught_up=True)
+        set_topic_config(it.source, topic, {"cleanup.policy": "delete"})
+        left, there = len(rows(it.source, topic)), len(rows(it.target, topic))
+        assert left < there
+        (result,) = _judged(spark, it, _ranges(it, compacted=True))
+        assert (result.verdict, result.source.rows, result.target.rows) == (EQUAL, left, left)
+        assert result.target.compacted == there - left > 0
+        assert f"{there - left} records were compacted away" in result.detail
+        assert result.expected == left
+        assert copied > 0
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_record_that_the_target_lacks_is_missed_on_compacted_topics_too(lab, spark, compacted):
+    def drop(partitions):
+        del partitions[0][15]
+
+    copies = lab.copies({"equal": Wanted(), "dropped": Wanted(damage=drop)})
+    request = lab.request(*copies.values())
+    ranges = [dataclasses.replace(it, compacted=compacted) for it in request.ranges]
+    asked = request_of(ranges)
+    report = run(spark, asked, lab.connections)
+    found = {it.topic: it.verdict for it in judge(asked, report, {})}
+    assert found == {copies["equal"].topic: EQUAL, copies["dropped"].topic: DIFFERENT}
+
+
+def test_time_beyond_what_spark_counts_is_inconclusive_and_times_before_1970_are_compared(lab, spark):
+    def log(servers: str, topic: str, times: list[int]) -> None:
+        create_topics(servers, {topic: 1}, {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"})
+        with wired(servers, topic) as wire:
+            for time in times:
+                record = RawRecord(0, 0, 0, field(b"k") + field(b"v") + write_varint(0))
+                made = batch_of([record], base_offset=0, last_delta=0, base_timestamp=time, max_timestamp=time)
+                (answers,) = wire.append({TopicPartition(topic, 0): made})
+                assert answers[0].error == 0
+
+    found = {}
+    for name, times in (("past", [-1, 0, -5, 1, -(10**13)]), ("far", [2**63 - 1])):
+        topic = f"kinds-{uuid.uuid4().hex[:8]}"
+        for servers in lab.servers.values():
+            log(servers, topic, times)
+        ends = PartitionEnds(start=0, end=len(times))
+        run_of = OffsetMap([Run(0, 0, len(times))], source_end=len(times), target_end=len(times))
+        request = request_of([PartitionRange.pinned(TopicPartition(topic, 0), run_of, source=ends, target=ends)])
+        (found[name],) = judge(request, run(spark, request, lab.connections), {})
+    assert (found["past"].verdict, found["past"].source.rows) == (EQUAL, 5)
+    assert found["far"].verdict is Equality.INCONCLUSIVE
