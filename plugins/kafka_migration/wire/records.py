@@ -12,7 +12,6 @@ from typing import NamedTuple
 from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import HEADER_BYTES, BatchHeader, CorruptBatch, assemble, parse_header
 
-
 _HALF = 1 << 63
 
 
