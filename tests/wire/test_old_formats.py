@@ -125,7 +125,7 @@ def test_timestamps_are_each_messages_own_unless_the_broker_gave_the_wrapper_one
 
 
 def test_times_at_their_ends_survive():
-    times = (0, -1, 2**63 - 1, NOW, -1)
+    times = (0, -1, 2**63 - 1, NOW, -5, -1)
     records = b"".join(message(n, b"x", timestamp=time) for n, time in enumerate(times))
     assert [it[1] for it in read(records)] == list(times)
 

@@ -221,6 +221,18 @@ def test_delete_horizon_is_a_base_like_any_other_and_its_bit_goes():
     assert [row.timestamp - NOW for row in rows_of(joint)] == [0, 1, 2, 5]
 
 
+def test_neighbours_too_far_apart_in_time_for_a_delta_stay_alone():
+    # Readers in languages without overflow would not find the way back.
+    rest = field(None) * 2 + b"\0"
+    times = (2**63 - 1, -(10**14), 0, 5, 2**63 - 1)
+    log = b"".join(
+        batch_of([RawRecord(0, 0, 0, rest)], base_offset=n, last_delta=0, base_timestamp=time, max_timestamp=time)
+        for n, time in enumerate(times)
+    )
+    found = [row for piece in pieces(log, join_bytes=10**6) for row in rows_of(piece)]
+    assert [row.timestamp for row in found] == list(times)
+
+
 @pytest.mark.parametrize("kept", [[3, 3], [4, 2], [10], [11]])
 def test_records_at_offsets_that_their_batch_does_not_have_are_corruption(kept):
     with pytest.raises(CorruptBatch, match="claims offset"):

@@ -143,7 +143,8 @@ def small_neighbours(view: memoryview, at: int, most_bytes: int, aborted: frozen
 
 
 def join(view: memoryview, them: Neighbours) -> Piece:
-    """``them`` as one batch. Raises CorruptBatch if the records of a member cannot be read."""
+    """``them`` as one batch. Raises CorruptBatch if the records of a member cannot be read, or are so far apart in time
+    that no delta holds the difference."""
     _, _, first, base_timestamp, *_ = them.members[0]
     made = _Made(base_timestamp)
     out, runs = made.out, made.runs
@@ -171,7 +172,7 @@ def made_anew(header: BatchHeader, batch: bytes | memoryview, since: int) -> Pie
     A log start offset moved by DeleteRecords may lie inside a batch: what is before it was deleted by its owner and
     must not come alive on the target. Raises CorruptBatch if the records cannot be read.
     """
-    made = _Made(header.base_timestamp)
+    made = _Made(header.max_timestamp if header.is_log_append_time else header.base_timestamp)
     latest = made.add_odd(header, codecs.decompress(header.codec, bytes(batch[HEADER_BYTES:])), since)
     if not made.count:
         return Piece(header, None, header.next_offset)

@@ -35,6 +35,7 @@ from kafka_migration.wire.records import write_varint
 
 _MAGIC_AT, _FIELDS_AT = 16, 18
 _NO_TIMESTAMP = -1
+_FAR = 1 << 63
 _MOST_RAW_BYTES = 8 * 1024 * 1024
 _HC_AT = 6
 _CONTENT_SIZE, _CONTENT_SIZE_BYTES = 0x08, 8
@@ -72,7 +73,7 @@ def old_messages(view: memoryview, at: int, since: int, most_bytes: int) -> tupl
             if first is None:
                 raise
             break
-        if found and new and new[0].offset <= found[-1].offset:
+        if found and new and (new[0].offset <= found[-1].offset or _too_far_apart(found[0], new)):
             break
         found += new
         raw_bytes += sum(len(it.key or b"") + len(it.value or b"") for it in new)
@@ -83,6 +84,11 @@ def old_messages(view: memoryview, at: int, since: int, most_bytes: int) -> tupl
     if not found:
         return Piece(last, None, last.next_offset), at
     return _as_batch(found, first.codec, last.next_offset, count), at
+
+
+def _too_far_apart(first: _Message, others: list[_Message]) -> bool:
+    """True if a delta from ``first`` cannot hold the time of each of ``others``."""
+    return any(abs(it.timestamp - first.timestamp) >= _FAR for it in others)
 
 
 def _verify(header: BatchHeader, message: memoryview) -> None:

@@ -65,7 +65,7 @@ def _pieces(
             try:
                 piece = join(view, them)
             except CorruptBatch:
-                # Their checksums are right, so this is what was produced: for the target's broker to judge.
+                # Their checksums are right, so this is what was produced: for the target's broker to judge, one by one.
                 single_to = them.stop
                 continue
             yield piece

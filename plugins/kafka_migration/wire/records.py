@@ -12,6 +12,8 @@ from typing import NamedTuple
 from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import HEADER_BYTES, BatchHeader, CorruptBatch, assemble, parse_header
 
+_HALF = 1 << 63
+
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """A zigzag varint at ``at``: its value and the position after it."""
@@ -28,7 +30,9 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def write_varint(value: int) -> bytes:
-    """``value`` (64 bits, signed) as a zigzag varint."""
+    """``value`` (64 bits, signed) as a zigzag varint. Raises :class:`CorruptBatch` for one that has more."""
+    if not -_HALF <= value < _HALF:
+        raise CorruptBatch(f"{value} has more than 64 bits")
     return write_unsigned(((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF)
 
 
