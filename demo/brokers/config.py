@@ -13,7 +13,8 @@ class Layout:
 
     The `client_port` is what the outside uses, and the only listener that security settings need to touch. Nodes
     talk among themselves on `internal_port`, which stays plaintext: a cluster can be started and administered
-    without credentials, however its client listener is guarded.
+    without credentials, however its client listener is guarded. Clients are told `advertised_port` instead of
+    `client_port`, where something stands in between.
     """
 
     node_id: int
@@ -21,6 +22,7 @@ class Layout:
     internal_port: int
     controller_port: int
     directory: Path
+    advertised_port: int | None = None
 
     @property
     def data(self) -> Path:
@@ -80,6 +82,10 @@ def server_properties(node: Layout, nodes: Sequence[Layout], overrides: Mapping[
         "num.network.threads": "2",
         "num.io.threads": "4",
     }
+    if node.advertised_port is not None:
+        defaults["advertised.listeners"] = (
+            f"CLIENT://{HOST}:{node.advertised_port},INTERNAL://{HOST}:{node.internal_port}"
+        )
     merged = {**defaults, **overrides}
     return {name: value for name, value in merged.items() if value is not None}
 
