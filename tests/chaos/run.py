@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -280,6 +281,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep-going", action="store_true", help="go on after a round that went wrong")
     parser.add_argument("--folder", type=Path, help="where rounds that went wrong leave their logs")
     options = parser.parse_args(arguments)
+    # Whoever ends it expects that brokers, mirrors and producers end with it, which `with` does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     schedule = rounds(options.seed, options.rounds, kinds=options.faults, brokers=options.brokers)
     chosen = [it for it in schedule if options.round in (None, it.number)]
     print(f"seed {options.seed}", flush=True)

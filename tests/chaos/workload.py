@@ -26,13 +26,15 @@ _TICK_SECONDS = 0.02
 _FLUSH_SECONDS = 120.0
 _BIG_EVERY_SECONDS, _BIG_AT_FIRST = 1.5, 3
 _KEYS = 60
+_SLOWLY = 0.2
 #: What part of the records that are written will be there to be compared.
 _LEFT = {"compacted": 0.0, "transactions": 0.65}
 
 
 @dataclass(frozen=True)
 class Orders:
-    """What a workload writes: `prefill` records at once, then `rate` a second, until `least` are there to be read."""
+    """What a workload writes: `prefill` records at once, then `rate` a second, until `least` are there to be read; what
+    it writes after that comes slowly, so that a round that lasts does not grow without bound."""
 
     servers: str
     prefix: str
@@ -203,8 +205,9 @@ def run(orders: Orders, ended: Any) -> int:
         now = time.monotonic()
         # A process that was held up does not make up for it at once.
         passed, then = min(now - then, 1.0), now
+        rate = orders.rate if written < orders.least else orders.rate * _SLOWLY
         for kind, part in parts.items():
-            owed[kind] += orders.rate * part * passed
+            owed[kind] += rate * part * passed
             count, owed[kind] = int(owed[kind]), owed[kind] % 1
             if count or not part:
                 streams[kind].write(count)
