@@ -2,18 +2,19 @@
 
 import random
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
 from kafka.protocol.admin import AlterClientQuotasRequest
 
 from tests.waiting import wait_until
 
-_MOVED_SECONDS = 15.0
+_MOVED_SECONDS, _PATIENCE_SECONDS = 15.0, 60.0
 
 
 @contextmanager
@@ -38,11 +39,15 @@ def set_quota(servers: str, client_id: str, key: str, bytes_per_second: float | 
         ],
         validate_only=False,
     )
-    with _admin(servers) as admin:
-        answer: Any = admin._manager.run(admin._send_request_to_controller, request)
-    wrong = [it for it in answer.entries if it.error_code]
-    if wrong:
-        raise RuntimeError(f"the quota of {client_id} could not be set: {wrong}")
+
+    def is_set() -> bool:
+        # The controller may just be away, or another one by now.
+        with suppress(KafkaError, RuntimeError), _admin(servers) as admin:
+            answer: Any = admin._manager.run(admin._send_request_to_controller, request)
+            return not any(it.error_code for it in answer.entries)
+        return False
+
+    wait_until(is_set, f"the quota of {client_id} is {bytes_per_second}", deadline_seconds=_PATIENCE_SECONDS)
 
 
 def leaders(servers: str, topics: Collection[str]) -> dict[tuple[str, int], tuple[int, list[int]]]:

@@ -202,7 +202,7 @@ def _rivals(it: Injector, _fault: Fault, _chance: random.Random) -> Done:
         wait_until(
             lambda: first.process.poll() is not None or second.process.poll() is not None or it.mirrors.findings,
             "one of two mirrors gives way",
-            deadline_seconds=_PATIENCE_SECONDS,
+            deadline_seconds=2 * _PATIENCE_SECONDS,
         )
 
     return "a second mirror was started", one_gives_way

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "tests.chaos.short", "mirror")
 _RETRYABLE = 3
 _POLL_SECONDS, _REST_SECONDS = 0.1, 0.5
-_GIVES_WAY_SECONDS = 60.0
+_GIVES_WAY_SECONDS = 120.0
 
 
 @dataclass(eq=False)
@@ -128,7 +128,7 @@ class Mirrors:
         return running[-1] if running else None
 
     def gives_way(self, run: Run) -> bool:
-        """Whether `run` ends within a minute, as one does that was taken over; a finding if it does not."""
+        """Whether `run` ends within two minutes, as one does that was taken over; a finding if it does not."""
         try:
             run.process.wait(_GIVES_WAY_SECONDS)
         except subprocess.TimeoutExpired:
