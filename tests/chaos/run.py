@@ -36,7 +36,7 @@ TRANSLATED = 200
 """Offsets of each partition that are translated, each way."""
 _TRIES = 3
 _DRAINED_SECONDS = 150.0
-_PRODUCERS, _PREFILLED_SHARE, _RATE = 2, 0.4, 4_000.0
+_PRODUCERS, _PREFILLED_SHARE, _RATE = 2, 0.7, 2_000.0
 
 
 @dataclass
@@ -75,15 +75,17 @@ class Player:
 
         scene.create_source()
         scene.write_plan()
+        told("the source has its topics")
         try:
             with workload(self._orders(scene, it.seed), folder) as producers:
                 scene.create_target()
+                told("the target has its topics, the mirror starts")
                 with (
                     Mirrors(scene.plan, scene.environment, folder) as mirrors,
                     Progress(ends_of(self._stage.target.direct, scene.places)) as progress,
                 ):
                     producers.await_prefilled()
-                    told("the source is filled, the mirror starts")
+                    told("the source is filled")
                     self._disturb(Injector(scene, mirrors, progress), [*it.faults, *carried], outcome, told)
                     written = producers.finish()
                     told(f"{written:,} records are written")

@@ -5,20 +5,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 
 SIDES = ("source", "target")
-#: Kinds that take a while, each with how often it is in a deck. A rolling restart takes as long as three others.
-HEAVY = {
-    "kill_driver": 2,
-    "kill_jvm": 2,
-    "kill_source_broker": 2,
-    "kill_target_broker": 2,
-    "freeze_driver": 2,
-    "freeze_worker": 2,
-    "freeze_mirror": 2,
-    "rivals": 2,
-    "rolling_restart": 1,
-}
+#: Kinds that take a while: a process starts anew, or is waited for.
+HEAVY = (
+    "kill_driver",
+    "kill_jvm",
+    "kill_source_broker",
+    "kill_target_broker",
+    "freeze_driver",
+    "freeze_worker",
+    "freeze_mirror",
+    "rivals",
+    "rolling_restart",
+)
 #: Kinds that are over in seconds.
-LIGHT = {"kill_worker": 2, "cut_request": 2, "cut_response": 2, "slow_network": 2, "leader_moves": 2, "quota": 2}
+LIGHT = ("kill_worker", "cut_request", "cut_response", "slow_network", "leader_moves", "quota")
 KINDS = (*HEAVY, *LIGHT)
 #: They need three brokers, and replicas on each.
 OF_BROKERS = frozenset({"kill_source_broker", "kill_target_broker", "rolling_restart", "leader_moves"})
@@ -57,17 +57,16 @@ class Round:
 
 
 class _Deck:
-    """Deals kinds in random order, each as often as the others (by weight), however many are dealt."""
+    """Deals kinds in random order, each as often as the others, however many are dealt."""
 
-    def __init__(self, weights: dict[str, int], chance: random.Random) -> None:
-        self._kinds = [kind for kind, count in weights.items() for _ in range(count)]
-        self._chance, self._left = chance, list[str]()
+    def __init__(self, kinds: Sequence[str], chance: random.Random) -> None:
+        self._kinds, self._chance, self._left = list(kinds), chance, list[str]()
 
     def deal(self, count: int) -> list[str]:
         """So many kinds, none twice (fewer, if there are fewer)."""
         dealt: list[str] = []
         put_back: list[str] = []
-        while len(dealt) < min(count, len(set(self._kinds))):
+        while len(dealt) < min(count, len(self._kinds)):
             if not self._left:
                 self._left = self._chance.sample(self._kinds, len(self._kinds))
             kind = self._left.pop()
@@ -94,7 +93,7 @@ class _Sides:
 
 
 def rounds(
-    seed: int, count: int, *, kinds: Collection[str] = KINDS, brokers: int = 3, heavy: int = 2, light: int = 2
+    seed: int, count: int, *, kinds: Collection[str] = KINDS, brokers: int = 3, heavy: int = 1, light: int = 2
 ) -> Sequence[Round]:
     """The schedule of a run: `heavy` and `light` kinds a round out of `kinds`. With fewer than three brokers a side
     those that need three are left out. Raises ValueError for an unknown kind, or if none is left."""
@@ -107,8 +106,8 @@ def rounds(
     chance = random.Random(seed)
     sides = _Sides(chance)
     decks = [
-        (_Deck({kind: weight for kind, weight in weights.items() if kind in possible}, chance), wanted)
-        for weights, wanted in ((HEAVY, heavy), (LIGHT, light))
+        (_Deck([kind for kind in dealt if kind in possible], chance), wanted)
+        for dealt, wanted in ((HEAVY, heavy), (LIGHT, light))
     ]
     found = []
     for number in range(1, count + 1):
@@ -124,7 +123,7 @@ def rounds(
             )
             for kind in dealt
         )
-        needs_three = any(kind in OF_BROKERS for kind in dealt)
-        replicas = min(brokers, 3) if needs_three else chance.choice((1, min(brokers, 3)))
+        # Where no broker is harmed replicas would only cost time.
+        replicas = min(brokers, 3) if any(kind in OF_BROKERS for kind in dealt) else 1
         found.append(Round(number, chance.getrandbits(32), replicas, faults))
     return found

@@ -26,7 +26,7 @@ KINDS: Mapping[str, Kind] = {
     # Nothing but records of years ago: what brokers forget of their producers is gone at once.
     "old": Kind(3, 0.3, 0.2),
     # Batches of one record.
-    "small": Kind(2, 0.05, 0.1),
+    "small": Kind(2, 0.02, 0.06),
     # Large ones, above the usual limits; their share is in bytes, roughly.
     "big": Kind(2, 0.0, 0.0, configs={"max.message.bytes": str(2 * LARGEST_RECORD)}),
     # Nobody writes to it.

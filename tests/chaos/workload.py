@@ -22,7 +22,7 @@ from tests.chaos.transactions import Transactions
 from tests.kafka_tools import ToSend
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-_TICK_SECONDS = 0.02
+_TICK_SECONDS = 0.1
 _FLUSH_SECONDS = 120.0
 _BIG_EVERY_SECONDS, _BIG_AT_FIRST = 1.5, 3
 _KEYS = 60
@@ -129,9 +129,9 @@ class Mixed(Plain):
         producers = [
             {
                 "compression.type": chance.choice(CODECS),
-                "linger.ms": 0 if small else chance.choice((0, 5, 20, 50)),
-                "batch.num.messages": 1 if small else chance.choice((10, 200, 10_000)),
-                "batch.size": chance.choice((2_000, 30_000, 900_000)),
+                "linger.ms": 0 if small else chance.choice((5, 20, 50, 100)),
+                "batch.num.messages": 1 if small else chance.choice((20, 200, 10_000)),
+                "batch.size": chance.choice((5_000, 30_000, 900_000)),
             }
             for _ in range(2 if small else 3)
         ]
