@@ -42,7 +42,7 @@ class Side:
 
     def __init__(self, seed: int) -> None:
         self._chance, self._lock = random.Random(seed), threading.Lock()
-        self._cuts = _Cuts()
+        self._cuts, self._late = _Cuts(), list[Frame]()
         self._delay = self._bytes_per_second = 0.0
 
     # -- commands ---------------------------------------------------------------------------------------------
@@ -77,13 +77,18 @@ class Side:
             frame.connection.outlives_client = True
             frame.connection.cut_client()
             time.sleep(self._chance.uniform(0, LATE_SECONDS))
-            # Its answer finds nobody, and the connection is closed with that.
+            self._late.append(frame)
             frame.connection.deliver(frame)
             return False
         return None
 
     def on_response(self, frame: Frame) -> bool | None:
         self._hold_up(frame)
+        if frame.request in self._late:
+            # Nobody waits for it, and nothing else will be asked there.
+            self._late.remove(frame.request)
+            frame.connection.cut()
+            return False
         if self._is_due(frame, "response"):
             frame.connection.cut_in(frame, self._chance.random())
             return False
