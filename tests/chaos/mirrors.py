@@ -152,11 +152,10 @@ class Mirrors:
 
     @staticmethod
     def _may_be_started_again(run: Run) -> bool:
-        """Whether it could not find something out, was taken over, or died of what was done to it."""
+        """Whether it could not find something out, was taken over, or was killed. Whatever is done to it, what it says
+        of it must not be an error that nobody expected."""
         code = run.process.returncode
-        return (code == _RETRYABLE and "unexpected error" not in run.said) or (
-            bool(run.harm) and (code == _RETRYABLE or code < 0)
-        )
+        return "unexpected error" not in run.said if code == _RETRYABLE else code < 0 and bool(run.harm)
 
     def _judge(self, run: Run) -> None:
         """Whether it may end as it did."""

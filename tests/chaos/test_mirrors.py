@@ -82,6 +82,16 @@ def test_mirror_that_dies_though_nothing_was_done_to_it_is_a_finding(starts):
     assert "nothing was done to it" in mirrors.findings[0]
 
 
+def test_killed_mirror_that_says_something_unexpected_of_it_is_a_finding(starts):
+    mirrors = starts("wait", "unexpected error: x 3")
+    running(mirrors, 1)
+    mirrors.current.harm.append("jvm killed")
+    mirrors.current.signal(mirrors.current.pids("driver"), signal.SIGKILL)
+    wait_until(lambda: len(mirrors.runs) == 2, "it is started again")
+    mirrors.runs[-1].harm.append("jvm killed")
+    wait_until(lambda: mirrors.findings, "a finding")
+
+
 def test_mirror_may_end_once_it_is_drained(starts):
     mirrors = starts("3", "0")
     mirrors.may_finish = True
