@@ -3,6 +3,7 @@
 import argparse
 import json
 import multiprocessing
+import os
 import random
 import shutil
 import signal
@@ -290,6 +291,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"seed {options.seed}", flush=True)
     for it in chosen:
         print(json.dumps(it.as_dict()), flush=True)
+    # A Spark that starts several times a round, and brokers that restart, never get back what they spend on optimizing.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     if options.folder is not None:
         options.folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=options.folder))
