@@ -236,7 +236,7 @@ def _slow_network(it: Injector, fault: Fault, chance: random.Random) -> Done:
 
 def _quota(it: Injector, _fault: Fault, chance: random.Random) -> Done:
     servers, client = it.scene.stage.target.direct, it.scene.client_id
-    rate, seconds = chance.choice((20_000, 100_000)), chance.uniform(*_QUOTA_SECONDS)
+    rate, seconds = chance.choice((50_000, 100_000)), chance.uniform(*_QUOTA_SECONDS)
     set_quota(servers, client, "producer_byte_rate", rate)
 
     def lift() -> None:

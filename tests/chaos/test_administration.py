@@ -11,7 +11,7 @@ from tests.waiting import wait_until
 
 
 def throttled(servers: str, topic: str, client: str) -> list[float]:
-    """For how many seconds a broker asked a client to wait that writes 200 KB, each time."""
+    """For how many seconds a broker asked a client to wait that writes 240 KB, each time."""
     waits: list[float] = []
     producer = confluent_kafka.Producer(
         {
@@ -20,7 +20,8 @@ def throttled(servers: str, topic: str, client: str) -> list[float]:
             "throttle_cb": lambda event: waits.append(event.throttle_time),
         }
     )
-    for _ in range(20):
+    # A broker lets ten seconds' worth pass at once.
+    for _ in range(24):
         producer.produce(topic, b"x" * 10_000)
         producer.flush(30)
     until = time.monotonic() + 3

@@ -7,6 +7,8 @@ import random
 import threading
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -116,9 +118,12 @@ def test_leaders_that_move_while_it_copies_are_followed(three, source_cluster, t
                     moved.append(move_leaders(servers, [topic], chance))
                     produce(it.source, topic, records(500, 4, len(answers)), **SMALL_BATCHES)
 
+        # A little at a time, so that it is in the middle when they move.
+        limits = replace(QUICK.limits, partition_fetch_bytes=6_000, partition_queue_bytes=6_000)
         with Proxy(on_response=on_response) as proxy:
-            through = {f"{side}_through": proxy}
-            assert it.mirror(settings=QUICK, **through).run(until_caught_up=True).halted == ()
+            it_through: dict[str, Any] = {f"{side}_through": proxy}
+            mirror = it.mirror(settings=replace(QUICK, limits=limits), **it_through)
+            assert mirror.run(until_caught_up=True).halted == ()
         assert len(moved) == 2
         assert min(moved) > 0
         it.mirror(settings=QUICK).run(until_caught_up=True)
