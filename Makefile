@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed-$(shell cat requirements.txt requirements.lock | cks
 # Through the environment, and absolute: Airflow and Spark start processes of their own, in other directories.
 export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 
-.PHONY: help setup lock lint format test kill-test translate-check bench-mirror bench-latency bench-scale demo demo-secure up down brokers brokers-down clean
+.PHONY: help setup lock lint format test kill-test translate-check chaos bench-mirror bench-latency bench-scale demo demo-secure up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,11 @@ kill-test: setup ## A copy of 1,000,000 records, killed 20 times, compared recor
 
 translate-check: setup ## 1,000 random committed offsets: does each translate to its very record?
 	$(BIN)/python -m tests.soak.translate $(ARGS)
+
+ROUNDS ?= 10
+
+chaos: setup ## Every kind of fault under a live workload, each round compared record by record; ROUNDS=50 ARGS="--seed N"
+	$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(ARGS)
 
 bench-mirror: setup ## The same data copied by MirrorMaker 2 and by this mirror, in turn, and the brokers' limit
 	$(BIN)/python -m bench.mirror $(ARGS)

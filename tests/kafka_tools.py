@@ -55,12 +55,13 @@ def create_topics(
     config: Mapping[str, str] | None = None,
     *,
     brokers: list[int] | None = None,
+    replicas: int = 1,
 ) -> None:
     """Create `topics` (name to partition count); with `brokers`, each partition has replicas on exactly these."""
     wanted = []
     for name, count in topics.items():
         place: dict[str, Any] = (
-            {"replication_factor": 1} if brokers is None else {"replica_assignment": [brokers] * count}
+            {"replication_factor": replicas} if brokers is None else {"replica_assignment": [brokers] * count}
         )
         wanted.append(NewTopic(name, num_partitions=count, config=dict(config or {}), **place))
     admin = AdminClient({"bootstrap.servers": servers})

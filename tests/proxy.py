@@ -1,8 +1,9 @@
 """A proxy between clients and brokers that knows requests from responses, and does to them what networks do.
 
-Clients reach it as an HTTP proxy (`proxy_url` of kafka-python), so brokers need not know of it. Hooks see every frame:
-they may let it pass, drop it, hold it (by not returning), or cut the connection, of the client alone if they like: what
-was held can still be delivered to the broker long after its client has given up.
+Clients reach it as an HTTP proxy (`proxy_url` of kafka-python), so brokers need not know of it; or it stands before one
+broker (`to`), which advertises it. Hooks see every frame: they may let it pass, drop it, hold it (by not returning), or
+cut the connection, of the client alone if they like, also in the middle of a frame: what was held can still be
+delivered to the broker long after its client has given up.
 """
 
 import contextlib
@@ -41,6 +42,8 @@ class Connection:
         self.proxy, self._client, self._broker = proxy, client, broker
         self._unanswered: dict[int, Frame] = {}
         self._broker_lock = threading.Lock()
+        #: Whether the broker's side stays open when the client has gone, for what is to be delivered later.
+        self.outlives_client = proxy.to is None
 
     def start(self) -> None:
         for work in (self._requests, self._responses):
@@ -65,6 +68,18 @@ class Connection:
             self._unanswered[frame.correlation] = frame
             self._broker.sendall(struct.pack(">i", len(frame.data)) + frame.data)
 
+    def cut_in(self, frame: Frame, share: float) -> None:
+        """Send that share of a frame (a request to the broker, a response to the client), and close both sides."""
+        data = struct.pack(">i", len(frame.data)) + frame.data
+        part = data[: max(1, min(len(data) - 1, int(len(data) * share)))]
+        with contextlib.suppress(OSError):
+            if frame.request is None:
+                with self._broker_lock:
+                    self._broker.sendall(part)
+            else:
+                self._client.sendall(part)
+        self.cut()
+
     def _requests(self) -> None:
         with contextlib.suppress(OSError):
             while True:
@@ -76,7 +91,9 @@ class Connection:
                     frame = replace(frame, data=passed)
                 if passed is not False:
                     self.deliver(frame)
-        # What the broker still has to say is heard to its end, for the hooks.
+        if not self.outlives_client:
+            _close(self._broker)
+        # Else what the broker still has to say is heard to its end, for the hooks.
 
     def _responses(self) -> None:
         with contextlib.suppress(OSError):
@@ -92,15 +109,23 @@ class Connection:
 
 
 class Proxy:
-    """Listens on a free port of 127.0.0.1.
+    """Listens on a free port of 127.0.0.1, or on `port`. With `to`, a host and port, all connections lead there.
 
     Hooks return False to drop a frame, bytes to pass those instead (requests only), anything else lets it pass.
     """
 
-    def __init__(self, *, on_request: Hook = lambda _: None, on_response: Hook = lambda _: None) -> None:
+    def __init__(
+        self,
+        *,
+        on_request: Hook = lambda _: None,
+        on_response: Hook = lambda _: None,
+        to: tuple[str, int] | None = None,
+        port: int = 0,
+    ) -> None:
         self.on_request, self.on_response = on_request, on_response
+        self.to = to
         self._connections: list[Connection] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
 
     @property
     def url(self) -> str:
@@ -124,18 +149,24 @@ class Proxy:
 
     def _connect(self, client: socket.socket) -> None:
         try:
-            asked = b""
-            while not asked.endswith(b"\r\n\r\n"):
-                asked += _exactly(client, 1)
-            host, _, port = asked.split(b" ", 2)[1].decode().rpartition(":")
-            broker = socket.create_connection((host, int(port)))
+            broker = socket.create_connection(self.to or _asked_for(client))
+            if self.to is None:
+                client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
         except OSError:
             _close(client)
             return
-        client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
         connection = Connection(self, client, broker)
         self._connections.append(connection)
         connection.start()
+
+
+def _asked_for(client: socket.socket) -> tuple[str, int]:
+    """Where an HTTP proxy is asked to connect to."""
+    asked = b""
+    while not asked.endswith(b"\r\n\r\n"):
+        asked += _exactly(client, 1)
+    host, _, port = asked.split(b" ", 2)[1].decode().rpartition(":")
+    return host, int(port)
 
 
 def _frame(sock: socket.socket) -> bytes:

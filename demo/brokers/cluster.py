@@ -45,6 +45,7 @@ class EmbeddedKafka:
         version: str = NEWEST.name,
         nodes: int = 1,
         client_ports: Sequence[int] | None = None,
+        advertised_ports: Sequence[int] | None = None,
         data_dir: Path | None = None,
         heap_megabytes: int = 512,
         properties: Mapping[str, str | None] | None = None,
@@ -59,6 +60,7 @@ class EmbeddedKafka:
             version: of Kafka: 4.3, 3.9 or 2.8; jars of an old one are fetched when it is first launched.
             nodes: how many; they are numbered from 1.
             client_ports: one port a node; free ones when absent.
+            advertised_ports: one port a node, where clients reach it instead: through a proxy of the caller's.
             data_dir: where to keep data; a temporary directory when absent.
             heap_megabytes: largest heap of each node, MiB.
             properties: server properties over the defaults of config.py; None removes a default.
@@ -74,12 +76,15 @@ class EmbeddedKafka:
             raise ValueError(f"nodes is {nodes}; a cluster has at least 1.")
         if client_ports is not None and not nodes == len(client_ports) == len(set(client_ports)):
             raise ValueError(f"client_ports is {list(client_ports)}; give {nodes} different ones, one a node.")
+        if advertised_ports is not None and not nodes == len(advertised_ports) == len(set(advertised_ports)):
+            raise ValueError(f"advertised_ports is {list(advertised_ports)}; give {nodes} different ones, one a node.")
         if standing and data_dir is None:
             raise ValueError("a standing cluster outlives any temporary directory; give data_dir.")
         self.name = name
         self._release = release(version)
         self._count = nodes
         self._given_ports = list(client_ports or ())
+        self._advertised_ports = list(advertised_ports or ())
         self._given_directory = data_dir
         self._heap_megabytes = heap_megabytes
         self._security = security
@@ -93,8 +98,9 @@ class EmbeddedKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of every node's client listener, comma-separated."""
-        return ",".join(f"{HOST}:{node.layout.client_port}" for node in self._started().values())
+        """`host:port` where clients reach each node, comma-separated."""
+        layouts = [node.layout for node in self._started().values()]
+        return ",".join(f"{HOST}:{it.advertised_port or it.client_port}" for it in layouts)
 
     @property
     def internal_servers(self) -> str:
@@ -259,6 +265,7 @@ class EmbeddedKafka:
                 client_port=self._given_ports[node_id - 1] if self._given_ports else next(free),
                 internal_port=next(free),
                 controller_port=0 if self._release.has_zookeeper else next(free),
+                advertised_port=self._advertised_ports[node_id - 1] if self._advertised_ports else None,
                 directory=self._directory / f"node-{node_id}",
                 release=self._release,
             )

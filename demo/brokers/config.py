@@ -14,7 +14,8 @@ class Layout:
 
     The `client_port` is what the outside uses, and the only listener that security settings need to touch. Nodes
     talk among themselves on `internal_port`, which stays plaintext: a cluster can be started and administered
-    without credentials, however its client listener is guarded.
+    without credentials, however its client listener is guarded. Clients are told `advertised_port` instead of
+    `client_port`, where something stands in between.
     """
 
     node_id: int
@@ -23,6 +24,7 @@ class Layout:
     controller_port: int
     directory: Path
     release: Release = NEWEST
+    advertised_port: int | None = None
 
     @property
     def data(self) -> Path:
@@ -87,6 +89,10 @@ def server_properties(
         "num.network.threads": "2",
         "num.io.threads": "4",
     }
+    if node.advertised_port is not None:
+        defaults["advertised.listeners"] = (
+            f"CLIENT://{HOST}:{node.advertised_port},INTERNAL://{HOST}:{node.internal_port}"
+        )
     merged = {**defaults, **overrides}
     if node.release.has_zookeeper and merged.get("authorizer.class.name") == _STANDARD_AUTHORIZER:
         merged["authorizer.class.name"] = _ZOOKEEPER_AUTHORIZER

@@ -13,6 +13,7 @@ from py4j.protocol import Py4JNetworkError
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.mirror.package import package_zip
+from kafka_migration.mirror.session import close_session
 from kafka_migration.mirror.spark import SparkEpoch, slots_of
 from kafka_migration.state.link import LinkState
 from tests.kafka_tools import ToSend, create_topics, produce, read_all
@@ -139,3 +140,14 @@ def test_tasks_of_a_virtual_machine_that_is_gone_are_unknown_and_its_job_tells_w
     epoch._spark, epoch._group = MagicMock(), "group"
     epoch._spark.sparkContext.statusTracker.side_effect = Py4JNetworkError("gone")
     assert epoch.tasks() == {}
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("gone")])
+def test_session_whose_virtual_machine_is_gone_is_closed_without_an_error_that_hides_the_first(error):
+    session = MagicMock()
+    session.stop.side_effect = error
+    close_session(session)
+    assert session.stop.called
+    session.stop.side_effect = ValueError("another")
+    with pytest.raises(ValueError, match="another"):
+        close_session(session)

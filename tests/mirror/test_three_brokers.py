@@ -3,9 +3,12 @@
 Node 3 holds no replica of the topics, so the controllers keep their majority whichever of the others is down.
 """
 
+import random
 import threading
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,11 +16,12 @@ from demo.brokers import EmbeddedKafka
 from kafka_migration.domain.errors import HaltedPartition
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.state.link import LinkTopic
+from tests.chaos.administration import move_leaders
 from tests.kafka_tools import create_topics, log_ends, produce, read_all, topic_ids
 from tests.mirror.bench import OPEN_ENDED, Bench, assert_same, bench, records
 from tests.mirror.test_interleavings import QUICK, SMALL_BATCHES, Appends
 from tests.mirror.test_watching import LONG, running
-from tests.proxy import Frame, Proxy
+from tests.proxy import FETCH, PRODUCE, Frame, Proxy
 from tests.waiting import wait_until
 from tests.wire.made import wired
 
@@ -96,6 +100,36 @@ def test_old_records_through_leader_changes_and_cut_connections_are_copied_exact
             assert it.mirror(settings=QUICK, target_through=proxy).run(until_caught_up=True).halted == ()
         assert moved.is_set()
         assert assert_same(it) == 2_000
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_leaders_that_move_while_it_copies_are_followed(three, source_cluster, topic, side):
+    """By the cluster's own election, nobody dies: each answers that it leads no more, and requests under way fail."""
+    on, others = {f"{side}_brokers": [1, 2, 3]}, source_cluster.bootstrap_servers
+    clusters = (three.bootstrap_servers, others) if side == "source" else (others, three.bootstrap_servers)
+    with bench(*clusters, {topic: 4}, **on) as it:
+        produce(it.source, topic, records(2_000, 4, 1), **SMALL_BATCHES)
+        servers, wanted = three.bootstrap_servers, FETCH if side == "source" else PRODUCE
+        answers, moved, chance = list[Frame](), list[int](), random.Random(1)
+        ids = [topic_id.bytes for topic_id in topic_ids(servers, [topic]).values()]
+
+        def on_response(frame: Frame) -> None:
+            if frame.api == wanted and frame.request is not None and frame.request.mentions(*ids):
+                answers.append(frame)
+                if len(answers) in (3, 12):
+                    moved.append(move_leaders(servers, [topic], chance))
+                    produce(it.source, topic, records(500, 4, len(answers)), **SMALL_BATCHES)
+
+        # A little at a time, so that it is in the middle when they move.
+        limits = replace(QUICK.limits, partition_fetch_bytes=6_000, partition_queue_bytes=6_000)
+        with Proxy(on_response=on_response) as proxy:
+            it_through: dict[str, Any] = {f"{side}_through": proxy}
+            mirror = it.mirror(settings=replace(QUICK, limits=limits), **it_through)
+            assert mirror.run(until_caught_up=True).halted == ()
+        assert len(moved) == 2
+        assert min(moved) > 0
+        it.mirror(settings=QUICK).run(until_caught_up=True)
+        assert assert_same(it) == 3_000
 
 
 def test_target_whose_log_end_regressed_halts_by_name(lossy, source_cluster, topic):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafka_migration.mirror.package import is_zipped, package_zip
@@ -38,3 +39,12 @@ def open_session(name: str, *, master: str | None = None, conf: Mapping[str, str
     if not is_zipped():
         session.sparkContext.addPyFile(str(package_zip()))
     return session
+
+
+def close_session(session: SparkSession) -> None:
+    """Stop ``session``. Where its JVM is gone nothing is left to stop, and the error that says so would hide the one
+    that ends the run."""
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError):
+        session.stop()

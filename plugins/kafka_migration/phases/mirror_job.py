@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.mirror.epochs import MirrorEnd
-from kafka_migration.mirror.session import open_session
+from kafka_migration.mirror.session import close_session, open_session
 from kafka_migration.mirror.spark import SparkRunner
 from kafka_migration.phases import mirror, seal
 from kafka_migration.phases.context import open_context
@@ -46,7 +46,7 @@ def run(
                 interrupted=lambda: bool(asked),
             )
         finally:
-            session.stop()
+            close_session(session)
 
 
 def main(arguments: Sequence[str]) -> int:

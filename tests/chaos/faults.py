@@ -1,0 +1,265 @@
+"""What is done to the mirror, its brokers and the network between them: each kind a function, all in one table.
+
+A fault is injected while the target grows, or not at all: :class:`Missed` says that its moment was not met, or that
+there was nobody to do it to. It is tried again then.
+"""
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from tests.chaos.administration import move_leaders, set_quota
+from tests.chaos.mirrors import Mirrors, Run
+from tests.chaos.progress import Progress
+from tests.chaos.scene import Scene
+from tests.chaos.schedule import OF_BROKERS, Fault
+from tests.chaos.short import LONGEST_SECONDS
+from tests.waiting import wait_until
+
+WITHIN_SECONDS = 1.0
+"""A fault counts if growth of the target was seen so shortly before."""
+FROZEN_SECONDS = LONGEST_SECONDS + 3.0
+_READY_SECONDS = 0.5
+_PATIENCE_SECONDS = 60.0
+_CUT_SECONDS = 0.4
+_DOWN_SECONDS = (0.0, 4.0)
+_SLOW_SECONDS, _QUOTA_SECONDS = (4.0, 8.0), (4.0, 8.0)
+
+
+class Missed(Exception):
+    """The fault was not injected; why not."""
+
+
+@dataclass
+class Injector:
+    """Does a round's faults, one after the other, to its mirror."""
+
+    scene: Scene
+    mirrors: Mirrors
+    progress: Progress
+    _pool: ThreadPoolExecutor = field(default_factory=ThreadPoolExecutor)
+    _lasting: list[tuple[Fault, Future[None]]] = field(default_factory=list)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def inject(self, fault: Fault) -> str:
+        """Do it; what was done, in words. Raises Missed."""
+        if fault.kind in OF_BROKERS:
+            # Two brokers of a side at once are one too many for any cluster of three.
+            self.settle(lambda it: it.kind in OF_BROKERS)
+            for cluster in self.scene.stage.clusters.values():
+                cluster.wait_healthy()
+        self._await_progress(fault)
+        age = self.progress.age
+        if age > WITHIN_SECONDS:
+            raise Missed(f"the target had not grown for {age:.1f} s")
+        did, rest = _KINDS[fault.kind](self, fault, random.Random(fault.seed))
+        if rest is not None:
+            self._lasting.append((fault, self._pool.submit(rest)))
+            if not fault.overlaps:
+                self.settle()
+        return f"{did}; {age:.1f} s after progress"
+
+    def settle(self, which: Callable[[Fault], bool] = lambda _: True) -> None:
+        """Wait until what still lasts is over. Raises what went wrong in it."""
+        for entry in [entry for entry in self._lasting if which(entry[0])]:
+            self._lasting.remove(entry)
+            entry[1].result()
+
+    def close(self) -> None:
+        """Leave nothing that is slow, frozen or throttled; raises nothing."""
+        self._over.set()
+        self._pool.shutdown(wait=True)
+
+    def last(self, seconds: float) -> None:
+        """Let something last so long, or until all is over."""
+        self._over.wait(seconds)
+
+    def _await_progress(self, fault: Fault) -> None:
+        until = time.monotonic() + _PATIENCE_SECONDS
+        due: float | None = None
+        while time.monotonic() < until:
+            if self.mirrors.findings or self._over.is_set():
+                raise Missed("the mirror has ended")
+            if self.progress.age < _READY_SECONDS and self.mirrors.current is not None:
+                due = due or time.monotonic() + fault.after
+                if time.monotonic() >= due:
+                    return
+            self._over.wait(0.02)
+        raise Missed(f"no progress was seen for {_PATIENCE_SECONDS:g} s")
+
+    def running(self) -> Run:
+        run = self.mirrors.current
+        if run is None:
+            raise Missed("no mirror runs just now")
+        return run
+
+
+Rest = Callable[[], None] | None
+Done = tuple[str, Rest]
+
+
+def _kill(what: str) -> Callable[[Injector, Fault, random.Random], Done]:
+    def kill(it: Injector, _fault: Fault, chance: random.Random) -> Done:
+        run = it.running()
+        pids = run.pids(what)
+        if not pids:
+            raise Missed(f"there is no {what} just now")
+        # Before: it may be dead, and judged, at once.
+        run.harm.append(f"{what} killed")
+        if not run.signal([chance.choice(pids)], signal.SIGKILL):
+            raise Missed(f"the {what} had just ended")
+        return f"killed 1 {what} of {len(pids)}", None
+
+    return kill
+
+
+def _kill_broker(it: Injector, fault: Fault, chance: random.Random) -> Done:
+    cluster = it.scene.stage.clusters[fault.side]
+    node, down = chance.randint(1, cluster.nodes), chance.uniform(*_DOWN_SECONDS)
+    cluster.kafka.kill(node)
+
+    def come_back() -> None:
+        it.last(down)
+        cluster.kafka.restart(node)
+        cluster.wait_healthy()
+
+    return f"killed broker {node} of the {fault.side}, back after {down:.1f} s", come_back
+
+
+def _rolling_restart(it: Injector, fault: Fault, chance: random.Random) -> Done:
+    cluster = it.scene.stage.clusters[fault.side]
+    nodes = chance.sample(range(1, cluster.nodes + 1), cluster.nodes)
+
+    def go_on() -> None:
+        for node in nodes:
+            cluster.kafka.restart(node)
+            cluster.wait_healthy()
+
+    return f"restarting the brokers of the {fault.side}, {', '.join(map(str, nodes))}", go_on
+
+
+def _leader_moves(it: Injector, fault: Fault, chance: random.Random) -> Done:
+    cluster = it.scene.stage.clusters[fault.side]
+    moved = move_leaders(cluster.direct, it.scene.topics, chance)
+    return f"{moved} partitions of the {fault.side} have other leaders", None
+
+
+def _freeze(what: str) -> Callable[[Injector, Fault, random.Random], Done]:
+    def freeze(it: Injector, _fault: Fault, chance: random.Random) -> Done:
+        run = it.running()
+        pids = run.pids(what)
+        if what == "worker" and len(pids) > 1:
+            # One or several, and the daemon that forks them perhaps among them.
+            pids = chance.sample(pids, chance.randint(1, len(pids)))
+        run.harm.append(f"{what} frozen")
+        if not pids or not run.signal(pids, signal.SIGSTOP):
+            raise Missed(f"there is no {what} just now")
+
+        def wake() -> None:
+            it.last(FROZEN_SECONDS)
+            run.signal(pids, signal.SIGCONT)
+
+        return f"{len(pids)} {what} stopped for {FROZEN_SECONDS:g} s", wake
+
+    return freeze
+
+
+def _freeze_mirror(it: Injector, _fault: Fault, _chance: random.Random) -> Done:
+    """All of it stops, as with its machine; another one takes over, and then it wakes."""
+    run = it.running()
+    pids = run.pids("all")
+    run.harm.append("all frozen")
+    run.is_frozen = True
+    if not run.signal(pids, signal.SIGSTOP):
+        run.is_frozen = False
+        raise Missed("the mirror had just ended")
+    it.mirrors.start()
+
+    def wake() -> None:
+        try:
+            it.last(FROZEN_SECONDS)
+            # Until the other one copies: then the one that wakes has lost its link.
+            began = it.progress.offsets
+            until = time.monotonic() + _PATIENCE_SECONDS
+            while it.progress.offsets <= began and time.monotonic() < until and not it.mirrors.findings:
+                it.last(0.1)
+        finally:
+            run.signal(pids, signal.SIGCONT)
+        it.mirrors.gives_way(run)
+
+    return f"{len(pids)} processes stopped for {FROZEN_SECONDS:g} s at least, another mirror started", wake
+
+
+def _rivals(it: Injector, _fault: Fault, _chance: random.Random) -> Done:
+    """A second mirror of the same link: one of them gives way."""
+    first, second = it.running(), it.mirrors.start()
+
+    def one_gives_way() -> None:
+        wait_until(
+            lambda: first.process.poll() is not None or second.process.poll() is not None or it.mirrors.findings,
+            "one of two mirrors gives way",
+            deadline_seconds=2 * _PATIENCE_SECONDS,
+        )
+
+    return "a second mirror was started", one_gives_way
+
+
+def _cut(*wheres: str) -> Callable[[Injector, Fault, random.Random], Done]:
+    def cut(it: Injector, fault: Fault, chance: random.Random) -> Done:
+        where, count = chance.choice(wheres), chance.randint(1, 3)
+        done = it.scene.stage.network.cut(
+            fault.side, where=where, count=count, seconds=_CUT_SECONDS, seed=chance.getrandbits(32)
+        )
+        if not done:
+            raise Missed(f"nothing was on its way to the {fault.side} within {_CUT_SECONDS:g} s")
+        return f"cut {len(done)} connections to the {fault.side} ({where})", None
+
+    return cut
+
+
+def _slow_network(it: Injector, fault: Fault, chance: random.Random) -> Done:
+    network, delay = it.scene.stage.network, chance.uniform(0.05, 0.5)
+    rate = chance.choice((300_000, 1_000_000, 5_000_000))
+    network.slow(fault.side, delay=delay, bytes_per_second=rate)
+    seconds = chance.uniform(*_SLOW_SECONDS)
+
+    def recover() -> None:
+        it.last(seconds)
+        network.slow(fault.side, delay=0, bytes_per_second=0)
+
+    return f"up to {delay:.2f} s a frame, {rate:,} bytes/s to the {fault.side} for {seconds:.0f} s", recover
+
+
+def _quota(it: Injector, _fault: Fault, chance: random.Random) -> Done:
+    servers, client = it.scene.stage.target.direct, it.scene.client_id
+    rate, seconds = chance.choice((50_000, 100_000)), chance.uniform(*_QUOTA_SECONDS)
+    set_quota(servers, client, "producer_byte_rate", rate)
+
+    def lift() -> None:
+        it.last(seconds)
+        set_quota(servers, client, "producer_byte_rate", None)
+
+    return f"{rate:,} bytes/s and broker may be written for {seconds:.0f} s", lift
+
+
+_KINDS: dict[str, Callable[[Injector, Fault, random.Random], Done]] = {
+    "kill_driver": _kill("driver"),
+    "kill_jvm": _kill("jvm"),
+    "kill_worker": _kill("worker"),
+    "kill_source_broker": _kill_broker,
+    "kill_target_broker": _kill_broker,
+    "freeze_driver": _freeze("driver"),
+    "freeze_worker": _freeze("worker"),
+    "freeze_mirror": _freeze_mirror,
+    "rivals": _rivals,
+    "cut_request": _cut("request", "late"),
+    "cut_response": _cut("response"),
+    "slow_network": _slow_network,
+    "rolling_restart": _rolling_restart,
+    "leader_moves": _leader_moves,
+    "quota": _quota,
+}

@@ -1,0 +1,80 @@
+"""Sees the target grow: a fault counts only if it falls while the mirror is at work."""
+
+import threading
+import time
+from collections.abc import Callable, Collection
+
+import confluent_kafka
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from tests.chaos.reader import Place
+
+_EVERY_SECONDS = 0.2
+_ASK_SECONDS = 1.5
+
+Ends = Callable[[], dict[Place, int]]
+
+
+def ends_of(servers: str, places: Collection[Place]) -> Ends:
+    """Asks for the high watermarks of `places`, of those whose broker answers soon."""
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    wanted = {confluent_kafka.TopicPartition(*place): OffsetSpec.latest() for place in places}
+
+    def ask() -> dict[Place, int]:
+        found = {}
+        for tp, future in admin.list_offsets(wanted, request_timeout=_ASK_SECONDS).items():
+            try:
+                found[tp.topic, tp.partition] = future.result(2 * _ASK_SECONDS).offset
+            except (KafkaException, TimeoutError):
+                continue
+        return found
+
+    return ask
+
+
+class Progress:
+    """Asks for the target's ends all the time, in a thread of its own.
+
+    Growth by less than a record a partition is none: that may be the marker of a fence.
+    """
+
+    def __init__(self, ends: Ends, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ask, self._clock = ends, clock
+        self._ends: dict[Place, int] = {}
+        self._seen_at = float("-inf")
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Progress":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(10)
+
+    def look(self) -> None:
+        """Look once."""
+        asked_at = self._clock()
+        found = self._ask()
+        grown = sum(max(0, end - self._ends.get(place, end)) for place, end in found.items())
+        for place, end in found.items():
+            self._ends[place] = max(end, self._ends.get(place, 0))
+        if grown > len(self._ends):
+            # It grew before it was asked for, whenever the answer came.
+            self._seen_at = asked_at
+
+    @property
+    def age(self) -> float:
+        """For how many seconds no growth was seen."""
+        return self._clock() - self._seen_at
+
+    @property
+    def offsets(self) -> int:
+        """The target's offsets seen, over all partitions."""
+        return sum(self._ends.values())
+
+    def _watch(self) -> None:
+        while not self._over.wait(_EVERY_SECONDS):
+            self.look()

@@ -1,0 +1,315 @@
+"""The run: rounds of a live workload, a mirror, and what is done to it; then both sides are read and compared."""
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafka_migration.domain.offset_map import OffsetMap
+from kafka_migration.domain.types import TopicPartition
+from tests.chaos import compare
+from tests.chaos.compare import Found, Log
+from tests.chaos.faults import Injector, Missed
+from tests.chaos.mirrors import Mirrors
+from tests.chaos.progress import Progress, ends_of
+from tests.chaos.reader import read
+from tests.chaos.scene import Scene, workload
+from tests.chaos.schedule import KINDS as FAULTS
+from tests.chaos.schedule import Fault, Round, rounds
+from tests.chaos.stage import Stage, seconds_since, stage
+from tests.chaos.topics import DEFAULT, KINDS
+from tests.chaos.workload import Orders
+
+#: What a copy can have wrong, in records: the last four of the result.
+WRONG = ("lost", "doubled", "reordered", "mistranslated")
+TRANSLATED = 200
+"""Offsets of each partition that are translated, each way."""
+_TRIES = 3
+_DRAINED_SECONDS = 150.0
+_PRODUCERS, _PREFILLED_SHARE, _RATE = 2, 0.7, 2_000.0
+
+
+@dataclass
+class Outcome:
+    """How a round went. `problems` are what ended otherwise than it may, in words; `missed` the faults that could not
+    be injected."""
+
+    found: Found = field(default_factory=Found)
+    injected: list[str] = field(default_factory=list)
+    missed: list[Fault] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        return self.found.is_exact and not self.problems
+
+
+class Player:
+    """Plays rounds on a stage."""
+
+    def __init__(
+        self, stage: Stage, folder: Path, *, kinds: Sequence[str], records: int, readers: Executor, seed: int
+    ) -> None:
+        self._stage, self._folder, self._kinds, self._records = stage, folder, tuple(kinds), records
+        self._readers, self._name = readers, f"chaos-{seed:x}"
+
+    def play(self, it: Round, carried: Sequence[Fault] = ()) -> Outcome:
+        """Play one round, with faults that earlier rounds have missed besides its own."""
+        folder = self._folder / f"round-{it.number}"
+        folder.mkdir()
+        scene = Scene(self._stage, f"{self._name}-{it.number}", self._kinds, it.replicas, folder)
+        outcome, began = Outcome(), time.monotonic()
+
+        def told(what: str) -> None:
+            print(f"    {seconds_since(began):6.1f} s  {what}", flush=True)
+
+        scene.create_source()
+        scene.write_plan()
+        told("the source has its topics")
+        try:
+            with workload(self._orders(scene, it.seed), folder) as producers:
+                scene.create_target()
+                told("the target has its topics, the mirror starts")
+                with (
+                    Mirrors(scene.plan, scene.environment, folder) as mirrors,
+                    Progress(ends_of(self._stage.target.direct, scene.places)) as progress,
+                ):
+                    producers.await_prefilled()
+                    told("the source is filled")
+                    self._disturb(Injector(scene, mirrors, progress), [*it.faults, *carried], outcome, told)
+                    written = producers.finish()
+                    told(f"{written:,} records are written")
+                    self._drain(scene, mirrors, outcome)
+                    told("the mirror has ended")
+            self._compare(scene, random.Random(it.seed), outcome)
+            told("both sides are compared")
+        finally:
+            scene.remove()
+        if outcome.is_good:
+            shutil.rmtree(folder)
+        return outcome
+
+    def _orders(self, scene: Scene, seed: int) -> list[Orders]:
+        chance = random.Random(seed)
+        return [
+            Orders(
+                servers=self._stage.source.direct,
+                prefix=scene.name,
+                kinds=self._kinds,
+                seed=chance.getrandbits(32),
+                name=f"w{number}",
+                prefill=int(self._records * _PREFILLED_SHARE) // _PRODUCERS,
+                rate=_RATE / _PRODUCERS,
+                least=-(-self._records // _PRODUCERS),
+            )
+            for number in range(_PRODUCERS)
+        ]
+
+    def _disturb(
+        self, injector: Injector, faults: Sequence[Fault], outcome: Outcome, told: Callable[[str], None]
+    ) -> None:
+        """Every fault in its turn, each tried some times."""
+        try:
+            for fault in faults:
+                for number in range(1, _TRIES + 1):
+                    try:
+                        did = injector.inject(fault)
+                    except Missed as missed:
+                        told(f"{fault}: not injected: {missed} (try {number} of {_TRIES})")
+                        continue
+                    outcome.injected.append(fault.kind)
+                    told(f"{fault}: {did}")
+                    break
+                else:
+                    outcome.missed.append(fault)
+                if injector.mirrors.findings:
+                    return
+            injector.settle()
+        except Exception as error:
+            outcome.problems.append(f"a fault went wrong: {type(error).__name__}: {error}")
+        finally:
+            injector.close()
+
+    def _drain(self, scene: Scene, mirrors: Mirrors, outcome: Outcome) -> None:
+        """Have the mirror copy what is left, and see that it ends well."""
+        mirrors.may_finish = True
+        if not mirrors.findings:
+            scene.wish_drain()
+        until = time.monotonic() + _DRAINED_SECONDS
+        while not (mirrors.is_finished.wait(0.1) or mirrors.findings):
+            if time.monotonic() > until:
+                run = mirrors.current
+                said = run.said[-1500:] if run else "none runs"
+                outcome.problems.append(f"the mirror did not end within {_DRAINED_SECONDS:g} s: {said}")
+                break
+        outcome.problems.extend(mirrors.findings)
+        link = scene.link()
+        outcome.problems.extend(f"{tp}: {halt.reason}: {halt.detail}" for tp, halt in sorted(link.halts().items()))
+        link.close()
+
+    def _compare(self, scene: Scene, chance: random.Random, outcome: Outcome) -> None:
+        # Past the network, so that nothing that it does can be mistaken for what the mirror did.
+        reads = [
+            self._readers.submit(read, cluster.direct, scene.topics, scene.keyed)
+            for cluster in (self._stage.source, self._stage.target)
+        ]
+        source, target = (reading.result() for reading in reads)
+        link = scene.link()
+        maps = link.offset_maps()
+        link.close()
+        for place in sorted(scene.places):
+            found = compared(source[place], target[place], maps.get(TopicPartition(*place)), chance)
+            if not found.is_exact:
+                outcome.problems.append(f"{place}: {found}")
+            outcome.found.add(found)
+
+
+def compared(source: Log, target: Log, offsets: OffsetMap | None, chance: random.Random) -> Found:
+    """What is wrong with one partition's copy, and with the translation of its offsets."""
+    found = compare.records(source, target) if source.keys is None else compare.compacted(source, target)
+    nothing = OffsetMap((), source_end=0, target_end=0)
+    translate = nothing if offsets is None else offsets
+    found.add(compare.translations(source, target, translate.to_target, translate.to_source, chance, TRANSLATED))
+    return found
+
+
+@dataclass
+class Total:
+    """What a run found, over its rounds."""
+
+    seed: int
+    rounds: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    missed: int = 0
+    problems: int = 0
+    found: Found = field(default_factory=Found)
+
+    def add(self, outcome: Outcome) -> None:
+        self.rounds += 1
+        self.faults.update(outcome.injected)
+        self.problems += len(outcome.problems)
+        self.found.add(outcome.found)
+
+    @property
+    def is_good(self) -> bool:
+        return self.found.is_exact and not self.missed and not self.problems and self.rounds > 0
+
+    def as_dict(self) -> dict[str, object]:
+        """The last line. What is on the target and never was on the source counts as doubled: it is one too many."""
+        found = self.found
+        return {
+            "seed": self.seed,
+            "rounds": self.rounds,
+            "faults": dict(sorted(self.faults.items())),
+            "records": found.records,
+            "lost": found.lost,
+            "doubled": found.doubled + found.foreign,
+            "reordered": found.reordered,
+            "mistranslated": found.mistranslated,
+        }
+
+
+def run(
+    *,
+    seed: int,
+    schedule: Sequence[Round],
+    brokers: int,
+    records: int,
+    kinds: Sequence[str],
+    folder: Path,
+    keep_going: bool = False,
+) -> Total:
+    """Play `schedule`. Ends with the first round that goes wrong, unless told otherwise."""
+    total, carried = Total(seed), list[Fault]()
+    spawn = multiprocessing.get_context("spawn")
+    began = time.monotonic()
+    with stage(brokers=brokers) as scene, ProcessPoolExecutor(2, mp_context=spawn) as readers:
+        print(f"{brokers} brokers a side are up after {seconds_since(began)} s", flush=True)
+        player = Player(scene, folder, kinds=kinds, records=records, readers=readers, seed=seed)
+        for it in schedule:
+            began = time.monotonic()
+            print(
+                f"round {it.number}: {', '.join(map(str, [*it.faults, *carried]))}; {it.replicas} replicas", flush=True
+            )
+            outcome = player.play(it, carried)
+            carried = outcome.missed
+            total.add(outcome)
+            for problem in outcome.problems:
+                print(f"    PROBLEM: {problem}", flush=True)
+            print(f"  {_told(outcome.found)}; {seconds_since(began)} s", flush=True)
+            if not outcome.is_good and not keep_going:
+                break
+    total.missed = len(carried)
+    return total
+
+
+def _told(found: Found) -> str:
+    wrong = ", ".join(f"{getattr(found, name)} {name}" for name in (*WRONG, "foreign"))
+    return f"{found.records:,} records: {wrong}; {found.translated:,} offsets translated"
+
+
+def _listed(text: str, known: Mapping[str, object] | Sequence[str]) -> list[str]:
+    found = [word for word in text.split(",") if word]
+    unknown = [word for word in found if word not in known]
+    if unknown or not found:
+        raise argparse.ArgumentTypeError(f"{text!r}: there are {', '.join(known)}")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="replays the schedule of an earlier run")
+    parser.add_argument("--round", type=int, metavar="N", help="play only this one of the schedule")
+    parser.add_argument(
+        "--faults", type=lambda text: _listed(text, FAULTS), default=list(FAULTS), help=", ".join(FAULTS)
+    )
+    parser.add_argument(
+        "--kinds", type=lambda text: _listed(text, KINDS), default=list(DEFAULT), help=f"topics: {', '.join(KINDS)}"
+    )
+    parser.add_argument("--records", type=int, default=200_000, help="at least so many a round")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=3, help="a side")
+    parser.add_argument("--keep-going", action="store_true", help="go on after a round that went wrong")
+    parser.add_argument("--folder", type=Path, help="where rounds that went wrong leave their logs")
+    options = parser.parse_args(arguments)
+    # Whoever ends it expects that brokers, mirrors and producers end with it, which `with` does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    schedule = rounds(options.seed, options.rounds, kinds=options.faults, brokers=options.brokers)
+    chosen = [it for it in schedule if options.round in (None, it.number)]
+    print(f"seed {options.seed}", flush=True)
+    for it in chosen:
+        print(json.dumps(it.as_dict()), flush=True)
+    # A Spark that starts several times a round, and brokers that restart, never get back what they spend on optimizing.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+    if options.folder is not None:
+        options.folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=options.folder))
+    total = run(
+        seed=options.seed,
+        schedule=chosen,
+        brokers=options.brokers,
+        records=options.records,
+        kinds=options.kinds,
+        folder=folder,
+        keep_going=options.keep_going,
+    )
+    if total.is_good:
+        shutil.rmtree(folder)
+    else:
+        print(f"what the processes of the rounds that went wrong said: {folder}", file=sys.stderr)
+        if total.missed:
+            print(f"{total.missed} faults could not be injected", file=sys.stderr)
+    print(json.dumps(total.as_dict()), flush=True)
+    return 0 if total.is_good else 1

@@ -1,0 +1,20 @@
+"""The real command with leases of seconds: ``python -m tests.chaos.short COMMAND PLAN ...``.
+
+Nothing else differs from ``python -m kafka_migration``. With the limits that it ships with, a process would have to
+be stopped for most of a minute to outlive them all.
+"""
+
+from functools import partial
+
+from kafka_migration.cli.app import main
+from kafka_migration.mirror.orders import Limits
+from kafka_migration.phases import mirror
+
+LIMITS = Limits(lease_seconds=3.0, late_seconds=5.0, closed_seconds=2.0)
+REQUEST_SECONDS = 8.0
+"""How long clients wait for an answer."""
+LONGEST_SECONDS = max(LIMITS.lease_seconds + LIMITS.late_seconds, REQUEST_SECONDS)
+
+if __name__ == "__main__":
+    mirror.Settings = partial(mirror.Settings, limits=LIMITS)  # type: ignore[misc,assignment]
+    main()

@@ -1,0 +1,58 @@
+"""What counts as progress."""
+
+from tests.chaos.progress import Progress
+
+
+class Target:
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.ends = {("t", 0): 10, ("t", 1): 10}
+
+    def clock(self) -> float:
+        return self.now
+
+
+def test_growth_by_records_is_progress_and_ages():
+    target = Target()
+    progress = Progress(lambda: dict(target.ends), clock=target.clock)
+    progress.look()
+    assert progress.age == float("inf")
+    target.now, target.ends["t", 0] = 101.0, 60
+    progress.look()
+    target.now = 103.5
+    progress.look()
+    assert (progress.age, progress.offsets) == (2.5, 70)
+
+
+def test_markers_of_a_fence_are_none():
+    target = Target()
+    progress = Progress(lambda: dict(target.ends), clock=target.clock)
+    progress.look()
+    target.ends = {place: end + 1 for place, end in target.ends.items()}
+    progress.look()
+    assert progress.age == float("inf")
+
+
+def test_partition_whose_broker_does_not_answer_neither_grows_nor_shrinks():
+    target = Target()
+    progress = Progress(lambda: dict(target.ends), clock=target.clock)
+    progress.look()
+    end = target.ends.pop(("t", 1))
+    progress.look()
+    target.ends["t", 1] = end
+    progress.look()
+    assert (progress.age, progress.offsets) == (float("inf"), 20)
+
+
+def test_answer_that_comes_late_is_as_old_as_its_question():
+    target = Target()
+
+    def slowly() -> dict[tuple[str, int], int]:
+        target.now += 2.0
+        return dict(target.ends)
+
+    progress = Progress(slowly, clock=target.clock)
+    progress.look()
+    target.ends["t", 0] = 1_000
+    progress.look()
+    assert progress.age == 2.0

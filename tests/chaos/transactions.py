@@ -1,0 +1,107 @@
+"""Producers whose transactions interleave in the same partitions, some of them aborted."""
+
+import random
+import time
+
+import confluent_kafka
+from confluent_kafka import KafkaException
+
+from tests.chaos.records import Maker
+
+_PRODUCERS = 3
+_ABORTED = 0.3
+_PATIENCE_SECONDS = 60.0
+
+
+class Transactions:
+    """Some producers, each in the middle of a transaction of its own at any time."""
+
+    def __init__(self, servers: str, topic: str, name: str, chance: random.Random, *, partitions: int) -> None:
+        self._topic, self._chance = topic, chance
+        self._all = [
+            _One(servers, topic, f"{topic}.{name}.{n}", random.Random(chance.getrandbits(32)), partitions)
+            for n in range(_PRODUCERS)
+        ]
+
+    def write(self, count: int) -> None:
+        """Write so many records more, each of a producer by chance: a few in a row."""
+        while count > 0:
+            burst = min(count, self._chance.randrange(1, 30))
+            self._chance.choice(self._all).write(burst)
+            count -= burst
+
+    def finish(self) -> int:
+        """End the transactions that are under way; how many records were committed."""
+        return sum(one.finish() for one in self._all)
+
+
+class _One:
+    """One transactional producer. A transaction that its broker gave up is aborted, and the next one begins."""
+
+    def __init__(self, servers: str, topic: str, name: str, chance: random.Random, partitions: int) -> None:
+        self._servers, self._topic, self._name, self._chance = servers, topic, name, chance
+        self._maker = Maker(name, chance, partitions)
+        self._committed = self._open = self._left = 0
+        self._producer = self._connected()
+
+    def _connected(self) -> confluent_kafka.Producer:
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": self._servers,
+                "transactional.id": self._name,
+                "transaction.timeout.ms": 60_000,
+                "compression.type": self._chance.choice(("none", "lz4", "zstd")),
+                "linger.ms": self._chance.choice((0, 5)),
+                "log_level": 0,
+            }
+        )
+        producer.init_transactions(_PATIENCE_SECONDS)
+        return producer
+
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            if not self._left:
+                self._end()
+                self._producer.begin_transaction()
+                self._open, self._left = 0, self._chance.choice((1, 2, 20, 200))
+            record = self._maker.any(now_ms=int(time.time() * 1000), age="mixed")
+            self._producer.produce(
+                self._topic,
+                value=record.value,
+                key=record.key,
+                partition=record.partition,
+                headers=record.headers,
+                timestamp=record.timestamp or 0,
+            )
+            self._open, self._left = self._open + 1, self._left - 1
+        self._producer.poll(0)
+
+    def finish(self) -> int:
+        self._end()
+        return self._committed
+
+    def _end(self) -> None:
+        """Commit or abort what is open, as often as it takes: only a committed record counts."""
+        if not self._open:
+            return
+        commits, until = self._chance.random() >= _ABORTED, time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                if commits:
+                    self._producer.commit_transaction(10)
+                    self._committed += self._open
+                else:
+                    self._producer.abort_transaction(10)
+                break
+            except KafkaException as error:
+                why = error.args[0]
+                if time.monotonic() > until:
+                    raise SystemExit(
+                        f"{self._topic}: a transaction of {self._name} could not be ended: {why}"
+                    ) from error
+                if why.fatal():
+                    self._producer = self._connected()
+                    break
+                # Retriable: the same again. One that must be aborted was not committed.
+                commits = commits and not why.txn_requires_abort()
+        self._open = self._left = 0
