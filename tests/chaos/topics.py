@@ -10,16 +10,15 @@ LARGEST_RECORD = 2_500_000
 @dataclass(frozen=True)
 class Kind:
     """A kind of topic. `prefill` and `live` say what part of the records written beforehand, and of those written
-    while the mirror runs, go there. A kind that is not `on` must be asked for."""
+    while the mirror runs, go there."""
 
     partitions: int
     prefill: float
     live: float
-    on: bool = True
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-#: What a round writes. Switched off is what the mirror does not copy yet: it halts at such batches, by name.
+#: What a round writes.
 KINDS: Mapping[str, Kind] = {
     # Batches of all codecs, linger from none to 50 ms, records of now and of years ago.
     "plain": Kind(4, 0.5, 0.5),
@@ -32,13 +31,12 @@ KINDS: Mapping[str, Kind] = {
     # Nobody writes to it.
     "empty": Kind(2, 0.0, 0.0),
     # Several producers whose transactions interleave in each partition, 30% of them aborted.
-    "transactions": Kind(3, 0.15, 0.2, on=False),
+    "transactions": Kind(3, 0.15, 0.2),
     # Compacted while it is read: many segments, few keys, tombstones.
     "compacted": Kind(
         2,
         0.15,
         0.15,
-        on=False,
         configs={
             "cleanup.policy": "compact",
             "min.cleanable.dirty.ratio": "0.01",
@@ -47,9 +45,9 @@ KINDS: Mapping[str, Kind] = {
             "max.compaction.lag.ms": "4000",
         },
     ),
-    "append_time": Kind(2, 0.05, 0.1, on=False, configs={"message.timestamp.type": "LogAppendTime"}),
+    "append_time": Kind(2, 0.05, 0.1, configs={"message.timestamp.type": "LogAppendTime"}),
 }
-DEFAULT = tuple(name for name, kind in KINDS.items() if kind.on)
+DEFAULT = tuple(KINDS)
 COMPACTED = frozenset({"compacted"})
 #: Records of tests are years old: with the default retention brokers delete them under a test's feet.
 KEPT = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
