@@ -118,6 +118,7 @@ class Robber(ThreadRunner):
         return epoch
 
 
+@pytest.mark.timeout(90)  # without the check it never ends
 @pytest.mark.parametrize("lost", [ledger.OFFSET_MAP_TOPIC, ledger.LINKS_TOPIC])
 def test_internal_topic_that_is_made_again_under_a_running_mirror_ends_it(source_cluster, own_target, topic, lost):
     said: list[str] = []

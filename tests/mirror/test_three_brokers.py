@@ -159,6 +159,7 @@ def test_target_whose_log_end_regressed_halts_by_name(lossy, source_cluster, top
         assert len(read_all(it.target, it.topics)[tp]) == 100, "nothing was added behind the hole"
 
 
+@pytest.mark.timeout(150)  # without the leader epoch it never ends
 @pytest.mark.parametrize("grown", ["below our position", "beyond our position"])
 def test_source_that_was_truncated_between_two_runs_halts_by_name(lossy, target_cluster, topic, grown):
     """Its other records at offsets that were copied already, and behind them, must not pass for the continuation."""

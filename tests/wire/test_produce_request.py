@@ -108,6 +108,34 @@ def test_responses_are_read_as_they_are_written(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [12, 13])
+def test_the_answers_of_thousands_of_partitions_are_read(version: int) -> None:
+    topic = ProduceResponse.TopicProduceResponse
+    parts = [
+        topic.PartitionProduceResponse(
+            index=n,
+            error_code=0,
+            base_offset=n * 7,
+            log_append_time_ms=-1,
+            log_start_offset=0,
+            record_errors=[],
+            error_message=None,
+        )
+        for n in range(2_500)
+    ]
+    response = ProduceResponse(
+        version=version,
+        responses=[topic(name="orders", topic_id=IDS["orders"], partition_responses=parts)],
+        throttle_time_ms=0,
+    )
+    response.with_header(correlation_id=12)
+    header = _asked(version).header
+    assert header is not None
+    header.parse_header(frame := _frame(bytes(response.encode(header=True))))
+    answers = header.decode(frame).answers
+    assert answers == [Appended(TopicPartition("orders", n), 0, n * 7, "") for n in range(2_500)]
+
+
+@pytest.mark.parametrize("version", [12, 13])
 def test_a_response_that_ends_early_or_names_another_topic_is_refused(version: int) -> None:
     whole = _response(version)
     for size in range(5, len(whole)):

@@ -69,7 +69,7 @@ class _Header:
 
     def parse_header(self, frame: Any) -> Any:
         """The response's header: its ``correlation_id`` is for comparison."""
-        self._reader = _Reader(frame.read())
+        self._reader = _Reader(bytes(frame.read()))
         (correlation_id,) = _INT32.unpack(self._reader.take(_INT32.size))
         self._reader.skip_tags()
         return _Header(correlation_id, self.api_version, self._names)

@@ -12,6 +12,7 @@ import itertools
 import logging
 import selectors
 import time
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
@@ -50,8 +51,9 @@ class _Wait:
     def __await__(self) -> Generator[_Wait, None, None]:
         yield self
 
+    @abstractmethod
     def begin(self, loop: Selector, task: Task) -> None:
-        raise NotImplementedError
+        """See that ``task`` is resumed."""
 
     def end(self, loop: Selector) -> None:
         """Leave nothing behind."""
