@@ -24,7 +24,7 @@ OLD_HEADER_STRUCT = struct.Struct(">qiIbb")
 """Of a message of format v0 or v1: offset, length, CRC-32 of what follows, magic, attributes."""
 _PRODUCER = struct.Struct(">qhi")
 _CRC = struct.Struct(">I")
-_CRC_FROM = 21
+CRC_FROM = 21
 _OFFSET_0, _NO_EPOCH = bytes(8), b"\xff" * 4
 LOG_OVERHEAD = 12
 _MAGIC_AT = 16
@@ -140,7 +140,7 @@ def verify_crc(header: BatchHeader, batch: memoryview) -> None:
     Checked before a batch is addressed anew (a fresh CRC over damaged bytes would launder the damage), and before it
     is left out or refused for what its header says. Covers all but base offset and leader epoch; format v2 only.
     """
-    actual = crc32c.crc32c(batch[_CRC_FROM:])
+    actual = crc32c.crc32c(batch[CRC_FROM:])
     if actual != header.crc:
         raise CorruptBatch(
             f"batch at offset {header.base_offset}: CRC-32C is {actual:#010x}, its header says {header.crc:#010x}"
@@ -160,7 +160,7 @@ def readdress(batch: bytes | memoryview, *, producer_id: int, producer_epoch: in
     copy[22] &= _KEPT_ATTRIBUTES
     _PRODUCER.pack_into(copy, 43, producer_id, producer_epoch, sequence % MAX_SEQUENCE)
     with memoryview(copy) as view:
-        _CRC.pack_into(copy, 17, crc32c.crc32c(view[_CRC_FROM:]))
+        _CRC.pack_into(copy, 17, crc32c.crc32c(view[CRC_FROM:]))
     return copy
 
 

@@ -21,6 +21,7 @@ from kafka_migration.wire import codecs
 from kafka_migration.wire.aborted import is_left_out
 from kafka_migration.wire.batch import (
     CODEC,
+    CRC_FROM,
     HEADER_BYTES,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
@@ -38,9 +39,7 @@ hundred: larger ones are cheaper as they are."""
 _HEADER = struct.Struct(">qiibIHiqq14xi")
 """As HEADER_STRUCT, without the producer."""
 _MOST_RAW_BYTES = 8 * 1024 * 1024
-_CRC_FROM = 21
 _TABLE = [write_varint(value) for value in range(1 << 13)]
-_NO_ATTRIBUTES = b"\0"
 
 
 class Run(NamedTuple):
@@ -116,7 +115,7 @@ def small_neighbours(view: memoryview, at: int, most_bytes: int, aborted: frozen
             or end > total
             or end < at + HEADER_BYTES
             or end - begin > most_bytes
-            or checksum(view[at + _CRC_FROM : end]) != crc
+            or checksum(view[at + CRC_FROM : end]) != crc
         ):
             break
         odd = None
@@ -152,21 +151,7 @@ def join(view: memoryview, them: Neighbours) -> Piece:
     made = _Made(base_timestamp)
     out, runs = made.out, made.runs
     raw_bytes = 0
-    codec, table, most = them.codec, _TABLE, len(_TABLE)
     for start, stop, base, time, count, epoch, odd in them.members:
-        if count == 1 and not codec and odd is None:
-            rest = _alone(view, start, stop)
-            shift, index = time - base_timestamp, made.count
-            if rest and 0 <= shift < most and index < most:
-                if base != made.continues or epoch != made.epoch:
-                    runs.append(Run(index, base, epoch))
-                    made.epoch = epoch
-                when, place, length = table[shift], table[index], stop - rest
-                length += 1 + len(when) + len(place)
-                out += (table[length], _NO_ATTRIBUTES, when, place, view[rest:stop])
-                made.count, made.continues = index + 1, base + 1
-                raw_bytes += length
-                continue
         data = codecs.decompress(them.codec, bytes(view[start:stop]), most=_MOST_RAW_BYTES - raw_bytes)
         raw_bytes += len(data)
         if raw_bytes > _MOST_RAW_BYTES:
@@ -194,18 +179,6 @@ def made_anew(header: BatchHeader, batch: bytes | memoryview, since: int) -> Pie
     if not made.count:
         return Piece(header, None, header.next_offset)
     return made.piece(header.codec, latest, header.next_offset, 1)
-
-
-def _alone(view: memoryview, start: int, stop: int) -> int:
-    """Where key, value and headers begin of the one record at ``start``, if it is as nearly all of them are: of fewer
-    than 8 KiB, its two deltas 0. 0 if not: then it needs a closer look."""
-    at, length = start + 1, view[start]
-    if length >= 0x80:
-        length = (length & 0x7F) | (view[at] << 7)
-        at += 1
-    if length != (stop - at) << 1 or stop - at > SMALL_BYTES - 16 or stop - at < 3:
-        return 0
-    return at + 3 if not (view[at] or view[at + 1] or view[at + 2]) else 0
 
 
 class _Made:

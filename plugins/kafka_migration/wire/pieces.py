@@ -20,6 +20,7 @@ from kafka_migration.wire.aborted import aborted_batches, is_left_out
 from kafka_migration.wire.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, CorruptBatch, next_batch, verify_crc
 from kafka_migration.wire.join import Piece, join, made_anew, small_neighbours
 from kafka_migration.wire.old_formats import old_messages
+from kafka_migration.wire.singles import singles
 from kafka_migration.wire.split import split
 
 _ODD = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
@@ -60,7 +61,13 @@ def _pieces(
         # It has to be cut.
         single_to = at + 1
     while True:
-        them = small_neighbours(view, at, join_bytes, taken_back) if join_bytes and at >= single_to else None
+        is_joined = join_bytes and at >= single_to
+        row = singles(view, at, join_bytes) if is_joined else None
+        if row is not None:
+            piece, at = row
+            yield piece
+            continue
+        them = small_neighbours(view, at, join_bytes, taken_back) if is_joined else None
         if them is not None:
             try:
                 piece = join(view, them)
