@@ -29,12 +29,12 @@ from demo.brokers import EmbeddedKafka
 KIB = 1024
 CASES = {
     "lz4": Data(topic="plain", partitions=4, records=8_000_000, value_bytes=500, batch_bytes=64 * KIB, codec="lz4"),
-    "small_batches": Data(topic="small", partitions=4, records=2_000_000, value_bytes=500, batch_bytes=0, codec="none"),
+    "small_batches": Data(topic="small", partitions=4, records=6_000_000, value_bytes=500, batch_bytes=0, codec="none"),
     "10_kb_records": Data(
-        topic="large", partitions=4, records=400_000, value_bytes=10_000, batch_bytes=256 * KIB, codec="none"
+        topic="large", partitions=4, records=600_000, value_bytes=10_000, batch_bytes=256 * KIB, codec="none"
     ),
     "200_partitions": Data(
-        topic="wide", partitions=200, records=8_000_000, value_bytes=500, batch_bytes=64 * KIB, codec="lz4"
+        topic="wide", partitions=200, records=12_000_000, value_bytes=500, batch_bytes=64 * KIB, codec="lz4"
     ),
     "transactions": Data(
         topic="transactional",

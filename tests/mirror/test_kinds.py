@@ -14,7 +14,7 @@ from kafka_migration.mirror.orders import Assignment, Limits
 from kafka_migration.mirror.partition import PartitionCopy, Prepared, Stand
 from kafka_migration.mirror.takeover import Known, Tail
 from kafka_migration.wire.batch import parse_header
-from kafka_migration.wire.fetch import Fetched
+from kafka_migration.wire.fetch_request import Fetched
 from kafka_migration.wire.produce_request import Appended
 from kafka_migration.wire.records import raw_records
 from tests.wire.logs import MadeLog, made_log

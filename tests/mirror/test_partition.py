@@ -13,7 +13,7 @@ from kafka_migration.domain.types import Halt, Position, TopicPartition
 from kafka_migration.mirror.orders import JOIN_BYTES, Assignment, Limits
 from kafka_migration.mirror.partition import PartitionCopy, Prepared, Stand
 from kafka_migration.wire.batch import MAX_SEQUENCE, parse_header, verify_crc
-from kafka_migration.wire.fetch import Fetched
+from kafka_migration.wire.fetch_request import Fetched
 from kafka_migration.wire.produce_request import Appended
 from tests.wire.logs import marker, thinned
 from tests.wire.made import made_batch

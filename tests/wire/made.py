@@ -11,7 +11,8 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import BatchHeader, assemble, batches
 from kafka_migration.wire.cluster import LATEST, WireCluster
-from kafka_migration.wire.fetch import FetchFrom, fetch
+from kafka_migration.wire.fetch import fetch
+from kafka_migration.wire.fetch_request import FetchFrom
 from kafka_migration.wire.produce import Append
 from kafka_migration.wire.produce_request import Appended
 from kafka_migration.wire.records import RawRecord, encode_records, write_varint

@@ -8,7 +8,8 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import MAX_SEQUENCE, parse_header, readdress, verify_crc
 from kafka_migration.wire.cluster import EARLIEST, LATEST, LeaderUnknown
-from kafka_migration.wire.fetch import UNKNOWN_TOPIC_ID, FetchFrom, fetch
+from kafka_migration.wire.fetch import UNKNOWN_TOPIC_ID, fetch
+from kafka_migration.wire.fetch_request import FetchFrom
 from kafka_migration.wire.join import made_anew
 from kafka_migration.wire.produce import INVALID_RECORD
 from kafka_migration.wire.records import key_value, raw_records

@@ -22,10 +22,9 @@ from kafka_migration.wire.fetch import (
     OFFSET_OUT_OF_RANGE,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
-    Fetched,
-    FetchFrom,
     fetch,
 )
+from kafka_migration.wire.fetch_request import Fetched, FetchFrom
 from kafka_migration.wire.produce import STALE_LEADER
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from kafka_migration.domain.types import Halt, Position, Receipt
 from kafka_migration.mirror.orders import Assignment, Limits
 from kafka_migration.wire.batch import CorruptBatch, readdress
 from kafka_migration.wire.cluster import code_name
-from kafka_migration.wire.fetch import Fetched
+from kafka_migration.wire.fetch_request import Fetched
 from kafka_migration.wire.join import Piece
 from kafka_migration.wire.pieces import pieces
 from kafka_migration.wire.produce import REFUSED_FOR_GOOD, TAKEN_OVER, TOO_LARGE

@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 
 _READ_BYTES = 512 * 1024
 _PREFIX_BYTES = 4
-_LONGEST_STRING = 32_767
-"""What Kafka's protocol allows."""
 
 
 class Connections(KafkaConnectionManager):  # type: ignore[misc]
@@ -125,20 +123,6 @@ class _Made:
             )
 
 
-class _Frame(KafkaBytes):  # type: ignore[misc]
-    """A response as it comes in."""
-
-    _idx: int
-
-    def read(self, nbytes: int | None = None) -> bytes | memoryview:
-        """The next ``nbytes``, or all that are left: a view where they can only be records, otherwise a copy."""
-        start = self._idx
-        end = self._idx = len(self) if nbytes is None else min(start + nbytes, len(self))
-        if end - start > _LONGEST_STRING:
-            return memoryview(self)[start:end]
-        return bytes(self[start:end])
-
-
 class _Protocol(KafkaProtocol):  # type: ignore[misc]
     """Cuts what comes in into responses."""
 
@@ -165,7 +149,7 @@ class _Protocol(KafkaProtocol):  # type: ignore[misc]
                     break
                 length = int.from_bytes(self._header, "big", signed=True)
                 self._validate_frame_size(length)
-                self._rbuffer, self._receiving = _Frame(length), True
+                self._rbuffer, self._receiving = KafkaBytes(length), True
             count = min(len(self._rbuffer) - self._rbuffer.tell(), size - at)
             self._rbuffer.write(view[at : at + count])
             at += count

@@ -20,7 +20,8 @@ from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, N
 from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.wire.batch import BatchHeader, batches
 from kafka_migration.wire.cluster import UNAUTHORIZED, WireCluster, code_name
-from kafka_migration.wire.fetch import FetchFrom, fetch
+from kafka_migration.wire.fetch import fetch
+from kafka_migration.wire.fetch_request import FetchFrom
 
 _FORGOTTEN = 49  # INVALID_PRODUCER_ID_MAPPING
 _RETRIED = frozenset({14, 15, 16, 51, 7, 3, 6, 9})  # coordinator moves and loads, concurrent transactions, new topics

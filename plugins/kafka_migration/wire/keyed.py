@@ -13,7 +13,8 @@ from kafka_migration.domain.ledger import partition_of
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.batch import batches
 from kafka_migration.wire.cluster import WireCluster, code_name
-from kafka_migration.wire.fetch import FetchFrom, fetch
+from kafka_migration.wire.fetch import fetch
+from kafka_migration.wire.fetch_request import FetchFrom
 from kafka_migration.wire.produce import Append
 from kafka_migration.wire.records import keyed_batch, keyed_records
 

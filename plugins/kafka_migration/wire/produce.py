@@ -8,7 +8,8 @@ import kafka.errors as kafka_errors
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.cluster import NO_TOPIC_ID, WireCluster
-from kafka_migration.wire.produce_request import BY_ID_SINCE, Appended, Batch, LeanProduceRequest
+from kafka_migration.wire.lean import Batch
+from kafka_migration.wire.produce_request import BY_ID_SINCE, Appended, LeanProduceRequest
 
 MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD, UNSUPPORTED_CODEC = 10, 32, 87, 76
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
@@ -49,7 +50,7 @@ class Append:
         request = LeanProduceRequest(
             {(name, ids[name]): parts for name, parts in topics.items()},
             timeout_ms=timeout_ms,
-            max_version=LeanProduceRequest.max_version if by_id else BY_ID_SINCE - 1,
+            max_version=LeanProduceRequest.newest if by_id else BY_ID_SINCE - 1,
         )
         self.future = cluster.begin(request, node, timeout_ms=cluster.request_timeout_ms + timeout_ms)
 
