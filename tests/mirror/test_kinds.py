@@ -102,8 +102,8 @@ class World:
             if what < 0.3 and copy.wants_fetch and copy.fetch_offset < self.log.end:
                 records, aborted = self.log.answer(copy.fetch_offset, self.chance.choice((1, 800, 10**5)))
                 answer = Fetched(TP, 0, records, self.log.end, self.log.end, 0, None, aborted)
-                if not records:
-                    copy.found_nothing(answer)
+                if not records and (end := copy.found_nothing(answer)) is not None:
+                    copy.pass_over_nothing(end)
                 openings = copy.take(answer)
                 if openings:
                     waiting.append(openings)

@@ -395,18 +395,26 @@ def test_markers_and_aborted_transactions_move_the_position_and_the_next_batch_b
     assert (copy.position.source, copy.receipt().continues) == (107, 103)
 
 
-def test_nothing_said_twice_below_the_end_moves_the_position_to_it():
+def test_nothing_said_twice_below_the_end_may_be_passed_over():
     copy = _copy(source=100)
-    empty = _fetched(last_stable_offset=108)
-    copy.found_nothing(empty)
-    assert copy.position.source == 100, "once may be an accident"
-    copy.found_nothing(_fetched(last_stable_offset=110))
-    assert copy.position.source == 100, "another end is another question"
-    copy.found_nothing(_fetched(last_stable_offset=110))
+    assert copy.found_nothing(_fetched(last_stable_offset=108)) is None, "once may be an accident"
+    assert copy.found_nothing(_fetched(last_stable_offset=110)) is None, "another end is another question"
+    assert copy.found_nothing(_fetched(last_stable_offset=110)) == 110
+    assert copy.position.source == 100, "a broker may be late with what it has elsewhere"
+    copy.pass_over_nothing(110)
     assert (copy.position.source, copy.fetch_offset, copy.last_epoch) == (110, 110, -1)
-    copy.found_nothing(_fetched(last_stable_offset=110))
+    assert copy.found_nothing(_fetched(last_stable_offset=110)) is None
     (opening,) = copy.take(_fetched(_batch(110)))
     assert (opening.source, opening.records) == (110, 0)
+
+
+def test_what_came_after_all_is_not_passed_over():
+    copy = _copy(source=100)
+    for _ in range(2):
+        copy.found_nothing(_fetched(last_stable_offset=110))
+    copy.take(_fetched(_batch(100, 3), last_stable_offset=110))
+    copy.pass_over_nothing(110)
+    assert (copy.fetch_offset, copy.position.source) == (103, 100)
 
 
 def test_source_that_lost_what_was_copied_halts():

@@ -17,6 +17,7 @@ from kafka_migration.mirror.partition import PartitionCopy, Stand
 from kafka_migration.mirror.turns import Turns
 from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import EARLIEST, LATEST, UNAUTHORIZED, WireCluster, code_name
+from kafka_migration.wire.configs import can_be_empty
 from kafka_migration.wire.fetch import (
     INCONSISTENT_TOPIC_ID,
     OFFSET_OUT_OF_RANGE,
@@ -60,6 +61,8 @@ class Intake:
         self._busy: set[int] = set()
         self._turns = Turns()
         self._trouble: dict[TopicPartition, tuple[float, float]] = {}
+        # Topics of which nothing is compacted away: what their brokers do not send, they will.
+        self._whole: set[str] = set()
 
     def start(self) -> None:
         """See that every broker which leads something of ours has its coroutine."""
@@ -138,8 +141,9 @@ class Intake:
                 troubled.append((copy, answer.error))
                 continue
             self._trouble.pop(answer.partition, None)
-            if is_empty:
-                copy.found_nothing(answer)
+            end = copy.found_nothing(answer) if is_empty else None
+            if end is not None and copy.partition.topic not in self._whole:
+                self.loop.spawn(self._pass_over_nothing, copy, end)
             new = copy.take(answer)
             if new:
                 openings.append((copy, new))
@@ -148,6 +152,17 @@ class Intake:
         self.loop.wake()
         for copy, code in troubled:
             await self._on_error(copy, code)
+
+    async def _pass_over_nothing(self, copy: PartitionCopy, end: int) -> None:
+        try:
+            if await can_be_empty(self.source, copy.partition.topic):
+                copy.pass_over_nothing(end)
+                self.loop.wake()
+            else:
+                self._whole.add(copy.partition.topic)
+        except (CouldNotFindOut, kafka_errors.KafkaError) as error:
+            # It is asked again: the broker goes on to say nothing.
+            log.info("fetch %s: nothing up to offset %d: %s", copy.partition, end, error)
 
     async def _on_error(self, copy: PartitionCopy, code: int) -> None:
         if code in UNAUTHORIZED:

@@ -123,19 +123,25 @@ class PartitionCopy:
             self.stop_after_queue(Halt.CORRUPT, str(error))
         return openings
 
-    def found_nothing(self, fetched: Fetched) -> None:
+    def found_nothing(self, fetched: Fetched) -> int | None:
         """The source had room for a batch in its answer, and put none in, of any partition.
 
-        Below its end, that means that compaction has removed everything up to there (brokers before 4.0 remove even
-        the last batch of a log; KAFKA-17076). Said twice, the position moves past it, or lag would never end.
+        Below its end, that may mean that compaction has removed everything up to there (brokers before 4.0 remove even
+        the last batch of a log; KAFKA-17076), or that the broker was late with what lies in remote storage. Said twice,
+        the end is returned up to which there seems to be nothing: whoever knows more may have it passed over.
         """
-        end = fetched.last_stable_offset
+        end, before = fetched.last_stable_offset, self._empty_up_to
         if self.stand is not Stand.RUN or self.halting is not None or end <= self.fetch_offset or self.is_past_end:
-            return
-        if self._empty_up_to == (self.fetch_offset, end):
+            return None
+        self._empty_up_to = (self.fetch_offset, end)
+        return end if before == self._empty_up_to else None
+
+    def pass_over_nothing(self, end: int) -> None:
+        """What :meth:`found_nothing` returned is so: compaction has removed all up to ``end``. Lag would never end
+        otherwise. Nothing happens if something came from there meanwhile."""
+        if self.stand is Stand.RUN and self.halting is None and self._empty_up_to == (self.fetch_offset, end):
             # Of what stood there nobody knows the leader epoch.
             self._pass_over(end, -1)
-        self._empty_up_to = (self.fetch_offset, end)
 
     def _pass_over(self, end: int, epoch: int) -> None:
         """Up to ``end`` there is no record to copy: markers, aborted transactions, what compaction left of batches.

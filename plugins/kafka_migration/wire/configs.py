@@ -1,0 +1,42 @@
+"""What a topic is configured to, asked at the protocol's level: where the answer decides what a task does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from kafka.protocol.admin import DescribeConfigsRequest
+
+from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.wire.cluster import WireCluster, code_name
+
+_TOPIC = 2
+_SECONDS = 10.0
+_TIERS = ("remote.storage.enable", "confluent.tier.enable", "redpanda.remote.read")
+"""Of Kafka (KIP-405), Confluent and Redpanda: what a broker fetches from elsewhere may be late, and left out."""
+
+
+async def topic_configs(cluster: WireCluster, topic: str, names: Collection[str]) -> dict[str, str]:
+    """Those of ``names`` that ``cluster`` knows, explicit or not. Raises CouldNotFindOut, and kafka-python's errors."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    request = DescribeConfigsRequest(
+        resources=[resource(resource_type=_TOPIC, resource_name=topic, configuration_keys=sorted(names))],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+    response = await cluster.send_to_any(request, deadline=time.monotonic() + _SECONDS)
+    for result in response.results:
+        if result.error_code:
+            raise CouldNotFindOut(
+                f"{cluster.role}: the configuration of topic {topic}: {code_name(result.error_code)}",
+                remedy="grant DescribeConfigs on it",
+            )
+        return {it.name: it.value or "" for it in result.configs}
+    raise CouldNotFindOut(f"{cluster.role}: no answer about topic {topic}", remedy="run this again")
+
+
+async def can_be_empty(cluster: WireCluster, topic: str) -> bool:
+    """Whether offsets of its log can hold nothing although nobody deleted them: it is compacted, and all of it lies
+    with its brokers, so that what they do not send is not there. Raises as :func:`topic_configs` does."""
+    found = await topic_configs(cluster, topic, ("cleanup.policy", *_TIERS))
+    return "compact" in found.get("cleanup.policy", "") and not any(found.get(name) == "true" for name in _TIERS)
