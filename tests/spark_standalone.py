@@ -53,7 +53,8 @@ def _workers(page: str) -> int | None:
     try:
         with urllib.request.urlopen(page, timeout=5) as answer:
             return int(json.load(answer)["aliveworkers"])
-    except OSError:
+    except (OSError, ValueError):
+        # A master that is still starting answers with another page.
         return None
 
 
