@@ -409,6 +409,17 @@ def test_undo_moves_a_group_back(terminal: Terminal) -> None:
     assert "shop.app: undone" in result.stdout
 
 
+def test_parity_shows_where_groups_stand_and_exits_1_where_one_was_moved_to_nothing(terminal: Terminal) -> None:
+    histories.created(terminal.shop)
+    before = terminal.run("parity")
+    assert before.exit_code == 0, before.output
+    histories.moved(terminal.shop, upto=Step.STARTED)
+    assert terminal.run("parity").exit_code == 1
+    after = terminal.json("parity")
+    assert after["groups"][0]["moved"] is True
+    assert "is due" in after["problems"][0]
+
+
 def test_translate_of_what_is_not_mirrored_exits_1_and_says_why(terminal: Terminal) -> None:
     result = terminal.run("translate", "--offset", "shop.orders:0:7")
     assert result.exit_code == 1

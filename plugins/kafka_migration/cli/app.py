@@ -29,6 +29,7 @@ COMMANDS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("restore", _COPY, prepare.restore),
     ("release", _COPY, prepare.release),
     ("validate", _PROVE, proof.validate),
+    ("parity", _PROVE, groups.parity),
     ("approve", _PROVE, proof.approve),
     ("translate", _MOVE, groups.translate),
     ("cutover", _MOVE, groups.cutover),

@@ -1,4 +1,4 @@
-"""translate, cutover, watch, undo: consumer groups."""
+"""translate, parity, cutover, watch, undo: consumer groups."""
 
 from __future__ import annotations
 
@@ -39,6 +39,18 @@ def translate(
         else:
             found = phase_translate.preview(ctx, group or None)
     output.result(found.as_dict(), translated(found))
+    raise typer.Exit(found.exit_code)
+
+
+def parity(plan: PlanFile, group: Groups = None, as_json: Json = False, debug: Debug = False) -> None:
+    """Compare both clusters beside their records: groups' offsets through the map, topics, access rules."""
+    from kafka_migration.cli.render.groups import side_by_side
+    from kafka_migration.phases import parity as phase_parity
+
+    output = Output(as_json=as_json)
+    with opened(plan, output) as ctx:
+        found = phase_parity.read(ctx, group or None)
+    output.result(found.as_dict(), side_by_side(found))
     raise typer.Exit(found.exit_code)
 
 

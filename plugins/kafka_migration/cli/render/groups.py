@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kafka_migration.cli.render.tables import grid, seconds
+from kafka_migration.cli.render.tables import drift, grid, seconds
 
 if TYPE_CHECKING:
     from kafka_migration.phases.cutover import CutoverResult, GroupOutcome
     from kafka_migration.phases.group_record import Translation
+    from kafka_migration.phases.parity import Parity
     from kafka_migration.phases.translate import Preview
     from kafka_migration.phases.watch_groups import WatchResult
 
@@ -44,6 +45,31 @@ def translated(found: Preview) -> RenderableType:
         )
         parts.append(grid("Offsets", ("partition", ">source", ">target", "problem"), rows))
     return Group(*(parts or [Text("the plan selects no group")]))
+
+
+def side_by_side(found: Parity) -> RenderableType:
+    """Groups on both clusters, then topics, then access rules that the target lacks."""
+    rows = (
+        (
+            it.group,
+            "moved" if it.is_moved else "on the source",
+            ", ".join(f"{count} {standing}" for standing, count in it.counts.items()),
+            Text(it.problem, "bold red"),
+        )
+        for it in found.groups
+    )
+    parts = [grid("Groups", ("group", "where", "partitions on the target", "problem"), rows)]
+    if found.topics:
+        parts.append(drift(found.topics))
+    if found.access is None:
+        parts.append(Text(f"Access rules: not compared: {found.access_unknown}", "dim"))
+    else:
+        rules = (
+            (it.principal, it.operation, it.permission, f"{it.resource_type} {it.resource}", it.pattern)
+            for it in found.access
+        )
+        parts.append(grid("Access rules that the target lacks", ("principal", "operation", "", "on", "pattern"), rules))
+    return Group(*parts)
 
 
 def moved(result: CutoverResult) -> RenderableType:

@@ -1,0 +1,89 @@
+"""Groups' offsets, topics and access rules of both clusters, side by side."""
+
+from __future__ import annotations
+
+from kafka_migration.clusters.types import Acl, CommittedOffset
+from kafka_migration.domain.offset_map import OffsetMap, Run
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases import cutover, parity
+from kafka_migration.phases.parity import GroupParity, OffsetParity, Parity, Standing, compared
+from tests.phases.worlds import START, World
+
+TP = TopicPartition("orders", 0)
+MAP = OffsetMap((Run(10, 0, 90),), source_end=100, target_end=90)
+
+
+def _one(source: int, target: int | None) -> OffsetParity:
+    there = {} if target is None else {TP: CommittedOffset(offset=target)}
+    (found,) = compared({TP: CommittedOffset(offset=source)}, there, maps={TP: MAP}, of=lambda _: True)
+    return found
+
+
+def test_commits_are_compared_through_the_map():
+    assert _one(60, 50).standing is Standing.EQUAL
+    assert _one(60, 51).standing is Standing.AHEAD
+    assert _one(60, 49).standing is Standing.BEHIND
+    assert _one(60, None).standing is Standing.ABSENT
+    assert _one(101, 90).standing is Standing.UNKNOWN
+    assert (_one(60, 49).expected, _one(101, 90).expected) == (50, None)
+
+
+def test_topics_of_others_are_left_out_and_unmirrored_ones_are_unknown():
+    other = TopicPartition("other", 0)
+    commits = {TP: CommittedOffset(offset=60), other: CommittedOffset(offset=1)}
+    found = compared(commits, {}, maps={}, of=lambda name: name == "orders")
+    assert [(it.tp, it.standing) for it in found] == [(TP, Standing.UNKNOWN)]
+
+
+def test_only_what_a_consumer_would_notice_is_a_problem():
+    def group(*offsets: OffsetParity, moved: bool) -> GroupParity:
+        return GroupParity(group="app", is_moved=moved, offsets=offsets)
+
+    assert group(_one(60, None), moved=False).problem == ""
+    assert "nothing on the target, where 50 is due" in group(_one(60, None), moved=True).problem
+    assert group(_one(60, 70), _one(60, 50), moved=True).problem == ""
+    for moved in (True, False):
+        said = group(_one(60, 50), _one(60, 20), _one(60, 30), moved=moved).problem
+        assert "offset 20 on the target, where 50 is due (source 60), and 1 partitions more" in said
+    assert group(_one(60, 50), _one(60, 20), moved=True).counts == {"equal": 1, "behind": 1}
+
+
+def test_missing_rules_are_told_and_not_judged():
+    rule = Acl(
+        resource_type="TOPIC",
+        resource="orders",
+        pattern="LITERAL",
+        principal="User:app",
+        host="*",
+        operation="READ",
+        permission="ALLOW",
+    )
+    found = Parity(groups=(), topics=(), access=(rule,))
+    assert found.problems == ()
+    assert found.as_dict()["access_missing"][0]["principal"] == "User:app"
+
+
+def test_groups_before_and_after_their_move(world: World) -> None:
+    topic, group = world.topic("orders", partitions=2), world.group("app")
+    partitions = [TopicPartition(topic, p) for p in range(2)]
+    world.commit("source", group, dict.fromkeys(partitions, 20))
+    (before,) = parity.read(world.ctx(), [group]).groups
+    assert (before.is_moved, before.problem, before.counts) == (False, "", {"absent": 2})
+    ctx = world.ctx(cutover={"stopped_groups": [group]})
+    cutover.apply(ctx)
+    (after,) = parity.read(ctx, [group]).groups
+    assert (after.is_moved, after.problem, after.counts) == (True, "", {"equal": 2})
+    assert [(it.source, it.expected, it.target) for it in after.offsets] == [(20, 20 - START, 20 - START)] * 2
+    world.commit("target", group, {partitions[0]: 15, partitions[1]: 9})
+    found = parity.read(ctx, [group])
+    assert found.groups[0].counts == {"ahead": 1, "behind": 1}
+    (problem,) = found.problems
+    assert f"{topic}-1: offset 9 on the target, where 10 is due" in problem
+
+
+def test_rules_of_the_source_that_the_target_lacks_are_listed(world: World) -> None:
+    world.topic("orders")
+    found = parity.read(world.ctx(), [])
+    # Clusters without an authorizer have none, and say so.
+    assert found.access in (None, ())
+    assert (found.access is None) == bool(found.access_unknown)
