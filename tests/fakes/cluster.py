@@ -156,7 +156,9 @@ class FakeCluster:
         for name in names:
             explicit = self._topic(name).configs
             found[name] = {
-                key: ConfigValue(value=explicit.get(key, value), is_explicit=key in explicit)
+                key: ConfigValue(
+                    value=explicit.get(key, value), is_explicit=key in explicit, default=DEFAULT_CONFIGS.get(key)
+                )
                 for key, value in sorted((DEFAULT_CONFIGS | explicit).items())
             }
         return found

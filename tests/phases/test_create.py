@@ -15,6 +15,7 @@ from kafka_migration.phases.topic_specs import HELD_OPEN, LONG_MAX
 from kafka_migration.phases.topic_steps import INTENT, KIND, Action
 from tests.clusters.labs import FakeLab
 from tests.clusters.migration import Killed, Migration, counted, migrations
+from tests.waiting import wait_until
 
 CONFIGS = {"retention.ms": "3600000", "cleanup.policy": "compact", "max.message.bytes": "2000000"}
 
@@ -50,7 +51,8 @@ def test_topics_are_created_as_on_the_source_and_held_open(migration: Migration)
         odd: (1, 1),
     }
     assert migration.explicit(plain) == dict(HELD_OPEN)
-    assert migration.explicit(odd) == {**HELD_OPEN, "max.message.bytes": "2000000"}
+    # An eighth more: compacted batches are made anew, and may compress a little worse.
+    assert migration.explicit(odd) == {**HELD_OPEN, "max.message.bytes": "2250000"}
     assert migration.explicit(odd)["message.timestamp.after.max.ms"] == LONG_MAX
 
 
@@ -113,7 +115,7 @@ class TestStrangers:
         done = create.apply(adopting(migration, name))
         assert [step.action for step in done.steps] == [Action.ADOPT]
         assert done.drift == ()
-        assert migration.explicit(name) == {**HELD_OPEN, "max.message.bytes": "2000000"}
+        assert migration.explicit(name) == {**HELD_OPEN, "max.message.bytes": "2250000"}
         record = migration.journal.read(KIND, name)
         assert record is not None
         assert (record["created"], record["adopted"]) == (False, True)
@@ -220,7 +222,8 @@ class TestDeath:
         # Locks (4), intents (4), and right after the creation.
         with pytest.raises(Killed), migration.dying_at(4 + 4 + 1):
             create.apply(migration.ctx())
-        assert sorted(migration.target.topics(names)) == names
+        # A broker may not know at once what the controller has created.
+        wait_until(lambda: sorted(migration.target.topics(names)) == names, "the topics exist", deadline_seconds=30)
         assert migration.journal.all(KIND) == {}
         assert create.apply(migration.ctx()).drift == ()
         assert sorted(migration.journal.all(KIND)) == names

@@ -158,7 +158,7 @@ def test_what_went_wrong_is_listed_as_exceptions(shop: Migration, tmp_path: Path
     ]
     page = Page(written.html_path.read_text())
     assert "7 things to look at" in page.text
-    assert "exclude it from the plan" in page.text
+    assert "look at the source brokers' disks" in page.text
 
 
 def test_group_that_was_moved_back_is_no_moved_group(shop: Migration) -> None:
