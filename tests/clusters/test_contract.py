@@ -148,6 +148,15 @@ class TestPartitions:
         assert spans[tp] == TimeSpan(earliest=THEN + 3, latest=THEN + 9)
         assert spans[empty] == TimeSpan(earliest=None, latest=None)
 
+    def test_first_record_since_a_time_is_found_by_its_offset(self, lab: Lab) -> None:
+        tp = TopicPartition(lab.topic("since", partitions=2), 0)
+        empty = TopicPartition(tp.topic, 1)
+        lab.produce(tp, 10, timestamp=THEN)
+        assert lab.cluster.first_since([tp, empty], THEN + 4) == {tp: 4, empty: 0}
+        lab.delete_records(tp, 6)
+        assert lab.cluster.first_since([tp], THEN + 4) == {tp: 6}
+        assert lab.cluster.first_since([tp, empty], THEN + 10) == {tp: 10, empty: 0}
+
     def test_disk_use_grows_with_records(self, lab: Lab) -> None:
         tp = TopicPartition(lab.topic("size"), 0)
         before = lab.cluster.disk_use([tp])

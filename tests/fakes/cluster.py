@@ -262,6 +262,13 @@ class FakeCluster:
             found[tp] = TimeSpan(earliest=kept[0] if kept else None, latest=max(kept, default=None))
         return found
 
+    def first_since(self, tps: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        ends = self.ends(tps, committed=True)
+        return {
+            tp: next((at for at in range(it.start, it.end) if self._log(tp)[1][at] >= timestamp), it.end)
+            for tp, it in ends.items()
+        }
+
     def disk_use(self, tps: Iterable[TopicPartition] = ()) -> DiskUse:
         dirs = tuple(
             LogDir(broker=broker, path="/data", total_bytes=10**12, usable_bytes=10**11) for broker in self._brokers

@@ -151,6 +151,11 @@ class Cluster:
         newest before Kafka 3.0, and both of records in a format without times."""
         return offsets.time_spans(self._clients, tps)
 
+    def first_since(self, tps: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        """The offset of each partition's first record that is as young as ``timestamp`` (milliseconds), or younger;
+        where there is none, the last stable offset. Partitions of records without times are left out."""
+        return offsets.first_since(self._clients, tps, timestamp)
+
     def disk_use(self, tps: Iterable[TopicPartition] = ()) -> DiskUse:
         """Log directories of all brokers and the bytes of ``tps``. Needs Describe on the cluster."""
         return resources.disk_use(self._clients, tps)

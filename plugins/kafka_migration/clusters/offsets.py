@@ -59,6 +59,16 @@ def time_spans(clients: Clients, tps: Iterable[TopicPartition]) -> dict[TopicPar
     }
 
 
+def first_since(clients: Clients, tps: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+    """The offset of each partition's first record whose timestamp is ``timestamp`` (milliseconds) or later; where
+    there is none, the last stable offset. Partitions whose records have no times are left out."""
+    wanted = list(tps)
+    # The ends first: a record that is written in between is younger, and would be passed over.
+    finishes = _list(clients, wanted, _WHEN.latest(), committed=True)
+    found = _list(clients, wanted, _WHEN.for_timestamp(timestamp), committed=True, passing=_UNTIMED)
+    return {tp: offset if offset >= 0 else finishes[tp][0] for tp, (offset, _) in found.items()}
+
+
 def _known(timestamp: int) -> int | None:
     return timestamp if timestamp >= 0 else None
 

@@ -1,4 +1,5 @@
-"""What a person gave up: source offsets of a halted partition that are not copied, so that the rest can be.
+"""What is not copied: source offsets of a halted partition that a person gave up, so that the rest can be copied, and
+those before the place where the plan has the copy begin.
 
 A skip only moves the position forward, to where a fence then opens a new run. So the offset map stays exact: an
 offset in the skip maps to the first record behind it, as one in any other gap does.
@@ -9,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+#: In place of a halt's reason: the plan begins behind these offsets.
+START = "START"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """Source offsets ``start`` to ``end`` (not included) of one partition, given up ``by`` somebody.
+    """Source offsets ``start`` to ``end`` (not included) of one partition, given up ``by`` somebody, or by the plan.
 
-    ``halt`` is the reason that the partition had halted for, ``detail`` what was seen then. ``topic_key`` is of the
-    target topic that was copied into: a topic that is copied afresh has no skips. ``at`` is ISO-8601, UTC.
+    ``halt`` is the reason that the partition had halted for, or START; ``detail`` what was seen then. ``topic_key``
+    is of the target topic that was copied into: what was given up of it is no matter for a copy afresh. ``at`` is
+    ISO-8601, UTC.
     """
 
     start: int

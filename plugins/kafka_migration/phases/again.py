@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.clusters.errors import TopicExists
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.types import TopicSpec
-from kafka_migration.phases import create, release, seal
+from kafka_migration.phases import create, release, seal, start
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.topic_specs import Declared, spec_from
 from kafka_migration.phases.topic_steps import INTENT, KIND, Action, TopicStep, mirrored
@@ -47,7 +47,7 @@ class Again:
         spec = self.declared.spec
         return (
             f"copy {self.topic} afresh{why}: delete it on the target, create it with {spec.partitions} partitions and"
-            " its settings, and mirror it from the source's beginning"
+            " its settings, and mirror it from where it began"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def check(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tup
 
 
 def apply(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tuple[Again, ...]:
-    """Do it; the mirror then copies these topics from their beginning. Killed anywhere, the next call converges."""
+    """Do it; the mirror then copies these topics from where it began. Killed anywhere, the next call converges."""
     todo = check(ctx, topics, unsealed=unsealed)
     attempt = uuid.uuid4().hex
     if not ctx.dry_run:
@@ -175,6 +175,7 @@ def _renew(ctx: Context, it: Again) -> None:
         source_id=uuid.UUID(it.declared.source_topic_id or str(uuid.UUID(int=0))),
         target_id=uuid.UUID(record["topic_id"]),
     )
+    ctx.link.leave_out(start.kept(ctx, it.topic, source_id=str(pinned.source_id), key=pinned.key))
     ctx.link.pin_again([pinned], at=ctx.stamp())
     ctx.journal.forget(NOTE, it.topic)
 

@@ -1,15 +1,17 @@
-"""What was given up of a migration, for people: the skips of the link, as the offset map has them."""
+"""What of a migration's topics is not copied, for people: the skips of the link, as the offset map has them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from kafka_migration.domain.skips import START
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
 
 
 def losses(ctx: Context) -> list[dict[str, Any]]:
-    """One entry for each stretch of source offsets that a person gave up, as JSON types.
+    """One entry for each stretch of source offsets that a person, or the plan, gave up, as JSON types.
 
     ``start`` is where the copy really stood: it may have come further than had been told when its halt was lifted.
     """
@@ -39,6 +41,11 @@ def losses(ctx: Context) -> list[dict[str, Any]]:
 
 def sentence(loss: dict[str, Any]) -> str:
     """One of them in words."""
+    if loss["halt"] == START:
+        return (
+            f"{loss['topic']}-{loss['partition']}: source offsets {loss['start']}..{loss['end']} ({loss['offsets']:,}"
+            f" at most) are not copied: {loss['detail']}"
+        )
     return (
         f"{loss['topic']}-{loss['partition']}: source offsets {loss['start']}..{loss['end']} ({loss['offsets']:,} at"
         f" most) were given up by {loss['by']} at {loss['at'][:19].replace('T', ' ')} UTC, after {loss['halt']}"

@@ -22,7 +22,7 @@ from kafka_migration.domain.errors import (
 )
 from kafka_migration.domain.types import Desired
 from kafka_migration.mirror.epochs import Mirror, MirrorEnd, Runner, Settings
-from kafka_migration.phases import release, seal
+from kafka_migration.phases import release, seal, start
 from kafka_migration.phases.again import NOTE as AGAIN
 from kafka_migration.phases.growth import TargetGrowth
 from kafka_migration.phases.record import phase
@@ -64,9 +64,9 @@ def begun(ctx: Context) -> list[str]:
     return topics
 
 
-def pin(ctx: Context, names: Sequence[str] = ()) -> list[LinkTopic]:
+def pin(ctx: Context, names: Sequence[str] = (), *, is_new: bool = False) -> list[LinkTopic]:
     """Pin clusters and topics (``names``, or all of the migration) in the link's state, by their ids. A second call
-    changes nothing."""
+    changes nothing. ``is_new``: made while the mirror ran, so that all of it is copied, wherever the plan begins."""
     names = names or check(ctx)
     source, target = ctx.source.topics(names), ctx.target.topics(names)
     for side, found in (("source", source), ("target", target)):
@@ -80,6 +80,8 @@ def pin(ctx: Context, names: Sequence[str] = ()) -> list[LinkTopic]:
         LinkTopic(name=name, source_id=_uuid(source[name].topic_id), target_id=_uuid(target[name].topic_id))
         for name in names
     ]
+    if not is_new:
+        start.leave_out(ctx, topics)
     ctx.link.pin(
         source_cluster=ctx.source.cluster_id(), target_cluster=ctx.target.cluster_id(), topics=topics, at=ctx.stamp()
     )
@@ -126,7 +128,7 @@ def apply(
         target={**ctx.target.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.target"},
         runner=runner,
         settings=settings,
-        growth=TargetGrowth(ctx, lambda names: pin(ctx, names)),
+        growth=TargetGrowth(ctx, lambda names: pin(ctx, names, is_new=True)),
         tell=ctx.tell,
         interrupted=interrupted,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -32,6 +33,21 @@ def _cron(text: str) -> str:
     return text
 
 
+def _moment(text: str) -> str:
+    if text in ("earliest", "latest"):
+        return text
+    remedy = "write earliest, latest, or a time with its zone, such as 2026-11-01T00:00:00Z"
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise wrong("not a place to begin at", remedy) from None
+    if moment.tzinfo is None:
+        raise wrong("a time without a zone is another one on each machine", remedy)
+    if moment.timestamp() < 0:
+        raise wrong("a time before 1970", remedy)
+    return text
+
+
 class TopicDefaults(PlanModel):
     """How a target topic differs from its source, where it must."""
 
@@ -48,6 +64,11 @@ class Mirror(PlanModel):
     epoch_seconds: Annotated[float, Field(ge=1, le=600, allow_inf_nan=False)] = 15.0
     """How soon partitions are shared out to tasks anew, in seconds, while there is a backlog. Once there is none an
     epoch goes on for ten minutes."""
+
+    start: Annotated[str, AfterValidator(_moment)] = "earliest"
+    """Where the copy of a topic begins when it is mirrored for the first time: earliest (all that the source has),
+    latest (what is written from then on), or a time with its zone, such as 2026-11-01T00:00:00Z (the first record of
+    each partition that is as young, and what follows it). What lies before is never copied."""
 
     follow_new_topics: bool = False
     """Have topics that are made on the source while the mirror runs, and that topics.include matches, join it by

@@ -258,13 +258,14 @@ class LinkState:
     def lift(self, lifted: Mapping[TopicPartition, Skip | None]) -> None:
         """Take the halts of these partitions back; a mirror goes on with them, behind what is given up there."""
         # The skip first: killed in between, the partition is still halted.
-        values: dict[str, dict[str, Any] | None] = {
-            self._key("skip", tp.topic, str(tp.partition), str(skip.start)): asdict(skip)
-            for tp, skip in lifted.items()
-            if skip is not None
-        }
-        values |= {self._key("halt", tp.topic, str(tp.partition)): None for tp in lifted}
-        self._links.put_all(values)
+        self.leave_out({tp: skip for tp, skip in lifted.items() if skip is not None})
+        self._links.put_all({self._key("halt", tp.topic, str(tp.partition)): None for tp in lifted})
+
+    def leave_out(self, skips: Mapping[TopicPartition, Skip]) -> None:
+        """Note what is not copied; a partition goes on behind it at its next fence."""
+        self._links.put_all(
+            {self._key("skip", tp.topic, str(tp.partition), str(it.start)): asdict(it) for tp, it in skips.items()}
+        )
 
     def skips(self) -> dict[TopicPartition, tuple[Skip, ...]]:
         """What was given up of each partition of the topics that are pinned now, in order."""
