@@ -1,4 +1,4 @@
-"""A halted topic copied afresh on real brokers: deleted, created, pinned, and mirrored from the source's beginning."""
+"""A halted topic copied afresh on real brokers: deleted, created, pinned, and mirrored from where it began."""
 
 import threading
 import uuid

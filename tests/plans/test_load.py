@@ -57,6 +57,10 @@ BAD: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "bad group regex": ({"groups": {"include": ["["]}}, "groups.include[0]", "not a regular", "backslash"),
     "another naming": ({"naming": "prefix"}, "naming", "must be 'identity'", "identity"),
     "no streams": ({"mirror": {"num_streams": 0}}, "mirror.num_streams", "must be 1 or more", "Copy tasks"),
+    "start, another word": ({"mirror": {"start": "newest"}}, "mirror.start", "not a place", "2026-11-01T00:00:00Z"),
+    "start, no such day": ({"mirror": {"start": "2026-13-01T00:00:00Z"}}, "mirror.start", "not a place", "latest"),
+    "start, no zone": ({"mirror": {"start": "2026-11-01T00:00:00"}}, "mirror.start", "each machine", "its zone"),
+    "start, too early": ({"mirror": {"start": "1969-11-01T00:00:00Z"}}, "mirror.start", "before 1970", "earliest"),
     "no samples": ({"lag_gate": {"samples": 0}}, "lag_gate.samples", "must be 1 or more", "in a row"),
     "negative threshold": (
         {"lag_gate": {"threshold_records": -1}},
@@ -172,6 +176,11 @@ def test_contradictions_are_reported_beside_errors_elsewhere(problems_of: Proble
         drain={"window_seconds": 9, "deadline_seconds": 3},
     )
     assert {p.field for p in problems} == {"name", "cutover.stopped_groups[0]", "drain.deadline_seconds"}
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", "2026-11-01T00:00:00Z", "2026-11-01T02:00:00+02:00"])
+def test_start_needs_no_quotes(start: str) -> None:
+    assert parse_plan(HEAD + f"mirror:\n  start: {start}\n", file="plan.yaml").mirror.start == start
 
 
 def test_doubled_key_is_refused_with_both_lines() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kafka_migration.clusters.types import CommittedOffset, GroupState
 from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
+from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.phases.group_record import GroupRecord, Policy, Translation
 
@@ -49,7 +50,8 @@ class GroupView:
 
     ``committed`` and ``uncommitted`` are partitions of the plan's topics; ``uncommitted`` those of topics that the
     group reads, without a commit. ``outside`` are topics that it reads and the plan does not mirror; ``gone``
-    partitions that it committed and that exist no more.
+    partitions that it committed and that exist no more; ``passed_over``: how many source offsets it has not read yet
+    and will not, since they are not copied.
     """
 
     state: GroupState
@@ -57,6 +59,7 @@ class GroupView:
     uncommitted: tuple[TopicPartition, ...]
     outside: tuple[str, ...]
     gone: tuple[TopicPartition, ...]
+    passed_over: Mapping[TopicPartition, int]
 
     @property
     def group(self) -> str:
@@ -75,6 +78,9 @@ class GroupView:
             found.append(f"partial: it also reads topics that the plan does not mirror ({listed(self.outside)})")
         if self.gone:
             found.append(f"its commits of {listed(self.gone)} stay behind: these partitions exist no more")
+        if self.passed_over:
+            said = listed(f"{count:,} offsets of {tp}" for tp, count in sorted(self.passed_over.items()))
+            found.append(f"it goes on behind what is not copied, and never reads {said}")
         return tuple(found)
 
 
@@ -121,6 +127,7 @@ def view_groups(ctx: Context, groups: Sequence[str]) -> dict[str, GroupView]:
     }
     in_plan = {topic for topics in reads.values() for topic in topics if ctx.plan.topics.matches(topic)}
     partitions = {name: it.topic_partitions for name, it in ctx.source.topics(sorted(in_plan)).items()}
+    left_out = ctx.link.skips()
     views = {}
     for group in groups:
         commits = {tp: it for tp, it in committed.get(group, {}).items() if tp.topic in in_plan}
@@ -131,8 +138,19 @@ def view_groups(ctx: Context, groups: Sequence[str]) -> dict[str, GroupView]:
             uncommitted=tuple(tp for tp in expected if tp not in commits),
             outside=tuple(sorted(topic for topic in reads[group] if topic not in in_plan)),
             gone=tuple(sorted(set(commits) - set(expected))),
+            passed_over=_passed_over(left_out, commits),
         )
     return views
+
+
+def _passed_over(
+    left_out: Mapping[TopicPartition, Sequence[Skip]], commits: Mapping[TopicPartition, CommittedOffset]
+) -> dict[TopicPartition, int]:
+    counts = {
+        tp: sum(max(0, it.end - max(it.start, commit.offset)) for it in left_out.get(tp, ()))
+        for tp, commit in commits.items()
+    }
+    return {tp: count for tp, count in counts.items() if count}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,331 @@
+"""A migration of a few topics and groups on real brokers, with real consumers on both sides, as the peers' own suites
+play theirs through: the create phase makes the topics, the mirror copies, the cutover phase moves the groups."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+
+from demo.brokers import EmbeddedKafka
+from kafka_migration.clusters.cluster import Cluster
+from kafka_migration.clusters.connections import ClusterConnection
+from kafka_migration.domain.types import Desired, TopicPartition
+from kafka_migration.mirror.epochs import MirrorEnd, Settings
+from kafka_migration.mirror.orders import Limits
+from kafka_migration.phases import create, cutover, growth, mirror, translate
+from kafka_migration.phases.context import Context
+from kafka_migration.phases.cutover import GroupOutcome
+from kafka_migration.plans.load import restore_plan
+from kafka_migration.state.journal import Journal
+from kafka_migration.state.link import LinkState, Wish
+from kafka_migration.state.store import MemoryStore
+from tests.kafka_tools import ToSend, create_topics, produce, read_all, stable_ends
+from tests.mirror.bench import BRIEF, Bench
+from tests.mirror.everywhere import assert_same_everywhere
+from tests.mirror.test_watching import Running, running
+from tests.waiting import wait_until
+
+LIVE = Settings(streams=2, epoch_seconds=5, follow_seconds=1, limits=Limits(**BRIEF))
+_PATIENCE_SECONDS = 60.0
+Values = dict[TopicPartition, list[bytes | None]]
+
+
+@dataclass
+class Scene:
+    """One migration. ``topics`` are those on the source by now (name to partition count)."""
+
+    ctx: Context
+    bench: Bench
+    topics: dict[str, int]
+    prefix: str
+    links: list[LinkState] = field(default_factory=list)
+
+    @property
+    def source(self) -> str:
+        return self.bench.source
+
+    @property
+    def target(self) -> str:
+        return self.bench.target
+
+    def name(self, name: str) -> str:
+        """A name of this migration's own."""
+        return f"{self.prefix}.{name}"
+
+    def make(self, name: str, partitions: int, **config: str) -> str:
+        """A topic on the source."""
+        topic = self.name(name)
+        create_topics(self.source, {topic: partitions}, {"retention.ms": "-1", **config})
+        # The bench sees it, too: it has the same mapping.
+        self.topics[topic] = partitions
+        self.until_led(topic)
+        return topic
+
+    def write(
+        self,
+        topic: str,
+        count: int,
+        *,
+        partitions: Sequence[int] | None = None,
+        transactions: bool = False,
+        first: int = 0,
+        **config: object,
+    ) -> None:
+        """``count`` numbered records, in turn over ``partitions``, or all of them. With ``transactions`` in a committed
+        one, behind an aborted one of as many."""
+        places = range(self.topics[topic]) if partitions is None else partitions
+        rows = [ToSend(b"%d" % n, b"k%d" % n, places[n % len(places)]) for n in range(first, first + count)]
+        if not transactions:
+            produce(self.source, topic, rows, **config)
+            return
+        producer = Producer({"bootstrap.servers": self.source, "transactional.id": uuid.uuid4().hex, **config})
+        producer.init_transactions(30)
+        for commit in (False, True):
+            producer.begin_transaction()
+            for row in rows:
+                value = row.value if commit else b"aborted"
+                producer.produce(topic, value, row.key, row.partition)
+            assert producer.flush(30) == 0
+            (producer.commit_transaction if commit else producer.abort_transaction)(30)
+
+    def until_led(self, topic: str) -> None:
+        """Until every partition of a topic of the source has a leader that answers."""
+        count = self.topics[topic]
+        wait_until(lambda: _is_led(self.source, topic, count), f"{topic} has leaders", deadline_seconds=60)
+
+    def begin(self) -> None:
+        """Make the topics on the target, and pin them, as the first run of `mirror` does."""
+        create.apply(self.ctx)
+        mirror.pin(self.ctx)
+
+    def copy(self) -> MirrorEnd:
+        """A run of the mirror up to the source's present ends."""
+        return self.bench.mirror(settings=LIVE).run(until_caught_up=True)
+
+    def mirroring(self, settings: Settings = LIVE) -> AbstractContextManager[Running]:
+        """A mirror that runs beside."""
+        # As `mirror` does that is started again: what an earlier run obeyed is taken back.
+        self.ctx.link.wish(Wish(desired=Desired.RUN, reason="the mirror was started", at=self.ctx.stamp()))
+        link = LinkState.on_target(self.ctx.link.name, {"bootstrap.servers": self.target})
+        self.links.append(link)
+        ctx = replace(self.ctx, link=link)
+        return running(
+            self.bench,
+            settings,
+            growth=growth.TargetGrowth(ctx, lambda names: mirror.pin(ctx, names, is_new=True)),
+        )
+
+    def until_caught_up(self) -> None:
+        """Until the mirror stands where a consumer of committed records stops."""
+
+        def is_there() -> bool:
+            positions = self.bench.link.positions()
+            ends = stable_ends(self.source, self.topics)
+            return all(tp in positions and positions[tp].source >= end for tp, end in ends.items())
+
+        wait_until(is_there, "the mirror has caught up", deadline_seconds=_PATIENCE_SECONDS)
+
+    def read(self, side: str, group: str, *topics: str, members: int = 1, most: int | None = None) -> Values:
+        """What a group of so many consumers reads on, and commits: up to the end of every partition, or ``most``
+        records of each; then it leaves. On the target it must have been told where to go on."""
+        servers = self.source if side == "source" else self.target
+        reset = "earliest" if side == "source" else "error"
+        return read_as(servers, group, {name: self.topics[name] for name in topics}, reset, members, most)
+
+    def committed(self, side: str, group: str) -> dict[TopicPartition, int]:
+        cluster = self.ctx.source if side == "source" else self.ctx.target
+        return {tp: it.offset for tp, it in cluster.committed(group).items()}
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commits of a group without members on the source."""
+        commit_as(self.source, group, offsets)
+
+    def translated(self, group: str) -> dict[TopicPartition, int]:
+        """Where the group would go on if it were moved now; it must be said of all that it has committed."""
+        (preview,) = translate.preview(self.ctx, [group]).groups
+        assert preview.problems == ()
+        return {it.tp: it.target for it in preview.translations}
+
+    def move(self, *groups: str) -> tuple[GroupOutcome, ...]:
+        """Cut groups over."""
+        return cutover.apply(self.ctx, groups).groups
+
+    def all_values(self, *topics: str) -> Values:
+        """What a consumer of committed records finds on the source."""
+        rows = read_all(self.source, {name: self.topics[name] for name in topics})
+        return {tp: [it.value for it in found] for tp, found in rows.items()}
+
+    def assert_same(self) -> int:
+        """Both sides hold the same records, and every offset translates, both ways. How many records those are."""
+        return assert_same_everywhere(self.bench)
+
+    def assert_each_once(self, *parts: Values) -> None:
+        """What was read first and then is what the source holds: every record once, in order."""
+        topics = {tp.topic for part in parts for tp in part}
+        for tp, values in self.all_values(*sorted(topics)).items():
+            assert [value for part in parts for value in part.get(tp, [])] == values, tp
+
+
+@contextmanager
+def scene(
+    source: EmbeddedKafka | str, target: EmbeddedKafka | str, *, stopped: Sequence[str] = (), **plan: Any
+) -> Iterator[Scene]:
+    """A migration of all topics and groups that get a name of it. Groups ``stopped`` start nowhere by themselves."""
+    servers = [it if isinstance(it, str) else it.bootstrap_servers for it in (source, target)]
+    prefix = f"peers-{uuid.uuid4().hex[:8]}"
+    link = LinkState.on_target(prefix, {"bootstrap.servers": servers[1]}, create=True)
+    document = {
+        "version": 1,
+        "name": prefix,
+        "source": "a",
+        "target": "b",
+        "topics": {"include": [rf"{prefix}\..*"]},
+        "groups": {"include": [rf"{prefix}\..*"]},
+        "cutover": {"rest_seconds": 0.3, "watch_seconds": 6, "stopped_groups": [f"{prefix}.{it}" for it in stopped]},
+        "consumers": {"wait_seconds": 5},
+        "drain": {"window_seconds": 1, "deadline_seconds": 60},
+    }
+    ctx = Context(
+        plan=restore_plan({**document, **plan}),
+        source=_cluster("source", servers[0]),
+        target=_cluster("target", servers[1]),
+        journal=Journal(MemoryStore(), prefix),
+        link=link,
+    )
+    topics: dict[str, int] = {}
+    found = Scene(ctx, Bench(link, topics, *servers), topics, prefix)
+    try:
+        yield found
+    finally:
+        for part in (*found.links, link, ctx.source, ctx.target):
+            part.close()
+
+
+def _cluster(side: str, servers: str) -> Cluster:
+    return Cluster(side, ClusterConnection(conn_id=side, properties={"bootstrap.servers": servers}))  # type: ignore[arg-type]
+
+
+def _is_led(servers: str, topic: str, partitions: int) -> bool:
+    try:
+        return len(stable_ends(servers, {topic: partitions})) == partitions
+    except KafkaException:
+        # One that was just created has no leader yet.
+        return False
+
+
+def commit_as(servers: str, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Commits of a group without members."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False})
+    places = [confluent_kafka.TopicPartition(tp.topic, tp.partition, at) for tp, at in offsets.items()]
+
+    def committed() -> bool:
+        try:
+            done = consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            # The first group of a new cluster: its coordinator is only just elected.
+            if not error.args[0].retriable() and error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+            return False
+        assert done is not None
+        assert [it.error for it in done] == [None] * len(places)
+        return True
+
+    try:
+        wait_until(committed, f"{group} has committed", deadline_seconds=60)
+    finally:
+        consumer.close()
+
+
+class _Member:
+    """A consumer of a group that takes nothing until all have their share."""
+
+    def __init__(self, servers: str, group: str, topics: Sequence[str], reset: str) -> None:
+        self.mine: set[TopicPartition] = set()
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": reset,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+            }
+        )
+        self.consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked)
+
+    def _assigned(self, consumer: Consumer, shares: list[confluent_kafka.TopicPartition]) -> None:
+        consumer.assign(shares)
+        consumer.pause(shares)
+        self.mine = {TopicPartition(it.topic, it.partition) for it in shares}
+
+    def _revoked(self, _consumer: Consumer, _shares: list[confluent_kafka.TopicPartition]) -> None:
+        self.mine = set()
+
+    def go(self) -> None:
+        self.consumer.resume([confluent_kafka.TopicPartition(tp.topic, tp.partition) for tp in self.mine])
+
+
+def read_as(
+    servers: str, group: str, topics: Mapping[str, int], reset: str, members: int = 1, most: int | None = None
+) -> Values:
+    """See :meth:`Scene.read`. Records past ``most`` are neither taken nor committed."""
+    tps = {TopicPartition(name, p) for name, count in topics.items() for p in range(count)}
+    ends = stable_ends(servers, topics)
+    taken: Values = {tp: [] for tp in tps}
+    places: dict[TopicPartition, int] = {}
+    unread = set(tps)
+    group_members = [_Member(servers, group, list(topics), reset) for _ in range(members)]
+
+    def all_have_their_share() -> bool:
+        for it in group_members:
+            it.consumer.poll(0.02)
+        shares = [it.mine for it in group_members]
+        return set().union(*shares) == tps and sum(map(len, shares)) == len(tps) and all(shares)
+
+    def took_all() -> bool:
+        for it in group_members:
+            for message in it.consumer.consume(500, timeout=0.05):
+                _take(message, taken, places, unread, ends, most)
+        return not unread
+
+    try:
+        wait_until(all_have_their_share, f"{group}: every member has its share", deadline_seconds=_PATIENCE_SECONDS)
+        for it in group_members:
+            it.go()
+        wait_until(took_all, f"{group} has read all", deadline_seconds=_PATIENCE_SECONDS)
+        for it in group_members:
+            offsets = [confluent_kafka.TopicPartition(tp.topic, tp.partition, places[tp]) for tp in it.mine]
+            it.consumer.commit(offsets=offsets, asynchronous=False)
+    finally:
+        for it in group_members:
+            it.consumer.close()
+    return taken
+
+
+def _take(
+    message: Any,
+    taken: Values,
+    places: dict[TopicPartition, int],
+    unread: set[TopicPartition],
+    ends: Mapping[TopicPartition, int],
+    most: int | None,
+) -> None:
+    tp = TopicPartition(message.topic(), message.partition())
+    error = message.error()
+    if error is not None:
+        assert error.code() == KafkaError._PARTITION_EOF, error
+        if message.offset() >= ends[tp] and tp in unread:
+            unread.discard(tp)
+            # Nothing more to read: that is committed, too, as consumers do.
+            places[tp] = message.offset()
+    elif tp in unread:
+        taken[tp].append(message.value())
+        places[tp] = message.offset() + 1
+        if most is not None and len(taken[tp]) == most:
+            unread.discard(tp)
