@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed-$(shell cat requirements.txt requirements.lock | cks
 # Through the environment, and absolute: Airflow and Spark start processes of their own, in other directories.
 export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 
-.PHONY: help setup lock lint format test kill-test translate-check chaos bench-mirror bench-latency bench-scale demo demo-secure up down brokers brokers-down clean
+.PHONY: help setup lock lint format test conformance kill-test translate-check chaos bench-mirror bench-latency bench-scale demo demo-secure up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ format: setup ## Let ruff correct what it can
 test: setup ## The whole suite, on real brokers, in two processes; ARGS="-k lag" for a part of it
 	@$(BIN)/python -m demo setup --old-brokers
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+conformance: setup ## What the peers' own suites check (docs/conformance.md), as far as only that suite shows it
+	$(BIN)/python -m pytest tests/conformance tests/test_conformance.py $(ARGS)
 
 kill-test: setup ## A copy of 1,000,000 records, killed 20 times, compared record by record
 	$(BIN)/python -m tests.soak.kill $(ARGS)
