@@ -215,6 +215,11 @@ def _kept_admin(servers: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": servers})
 
 
+def forget_clients() -> None:
+    """Ask with new clients from now on: those that have been asked do not learn of partitions that are added."""
+    _kept_admin.cache_clear()
+
+
 def stable_ends(servers: str, topics: Mapping[str, int]) -> dict[TopicPartition, int]:
     """The last stable offsets of `topics`: where a consumer of committed records stops."""
     admin = _kept_admin(servers)

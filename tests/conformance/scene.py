@@ -25,7 +25,7 @@ from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.state.store import MemoryStore
-from tests.kafka_tools import ToSend, create_topics, produce, read_all, stable_ends
+from tests.kafka_tools import ToSend, create_topics, forget_clients, produce, read_all, stable_ends
 from tests.mirror.bench import BRIEF, Bench
 from tests.mirror.everywhere import assert_same_everywhere
 from tests.mirror.test_watching import Running, running
@@ -215,7 +215,8 @@ def _is_led(servers: str, topic: str, partitions: int) -> bool:
     try:
         return len(stable_ends(servers, {topic: partitions})) == partitions
     except KafkaException:
-        # One that was just created has no leader yet.
+        # One that was just created has no leader yet, and of one that has grown a client knows too little.
+        forget_clients()
         return False
 
 

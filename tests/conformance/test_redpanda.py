@@ -98,6 +98,32 @@ def _assert_begins(it: Scene, tps: list[TopicPartition], *, first: int, end: int
         )
 
 
+def test_time_inside_transactions_copies_what_is_committed_behind_it(source_cluster: Any, target_cluster: Any) -> None:
+    """test_starting_offset at a time that lies inside of transactions: an aborted one stays out as a whole, though it
+    began before, and of a committed one comes what is as young."""
+    begin = datetime.fromtimestamp((NOW + 15_000) / 1000, UTC).isoformat()
+    with scene(source_cluster, target_cluster, mirror={"start": begin}) as it:
+        topic = it.make("orders", 1)
+        tp = TopicPartition(topic, 0)
+        writers = []
+        for name in ("aborted", "committed"):
+            writer = Producer({"bootstrap.servers": it.source, "transactional.id": it.name(name), "linger.ms": 0})
+            writer.init_transactions(30)
+            writer.begin_transaction()
+            writers.append((name, writer))
+        for n in range(20):
+            name, writer = writers[n % 2]
+            writer.produce(topic, b"%s %d" % (name.encode(), n), timestamp=NOW + 1000 * n)
+            assert writer.flush(30) == 0
+        writers[0][1].abort_transaction(30)
+        writers[1][1].commit_transaction(30)
+        it.begin()
+        assert it.copy().records == 3
+        found = read_all(it.target, {topic: 1})[tp]
+        assert [row.value for row in found] == [b"committed 15", b"committed 17", b"committed 19"]
+        assert {skip.end for skip in it.ctx.link.skips()[tp]} == {15}
+
+
 def test_partitions_and_topics_that_come_later_are_copied_whole(source_cluster: Any, target_cluster: Any) -> None:
     """test_starting_offset, of what appears while the mirror runs from `latest`: none of it is passed over."""
     fields = {"mirror": {"start": "latest", "follow_new_topics": True}}
