@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed-$(shell cat requirements.txt requirements.lock | cks
 # Through the environment, and absolute: Airflow and Spark start processes of their own, in other directories.
 export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 
-.PHONY: help setup lock lint format test conformance kill-test translate-check chaos bench-mirror bench-latency bench-scale demo demo-secure up down brokers brokers-down clean
+.PHONY: help setup lock lint format test conformance kill-test translate-check chaos bench-mirror bench-latency bench-scale bench-validate demo demo-secure up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ bench-mirror: setup ## The same data copied by MirrorMaker 2 and by this mirror,
 
 bench-scale: setup ## 1,000 topics, 5,000 partitions, 2,000 groups; an offset map of 10,000,000 runs: times and memory
 	$(BIN)/python -m bench.scale $(ARGS)
+
+bench-validate: setup ## Both levels of validation, against the mirror's rate and what the brokers give
+	$(BIN)/python -m bench.validate $(ARGS)
 
 bench-latency: setup ## From a producer's timestamp to readable on the target, beside MirrorMaker 2
 	$(BIN)/python -m bench.latency $(ARGS)

@@ -72,7 +72,7 @@ class Bench:
 
     def case(self, name: str, data: Data, rounds: int, *, with_limit: bool) -> dict[str, Any]:
         """Fill the source, let both copy ``rounds`` times, remove what was made. The case's figures."""
-        _create(self._from, data)
+        create_topic(self._from, data)
         began = time.monotonic()
         fill(self.source.bootstrap_servers, data)
         seen = shape(self.source.bootstrap_servers, data)
@@ -89,7 +89,7 @@ class Bench:
             if with_limit:
                 limits.append(self._limit(data))
                 self.say(f"  round {number}: produce only {limits[-1]:,.0f} records/s")
-        _delete(self._from, data.topic)
+        delete_topic(self._from, data.topic)
         figures = _figures(done)
         if limits:
             median = statistics.median(limits)
@@ -98,7 +98,7 @@ class Bench:
         return figures
 
     def _mirrormaker(self, data: Data) -> Copied:
-        _create(self._to, data)
+        create_topic(self._to, data)
         wanted = mirrormaker.properties(
             self.source.bootstrap_servers, self.target.bootstrap_servers, [data.topic], codec=data.codec
         )
@@ -111,11 +111,11 @@ class Bench:
                 markers=0,
                 log=log,
             )
-        _delete(self._to, data.topic)
+        delete_topic(self._to, data.topic)
         for admin in (self._from, self._to):
             # What it remembers to have copied: the next round would have nothing to do.
             for name in sorted(it for it in admin.list_topics(timeout=30).topics if mirrormaker.is_its_own(it)):
-                _delete(admin, name)
+                delete_topic(admin, name)
         return copied
 
     def _mirror(self, data: Data) -> Copied:
@@ -134,7 +134,7 @@ class Bench:
             process.wait(120)
         # The next one is another migration of the same topic.
         migration.run("release")
-        _delete(self._to, data.topic)
+        delete_topic(self._to, data.topic)
         return copied
 
     def _limit(self, data: Data) -> float:
@@ -150,20 +150,22 @@ class Bench:
                 self.target.bootstrap_servers, data, data.topic, records=data.records // 2
             ),
         ):
-            _create(self._to, data)
+            create_topic(self._to, data)
             rates.append(measure())
-            _delete(self._to, data.topic)
+            delete_topic(self._to, data.topic)
         self.say("  produce only: own loop, two processes {:,.0f}, one {:,.0f}; Kafka's {:,.0f}".format(*rates))
         return max(rates)
 
 
-def _create(admin: AdminClient, data: Data) -> None:
+def create_topic(admin: AdminClient, data: Data) -> None:
+    """The topic of ``data``, which keeps everything."""
     config = {"retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "CreateTime"}
     topic = NewTopic(data.topic, num_partitions=data.partitions, replication_factor=1, config=config)
     admin.create_topics([topic])[data.topic].result(60)
 
 
-def _delete(admin: AdminClient, topic: str) -> None:
+def delete_topic(admin: AdminClient, topic: str) -> None:
+    """Until it is gone."""
     admin.delete_topics([topic])[topic].result(60)
     until = time.monotonic() + 60
     while topic in admin.list_topics(timeout=30).topics:

@@ -38,7 +38,7 @@ class Migration:
             **sections,
         }
         self.path.write_text(yaml.safe_dump(document))
-        self._environment = {
+        self.environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
             "PYSPARK_PYTHON": sys.executable,
@@ -55,7 +55,7 @@ class Migration:
         """Run a command to its end; what it printed. Raises RuntimeError, with that, unless it exits with 0."""
         done = subprocess.run(
             self.command(*words),
-            env=self._environment,
+            env=self.environment,
             cwd=self._folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -73,7 +73,7 @@ class Migration:
         with log.open("wb") as out:
             process = subprocess.Popen(
                 self.command("mirror", "--master", MASTER, *words),
-                env=self._environment,
+                env=self.environment,
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,

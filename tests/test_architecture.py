@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "clusters": frozenset({"domain"}),
     # What runs on executors.
     "mirror": frozenset({"domain", "wire"}),
-    "validation": frozenset({"domain"}),
+    "validation": frozenset({"domain", "wire"}),
     "phases": frozenset({"domain", "plans", "state", "clusters", "mirror", "validation"}),
     # Faces of the phases. `mirror` and `validation` for what is submitted to Spark, `clusters` for connections.
     "triggers": frozenset({"domain", "plans", "phases"}),
@@ -89,6 +89,13 @@ def test_room_imports_only_what_lies_further_in(room):
         for path, tree in parsed(python_files(PACKAGE / room)).items()
     }
     assert not {path: rooms for path, rooms in strays.items() if rooms}
+
+
+def test_record_level_of_the_validation_shares_no_code_with_the_mirror():
+    modules = ("reader", "record_hash", "job", "faults", "digests", "request", "segments")
+    for path, tree in parsed(PACKAGE / "validation" / f"{name}.py" for name in modules).items():
+        assert rooms_of(tree) <= {"domain", "validation"}, path
+        assert not [it for it in imported(tree) if it.startswith("kafka_migration.validation.batch")], path
 
 
 def test_rules_have_no_circle():

@@ -21,6 +21,7 @@ from kafka_migration.clusters.types import (
     CommittedOffset,
     ConfigValue,
     DiskUse,
+    EpochEnd,
     GroupListing,
     GroupMember,
     GroupState,
@@ -84,6 +85,7 @@ class FakeCluster:
         self._serial = itertools.count(1)
         self._acls: tuple[Acl, ...] | None = () if has_authorizer else None
         self._open: dict[TopicPartition, int] = {}
+        self._epochs: dict[TopicPartition, list[int]] = {}
 
     def __enter__(self) -> FakeCluster:
         return self
@@ -254,6 +256,15 @@ class FakeCluster:
             found[tp] = PartitionEnds(start=min(start, end), end=end, undecided=undecided)
         return found
 
+    def log_epochs(self, asked: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, EpochEnd]:
+        self._may_fail("log_epochs")
+        found = {}
+        for tp, epoch in asked.items():
+            ends = [*self._epochs.get(tp, ()), len(self._log(tp)[1])]
+            known = len(ends) - 1 if epoch is None else min(epoch, len(ends) - 1)
+            found[tp] = EpochEnd(epoch=known, end=ends[known])
+        return found
+
     def time_spans(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, TimeSpan]:
         found = {}
         for tp in tps:
@@ -381,6 +392,11 @@ class FakeCluster:
         """Producers write ``records`` records."""
         timestamps = self._log(tp)[1]
         timestamps.extend(range(timestamp + len(timestamps), timestamp + len(timestamps) + records))
+
+    def truncate(self, tp: TopicPartition, end: int) -> None:
+        """A new leader, whose log ends at ``end``, takes over: what stood behind is lost."""
+        self._epochs[tp] = [*(min(it, end) for it in self._epochs.get(tp, ())), end]
+        del self._log(tp)[1][end:]
 
     def delete_records(self, tp: TopicPartition, before: int) -> None:
         """The log starts at ``before`` from now on."""

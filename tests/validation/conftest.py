@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from demo import jars
+from kafka_migration.mirror.package import package_zip
 from kafka_migration.validation.session import JARS_VARIABLE, open_session
 from tests.validation.lab import Lab
 
@@ -29,6 +30,7 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(JARS_VARIABLE, ",".join(str(path) for path in jars.paths("spark")))
         session = open_session("tests of validation", master="local[2]", conf=conf)
+    session.sparkContext.addPyFile(str(package_zip()))
     yield session
     session.stop()
 

@@ -77,6 +77,7 @@ class Lab:
     def __init__(self, source: str, target: str) -> None:
         self.servers = {SOURCE: source, TARGET: target}
         self.connections = {side: {"bootstrap.servers": servers} for side, servers in self.servers.items()}
+        self.wires = {side: {"bootstrap_servers": servers} for side, servers in self.servers.items()}
 
     def copy(self, *, partitions: int = 1, count: int = 30) -> Copy:
         """One right copy."""

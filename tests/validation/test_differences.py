@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.skips import Skip
 from kafka_migration.validation.digests import SOURCE, TARGET
-from kafka_migration.validation.job import run
+from kafka_migration.validation.levels import run
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from kafka_migration.validation.result import Difference, Equality, PartitionResult
 from kafka_migration.validation.verdict import judge, misrouted
@@ -132,17 +133,19 @@ class Judged:
     hints: tuple[str, ...]
 
 
-@pytest.fixture(scope="module")
-def judged(lab, spark) -> Callable[[str], Judged]:
+@pytest.fixture(scope="module", params=[Level.RECORD, Level.BATCH, Level.SAMPLED])
+def judged(lab, spark, request) -> Callable[[str], Judged]:
     """Results by name of the fault; "equal" has none. All in one request: Spark jobs have a price each."""
+    level = request.param
     wanted = {name: Wanted(damage=it.damage, partitions=it.partitions) for name, it in FAULTS.items()}
     special = {PLACES[name]: right for name, (right, _) in WRONG_FIELDS.items()}
     wanted["fields"] = Wanted(count=MANY, special=special, damage=_put_wrong_fields)
     copies = lab.copies({**wanted, "equal": Wanted(partitions=2), "nothing": Wanted(count=0)})
-    request = lab.request(*copies.values())
-    report = run(spark, request, lab.connections)
+    asked = dataclasses.replace(lab.request(*copies.values()), level=level)
+    report = run(spark, asked, lab.connections, lab.wires)
     assert report.failures == ()
-    results = judge(request, report, {})
+    assert {it.level for it in report.second} == ({"record"} if level is Level.SAMPLED else set())
+    results = judge(asked, report, {})
 
     def of(name: str) -> Judged:
         mine = [it for it in results if it.topic == copies[name].topic]
@@ -227,7 +230,7 @@ def test_records_of_a_wrong_offset_map_are_different(lab, spark):
     ends = copy.maps[tp]
     shifted = OffsetMap(wrong, source_end=ends.source_end, target_end=ends.target_end)
     request = lab.request(copy, maps={tp: shifted})
-    (it,) = judge(request, run(spark, request, lab.connections), {})
+    (it,) = judge(request, run(spark, request, lab.connections, lab.wires), {})
     assert it.verdict is Equality.DIFFERENT
     assert it.source is not None
     assert it.target is not None
@@ -245,5 +248,5 @@ def test_offsets_that_were_given_up_are_not_compared(lab, spark):
     for skips, verdict in (((), Equality.DIFFERENT), ((skip,), Equality.EQUAL)):
         asked = request_of([PartitionRange.pinned(tp, offsets, source=source, target=target, skips=skips)])
         request = ValidationRequest.from_dict(json.loads(json.dumps(asked.as_dict())))
-        (it,) = judge(request, run(spark, request, lab.connections), {})
+        (it,) = judge(request, run(spark, request, lab.connections, lab.wires), {})
         assert it.verdict is verdict

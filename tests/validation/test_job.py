@@ -10,7 +10,8 @@ import pytest
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.digests import SOURCE, TARGET
-from kafka_migration.validation.job import reason_of, run
+from kafka_migration.validation.faults import reason_of
+from kafka_migration.validation.job import run
 from kafka_migration.validation.reader import aligned_records, by_segment, hashed
 from kafka_migration.validation.result import Equality
 from kafka_migration.validation.verdict import judge

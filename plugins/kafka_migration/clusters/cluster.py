@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from kafka_migration.clusters import groups, offsets, resources, rights, topics
+from kafka_migration.clusters import epochs, groups, offsets, resources, rights, topics
 from kafka_migration.clusters.clients import Clients
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.clusters.types import (
@@ -18,6 +18,7 @@ from kafka_migration.clusters.types import (
     CommittedOffset,
     ConfigValue,
     DiskUse,
+    EpochEnd,
     GroupListing,
     GroupState,
     Quota,
@@ -145,6 +146,11 @@ class Cluster:
         """Log start offset and end of each partition, thousands in one call: the high watermark, or with
         ``committed`` the last stable offset, and what lies behind it. Raises UnknownTopic if one does not exist."""
         return offsets.ends(self._clients, tps, committed=committed)
+
+    def log_epochs(self, asked: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, EpochEnd]:
+        """Where the leader epoch asked for ends, of each partition; None asks for the one of now. What is not known is
+        left out."""
+        return epochs.log_epochs(self._clients, asked)
 
     def time_spans(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, TimeSpan]:
         """Timestamps of each partition's first record and of its newest. None where the cluster does not tell: the

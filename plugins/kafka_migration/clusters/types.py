@@ -172,3 +172,11 @@ class ScramUser:
 
     user: str
     credentials: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochEnd:
+    """A leader epoch of a partition, and the offset at which it ends: the log's end for the one of now."""
+
+    epoch: int
+    end: int

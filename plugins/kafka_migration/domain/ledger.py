@@ -18,7 +18,8 @@ JOURNAL_TOPIC = "kafka-migration.journal.internal"
 LINKS_TOPIC = "kafka-migration.links.internal"
 OFFSET_MAP_TOPIC = "kafka-migration.offset-map.internal"
 PROGRESS_TOPIC = "kafka-migration.progress.internal"
-PARTITIONS = {JOURNAL_TOPIC: 1, LINKS_TOPIC: 1, OFFSET_MAP_TOPIC: 16, PROGRESS_TOPIC: 4}
+SEGMENTS_TOPIC = "kafka-migration.segments.internal"
+PARTITIONS = {JOURNAL_TOPIC: 1, LINKS_TOPIC: 1, OFFSET_MAP_TOPIC: 16, PROGRESS_TOPIC: 4, SEGMENTS_TOPIC: 1}
 VERSION = 1
 PAUSE, THROTTLE = "pause", "throttle"
 

@@ -20,6 +20,7 @@ from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.link import LinkState
+from kafka_migration.state.segments import SegmentStore
 from kafka_migration.state.store import MemoryStore, Store, TopicStore
 from kafka_migration.state.topic_log import TopicLog
 
@@ -66,6 +67,7 @@ class Context:
     target: Cluster
     journal: Journal
     link: LinkState
+    segments: SegmentStore = field(default_factory=SegmentStore)
     clock: Clock = field(default_factory=SystemClock)
     tell: Callable[[str], None] = silent
     dry_run: bool = False
@@ -94,6 +96,7 @@ def open_context(
     target = Cluster("target", find_connection(plan.target))
     journal: Journal | None = None
     link: LinkState | None = None
+    segments = SegmentStore()
     try:
         make = make_state and not dry_run
         try:
@@ -102,13 +105,23 @@ def open_context(
             properties = target.connection.librdkafka()
             link = LinkState.on_target(plan.name, properties, create=make, selects=plan.topics.matches)
             journal = Journal(_journal_store(TopicLog(properties, ledger.JOURNAL_TOPIC), create=make), plan.name)
+            segments = SegmentStore(TopicLog(properties, ledger.SEGMENTS_TOPIC), plan.name)
         except (ClusterUnreachable, NotAuthorized):
             if not to_check:
                 raise
             link, journal = link or LinkState(plan.name, MemoryStore(), None, None), Journal(MemoryStore(), plan.name)
-        yield Context(plan=plan, source=source, target=target, journal=journal, link=link, tell=tell, dry_run=dry_run)
+        yield Context(
+            plan=plan,
+            source=source,
+            target=target,
+            journal=journal,
+            link=link,
+            segments=segments,
+            tell=tell,
+            dry_run=dry_run,
+        )
     finally:
-        for part in (journal, link, source, target):
+        for part in (journal, segments, link, source, target):
             if part is not None:
                 part.close()
 

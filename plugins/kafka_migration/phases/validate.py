@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.clusters.lookup import variable_of
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.phases.validate_job import write_json
 from kafka_migration.phases.validate_pins import Pins, pin, pin_again
+from kafka_migration.phases.validate_segments import Chosen, Segments
 from kafka_migration.validation.digests import DigestReport
 from kafka_migration.validation.launch import Expectations, Runner, local_runner, run_expectations
 from kafka_migration.validation.request import ValidationRequest
@@ -94,11 +96,16 @@ def apply(
     spark_master: str | None = None,
     reports: Path = Path("reports"),
     topics: Collection[str] = (),
+    level: Level | None = None,
+    full: bool = False,
     run: Runner | None = None,
     pins: Pins | None = None,
     suite: Suite = run_expectations,
 ) -> Validation:
     """Validate the migration's topics, or those of ``topics``, and record the verdict.
+
+    At ``level``, or at the plan's. What an earlier validation found equal, and still stands as it stood, is not read
+    again, unless ``full``. What is found is kept segment by segment: after a kill the next run goes on from there.
 
     Spark runs on ``spark_master`` (None: this machine), in a process of its own, unless ``run`` submits it elsewhere.
     ``pins`` of an earlier run have the same offsets compared again. Result and Data Docs go below ``reports``, in a
@@ -110,10 +117,12 @@ def apply(
     """
     environ = {**os.environ, **connection_variables(ctx)}
     secrets = ctx.source.connection.secrets() | ctx.target.connection.secrets()
-    run = run or local_runner(environ, master=spark_master, secrets=secrets, tell=ctx.tell)
     partitions = _partitions(ctx, topics)
     # Before anything is pinned: of a topic that is recreated meanwhile, nothing shall have been said.
     ids = topic_ids(ctx, sorted({tp.topic for tp in partitions}))
+    asked = str(uuid.uuid4())
+    segments = Segments(ctx, ids, run=asked, full=full)
+    run = run or local_runner(environ, master=spark_master, secrets=secrets, tell=segments.line)
     pins = pins or pin(ctx, partitions)
     with ExitStack() as stack:
         if ctx.dry_run:
@@ -121,7 +130,7 @@ def apply(
         else:
             folder = reports / ctx.plan.name / ("partial" if topics else "")
             _make(folder)
-        result = _compare(ctx, pins, run)
+        result = _compare(ctx, pins, run, segments, level or Level(ctx.plan.validation.level), asked)
         ctx.tell(result.summary())
         with tempfile.TemporaryDirectory(prefix="kafka-migration-") as work:
             table = Path(work) / "summary.json"
@@ -181,26 +190,33 @@ def _partitions(ctx: Context, topics: Collection[str]) -> list[TopicPartition]:
     return [tp for name in names for tp in source[name].topic_partitions]
 
 
-def _compare(ctx: Context, pins: Pins, run: Runner) -> ValidationResult:
+def _compare(ctx: Context, pins: Pins, run: Runner, segments: Segments, level: Level, asked: str) -> ValidationResult:
     results = {tp: not_compared(tp, ends.start, ends.end, pins.reasons[tp]) for tp, ends in pins.unpinned.items()}
-    asked, ranges, seconds = str(uuid.uuid4()), pins.ranges, 0.0
+    ranges, seconds, plan = pins.ranges, 0.0, ctx.plan.validation
     for attempt in range(1, _ATTEMPTS + 1):
         if not ranges:
             break
+        chosen = segments.choose(ranges)
         request = ValidationRequest(
             id=f"{asked}-{attempt}",
             migration=ctx.plan.name,
             source=ctx.plan.source,
             target=ctx.plan.target,
-            segment_records=ctx.plan.validation.segment_records,
-            ranges=ranges,
+            segment_records=plan.segment_records,
+            ranges=chosen.ranges,
+            level=level,
+            sample=plan.sample,
+            seed=asked,
         )
-        ctx.tell(f"reading {len(ranges)} partitions, {sum(it.records for it in ranges):,} records, on both clusters")
-        report = _digest(request, run)
+        _tell_what_is_read(ctx, chosen)
+        report = DigestReport(id=request.id, segments=(), failures=(), seconds=0.0)
+        if request.ranges:
+            report = _digest(request, run)
+            segments.report(request, report)
         seconds += report.seconds
         starts = {tp: ends.start for tp, ends in ctx.source.ends([it.tp for it in ranges]).items()}
         left_out = {it.tp: it.left_out for it in ranges}
-        for it in judge(request, report, starts):
+        for it in judge(replace(request, ranges=ranges), report, starts, chosen.kept):
             told = _with_given_up(it, left_out[it.tp])
             results[it.tp] = _with_expired(told, pins.first_offsets.get(it.tp, it.source_start))
         expired = [it for it in ranges if results[it.tp].verdict is Equality.EXPIRED]
@@ -219,6 +235,15 @@ def _compare(ctx: Context, pins: Pins, run: Runner) -> ValidationResult:
         partitions=partitions,
         seconds=round(seconds, 3),
         hints=misrouted(partitions),
+    )
+
+
+def _tell_what_is_read(ctx: Context, chosen: Chosen) -> None:
+    partitions, records = {it.tp for it in chosen.ranges}, sum(it.records for it in chosen.ranges)
+    kept = f"; {chosen.kept_segments} segments stand as they stood when they were found equal"
+    ctx.tell(
+        f"reading {len(partitions)} partitions, {records:,} records, on both clusters"
+        f"{kept if chosen.kept_segments else ''}"
     )
 
 

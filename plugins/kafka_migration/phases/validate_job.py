@@ -1,7 +1,7 @@
 """The validation's Spark application: from a request file to a result file. What spark_jobs/validate.py runs.
 
-Credentials are looked up here, on the driver, and become options of Spark's Kafka source: no command line, setting,
-event log or plan shows them (a test looks).
+Credentials are looked up here, on the driver, and become options of Spark's Kafka source, or part of the pickled
+function that tasks run: no command line, setting, event log or plan shows them (a test looks).
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from pathlib import Path
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.clusters.lookup import find_connection
 from kafka_migration.domain.errors import BadInput, MigrationError
+from kafka_migration.mirror.package import is_zipped, package_zip
 from kafka_migration.validation.digests import SOURCE, TARGET, DigestReport
-from kafka_migration.validation.job import run
+from kafka_migration.validation.levels import run
+from kafka_migration.validation.lines import said
 from kafka_migration.validation.request import ValidationRequest
 from kafka_migration.validation.session import open_session
 
@@ -45,6 +47,7 @@ def answer(request: ValidationRequest, *, master: str | None = None) -> DigestRe
     """Run ``request`` on a Spark session of its own. Raises BadInput for an unknown connection or missing jars."""
     clusters = {SOURCE: find_connection(request.source), TARGET: find_connection(request.target)}
     connections = {side: it.jvm() for side, it in clusters.items()}
+    wires = {side: it.kafka_python() for side, it in clusters.items()}
     session = open_session(
         f"kafka-migration validation {request.migration}",
         master=master,
@@ -53,7 +56,18 @@ def answer(request: ValidationRequest, *, master: str | None = None) -> DigestRe
     secrets = {secret for it in clusters.values() for secret in it.secrets()}
     secrets |= {properties[name] for properties in connections.values() for name in _SECRET & properties.keys()}
     try:
-        return run(session, request, connections, secrets=secrets, tell=lambda text: print(text, flush=True))
+        if not is_zipped():
+            # Batch level's tasks are Python of ours, which executors have from here or from --py-files.
+            session.sparkContext.addPyFile(str(package_zip()))
+        return run(
+            session,
+            request,
+            connections,
+            wires,
+            secrets=secrets,
+            tell=lambda text: print(text, flush=True),
+            heard=lambda found: print(said(found), flush=True),
+        )
     finally:
         session.stop()
 

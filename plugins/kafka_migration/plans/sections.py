@@ -112,7 +112,19 @@ class Validation(PlanModel):
     """The independent comparison of source and target."""
 
     segment_records: Annotated[int, Field(ge=1000, le=1_000_000_000)] = 1_000_000
-    """Records of a partition that are digested together: how closely a difference is located."""
+    """Records of a partition that are digested together: how closely a difference is located. What was found equal is
+    kept by segment, and not read again."""
+
+    level: Literal["batch", "record", "sampled"] = "sampled"
+    """How closely both clusters are compared: batch, batches by their bytes; record, every record by Spark's own
+    reader, which shares no code with the mirror; sampled, batch on everything, and record on a random sample of
+    segments and on every one that differs."""
+
+    sample: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.05
+    """The share of segments that the level sampled reads at both levels, one at the least; 0 for none."""
+
+    reread_seconds: Seconds = 604_800.0
+    """Segments that were found equal longer ago than this many seconds are read again."""
 
     schedule: Annotated[str, AfterValidator(_cron)] | None = None
     """Cron expression (UTC) on which a validation reruns by itself; null for by hand only."""

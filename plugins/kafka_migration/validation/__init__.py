@@ -1,6 +1,8 @@
-"""The independent comparison: both clusters read again through Spark's own Kafka source, digested, and judged.
+"""The independent comparison: both clusters read again, digested by segment, and judged.
 
-Shares no code with the mirror (:mod:`kafka_migration.wire` and :mod:`kafka_migration.mirror` are never imported here):
-an error that both made would be seen by neither. What is shared is the offset map, and it is tested with the rest: a
-record counts as equal only if it stands on the target exactly where the map says.
+At two levels (:mod:`kafka_migration.validation.levels`). *Record* level reads through Spark's own Kafka source and
+shares no code with the mirror: an error that both made would be seen by neither. *Batch* level is as fast as the copy;
+it fetches and decodes with the mirror's wire layer, and so record level stands beside it, on samples and wherever batch
+level finds a difference. What both share with the mirror is the offset map, and it is tested with the rest: a record
+counts as equal only if it stands on the target exactly where the map says.
 """

@@ -9,7 +9,7 @@ from typing import Any
 from kafka_migration.domain.types import TopicPartition
 
 SOURCE, TARGET = "source", "target"
-_MASK = 2**64 - 1
+_MASK, _PROOF_MASK = 2**64 - 1, 2**128 - 1
 
 
 def recombine(low: int, high: int) -> int:
@@ -19,13 +19,17 @@ def recombine(low: int, high: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digest:
-    """Records digested: how many, and two sums of 64-bit hashes, modulo 2^64.
+    """Records digested: how many, and sums over them, modulo a power of two.
 
     ``total`` is the same in any order. ``ordered`` hashes each record together with its source offset, so that it
     tells records apart that changed places, and records that do not stand where the offset map says. Both add up: the
     digest of a partition is the sum of its segments'. ``misplaced`` counts records where the map has none.
     ``compacted`` counts records of the target, in nothing else, that compaction has taken from the source since they
     were copied.
+
+    ``proved`` of the ``rows`` were not decoded: the bytes of their batches are the same on both sides, at each other's
+    places. ``proof`` is the sum, modulo 2^128, of these batches' hashes together with their places. They are in neither
+    ``total`` nor ``ordered``, and in ``bytes``, else those of keys and values, with their bytes as they are stored.
     """
 
     rows: int = 0
@@ -34,8 +38,12 @@ class Digest:
     ordered: int = 0
     misplaced: int = 0
     compacted: int = 0
+    proved: int = 0
+    proof: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.proved <= self.rows or not 0 <= self.proof <= _PROOF_MASK:
+            raise ValueError(f"not a digest of batches: {self}")
         if not 0 <= self.misplaced <= self.rows or self.bytes < 0 or self.compacted < 0:
             raise ValueError(f"not a digest of records: {self}")
         if not (0 <= self.total <= _MASK and 0 <= self.ordered <= _MASK):
@@ -49,12 +57,19 @@ class Digest:
             ordered=(self.ordered + other.ordered) & _MASK,
             misplaced=self.misplaced + other.misplaced,
             compacted=self.compacted + other.compacted,
+            proved=self.proved + other.proved,
+            proof=(self.proof + other.proof) & _PROOF_MASK,
         )
 
     @property
+    def sum_text(self) -> str:
+        """The order-independent sum, and what was proved by bytes, for people."""
+        return f"{self.total:016x}" + (f"-{self.proof:032x}" if self.proved else "")
+
+    @property
     def text(self) -> str:
-        """Both sums, for people: 16 hexadecimal digits each."""
-        return f"{self.total:016x}-{self.ordered:016x}"
+        """The sums, for people: 16 hexadecimal digits each, and 32 of what was proved by bytes."""
+        return f"{self.total:016x}-{self.ordered:016x}" + (f"-{self.proof:032x}" if self.proved else "")
 
 
 def sum_of(digests: Iterable[Digest]) -> Digest:
@@ -77,28 +92,103 @@ class SegmentDigest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentOutcome:
+    """Both sides' digests of one segment, or of the part of it that was asked for: these source and target offsets.
+
+    ``failure`` says why it could not be read, if not empty; the digests say nothing then. ``level`` is "batch" or
+    "record".
+    """
+
+    topic: str
+    partition: int
+    segment: int
+    start: int
+    end: int
+    target_start: int
+    target_end: int
+    level: str
+    source: Digest = Digest()
+    target: Digest = Digest()
+    failure: str = ""
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both sides hold the same records, each where the offset map says."""
+        one, other = self.source, self.target
+        return (
+            not self.failure
+            and not other.misplaced
+            and (one.rows, one.total, one.ordered, one.proved, one.proof)
+            == (other.rows, other.total, other.ordered, other.proved, other.proof)
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> SegmentOutcome:
+        """The inverse of :meth:`as_dict`."""
+        return cls(**{**value, "source": Digest(**value["source"]), "target": Digest(**value["target"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFailure:
-    """A partition whose records could not all be read, on one side or the other, and why."""
+    """A partition, or one segment of it, whose records could not all be read, on one side or the other, and why."""
 
     topic: str
     partition: int
     reason: str
+    segment: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestReport:
-    """The answer to the request with this ``id``. A partition has digests or a failure; without records, neither."""
+    """The answer to the request with this ``id``. A segment has digests or a failure; without records, neither.
+
+    ``second`` are readings at record level of segments that were read at batch level before.
+    """
 
     id: str
     segments: tuple[SegmentDigest, ...]
     failures: tuple[ReadFailure, ...]
     seconds: float
+    second: tuple[SegmentOutcome, ...] = ()
+
+    @classmethod
+    def of(
+        cls, id: str, outcomes: Iterable[SegmentOutcome], *, seconds: float, second: Iterable[SegmentOutcome] = ()
+    ) -> DigestReport:
+        """The report of ``outcomes``."""
+        found = list(outcomes)
+        return cls(
+            id=id,
+            segments=tuple(
+                SegmentDigest(side=side, topic=it.topic, partition=it.partition, segment=it.segment, digest=digest)
+                for it in found
+                if not it.failure
+                for side, digest in ((SOURCE, it.source), (TARGET, it.target))
+            ),
+            failures=tuple(
+                ReadFailure(topic=it.topic, partition=it.partition, reason=it.failure, segment=it.segment)
+                for it in found
+                if it.failure
+            ),
+            seconds=seconds,
+            second=tuple(second),
+        )
 
     def by_partition(self) -> dict[tuple[TopicPartition, str], dict[int, Digest]]:
         """(partition, side) -> segment -> digest, of all."""
         out: dict[tuple[TopicPartition, str], dict[int, Digest]] = {}
         for it in self.segments:
-            out.setdefault((TopicPartition(it.topic, it.partition), it.side), {})[it.segment] = it.digest
+            mine = out.setdefault((TopicPartition(it.topic, it.partition), it.side), {})
+            mine[it.segment] = mine.get(it.segment, Digest()) + it.digest
         return out
 
     def as_dict(self) -> dict[str, Any]:
@@ -108,6 +198,7 @@ class DigestReport:
             "segments": [asdict(it) for it in self.segments],
             "failures": [asdict(it) for it in self.failures],
             "seconds": self.seconds,
+            "second": [it.as_dict() for it in self.second],
         }
 
     @classmethod
@@ -118,4 +209,5 @@ class DigestReport:
             segments=tuple(SegmentDigest(**{**it, "digest": Digest(**it["digest"])}) for it in value["segments"]),
             failures=tuple(ReadFailure(**it) for it in value["failures"]),
             seconds=value["seconds"],
+            second=tuple(SegmentOutcome.from_dict(it) for it in value.get("second", ())),
         )

@@ -12,10 +12,12 @@ batch reads: no difference beyond noise, and neither shows options in plans, so 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.digests import SOURCE, TARGET, Digest, SegmentDigest, recombine
 from kafka_migration.validation.record_hash import ordered_hash, record_hash
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
@@ -44,11 +46,14 @@ Connections = Mapping[str, Mapping[str, str]]
 def digests(
     spark: SparkSession, request: ValidationRequest, ranges: Sequence[PartitionRange], connections: Connections
 ) -> list[SegmentDigest]:
-    """Read ``ranges`` on both sides, in one job. Raises what Spark raises if anything could not be read."""
+    """Read ``ranges`` on both sides, in one job. Raises what Spark raises if anything could not be read.
+
+    Where they are several of a partition, its rows add up.
+    """
     parts = []
-    for compacted in (False, True):
+    for mine in _alike(ranges):
+        compacted = mine[0].compacted
         sides: list[DataFrame] = []
-        mine = [it for it in ranges if it.compacted is compacted]
         for side in (SOURCE, TARGET):
             records = aligned_records(spark, request, mine, side, connections[side])
             if records is not None:
@@ -74,6 +79,16 @@ def digests(
         )
         for row in rows
     ]
+
+
+def _alike(ranges: Sequence[PartitionRange]) -> list[list[PartitionRange]]:
+    """``ranges`` in groups that one frame can read: compacted or not, and each partition once."""
+    groups: dict[tuple[bool, int], list[PartitionRange]] = {}
+    seen: Counter[TopicPartition] = Counter()
+    for it in ranges:
+        groups.setdefault((it.compacted, seen[it.tp]), []).append(it)
+        seen[it.tp] += 1
+    return list(groups.values())
 
 
 def aligned_records(

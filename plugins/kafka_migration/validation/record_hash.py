@@ -2,7 +2,10 @@
 
 Spark's ``xxhash64`` chains: the hash of one column is the seed of the next, and the length of bytes is part of their
 hash, so ("ab", "c") and ("a", "bc") differ. But it *skips nulls*, in columns as in arrays: (null, "a") would equal
-("a", null), and null would equal absent. So every nullable value goes in with a null flag and its length.
+("a", null), and null would equal absent. So flags go in last, which say what is null, and how many headers there are;
+each header's value has such a flag of its own.
+
+Batch level computes the same in Python (:mod:`kafka_migration.validation.record_digest`; a test holds them equal).
 
 Not in it: the timestamp's type, which is the topic's. Records that the source's broker stamped (LogAppendTime) are
 copied with these very timestamps as their own (CreateTime), and get the type back with the topic's settings.
@@ -24,17 +27,18 @@ def record_hash() -> Column:
     so that a record hashes alike wherever it stands."""
     from pyspark.sql import functions as f
 
-    headers = f.col("headers")
+    key, value, headers = f.col("key"), f.col("value"), f.col("headers")
     # The source gives null for no headers. Without ANSI, size(null) is -1, with it null.
     count = f.when(headers.isNull(), f.lit(0)).otherwise(f.size(headers))
-    flat = f.transform(headers, lambda it: f.struct(*_nullable(it["key"]), *_nullable(it["value"])))
+    flat = f.transform(headers, lambda it: f.struct(it["value"].isNull(), it["key"], it["value"]))
+    flags = count.cast("long") * 4 + value.isNull().cast("long") * 2 + key.isNull().cast("long")
     return f.xxhash64(
-        *_nullable(f.col("key")),
-        *_nullable(f.col("value")),
-        f.col("timestamp"),
-        count,
+        key,
+        value,
         # Lambdas are interpreted row by row: records without headers need not pay for it.
         f.when(count > 0, flat),
+        f.col("timestamp"),
+        flags,
     )
 
 
@@ -43,9 +47,3 @@ def ordered_hash(record: Column, source_offset: Column) -> Column:
     from pyspark.sql import functions as f
 
     return f.xxhash64(record, source_offset)
-
-
-def _nullable(value: Column) -> tuple[Column, Column, Column]:
-    from pyspark.sql import functions as f
-
-    return value.isNull(), f.coalesce(f.octet_length(value), f.lit(-1)), value

@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kafka_migration.domain.errors import StateConflict
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,11 @@ class PartitionRange:
         return TopicPartition(self.topic, self.partition)
 
     @property
+    def by_record(self) -> bool:
+        """Whether only record level can compare it: of what compaction thinned, no two batches are the same."""
+        return self.compacted
+
+    @property
     def source(self) -> str:
         """The source's range, for messages."""
         return f"{self.source_start}..{self.source_end}"
@@ -132,7 +138,8 @@ class ValidationRequest:
 
     ``isolation`` is how the source is read: as the mirror does. The target is always read uncommitted, since whatever
     stands there must be explained. ``segment_records``: a segment is the records whose source offset, divided by it,
-    gives the same whole number.
+    gives the same whole number. ``ranges`` may hold several of a partition, in order. ``sample`` is the share of
+    segments that the level ``sampled`` reads twice, ``seed`` what chooses them.
     """
 
     id: str
@@ -142,12 +149,20 @@ class ValidationRequest:
     segment_records: int
     ranges: tuple[PartitionRange, ...]
     isolation: str = "read_committed"
+    level: Level = Level.SAMPLED
+    sample: float = 0.05
+    seed: str = ""
 
     def __post_init__(self) -> None:
         if self.segment_records < 1:
             raise ValueError(f"a segment of {self.segment_records} records")
-        if len({it.tp for it in self.ranges}) != len(self.ranges):
-            raise ValueError("a partition is asked for twice")
+        if not 0 <= self.sample <= 1:
+            raise ValueError(f"a share of {self.sample}")
+        ends: dict[TopicPartition, int] = {}
+        for it in self.ranges:
+            if it.source_start < ends.get(it.tp, 0):
+                raise ValueError(f"{it.tp}: source offset {it.source_start} is asked for twice")
+            ends[it.tp] = it.source_end
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
@@ -164,6 +179,9 @@ class ValidationRequest:
             "target": self.target,
             "segment_records": self.segment_records,
             "isolation": self.isolation,
+            "level": str(self.level),
+            "sample": self.sample,
+            "seed": self.seed,
             "ranges": ranges,
         }
 
@@ -186,4 +204,4 @@ class ValidationRequest:
             )
             for it in value["ranges"]
         )
-        return cls(**rest, ranges=ranges)
+        return cls(**{**rest, "level": Level(rest["level"])}, ranges=ranges)

@@ -42,13 +42,18 @@ class Difference(enum.StrEnum):
     COUNT = "count"
     SUM = "sum"
     ORDER = "order"
+    BYTES = "bytes"
+    """What was said to be proved by bytes was not the same on both sides: a fault of the comparison itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentResult:
     """One segment of a partition: source offsets ``start`` to ``end`` (not included), and both sides' digests.
 
-    ``expected`` is how many records the offset map has there.
+    ``expected`` is how many records the offset map has there, ``target_start`` and ``target_end`` where it has them.
+    ``level`` is how it was read: "batch", "record", or "both". ``failure`` says why it could not be, if not empty.
+    ``contradiction`` is what the second level found, where both do not agree. ``kept``: nothing of it was read this
+    time, since an earlier validation found it equal, and it stands as it stood then.
     """
 
     segment: int
@@ -58,6 +63,12 @@ class SegmentResult:
     source: Digest
     target: Digest
     verdict: Equality
+    target_start: int = 0
+    target_end: int = 0
+    level: str = ""
+    failure: str = ""
+    contradiction: str = ""
+    kept: bool = False
 
     @property
     def differences(self) -> tuple[Difference, ...]:
@@ -68,6 +79,7 @@ class SegmentResult:
                 (Difference.COUNT, self.source.rows == self.target.rows),
                 (Difference.SUM, self.source.total == self.target.total),
                 (Difference.ORDER, self.source.ordered == self.target.ordered),
+                (Difference.BYTES, (self.source.proved, self.source.proof) == (self.target.proved, self.target.proof)),
             )
             if not equal
         )
@@ -85,7 +97,9 @@ class SegmentResult:
     @property
     def detail(self) -> str:
         """The differences in words."""
-        parts = []
+        if self.failure:
+            return f"not read: {self.failure}"
+        parts = [self.contradiction] if self.contradiction else []
         if self.missing:
             parts.append(f"{self.missing} missing on the target")
         if self.extra:
@@ -118,6 +132,10 @@ class SegmentResult:
             "extra": self.extra,
             "misplaced": self.target.misplaced,
             "detail": self.detail,
+            "target_start": self.target_start,
+            "target_end": self.target_end,
+            "level": self.level,
+            "kept": self.kept,
         }
 
 
@@ -125,7 +143,7 @@ class SegmentResult:
 class PartitionResult:
     """One partition. Offsets are what was pinned; target offsets None where they are not known.
 
-    ``source`` and ``target`` are None if they could not be read. ``expired`` is how many source offsets left the
+    ``source`` and ``target`` are None if not all of it could be read. ``expired`` is how many source offsets left the
     source while it was being validated: they are not compared. ``segments`` are those that were pinned.
     """
 
@@ -183,7 +201,8 @@ class PartitionResult:
             "source_digest": source.text if source else None,
             "target_digest": target.text if target else None,
             "segment_count": len(self.segments),
-            "segments": [it.as_dict() for it in shown] if self.is_read else [],
+            "kept_segments": sum(it.kept for it in self.segments),
+            "segments": [it.as_dict() for it in shown],
         }
 
 

@@ -7,11 +7,12 @@ record may stand) to the source offset where the next record stands.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kafka_migration.validation.request import PartitionRange
+from kafka_migration.validation.request import PartitionRange, clip
 
 #: Pieces are found by their offset's high bits; the bounds keep a bucket from holding thousands of them, or none.
 _SMALLEST_SHIFT, _LARGEST_SHIFT = 6, 40
@@ -57,6 +58,62 @@ def expected_records(it: PartitionRange, segment_records: int) -> dict[int, int]
             counts[segment] += until - at
             at = until
     return dict(counts)
+
+
+def tiles(it: PartitionRange, segment_records: int) -> Iterator[tuple[int, PartitionRange]]:
+    """Every segment that ``it`` touches, by number, as a range of its own: none overlaps, and nothing is left over.
+
+    On the target a gap (markers) belongs to the segment of the run behind it, as :func:`pieces` says, and what stands
+    behind the last run to the last segment. A range without source offsets, but with some of the target's, is one tile.
+    """
+    if it.source_start == it.source_end:
+        if it.target_start < it.target_end:
+            yield it.source_start // segment_records, it
+        return
+    at, target = it.source_start, it.target_start
+    while at < it.source_end:
+        segment = at // segment_records
+        end = min((segment + 1) * segment_records, it.source_end)
+        to = it.target_end if end == it.source_end else split_bounds(it, end)[0]
+        yield segment, cut(it, at, end, target, max(target, to))
+        at, target = end, max(target, to)
+
+
+def split_bounds(it: PartitionRange, source_offset: int) -> tuple[int, int]:
+    """Between which target offsets ``it`` may be split so that ``source_offset`` is where its second part begins: from
+    behind the last record before it, to the first one from there on. Nothing but a gap lies between."""
+    place = bisect_left(it.runs, source_offset, key=lambda run: run.source)
+    low = it.target_start
+    if place:
+        run = it.runs[place - 1]
+        low = run.target + min(run.length, source_offset - run.source)
+        if source_offset < run.source + run.length:
+            return low, low
+    high = it.runs[place].target if place < len(it.runs) else it.target_end
+    return min(max(low, it.target_start), it.target_end), min(high, it.target_end)
+
+
+def cut(it: PartitionRange, start: int, end: int, target_start: int, target_end: int) -> PartitionRange:
+    """The part of ``it`` with these bounds, on the source and on the target."""
+    left_out = ((max(low, start), min(high, end)) for low, high in it.left_out)
+    return replace(
+        it,
+        source_start=start,
+        source_end=end,
+        target_start=target_start,
+        target_end=target_end,
+        runs=tuple(clip(it.runs, start, end)),
+        left_out=tuple((low, high) for low, high in left_out if low < high),
+    )
+
+
+def part(it: PartitionRange, first: int, last: int, segment_records: int) -> PartitionRange:
+    """Segments ``first`` up to, and without, ``last`` of ``it``, as a range. Raises ValueError if it has none."""
+    found = [tile for segment, tile in tiles(it, segment_records) if first <= segment < last]
+    if not found:
+        raise ValueError(f"{it.tp}: no segment from {first} to {last} in {it.source}")
+    head, tail = found[0], found[-1]
+    return cut(it, head.source_start, tail.source_end, head.target_start, tail.target_end)
 
 
 def bucket_shift(found: Iterable[Piece]) -> int:

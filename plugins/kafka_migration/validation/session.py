@@ -50,7 +50,8 @@ def open_session(
     """A session called ``name``. The caller stops it. ``system_properties`` are set in all of its JVMs; no secrets.
 
     Under spark-submit, master and jars are spark-submit's (``--master``, ``--jars``), and ``master`` is not looked at.
-    Otherwise ``master`` is used, or this machine, and :func:`spark_jars`. Executors run no Python of ours.
+    Otherwise ``master`` is used, or this machine, and :func:`spark_jars`. Executors run this very interpreter, unless
+    PYSPARK_PYTHON says otherwise.
     """
     from pyspark.sql import SparkSession
 

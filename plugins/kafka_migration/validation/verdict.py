@@ -7,36 +7,86 @@ on the source meanwhile. The last is told apart from loss, since nobody lost it:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.validation.digests import SOURCE, TARGET, Digest, DigestReport, sum_of
+from kafka_migration.validation.digests import SOURCE, TARGET, Digest, DigestReport, SegmentOutcome, sum_of
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from kafka_migration.validation.result import Equality, PartitionResult, SegmentResult, worst
-from kafka_migration.validation.segments import expected_records
+from kafka_migration.validation.segments import expected_records, tiles
 
 _SHOWN_SEGMENTS = 3
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What an earlier validation found of a segment, from its start up to source offset ``end``: equal.
+
+    ``whole``: nothing of the segment was read again.
+    """
+
+    end: int
+    source: Digest
+    target: Digest
+    level: str
+    whole: bool
+
+
+#: By partition and segment.
+AllKept = Mapping[TopicPartition, Mapping[int, Kept]]
+
+
 def judge(
-    request: ValidationRequest, report: DigestReport, source_starts: Mapping[TopicPartition, int]
+    request: ValidationRequest,
+    report: DigestReport,
+    source_starts: Mapping[TopicPartition, int],
+    kept: AllKept | None = None,
 ) -> list[PartitionResult]:
     """A result for every range of ``request``. ``source_starts`` are log start offsets seen *after* reading.
 
-    Raises ValueError for a report that answers another request.
+    ``kept`` was not read again, and counts as if it had been. Raises ValueError for a report that answers another
+    request.
     """
     if report.id != request.id:
         raise ValueError(f"report {report.id} does not answer request {request.id}")
-    reasons = {TopicPartition(it.topic, it.partition): it.reason for it in report.failures}
-    found = report.by_partition()
+    reasons = {TopicPartition(it.topic, it.partition): it.reason for it in report.failures if it.segment is None}
+    found = _Found(request, report, kept or {})
     results = []
     for it in request.ranges:
         start_now = source_starts.get(it.tp, it.source_start)
         if it.tp in reasons:
             results.append(_unread(it, reasons[it.tp], start_now))
         else:
-            source, target = found.get((it.tp, SOURCE), {}), found.get((it.tp, TARGET), {})
-            results.append(_compare(it, source, target, start_now, request.segment_records))
+            results.append(_compare(it, found, start_now))
     return results
+
+
+def outcomes_of(request: ValidationRequest, report: DigestReport) -> list[SegmentOutcome]:
+    """The segments of ``report`` that could be read, with the bounds that they were asked for with."""
+    found, level = report.by_partition(), "record" if request.level is Level.RECORD else "batch"
+    failed = {(it.topic, it.partition, it.segment) for it in report.failures}
+    outcomes = []
+    for it in request.ranges:
+        source, target = found.get((it.tp, SOURCE), {}), found.get((it.tp, TARGET), {})
+        for number, tile in tiles(it, request.segment_records):
+            if {(it.topic, it.partition, number), (it.topic, it.partition, None)} & failed:
+                continue
+            outcomes.append(
+                SegmentOutcome(
+                    topic=it.topic,
+                    partition=it.partition,
+                    segment=number,
+                    start=tile.source_start,
+                    end=tile.source_end,
+                    target_start=tile.target_start,
+                    target_end=tile.target_end,
+                    level="record" if it.by_record else level,
+                    source=source.get(number, Digest()),
+                    target=target.get(number, Digest()),
+                )
+            )
+    return [*outcomes, *report.second]
 
 
 def not_compared(tp: TopicPartition, source_start: int, source_end: int, reason: str) -> PartitionResult:
@@ -86,52 +136,119 @@ def _unread(it: PartitionRange, reason: str, start_now: int) -> PartitionResult:
     )
 
 
-def _compare(
-    it: PartitionRange,
-    source: Mapping[int, Digest],
-    target: Mapping[int, Digest],
-    start_now: int,
-    segment_records: int,
-) -> PartitionResult:
-    expected = expected_records(it, segment_records)
+class _Found:
+    """What is known of segments, read or kept."""
+
+    def __init__(self, request: ValidationRequest, report: DigestReport, kept: AllKept) -> None:
+        self.segment_records, self._kept = request.segment_records, kept
+        self._read = report.by_partition()
+        self._by_record = {it.tp for it in request.ranges if request.level is Level.RECORD or it.by_record}
+        self._failures: dict[TopicPartition, dict[int, str]] = {}
+        for failed in report.failures:
+            if failed.segment is not None:
+                tp = TopicPartition(failed.topic, failed.partition)
+                self._failures.setdefault(tp, {})[failed.segment] = failed.reason
+        self._second: dict[TopicPartition, dict[int, SegmentOutcome]] = {}
+        for outcome in report.second:
+            self._second.setdefault(outcome.tp, {})[outcome.segment] = outcome
+
+    def segments(self, tp: TopicPartition) -> set[int]:
+        """All that is known of, of one partition."""
+        source, target = self._read.get((tp, SOURCE), {}), self._read.get((tp, TARGET), {})
+        return {*source, *target, *self._failures.get(tp, {}), *self._kept.get(tp, {})}
+
+    def read(self, side: str, tp: TopicPartition, segment: int) -> Digest:
+        """What was read now."""
+        return self._read.get((tp, side), {}).get(segment, Digest())
+
+    def failure(self, tp: TopicPartition, segment: int) -> str:
+        return self._failures.get(tp, {}).get(segment, "")
+
+    def kept(self, tp: TopicPartition, segment: int) -> Kept | None:
+        return self._kept.get(tp, {}).get(segment)
+
+    def level(self, tp: TopicPartition, segment: int) -> str:
+        kept = self.kept(tp, segment)
+        if kept is not None and kept.whole:
+            return kept.level
+        return "both" if segment in self._second.get(tp, {}) else "record" if tp in self._by_record else "batch"
+
+    def contradiction(self, tp: TopicPartition, segment: int) -> tuple[Equality, str]:
+        """What the second level says against the first."""
+        second = self._second.get(tp, {}).get(segment)
+        if second is None:
+            return Equality.EQUAL, ""
+        if second.failure:
+            return Equality.INCONCLUSIVE, f"not read at record level: {second.failure}"
+        source, target = self.read(SOURCE, tp, segment), self.read(TARGET, tp, segment)
+        first_is_same = source == replace(target, compacted=source.compacted) and not target.misplaced
+        if first_is_same and not second.is_same:
+            return Equality.DIFFERENT, (
+                "record level finds a difference that batch level does not:"
+                f" {second.source.rows} records of the source, {second.target.rows} of the target,"
+                f" {second.target.misplaced} of them where the offset map has none"
+            )
+        if not first_is_same and second.is_same:
+            return Equality.DIFFERENT, "record level finds no difference here, batch level does"
+        counts = (source.rows, target.rows + target.compacted)
+        others = (second.source.rows, second.target.rows + second.target.compacted)
+        if counts[1] != others[1] or (counts[0] != others[0] and not (target.compacted or second.target.compacted)):
+            return Equality.INCONCLUSIVE, f"batch level counts {counts} records, record level {others}"
+        return Equality.EQUAL, ""
+
+
+def _compare(it: PartitionRange, found: _Found, start_now: int) -> PartitionResult:
+    bounds = dict(tiles(it, found.segment_records))
+    expected = expected_records(it, found.segment_records)
     segments = []
-    for at in sorted({*expected, *source, *target}):
+    for at in sorted({*expected, *found.segments(it.tp)}):
+        kept, tile = found.kept(it.tp, at), bounds.get(at)
+        source, target = found.read(SOURCE, it.tp, at), found.read(TARGET, it.tp, at)
+        if kept is not None:
+            source, target = kept.source + source, kept.target + target
+        size = found.segment_records
         segment = SegmentResult(
             segment=at,
-            start=min(max(at * segment_records, it.source_start), it.source_end),
-            end=max(min((at + 1) * segment_records, it.source_end), it.source_start),
+            start=tile.source_start if tile else min(max(at * size, it.source_start), it.source_end),
+            end=tile.source_end if tile else max(min((at + 1) * size, it.source_end), it.source_start),
             # What compaction took from the source since is expected of neither side.
-            expected=expected.get(at, 0) - target.get(at, Digest()).compacted,
-            source=source.get(at, Digest()),
-            target=target.get(at, Digest()),
+            expected=expected.get(at, 0) - target.compacted,
+            source=source,
+            target=target,
             verdict=Equality.EQUAL,
+            target_start=tile.target_start if tile else it.target_end,
+            target_end=tile.target_end if tile else it.target_end,
+            level=found.level(it.tp, at),
+            failure=found.failure(it.tp, at),
+            kept=kept is not None and kept.whole,
         )
-        segments.append(_judged(segment, start_now))
+        if at in expected or segment.failure or source.rows or target.rows:
+            # Not an empty stretch of the target that no source offset belongs to.
+            segments.append(_judged(segment, start_now, *found.contradiction(it.tp, at)))
     bad = [segment for segment in segments if segment.verdict is not Equality.EQUAL]
     detail, compacted = _detail(bad, start_now), sum(segment.target.compacted for segment in segments)
     if compacted:
         detail += f"; {compacted} records were compacted away on the source since they were copied"
-    return _result(it, tuple(segments), verdict=worst(s.verdict for s in segments), detail=detail, is_read=True)
+    is_read = not any(segment.failure for segment in segments)
+    return _result(it, tuple(segments), verdict=worst(s.verdict for s in segments), detail=detail, is_read=is_read)
 
 
-def _judged(it: SegmentResult, start_now: int) -> SegmentResult:
+def _judged(it: SegmentResult, start_now: int, other: Equality, contradiction: str) -> SegmentResult:
     verdict = Equality.EQUAL
-    if it.differences or it.target.misplaced:
+    if it.failure:
+        verdict = Equality.EXPIRED if it.start < start_now else Equality.INCONCLUSIVE
+    elif it.differences or it.target.misplaced:
         # Expiry takes records from the source, and does nothing else: any other difference is none of its doing.
         expired = it.start < start_now and it.source.rows < it.expected and it.target.rows == it.expected
         verdict = Equality.EXPIRED if expired and not it.target.misplaced else Equality.DIFFERENT
     elif it.source.rows != it.expected:
         # Equal to each other, but not what the map says: both may have been read short.
         verdict = Equality.INCONCLUSIVE
-    return SegmentResult(
-        segment=it.segment,
-        start=it.start,
-        end=it.end,
-        expected=it.expected,
-        source=it.source,
-        target=it.target,
-        verdict=verdict,
-    )
+    if contradiction and verdict is not Equality.EXPIRED:
+        expired = it.start < start_now
+        verdict = Equality.EXPIRED if expired and verdict is Equality.EQUAL else worst((verdict, other))
+        return replace(it, verdict=verdict, contradiction=contradiction)
+    return replace(it, verdict=verdict)
 
 
 def _detail(bad: Sequence[SegmentResult], start_now: int) -> str:

@@ -99,6 +99,12 @@ def _verify(header: BatchHeader, message: memoryview) -> None:
         )
 
 
+def messages_of(header: BatchHeader, message: memoryview) -> list[_Message]:
+    """The message at hand, or those in it, its checksum verified. Raises CorruptBatch if it cannot be read."""
+    _verify(header, message)
+    return _messages(header, message)
+
+
 def _messages(header: BatchHeader, message: memoryview) -> list[_Message]:
     """The message itself, or those in it."""
     outer = _parsed(header.magic, header.base_offset, message)

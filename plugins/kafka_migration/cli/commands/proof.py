@@ -13,6 +13,7 @@ import typer
 from kafka_migration.cli.opening import opened
 from kafka_migration.cli.options import Debug, DryRun, Json, Master, PlanFile, ReportsDirectory
 from kafka_migration.cli.output import Output
+from kafka_migration.domain.levels import Level
 from kafka_migration.phases.evidence import GateName
 
 if TYPE_CHECKING:
@@ -25,20 +26,34 @@ def validate(
         list[str] | None,
         typer.Option(metavar="TOPIC", help="This topic only; may be given again. (default: all)", show_default=False),
     ] = None,
+    level: Annotated[
+        Level | None,
+        typer.Option(help="How closely: batch, record, or sampled. (default: as the plan says)", show_default=False),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Read everything, also what was found equal before and stands unchanged.")
+    ] = False,
     master: Master = None,
     output_directory: ReportsDirectory = Path("reports"),
     dry_run: DryRun = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Read both clusters again with Spark's own reader, and compare record by record, by digests."""
+    """Read both clusters again, and compare them by digests; only what is new since the last time."""
     from kafka_migration.cli.render.validation import validation as shown
     from kafka_migration.phases import validate as phase_validate
     from kafka_migration.phases.record import phase
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx, phase(ctx, "validate") as run:
-        result = phase_validate.apply(ctx, spark_master=master, reports=output_directory, topics=topic or ())
+        result = phase_validate.apply(
+            ctx,
+            spark_master=master,
+            reports=output_directory,
+            topics=topic or (),
+            level=level,
+            full=full,
+        )
         run.ends(result.exit_code, f"{result.verdict}" if result.exit_code else "")
     output.result(result.as_dict(with_segments=False), shown(result))
     raise typer.Exit(result.exit_code)

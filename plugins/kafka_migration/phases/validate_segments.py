@@ -1,0 +1,244 @@
+"""Segments across validations: which need not be read again, keeping what is found as it comes, and how far it is.
+
+A segment that was found equal is kept with its bounds on both sides, counts and digests, the topics' ids, and the
+leader epochs that both logs had when their ends were pinned. It is read again if a bound changed, the offset map says
+something else of it, either log was truncated beneath it since (its epoch ends before the segment by now), it is too
+old, or a person asks for everything. The newest segment is kept as far as it reaches: a later validation goes on behind
+it, since digests add up. One that is not equal is always read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.validation.digests import Digest, DigestReport, SegmentOutcome
+from kafka_migration.validation.lines import heard
+from kafka_migration.validation.request import PartitionRange, ValidationRequest, clip
+from kafka_migration.validation.result import Equality
+from kafka_migration.validation.segments import cut, split_bounds, tiles
+from kafka_migration.validation.verdict import Kept, outcomes_of
+
+if TYPE_CHECKING:
+    from kafka_migration.clusters.types import EpochEnd
+    from kafka_migration.phases.context import Context
+
+_TOLD_SECONDS = 2.0
+BATCH = "batch"
+
+Ids = Mapping[str, Sequence[str | None]]
+Epochs = Mapping[TopicPartition, "EpochEnd"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Ranges to read, and what of the segments is kept instead."""
+
+    ranges: tuple[PartitionRange, ...]
+    kept: Mapping[TopicPartition, Mapping[int, Kept]]
+
+    @property
+    def kept_segments(self) -> int:
+        """How many segments are not read at all."""
+        return sum(it.whole for mine in self.kept.values() for it in mine.values())
+
+
+class Segments:
+    """The segments of one validation. ``ids`` are of the topics, ``full`` reads everything again.
+
+    Made before anything is pinned: a topic that is recreated, or a log that is truncated, after that is noticed by the
+    next validation.
+    """
+
+    def __init__(self, ctx: Context, ids: Ids, *, run: str, full: bool) -> None:
+        self._ctx, self._ids, self._run, self._full = ctx, ids, run, full
+        self._size = ctx.plan.validation.segment_records
+        self._epochs: tuple[Epochs, Epochs] = ({}, {})
+        self._ranges: dict[TopicPartition, PartitionRange] = {}
+        self._kept: dict[TopicPartition, dict[int, Kept]] = {}
+        self._values: dict[TopicPartition, dict[int, dict[str, Any]]] = {}
+        self._done: set[tuple[TopicPartition, int, str]] = set()
+        self._expected = self._read = self._pairs = 0
+        self._began = self._told = 0.0
+
+    def choose(self, ranges: Sequence[PartitionRange]) -> Chosen:
+        """What of ``ranges`` is to be read now, and what is kept: nothing of those that only record level compares."""
+        first = not self._values
+        tps = [it.tp for it in ranges]
+        if first:
+            self._epochs = (
+                self._ctx.source.log_epochs(dict.fromkeys(tps)),
+                self._ctx.target.log_epochs(dict.fromkeys(tps)),
+            )
+            if not self._full:
+                self._values = self._standing(tps)
+        to_read: list[PartitionRange] = []
+        for it in ranges:
+            self._ranges[it.tp] = it
+            equal = {n: v for n, v in self._values.get(it.tp, {}).items() if v["verdict"] == Equality.EQUAL}
+            mine, rest = ({}, [it]) if it.by_record else self._cut(it, equal)
+            self._kept[it.tp] = mine
+            to_read += rest
+        self._expected = sum(1 for it in to_read for _ in tiles(it, self._size))
+        self._read, self._pairs, self._began = 0, 0, self._ctx.clock.monotonic()
+        return Chosen(ranges=tuple(to_read), kept={it.tp: self._kept[it.tp] for it in ranges})
+
+    # -- what stands ------------------------------------------------------------------------------------------
+
+    def _standing(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, dict[int, dict[str, Any]]]:
+        """Segments that were found equal, recently enough, of topics and logs that are still the same."""
+        wanted = set(tps)
+        oldest = self._ctx.clock.now() - timedelta(seconds=self._ctx.plan.validation.reread_seconds)
+        known = {
+            tp: {
+                number: value
+                for number, value in mine.items()
+                if value["verdict"] == Equality.EQUAL
+                and value["segment_records"] == self._size
+                and list(value["ids"]) == list(self._ids.get(tp.topic, ()))
+                and datetime.fromisoformat(value["at"]) >= oldest
+            }
+            for tp, mine in self._ctx.segments.all().items()
+            if tp in wanted
+        }
+        for side, cluster in enumerate((self._ctx.source, self._ctx.target)):
+            # One question a partition, per epoch: by all that was kept under it.
+            for epoch in sorted({value["epochs"][side] for mine in known.values() for value in mine.values()}):
+                asked = {
+                    tp: epoch
+                    for tp, mine in known.items()
+                    if any(value["epochs"][side] == epoch for value in mine.values())
+                }
+                ends = cluster.log_epochs(dict(asked)) if epoch >= 0 else {}
+                for tp in asked:
+                    end = ends.get(tp)
+                    for number, value in list(known[tp].items()):
+                        bound = value["end"] if side == 0 else value["target_end"]
+                        if value["epochs"][side] == epoch and (end is None or end.epoch != epoch or end.end < bound):
+                            del known[tp][number]
+        return known
+
+    def _cut(
+        self, it: PartitionRange, values: Mapping[int, Mapping[str, Any]]
+    ) -> tuple[dict[int, Kept], list[PartitionRange]]:
+        """What of ``it`` is kept, and the stretches between that are to be read."""
+        kept: dict[int, Kept] = {}
+        rest: list[PartitionRange] = []
+        begin: tuple[int, int] | None = None
+        at, target = it.source_start, it.target_start
+        for number, tile in tiles(it, self._size):
+            value = values.get(number)
+            end = at
+            if value is not None and self._stands(it, tile, value, at, target):
+                if begin is not None:
+                    rest.append(cut(it, begin[0], at, begin[1], target))
+                    begin = None
+                end = value["end"]
+                kept[number] = Kept(
+                    end=end,
+                    source=Digest(**value["source"]),
+                    target=Digest(**value["target"]),
+                    level=value["level"],
+                    whole=end == tile.source_end,
+                )
+                target = value["target_end"]
+            if end < tile.source_end or tile.source_start == tile.source_end:
+                begin = begin or (end, target)
+                target = max(target, tile.target_end)
+            at = tile.source_end
+        if begin is not None:
+            rest.append(cut(it, begin[0], it.source_end, begin[1], it.target_end))
+        elif target < it.target_end:
+            # Behind the last record that was kept: nothing may stand there now either.
+            rest.append(cut(it, it.source_end, it.source_end, target, it.target_end))
+        return kept, rest
+
+    def _stands(self, it: PartitionRange, tile: PartitionRange, value: Mapping[str, Any], at: int, target: int) -> bool:
+        """Whether what was kept of a segment begins where it begins now, and is placed as the map says now."""
+        end = value["end"]
+        if (value["start"], value["target_start"]) != (at, target) or not at < end <= tile.source_end:
+            return False
+        low, high = split_bounds(it, end)
+        records = sum(run.length for run in clip(it.runs, at, end))
+        return bool(low <= value["target_end"] <= high and records == value["records"])
+
+    # -- what is found ----------------------------------------------------------------------------------------
+
+    def line(self, text: str) -> None:
+        """What the job says: keep it, or tell it."""
+        found = heard(text)
+        if found is None:
+            self._ctx.tell(text)
+        else:
+            self.found(found)
+
+    def report(self, request: ValidationRequest, report: DigestReport) -> None:
+        """Keep what only the report says, since the job was run by somebody who heard nothing meanwhile."""
+        self.found(outcomes_of(request, report))
+
+    def found(self, outcomes: Iterable[SegmentOutcome]) -> None:
+        """Keep what was found, unless it was kept before, and tell how far it is."""
+        new = [it for it in outcomes if (it.tp, it.start, it.level) not in self._done]
+        self._done |= {(it.tp, it.start, it.level) for it in new if not it.failure}
+        values: dict[tuple[TopicPartition, int], dict[str, Any]] = {}
+        for it in new:
+            if not it.failure and it.tp in self._ranges:
+                # One after the other: the second level of a segment rests on what the first has found.
+                value = values[it.tp, it.segment] = self._value(it)
+                self._values.setdefault(it.tp, {})[it.segment] = value
+        if values and not self._ctx.dry_run:
+            self._ctx.segments.record(values)
+        self._tell(new)
+
+    def _value(self, it: SegmentOutcome) -> dict[str, Any]:
+        range_, kept = self._ranges[it.tp], self._kept.get(it.tp, {}).get(it.segment)
+        before = self._values.get(it.tp, {}).get(it.segment)
+        records = sum(run.length for run in clip(range_.runs, it.start, it.end))
+        same = it.is_same and it.source.rows == records - it.target.compacted
+        start, target_start, source, target, level = it.start, it.target_start, it.source, it.target, it.level
+        if before is not None and before["end"] == it.end and before["run"] == self._run:
+            # The second level, of what the first has read just now: it adds no records.
+            same = same and before["verdict"] == Equality.EQUAL
+            start, target_start, records = before["start"], before["target_start"], before["records"]
+            source, target, level = Digest(**before["source"]), Digest(**before["target"]), "both"
+        elif kept is not None:
+            first = self._values[it.tp][it.segment]
+            start, target_start, records = first["start"], first["target_start"], records + first["records"]
+            source, target = kept.source + it.source, kept.target + it.target
+        epochs = [ends[it.tp].epoch if it.tp in ends else -1 for ends in self._epochs]
+        return {
+            "ids": list(self._ids.get(it.topic, ())),
+            "segment_records": self._size,
+            "start": start,
+            "end": it.end,
+            "target_start": target_start,
+            "target_end": it.target_end,
+            "records": records,
+            "source": asdict(source),
+            "target": asdict(target),
+            "verdict": str(Equality.EQUAL if same else Equality.DIFFERENT),
+            "level": level,
+            "epochs": epochs,
+            "at": self._ctx.stamp(),
+            "run": self._run,
+        }
+
+    # -- how far it is ----------------------------------------------------------------------------------------
+
+    def _tell(self, new: Sequence[SegmentOutcome]) -> None:
+        first = [it for it in new if it.level == BATCH or (it.tp, it.start, BATCH) not in self._done]
+        self._read += len(first)
+        self._pairs += sum(max(it.source.rows, it.target.rows) for it in first)
+        now = self._ctx.clock.monotonic()
+        if not first or (now - self._told < _TOLD_SECONDS and self._read < self._expected):
+            return
+        self._told = now
+        seconds = max(now - self._began, 1e-6)
+        left = max(0, self._expected - self._read) * seconds / self._read
+        self._ctx.tell(
+            f"{self._read} of {self._expected} segments, {self._pairs:,} record pairs,"
+            f" {self._pairs / seconds:,.0f}/s, ETA {left:,.0f} s"
+        )

@@ -1,0 +1,221 @@
+"""Batch level on Spark: every task compares some segments, and tells what it found as soon as it is done.
+
+One Spark job for each share of segments, several at a time: what a share found is known when it ends, whatever becomes
+of the others, and a task that dies takes no other's work with it. Credentials travel inside the pickled function, which
+Spark neither logs nor shows.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import kafka.errors as kafka_errors
+
+from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, MigrationError
+from kafka_migration.validation.batch_segment import compare
+from kafka_migration.validation.batch_side import Side
+from kafka_migration.validation.digests import SOURCE, TARGET, Digest, SegmentOutcome
+from kafka_migration.validation.faults import reason_of
+from kafka_migration.validation.request import PartitionRange, ValidationRequest
+from kafka_migration.validation.segments import tiles
+from kafka_migration.wire.cluster import WireCluster
+from kafka_migration.wire.selector import Selector
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LEVEL = "batch"
+_MOST_OFFSETS, _LEAST_OFFSETS = 1_000_000, 20_000
+_SHARES_PER_SLOT = 4
+_MOST_FAILURES = 24
+_LEADER_SECONDS = 30.0
+
+Tile = tuple[int, PartitionRange]
+#: Properties of kafka-python's connections, by side. They hold secrets.
+Wires = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOrders:
+    """One task's share: segments, by number, and how the clusters are reached. Holds credentials: never printed."""
+
+    segments: tuple[Tile, ...]
+    committed: bool
+    decode_all: bool = False
+    wires: Wires = field(repr=False)
+
+
+def run(
+    spark: SparkSession,
+    request: ValidationRequest,
+    ranges: Sequence[PartitionRange],
+    wires: Wires,
+    *,
+    secrets: Collection[str] = (),
+    heard: Callable[[list[SegmentOutcome]], None] = lambda _found: None,
+    decode_all: bool = False,
+) -> list[SegmentOutcome]:
+    """Every segment of ``ranges``, compared. Never raises for what cannot be read: that is in its outcome.
+
+    ``heard`` is called with what each share found, one call at a time.
+    """
+    slots = max(1, spark.sparkContext.defaultParallelism)
+    work = _Work(spark, request, wires, secrets, decode_all)
+    shares = list(_shares([tile for it in ranges for tile in tiles(it, request.segment_records)], slots))
+    found: list[SegmentOutcome] = []
+    # Twice as many as can run: a slot that becomes free need not wait for the driver.
+    with ThreadPoolExecutor(max_workers=2 * slots) as pool:
+        for done in as_completed([pool.submit(work.share, share) for share in shares]):
+            outcomes = done.result()
+            heard(outcomes)
+            found += outcomes
+    return found
+
+
+def _shares(every: Sequence[Tile], slots: int) -> Iterator[tuple[Tile, ...]]:
+    """The segments in shares of about equal size: several small ones together, since each share is a job."""
+    total = sum(it.source_end - it.source_start for _, it in every)
+    most = min(_MOST_OFFSETS, max(_LEAST_OFFSETS, total // (slots * _SHARES_PER_SLOT)))
+    share: list[Tile] = []
+    size = 0
+    for number, it in every:
+        share.append((number, it))
+        size += it.source_end - it.source_start
+        if size >= most:
+            yield tuple(share)
+            share, size = [], 0
+    if share:
+        yield tuple(share)
+
+
+class _Work:
+    """Jobs of one request. Failures are counted: after so many the cluster is the trouble, not a segment."""
+
+    def __init__(
+        self, spark: SparkSession, request: ValidationRequest, wires: Wires, secrets: Collection[str], decode_all: bool
+    ) -> None:
+        self._spark, self._request, self._secrets = spark, request, secrets
+        self._wires, self._decode_all = wires, decode_all
+        self._lock, self._failed, self._gone = threading.Lock(), 0, ""
+
+    def share(self, segments: tuple[Tile, ...]) -> list[SegmentOutcome]:
+        """Have a share compared by a task. One that fails as a whole is halved, until what breaks it stands alone."""
+        if self._gone:
+            return [failure(number, it, self._gone) for number, it in segments]
+        orders = BatchOrders(
+            segments=segments,
+            committed=self._request.isolation == "read_committed",
+            decode_all=self._decode_all,
+            wires=self._wires,
+        )
+        context = self._spark.sparkContext
+        try:
+            context.setJobGroup(self._request.id, f"validation of {self._request.migration}: {len(segments)} segments")
+            (answer,) = context.parallelize([0], 1).map(_task(orders)).collect()
+            outcomes, unreachable = answer
+        except Exception as error:
+            reason = reason_of(error, self._secrets)
+            with self._lock:
+                self._failed += 1
+                if self._failed >= _MOST_FAILURES:
+                    self._gone = f"not read: {self._failed} Spark jobs before it failed, the last with: {reason}"
+            if len(segments) > 1:
+                middle = len(segments) // 2
+                return self.share(segments[:middle]) + self.share(segments[middle:])
+            return [failure(number, it, reason) for number, it in segments]
+        if unreachable:
+            self._gone = unreachable
+        return [SegmentOutcome.from_dict(it) for it in outcomes]
+
+
+def _task(orders: BatchOrders) -> Callable[[int], tuple[list[dict[str, Any]], str]]:
+    def work(_index: int) -> tuple[list[dict[str, Any]], str]:
+        from kafka_migration.validation.batch_job import obey
+
+        return obey(orders)
+
+    return work
+
+
+def obey(orders: BatchOrders) -> tuple[list[dict[str, Any]], str]:
+    """Compare the segments of ``orders``, in the worker: outcomes as JSON types, and what cluster is out of reach."""
+    net = Selector()
+    sides = {role: WireCluster(net, orders.wires[role], role) for role in (SOURCE, TARGET)}
+    found: list[SegmentOutcome] = []
+    unreachable = ""
+    try:
+        for cluster in sides.values():
+            cluster.connect()
+        net.run(lambda: _each(orders, sides, found))
+    except ClusterUnreachable as error:
+        unreachable = error.message
+        _fail_rest(orders, found, error.message)
+    except (MigrationError, kafka_errors.KafkaError) as error:
+        _fail_rest(orders, found, getattr(error, "message", None) or repr(error))
+    finally:
+        for cluster in sides.values():
+            cluster.close()
+        net.close()
+    return [it.as_dict() for it in found], unreachable
+
+
+async def _each(orders: BatchOrders, clusters: Mapping[str, WireCluster], found: list[SegmentOutcome]) -> None:
+    tps = {it.tp for _, it in orders.segments}
+    for cluster in clusters.values():
+        try:
+            await cluster.wait_for_leaders(tps, deadline=time.monotonic() + _LEADER_SECONDS)
+        except ClusterUnreachable:
+            raise
+        except CouldNotFindOut:
+            # Of one partition: those of the others are known by now, and its own reader says what is missing.
+            continue
+    for number, it in orders.segments:
+        source = Side(clusters[SOURCE], it.tp, it.source_start, it.source_end, committed=orders.committed)
+        # Uncommitted: whatever stands on the target must be explained.
+        target = Side(clusters[TARGET], it.tp, it.target_start, it.target_end, committed=False)
+        try:
+            one, other = await compare(it, source, target, decode_all=orders.decode_all)
+        except CouldNotFindOut as error:
+            found.append(failure(number, it, error.message))
+        else:
+            found.append(_outcome(number, it, one, other))
+
+
+def _fail_rest(orders: BatchOrders, found: list[SegmentOutcome], reason: str) -> None:
+    done = len(found)
+    found += [failure(number, it, reason) for number, it in orders.segments[done:]]
+
+
+def _outcome(number: int, it: PartitionRange, source: Digest, target: Digest) -> SegmentOutcome:
+    return SegmentOutcome(
+        topic=it.topic,
+        partition=it.partition,
+        segment=number,
+        start=it.source_start,
+        end=it.source_end,
+        target_start=it.target_start,
+        target_end=it.target_end,
+        level=LEVEL,
+        source=source,
+        target=target,
+    )
+
+
+def failure(number: int, it: PartitionRange, reason: str) -> SegmentOutcome:
+    """The outcome of a segment that could not be read."""
+    return SegmentOutcome(
+        topic=it.topic,
+        partition=it.partition,
+        segment=number,
+        start=it.source_start,
+        end=it.source_end,
+        target_start=it.target_start,
+        target_end=it.target_end,
+        level=LEVEL,
+        failure=reason,
+    )

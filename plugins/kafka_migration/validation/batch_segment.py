@@ -1,0 +1,159 @@
+"""One segment compared batch by batch, both sides side by side.
+
+Where a batch of the source and one of the target hold the same bytes (records section, and what the header says of
+them: codec, timestamps, count), and the offset map says that their records stand at each other's offsets, all records
+in them are equal, and no one needs to see them. Everything else (joined or made anew, cut at the segment's bounds,
+wrong) is decoded on both sides, and goes into the same digest as record level's. Both sums add up whatever the
+order, so which batches are decoded changes what a digest looks like, and never whether two are equal.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+
+import xxhash
+
+from kafka_migration.validation.batch_side import Block, CannotRead, Side
+from kafka_migration.validation.decoding import decode
+from kafka_migration.validation.digests import Digest
+from kafka_migration.validation.placing import SourceSums, TargetSums
+from kafka_migration.validation.request import PartitionRange
+from kafka_migration.wire.batch import HEADER_BYTES, CorruptBatch
+
+_FLUSH_ROWS = 20_000
+_PROOF_MASK = 2**128 - 1
+_PLACE = struct.Struct(">qiqqii16s")
+_xxh128 = xxhash.xxh3_128_digest
+_xxh128_number = xxhash.xxh3_128_intdigest
+
+
+async def compare(
+    segment: PartitionRange, source: Side, target: Side, *, decode_all: bool = False
+) -> tuple[Digest, Digest]:
+    """The digests of both sides of ``segment``. ``decode_all`` proves nothing by bytes.
+
+    Raises CannotRead where either side cannot be read, or a batch is damaged.
+    """
+    return await _Comparison(segment, source, target, decode_all).run()
+
+
+class _Comparison:
+    def __init__(self, segment: PartitionRange, source: Side, target: Side, decode_all: bool) -> None:
+        self.segment, self.decode_all = segment, decode_all
+        self.sides = source, target
+        self.sums, self.there = SourceSums(segment), TargetSums(segment)
+        self.waiting: tuple[deque[Block], deque[Block]] = (deque(), deque())
+        self.proved = self.proof = self.bytes = 0
+        self._run, self._in_runs = 0, segment.runs
+
+    async def run(self) -> tuple[Digest, Digest]:
+        try:
+            while True:
+                one, other = await self._head(0), await self._head(1)
+                if one is None and other is None:
+                    break
+                if other is None:
+                    self._decode_source()
+                elif one is None:
+                    self._decode_target()
+                else:
+                    self._both(one, other)
+            self.sums.flush()
+            self.there.flush()
+        finally:
+            for side in self.sides:
+                side.drop()
+        same = {"proved": self.proved, "proof": self.proof, "proved_bytes": self.bytes}
+        return self.sums.digest(**same), self.there.digest(**same)
+
+    async def _head(self, side: int) -> Block | None:
+        waiting = self.waiting[side]
+        while not waiting:
+            found = await self.sides[side].next()
+            if found is None:
+                return None
+            waiting.extend(found)
+        return waiting[0]
+
+    def _both(self, one: Block, other: Block) -> None:
+        place, last = self._places(other)
+        if place == one.first and self._is_same(one, other):
+            self.waiting[0].popleft()
+            self.waiting[1].popleft()
+        elif one.first <= last:
+            # The source first, up to where the target's batch ends: behind it both may begin at one place again.
+            self._decode_source()
+        else:
+            self._decode_target()
+
+    def _places(self, it: Block) -> tuple[int, int]:
+        """Source offsets of the first and the last record of a batch of the target, as the map says; the first is -1
+        unless they stand in one run, and thus in a row."""
+        end = it.header.next_offset
+        runs, at = self._in_runs, self._run
+        while at < len(runs) and runs[at].target + runs[at].length <= it.first:
+            at += 1
+        self._run = at
+        if at == len(runs):
+            return -1, self.segment.source_end
+        run = runs[at]
+        if it.first >= run.target and end <= run.target + run.length:
+            first = run.source + it.first - run.target
+            return first, first + end - it.first - 1
+        while at + 1 < len(runs) and runs[at + 1].target < end:
+            at += 1
+        run = runs[at]
+        return -1, run.source + max(0, min(end - run.target, run.length) - 1)
+
+    def _is_same(self, one: Block, other: Block) -> bool:
+        """Whether both batches hold the same records by their bytes. Then they are counted."""
+        mine, its, it = one.header, other.header, self.segment
+        if (
+            self.decode_all
+            or mine.records != its.records
+            or mine.size != its.size
+            or mine.magic != 2
+            or its.magic != 2
+            or mine.codec != its.codec
+            or mine.last_offset_delta != its.last_offset_delta
+            or mine.base_timestamp != its.base_timestamp
+            or mine.max_timestamp != its.max_timestamp
+            or not mine.is_gapless
+            or mine.is_log_append_time
+            or its.is_log_append_time
+            or mine.base_offset < it.source_start
+            or mine.next_offset > it.source_end
+            or its.base_offset < it.target_start
+            or its.next_offset > it.target_end
+            or any(low < mine.next_offset and mine.base_offset < high for low, high in it.left_out)
+        ):
+            return False
+        digest = _xxh128(one.batch[HEADER_BYTES:])
+        if digest != _xxh128(other.batch[HEADER_BYTES:]):
+            return False
+        header = (mine.codec, mine.base_timestamp, mine.max_timestamp, mine.last_offset_delta, mine.records)
+        number = _xxh128_number(_PLACE.pack(mine.base_offset, *header, digest))
+        self.proof = (self.proof + number) & _PROOF_MASK
+        self.proved += mine.records
+        self.bytes += mine.size - HEADER_BYTES
+        return True
+
+    def _decode_source(self) -> None:
+        rows, block = self.sums.rows, self.waiting[0].popleft()
+        self._decode(block, 0)
+        if len(rows) >= _FLUSH_ROWS:
+            self.sums.flush()
+
+    def _decode_target(self) -> None:
+        rows, block = self.there.rows, self.waiting[1].popleft()
+        self._decode(block, 1)
+        if len(rows) >= _FLUSH_ROWS:
+            self.there.flush()
+
+    def _decode(self, block: Block, side: int) -> None:
+        sums = (self.sums, self.there)[side]
+        try:
+            decode(block.header, block.batch, sums.rows)
+        except CorruptBatch as error:
+            raise CannotRead(f"{('source', 'target')[side]}: {self.segment.tp}: {error}") from error

@@ -1,0 +1,158 @@
+"""One side of a segment as batches: fetched ahead, their checksums verified, without what no consumer would see."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import kafka.errors as kafka_errors
+from kafka.future import Future
+
+from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.wire.aborted import aborted_batches, is_left_out
+from kafka_migration.wire.batch import BatchHeader, CorruptBatch, batches, verify_crc
+from kafka_migration.wire.cluster import UNAUTHORIZED, WireCluster, code_name
+from kafka_migration.wire.fetch import (
+    INCONSISTENT_TOPIC_ID,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    fetch,
+)
+from kafka_migration.wire.fetch_request import Fetched, FetchFrom
+
+_FINAL = frozenset({OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION})
+_MOST_BYTES, _FIRST_BYTES, _LEAST_BYTES = 4 * 1024 * 1024, 1024 * 1024, 64 * 1024
+_MARGIN = 1.1
+_WAIT_MS = 500
+_TROUBLE_SECONDS = 60.0
+_PAUSE_SECONDS = 0.2
+
+
+class CannotRead(CouldNotFindOut):
+    """Offsets that were pinned cannot be read: expired, truncated, damaged, or not permitted."""
+
+
+class Block(NamedTuple):
+    """A batch, or a message of an old format. Its records stand from offset ``first`` on, at the earliest."""
+
+    first: int
+    header: BatchHeader
+    batch: memoryview
+
+
+class Side:
+    """Batches of one partition that hold offsets from ``start`` up to, and without, ``end``.
+
+    ``committed``: as a consumer of committed records sees them, without what was aborted. The first batch may begin
+    before ``start``, and the last may reach beyond ``end``. :attr:`bytes` counts what was fetched.
+    """
+
+    def __init__(self, cluster: WireCluster, tp: TopicPartition, start: int, end: int, *, committed: bool) -> None:
+        self._cluster, self._tp, self._committed = cluster, tp, committed
+        self._start, self._at, self._end = start, start, end
+        self._ahead: Future | None = None
+        self._was_empty = False
+        self.bytes = 0
+
+    async def next(self) -> list[Block] | None:
+        """The batches of the next answer, which may be none; None at the end.
+
+        The answer behind it is asked for meanwhile. Raises CannotRead.
+        """
+        if self._at >= self._end:
+            return None
+        answer = await self._answer()
+        self.bytes += len(answer.records)
+        found = self._blocks(answer)
+        if self._at < self._end:
+            self._ahead = self._cluster.net.call_soon_with_future(self._fetch)
+        return found
+
+    def drop(self) -> None:
+        """Nobody waits for what was asked for ahead."""
+        if self._ahead is not None:
+            self._ahead.add_errback(lambda _error: None)
+            self._ahead = None
+
+    async def _answer(self) -> Fetched:
+        until = time.monotonic() + _TROUBLE_SECONDS
+        while True:
+            try:
+                ahead, self._ahead = self._ahead, None
+                answer = await ahead if ahead is not None else await self._fetch()
+                problem = "no leader" if answer is None else code_name(answer.error) if answer.error else ""
+                if answer is not None and not problem:
+                    return answer
+                if answer is not None and (answer.error in _FINAL or answer.error in UNAUTHORIZED):
+                    raise self._unread(problem)
+            except kafka_errors.KafkaError as error:
+                problem = str(error) or type(error).__name__
+            if time.monotonic() > until:
+                raise self._unread(problem)
+            await self._cluster.net.sleep(_PAUSE_SECONDS)
+            await self._cluster.refresh([self._tp.topic])
+
+    async def _fetch(self) -> Fetched | None:
+        if self._tp not in self._cluster.leaders:
+            await self._cluster.refresh([self._tp.topic])
+        leader = self._cluster.leaders.get(self._tp)
+        if leader is None:
+            return None
+        size = self._size()
+        answers = await fetch(
+            self._cluster,
+            leader.node,
+            [FetchFrom(self._tp, self._at, size)],
+            max_wait_ms=_WAIT_MS,
+            max_bytes=size,
+            committed=self._committed,
+        )
+        return answers[0]
+
+    def _size(self) -> int:
+        """About what is left, as far as that can be told from what was read: the rest would be read in vain."""
+        done = self._at - self._start
+        if not done:
+            return _FIRST_BYTES
+        left = (self._end - self._at) * self.bytes / done * _MARGIN
+        return int(min(_MOST_BYTES, max(_LEAST_BYTES, left)))
+
+    def _blocks(self, answer: Fetched) -> list[Block]:
+        aborted = aborted_batches(answer.records, answer.aborted) if answer.aborted else frozenset[int]()
+        found, came = [], False
+        try:
+            for header, batch in batches(answer.records):
+                came = True
+                if header.next_offset <= self._at:
+                    continue
+                first = header.base_offset if header.magic == 2 else self._at
+                if first >= self._end:
+                    self._at = self._end
+                    break
+                if header.magic == 2:
+                    verify_crc(header, batch)
+                self._at = header.next_offset
+                if not is_left_out(header, aborted):
+                    found.append(Block(first, header, batch))
+        except CorruptBatch as error:
+            raise self._unread(str(error)) from error
+        if not came:
+            self._nothing(answer)
+        return found
+
+    def _nothing(self, answer: Fetched) -> None:
+        """The answer had room for a batch and holds none: compaction has removed all up to the end of the log (brokers
+        before 4.0 remove even the last batch; KAFKA-17076), or the log ends before what was pinned. It counts once it
+        is said twice.
+        """
+        upper = answer.last_stable_offset if self._committed else answer.high_watermark
+        if self._was_empty:
+            if upper < self._end:
+                raise self._unread(f"the log ends at {upper} by now, before the pinned end {self._end}")
+            self._at = self._end
+        self._was_empty = True
+
+    def _unread(self, problem: str) -> CannotRead:
+        return CannotRead(f"{self._cluster.role}: {self._tp} from offset {self._at} on: {problem}")

@@ -1,0 +1,93 @@
+"""How closely both clusters are compared, and the one way to have it done.
+
+=========  ===========================================================================================================
+level      what is read
+=========  ===========================================================================================================
+batch      batches as bytes, decoded only where both sides' differ in structure (:mod:`.batch_segment`)
+record     every record, through Spark's own Kafka source, which shares no code with the mirror (:mod:`.reader`)
+sampled    batch level everywhere; record level again where that found a difference, and on a random share of segments
+=========  ===========================================================================================================
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
+
+from kafka_migration.domain.levels import Level
+from kafka_migration.validation import batch_job, job
+from kafka_migration.validation.digests import DigestReport, SegmentOutcome
+from kafka_migration.validation.reader import Connections
+from kafka_migration.validation.request import PartitionRange, ValidationRequest
+from kafka_migration.validation.segments import cut
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Level", "run", "sample"]
+
+
+def run(
+    spark: SparkSession,
+    request: ValidationRequest,
+    connections: Connections,
+    wires: batch_job.Wires,
+    *,
+    secrets: Collection[str] = (),
+    tell: Callable[[str], None] = lambda _text: None,
+    heard: job.Heard = lambda _found: None,
+) -> DigestReport:
+    """Answer ``request`` at its level. Never raises for what cannot be read: that is in the report.
+
+    ``connections`` are JVM clients' properties by side, ``wires`` kafka-python's. ``heard`` is told of every segment as
+    soon as it was read; ``secrets`` stay out of all that is said.
+    """
+    began = time.monotonic()
+    by_record = [it for it in request.ranges if request.level is Level.RECORD or it.by_record]
+    by_batch = [it for it in request.ranges if not (request.level is Level.RECORD or it.by_record)]
+    found = batch_job.run(spark, request, by_batch, wires, secrets=secrets, heard=heard) if by_batch else []
+    second: list[SegmentOutcome] = []
+    chosen = sample(found, seed=request.seed, share=request.sample) if request.level is Level.SAMPLED else []
+    if chosen:
+        tell(
+            f"reading {len(chosen)} of {len(found)} segments again, record by record"
+            f" (seed {request.seed}): {', '.join(f'{it.tp} {it.start}..{it.end}' for it in chosen[:5])}"
+            f"{', …' if len(chosen) > 5 else ''}"
+        )
+        second = job.outcomes(
+            spark, request, _ranges_of(request, chosen), connections, secrets=secrets, tell=tell, heard=heard
+        )
+    found += job.outcomes(spark, request, by_record, connections, secrets=secrets, tell=tell, heard=heard)
+    return DigestReport.of(request.id, found, seconds=_since(began), second=second)
+
+
+def sample(outcomes: Sequence[SegmentOutcome], *, seed: str, share: float) -> list[SegmentOutcome]:
+    """Which of ``outcomes`` are read again at record level: those that differ, and a random share of the others, one at
+    the least. The same ``seed`` chooses the same, whatever order they came in."""
+    same = sorted((it for it in outcomes if it.is_same and it.source.rows), key=_place)
+    differ = [it for it in outcomes if not it.is_same and not it.failure]
+    count = min(len(same), max(1, round(share * len(same)))) if share else 0
+    return sorted([*differ, *random.Random(seed).sample(same, count)], key=_place)
+
+
+def _ranges_of(request: ValidationRequest, chosen: Sequence[SegmentOutcome]) -> list[PartitionRange]:
+    """A range for each of ``chosen``."""
+    found = []
+    for it in chosen:
+        (whole,) = (
+            range_
+            for range_ in request.ranges
+            if range_.tp == it.tp and range_.source_start <= it.start and it.end <= range_.source_end
+        )
+        found.append(cut(whole, it.start, it.end, it.target_start, it.target_end))
+    return found
+
+
+def _place(it: SegmentOutcome) -> tuple[str, int, int]:
+    return it.topic, it.partition, it.start
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 3)

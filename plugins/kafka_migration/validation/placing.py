@@ -1,0 +1,105 @@
+"""Where records count: the source offset of each, and the sums over those of one side of a segment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka_migration.validation.digests import Digest
+from kafka_migration.validation.record_digest import Rows, ordered_hashes, record_hashes
+from kafka_migration.validation.request import PartitionRange
+from kafka_migration.validation.segments import pieces
+
+_MASK = 2**64 - 1
+
+
+class Sums:
+    """The sums of one side over the decoded records of a segment; see :class:`Digest`."""
+
+    def __init__(self, segment: PartitionRange) -> None:
+        self.segment, self.rows = segment, Rows()
+        self._count = self._bytes = self._total = self._ordered = self._misplaced = 0
+
+    def digest(self, *, proved: int, proof: int, proved_bytes: int) -> Digest:
+        """What was found, with what needed no decoding."""
+        return Digest(
+            rows=self._count + proved,
+            bytes=self._bytes + proved_bytes,
+            total=self._total,
+            ordered=self._ordered,
+            misplaced=self._misplaced,
+            proved=proved,
+            proof=proof,
+        )
+
+    def _arrays(self) -> tuple[Any, Any, Any, Any]:
+        import numpy as np
+
+        rows = self.rows
+        offsets = np.array(rows.offsets, np.int64)
+        hashes = record_hashes(
+            np.array(rows.contents, np.uint64), np.array(rows.times, np.int64), np.array(rows.flags, np.int64)
+        )
+        sizes = np.array(rows.sizes, np.int64)
+        rows.clear()
+        return np, offsets, hashes, sizes
+
+    def _add(self, np: Any, hashes: Any, places: Any, sizes: Any) -> None:
+        self._count += len(hashes)
+        self._bytes += int(sizes.sum())
+        self._total = (self._total + int(hashes.sum(dtype=np.uint64))) & _MASK
+        ordered = ordered_hashes(hashes, places)
+        self._ordered = (self._ordered + int(ordered.sum(dtype=np.uint64))) & _MASK
+
+
+class SourceSums(Sums):
+    """Of the source, without what was given up."""
+
+    def flush(self) -> None:
+        """Take in the rows so far."""
+        if not len(self.rows):
+            return
+        np, offsets, hashes, sizes = self._arrays()
+        it = self.segment
+        mine = (offsets >= it.source_start) & (offsets < it.source_end)
+        for start, end in it.left_out:
+            mine &= (offsets < start) | (offsets >= end)
+        if not mine.all():
+            offsets, hashes, sizes = offsets[mine], hashes[mine], sizes[mine]
+        self._add(np, hashes, offsets, sizes)
+
+
+class TargetSums(Sums):
+    """Of the target. Each record counts where the offset map says that it stands on the source."""
+
+    def __init__(self, segment: PartitionRange) -> None:
+        super().__init__(segment)
+        self._pieces: Any = None
+
+    def flush(self) -> None:
+        """Take in the rows so far."""
+        if not len(self.rows):
+            return
+        np, offsets, hashes, sizes = self._arrays()
+        it = self.segment
+        mine = (offsets >= it.target_start) & (offsets < it.target_end)
+        if not mine.all():
+            offsets, hashes, sizes = offsets[mine], hashes[mine], sizes[mine]
+        starts, sources, in_run = self._table(np)
+        if not len(offsets):
+            return
+        at = np.searchsorted(starts, offsets, "right") - 1
+        placed = in_run[at]
+        places = np.where(placed, sources[at] + offsets - starts[at], sources[at])
+        self._misplaced += int((~placed).sum())
+        self._add(np, hashes, places, sizes)
+
+    def _table(self, np: Any) -> tuple[Any, Any, Any]:
+        if self._pieces is None:
+            found = list(pieces(self.segment))
+            self._pieces = (
+                np.array([it.start for it in found], np.int64),
+                np.array([it.source for it in found], np.int64),
+                np.array([it.in_run for it in found], np.bool_),
+            )
+        starts, sources, in_run = self._pieces
+        return starts, sources, in_run
