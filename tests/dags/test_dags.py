@@ -137,7 +137,7 @@ def test_validation_follows_the_plans_schedule_without_catching_up_and_has_a_for
     assert dag["schedule"] == "0 3 * * *"
     assert dag["catchup"] is False
     assert dag["max_active_runs"] == 1
-    assert dag["params"] == ["topics"]
+    assert dag["params"] == ["full", "level", "topics"]
     assert dag["edges"] == [["check_in_flight", "take_snapshot"], ["take_snapshot", "validate"]]
     assert many["dags"]["validate_plan-01"]["schedule"] is None
 

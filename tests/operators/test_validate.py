@@ -9,6 +9,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.definitions.connection import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import Desired
 from kafka_migration.operators.validate import MigrationInFlightOperator, SparkValidateOperator
 from kafka_migration.phases import validate
@@ -39,14 +40,16 @@ def test_validation_within_a_migration_is_of_everything(
 ):
     monkeypatch.setenv("KAFKA_MIGRATION_REPORTS_DIR", str(tmp_path))
     assert operator(snapshot).execute(task_context) == {"verdict": "EQUAL", "folder": "/reports/played"}
-    assert validated.calls == [{"spark_master": "spark://h:7077", "reports": tmp_path, "topics": ()}]
+    everything = {"topics": (), "level": None, "full": False}
+    assert validated.calls == [{"spark_master": "spark://h:7077", "reports": tmp_path, **everything}]
     assert opened.journal.all("phase")["validate"]["outcome"] == "done"
 
 
-def test_form_names_the_topics(snapshot, opened, validated, task_context):
-    task_context["params"] = {"topics": ["orders", "payments"]}
+def test_form_names_topics_and_level_and_may_ask_for_everything(snapshot, opened, validated, task_context):
+    task_context["params"] = {"topics": ["orders", "payments"], "level": "record", "full": True}
     operator(snapshot).execute(task_context)
-    assert validated.calls[0]["topics"] == ["orders", "payments"]
+    (call,) = validated.calls
+    assert (call["topics"], call["level"], call["full"]) == (["orders", "payments"], Level.RECORD, True)
 
 
 @pytest.mark.parametrize(("code", "final"), [(1, True), (3, False)])

@@ -6,9 +6,11 @@ import uuid
 import pytest
 from confluent_kafka import Producer
 
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.validation.job import run
+from kafka_migration.validation.levels import run as at_level
 from kafka_migration.validation.request import PartitionRange
 from kafka_migration.validation.result import Equality
 from kafka_migration.validation.verdict import judge
@@ -41,11 +43,17 @@ def _ranges(it, *, compacted: bool = False) -> list[PartitionRange]:
 
 def _judged(spark, it, ranges):
     request = request_of(ranges, segment_records=100)
-    report = run(
-        spark, request, {side: {"bootstrap.servers": s} for side, s in (("source", it.source), ("target", it.target))}
-    )
+    connections = {side: {"bootstrap.servers": s} for side, s in (("source", it.source), ("target", it.target))}
+    report = run(spark, request, connections)
     assert report.failures == ()
-    return judge(request, report, {})
+    results = judge(request, report, {})
+    wires = {"source": {"bootstrap_servers": it.source}, "target": {"bootstrap_servers": it.target}}
+    by_batch = dataclasses.replace(request, level=Level.BATCH)
+    others = judge(by_batch, at_level(spark, by_batch, connections, wires), {})
+    for one, other in zip(results, others, strict=True):
+        # Both levels see the same, however differently they read it.
+        assert (other.verdict, other.source.rows, other.target.rows) == (one.verdict, one.source.rows, one.target.rows)
+    return results
 
 
 def test_transactions_are_compared_as_a_consumer_of_committed_records_sees_them(source_cluster, target_cluster, spark):

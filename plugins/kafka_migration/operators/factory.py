@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, Param, TriggerRule
 
+from kafka_migration.domain.levels import Level
 from kafka_migration.operators.approve import ApproveGateOperator
 from kafka_migration.operators.phases import (
     KafkaCheckOperator,
@@ -235,6 +236,19 @@ def validate_dag(plan: Plan, file: Path) -> DAG:
                 items={"type": "string"},
                 title="Topics",
                 description="Only these, by name; none for all topics of the migration.",
+            ),
+            "level": Param(
+                None,
+                type=["null", "string"],
+                enum=[None, *(str(level) for level in Level)],
+                title="Level",
+                description="How closely; none as the plan says.",
+            ),
+            "full": Param(
+                False,
+                type="boolean",
+                title="Full",
+                description="Read everything, also what was found equal before and stands unchanged.",
             ),
         },
     ) as dag:

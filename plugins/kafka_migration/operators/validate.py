@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.python import ShortCircuitOperator
 
+from kafka_migration.domain.levels import Level
 from kafka_migration.operators.base import MigrationOperator, explained, require
 from kafka_migration.operators.phases import reports_directory
 from kafka_migration.operators.spark_connection import spark_master
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class SparkValidateOperator(MigrationOperator):
-    """Compares source and target, with Spark in a process of its own. The DAG's form, if it has one, names topics."""
+    """Compares source and target, with Spark in a process of its own. The DAG's form, if it has one, names topics and
+    level, and asks for everything or for what is new."""
 
     def __init__(self, *, conn_id: str, **kwargs: Any) -> None:
         """``conn_id`` names the Spark connection."""
@@ -29,10 +31,18 @@ class SparkValidateOperator(MigrationOperator):
         from kafka_migration.phases import validate
         from kafka_migration.phases.record import phase
 
-        topics = context["params"].get("topics") or ()
+        form = context["params"]
+        level = Level(form["level"]) if form.get("level") else None
         with self.opened(make_state=True) as ctx, phase(ctx, "validate") as run:
             master = spark_master(self.conn_id, field="validation.spark_connection")
-            found = validate.apply(ctx, spark_master=master, reports=reports_directory(), topics=topics)
+            found = validate.apply(
+                ctx,
+                spark_master=master,
+                reports=reports_directory(),
+                topics=form.get("topics") or (),
+                level=level,
+                full=bool(form.get("full")),
+            )
             run.ends(found.exit_code, found.result.summary())
         require(
             found.exit_code, f"{found.result.summary()}\n  remedy: see the Data Docs, and validation.json beside them"

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
 
-from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, MigrationError
+from kafka_migration.domain.errors import ClusterUnreachable, MigrationError
 from kafka_migration.validation.batch_segment import compare
-from kafka_migration.validation.batch_side import Side
+from kafka_migration.validation.batch_side import CannotRead, Side
 from kafka_migration.validation.digests import SOURCE, TARGET, Digest, SegmentOutcome
 from kafka_migration.validation.faults import reason_of
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from kafka_migration.validation.segments import tiles
-from kafka_migration.wire.cluster import WireCluster
+from kafka_migration.wire.cluster import LeaderUnknown, WireCluster
 from kafka_migration.wire.selector import Selector
 
 if TYPE_CHECKING:
@@ -169,9 +169,7 @@ async def _each(orders: BatchOrders, clusters: Mapping[str, WireCluster], found:
     for cluster in clusters.values():
         try:
             await cluster.wait_for_leaders(tps, deadline=time.monotonic() + _LEADER_SECONDS)
-        except ClusterUnreachable:
-            raise
-        except CouldNotFindOut:
+        except LeaderUnknown:
             # Of one partition: those of the others are known by now, and its own reader says what is missing.
             continue
     for number, it in orders.segments:
@@ -180,7 +178,7 @@ async def _each(orders: BatchOrders, clusters: Mapping[str, WireCluster], found:
         target = Side(clusters[TARGET], it.tp, it.target_start, it.target_end, committed=False)
         try:
             one, other = await compare(it, source, target, decode_all=orders.decode_all)
-        except CouldNotFindOut as error:
+        except CannotRead as error:
             found.append(failure(number, it, error.message))
         else:
             found.append(_outcome(number, it, one, other))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import kafka.errors as kafka_errors
 from kafka.future import Future
 
-from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.aborted import aborted_batches, is_left_out
 from kafka_migration.wire.batch import BatchHeader, CorruptBatch, batches, verify_crc
@@ -89,6 +89,9 @@ class Side:
                     raise self._unread(problem)
             except kafka_errors.KafkaError as error:
                 problem = str(error) or type(error).__name__
+                if time.monotonic() > until:
+                    # Nor would the next segment get an answer.
+                    raise ClusterUnreachable(self._cluster.role, self._cluster.servers, problem) from error
             if time.monotonic() > until:
                 raise self._unread(problem)
             await self._cluster.net.sleep(_PAUSE_SECONDS)

@@ -256,11 +256,15 @@ class ValidationResult:
         """One line for a person."""
         counts = Counter(it.verdict for it in self.partitions)
         said = ", ".join(f"{counts[it]} {it}" for it in Equality if counts[it])
-        totals = self.totals
-        rate = (totals.source_records + totals.target_records) / self.seconds if self.seconds else 0
+        totals, segments = self.totals, [segment for it in self.partitions for segment in it.segments]
+        read = sum(it.source.rows + it.target.rows for it in segments if not it.kept)
+        rate = read / self.seconds if self.seconds else 0
+        kept = sum(it.kept for it in segments)
+        stand = f", {kept} of {len(segments)} segments equal as before and not read again" if kept else ""
         return (
             f"{self.verdict}: {totals.source_records:,} records of the source and {totals.target_records:,} of the"
-            f" target, {totals.partitions} partitions ({said or 'none'}), {self.seconds:,.0f} s, {rate:,.0f} records/s"
+            f" target, {totals.partitions} partitions ({said or 'none'}){stand},"
+            f" {self.seconds:,.0f} s, {rate:,.0f} records/s"
         )
 
     def as_dict(self, *, with_segments: bool = True) -> dict[str, Any]:

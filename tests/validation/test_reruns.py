@@ -1,0 +1,189 @@
+"""Validation again, on real brokers: after a little more was written, and after it was killed."""
+
+import json
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bench.ours import MASTER, Migration
+from kafka_migration.clusters.cluster import Cluster
+from kafka_migration.clusters.connections import ClusterConnection
+from kafka_migration.domain.levels import Level
+from kafka_migration.phases import validate
+from kafka_migration.phases.context import Context
+from kafka_migration.plans.load import restore_plan
+from kafka_migration.state.journal import Journal
+from kafka_migration.state.segments import SegmentStore
+from kafka_migration.state.store import MemoryStore
+from kafka_migration.validation.launch import Expectations
+from kafka_migration.validation.levels import run
+from kafka_migration.validation.request import ValidationRequest
+from kafka_migration.validation.result import Equality, ValidationResult
+from tests.broker_bytes import bytes_sent
+from tests.kafka_tools import ToSend, create_topics, produce
+from tests.mirror.bench import Bench, bench
+from tests.validation.lab import Lab
+
+
+def _records(first: int, count: int, partitions: int) -> Iterator[ToSend]:
+    for n in range(first, first + count):
+        # Not to be compressed away: what is counted are bytes on the wire.
+        yield ToSend(b"%d:" % n + os.urandom(500), b"key-%d" % n, n % partitions)
+
+
+class Mirrored:
+    """A topic that a mirror copies, and validations of it, in this process."""
+
+    def __init__(self, it: Bench, spark: SparkSession, folder: Path, **validation: object) -> None:
+        self.bench, self._spark, self._folder, self._validation = it, spark, folder, validation
+        (self.topic,), self.written = it.topics, 0
+        self._segments, self._journal = SegmentStore(), Journal(MemoryStore(), "lab")
+        self._journal.record("topic", self.topic, {"created": True, "spec": {"partitions": it.topics[self.topic]}})
+
+    def write(self, count: int) -> None:
+        """Records on the source, and a mirror run that takes them along."""
+        produce(self.bench.source, self.topic, _records(self.written, count, self.bench.topics[self.topic]))
+        self.written += count
+        self.bench.mirror().run(until_caught_up=True)
+
+    def validate(self, **options: Any) -> ValidationResult:
+        """A validation, by real Spark tasks."""
+        servers = {"source": self.bench.source, "target": self.bench.target}
+        clusters: dict[str, Any] = {
+            side: Cluster(side, ClusterConnection(f"lab_{side}", {"bootstrap.servers": address}))  # type: ignore[arg-type]
+            for side, address in servers.items()
+        }
+        plan = {
+            "version": 1,
+            "name": "lab",
+            "source": "lab_source",
+            "target": "lab_target",
+            "topics": {"include": [self.topic]},
+            "validation": self._validation,
+        }
+        with clusters["source"], clusters["target"]:
+            ctx = Context(
+                plan=restore_plan(plan),
+                journal=self._journal,
+                link=self.bench.link,
+                segments=self._segments,
+                **clusters,
+            )
+            found = validate.apply(ctx, reports=self._folder, run=self._run, suite=_agrees, **options)
+        assert found.verdict is Equality.EQUAL
+        return found.result
+
+    def _run(self, asked: Path, answer: Path) -> None:
+        request = ValidationRequest.from_dict(json.loads(asked.read_text()))
+        lab = Lab(self.bench.source, self.bench.target)
+        answer.write_text(json.dumps(run(self._spark, request, lab.connections, lab.wires).as_dict()))
+
+
+def _agrees(_summary: Path, _directory: Path, _environ: Mapping[str, str]) -> Expectations:
+    return Expectations(success=True, failed=())
+
+
+def test_rerun_after_one_percent_of_new_records_reads_three_percent_of_the_bytes_at_most(
+    source_cluster, target_cluster, spark, tmp_path
+):
+    clusters, topic = (source_cluster, target_cluster), f"reruns-{uuid.uuid4().hex[:8]}"
+
+    def sent() -> int:
+        return sum(bytes_sent(cluster, topic) for cluster in clusters)
+
+    with bench(*(it.bootstrap_servers for it in clusters), {topic: 4}) as link:
+        it = Mirrored(link, spark, tmp_path, segment_records=20_000)
+        it.write(160_000)
+        before = sent()
+        it.validate(level=Level.BATCH)
+        whole = sent() - before
+        assert whole > 2 * 160_000 * 500, "both sides were read"
+        it.write(1_600)
+        before = sent()
+        again = it.validate()
+        read = sent() - before
+        assert 2 * 1_600 * 500 < read <= 0.03 * whole
+        assert again.totals.source_records == again.totals.target_records == 161_600
+        assert [sum(segment.kept for segment in p.segments) for p in again.partitions] == [2, 2, 2, 2]
+        levels = {segment.level for p in again.partitions for segment in p.segments if not segment.kept}
+        assert levels == {"batch", "both"}
+        before = sent()
+        it.validate()
+        assert sent() == before, "nothing is new"
+        whole_again = it.validate(level=Level.BATCH, full=True)
+        assert [(p.source, p.target) for p in again.partitions] == [
+            (p.source, p.target) for p in whole_again.partitions
+        ]
+
+
+@pytest.mark.timeout(600)
+def test_validation_that_is_killed_goes_on_where_it_was_and_ends_with_the_same_digests(
+    source_cluster, target_cluster, tmp_path
+):
+    topic, source = f"reruns-{uuid.uuid4().hex[:8]}", source_cluster.bootstrap_servers
+    create_topics(source, {topic: 20})
+    produce(source, topic, _records(0, 200_000, 20))
+    migration = Migration(
+        tmp_path, source, target_cluster.bootstrap_servers, [topic], validation={"segment_records": 1_000}
+    )
+    migration.run("create")
+    with migration.mirroring("--until-caught-up") as (process, log):
+        assert process.wait(180) == 0, log.read_text()[-3000:]
+
+    def validated(*words: str) -> dict[str, Any]:
+        migration.run("validate", "--master", MASTER, "--level", "batch", "--output", str(tmp_path), *words)
+        return json.loads((tmp_path / migration.name / "validation.json").read_text())
+
+    words = migration.command("validate", "--master", MASTER, "--level", "batch", "--output", str(tmp_path))
+    process = subprocess.Popen(
+        words, env=migration.environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    told = []
+    with process:
+        for line in process.stdout:
+            told.append(line)
+            if " segments, " in line and "ETA" in line:
+                children = _children(process.pid)
+                os.kill(process.pid, signal.SIGKILL)
+                for child in children:
+                    # Spark's driver leads a group of its own, with its JVM and workers.
+                    with suppress(ProcessLookupError):
+                        os.killpg(child, signal.SIGKILL)
+                break
+    assert process.returncode == -signal.SIGKILL, told
+    done, of = _segments(told[-1])
+    assert 0 < done < of == 200
+    found = validated()
+    kept = sum(partition["kept_segments"] for partition in found["partitions"])
+    assert done <= kept < of
+    whole = validated("--full")
+    assert sum(partition["kept_segments"] for partition in whole["partitions"]) == 0
+    for partition, other in zip(found["partitions"], whole["partitions"], strict=True):
+        assert partition["source_digest"] == other["source_digest"]
+        assert partition["target_digest"] == other["target_digest"]
+        assert [it["source_digest"] for it in partition["segments"]] == [
+            it["source_digest"] for it in other["segments"]
+        ]
+    assert found["totals"]["source_records"] == 200_000
+
+
+def _segments(line: str) -> tuple[int, int]:
+    words = line.split()
+    at = next(n for n, word in enumerate(words) if word.startswith("segments"))
+    return int(words[at - 3]), int(words[at - 1])
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(word) for word in (task / "children").read_text().split()]
+    return found
