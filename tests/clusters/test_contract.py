@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_migration.clusters.errors import BrokerRefused, GroupBusy, NotSupported, TopicExists, UnknownTopic
-from kafka_migration.clusters.types import CommittedOffset, TimeSpan
+from kafka_migration.clusters.types import CommittedOffset, EpochEnd, TimeSpan
 from kafka_migration.domain.types import PartitionEnds, TopicPartition, TopicSpec
 from tests.clusters.labs import Lab
 from tests.waiting import wait_until
@@ -138,6 +138,16 @@ class TestPartitions:
         name = lab.name("unknown") if partition == 0 else lab.topic("short")
         with pytest.raises(UnknownTopic):
             lab.cluster.ends([TopicPartition(name, partition)])
+
+    def test_leader_epoch_of_now_ends_with_the_log_and_one_to_come_is_unknown(self, lab: Lab) -> None:
+        tp = TopicPartition(lab.topic("epochs"), 0)
+        lab.produce(tp, 7, timestamp=THEN)
+        now = lab.cluster.log_epochs({tp: None})[tp]
+        assert now.end == 7
+        lab.produce(tp, 3, timestamp=THEN)
+        assert lab.cluster.log_epochs({tp: now.epoch})[tp] == EpochEnd(epoch=now.epoch, end=10)
+        assert lab.cluster.log_epochs({tp: now.epoch + 1}) == {}
+        assert lab.cluster.log_epochs({}) == {}
 
     def test_time_spans_are_those_of_the_records_that_are_kept(self, lab: Lab) -> None:
         tp = TopicPartition(lab.topic("times", partitions=2), 0)

@@ -261,8 +261,9 @@ class FakeCluster:
         found = {}
         for tp, epoch in asked.items():
             ends = [*self._epochs.get(tp, ()), len(self._log(tp)[1])]
-            known = len(ends) - 1 if epoch is None else min(epoch, len(ends) - 1)
-            found[tp] = EpochEnd(epoch=known, end=ends[known])
+            known = len(ends) - 1 if epoch is None else epoch
+            if 0 <= known < len(ends):
+                found[tp] = EpochEnd(epoch=known, end=ends[known])
         return found
 
     def time_spans(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, TimeSpan]:

@@ -7,7 +7,16 @@ import pytest
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap, Run
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
-from kafka_migration.validation.segments import bucket_shift, buckets, expected_records, pieces
+from kafka_migration.validation.segments import (
+    bucket_shift,
+    buckets,
+    cut,
+    expected_records,
+    part,
+    pieces,
+    split_bounds,
+    tiles,
+)
 from tests.validation.lab import request_of
 
 TP = TopicPartition("topic", 0)
@@ -52,6 +61,52 @@ def test_pieces_cover_the_target_range_and_lead_to_the_source_offset_that_the_ma
     shift = bucket_shift(covered)
     for piece in covered:
         assert {offset >> shift for offset in range(piece.start, piece.end)} == set(buckets(piece, shift))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_tiles_leave_nothing_over_and_put_every_target_offset_where_its_piece_counts(seed):
+    dice = random.Random(seed)
+    found, size = _random_map(dice), dice.choice([3, 10, 64])
+    start = dice.randrange(found.source_end + 1)
+    it = _range(found, start, dice.randrange(start, found.source_end + 1))
+    cut_up = list(tiles(it, size))
+    assert [offset for _, tile in cut_up for offset in range(tile.source_start, tile.source_end)] == list(
+        range(it.source_start, it.source_end)
+    )
+    assert [offset for _, tile in cut_up for offset in range(tile.target_start, tile.target_end)] == list(
+        range(it.target_start, it.target_end)
+    )
+    whole = {offset: piece.source // size for piece in pieces(it) for offset in range(piece.start, piece.end)}
+    whole |= {
+        offset: (piece.source + offset - piece.start) // size
+        for piece in pieces(it)
+        if piece.in_run
+        for offset in range(piece.start, piece.end)
+    }
+    for number, tile in cut_up:
+        assert {whole[offset] for offset in range(tile.target_start, tile.target_end)} <= {number}
+        assert expected_records(tile, size).get(number, 0) == expected_records(it, size).get(number, 0)
+    if cut_up and it.source_start < it.source_end:
+        first, last = cut_up[0][0], cut_up[-1][0]
+        assert part(it, first, last + 1, size) == it
+        with pytest.raises(ValueError, match="no segment"):
+            part(it, last + 1, last + 2, size)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_range_may_be_split_where_nothing_but_a_gap_lies(seed):
+    dice = random.Random(seed)
+    found = _random_map(dice)
+    it = _range(found, 0, found.source_end)
+    at = dice.randrange(found.source_end + 1)
+    low, high = split_bounds(it, at)
+    assert low <= high
+    for target in range(low, high + 1):
+        one = cut(it, it.source_start, at, it.target_start, target)
+        other = cut(it, at, it.source_end, target, it.target_end)
+        assert one.records + other.records == it.records
+        assert all(run.target + run.length <= target for run in one.runs)
+        assert all(run.target >= target for run in other.runs)
 
 
 @pytest.mark.parametrize("seed", range(60))
