@@ -199,15 +199,19 @@ class Segments:
         records = sum(run.length for run in clip(range_.runs, it.start, it.end))
         same = it.is_same and it.source.rows == records - it.target.compacted
         start, target_start, source, target, level = it.start, it.target_start, it.source, it.target, it.level
-        if before is not None and before["end"] == it.end and before["run"] == self._run:
+        at = self._ctx.stamp()
+        if before is not None and it.level != BATCH and (it.tp, it.start, BATCH) in self._done:
             # The second level, of what the first has read just now: it adds no records.
             same = same and before["verdict"] == Equality.EQUAL
             start, target_start, records = before["start"], before["target_start"], before["records"]
             source, target, level = Digest(**before["source"]), Digest(**before["target"]), "both"
+            at = before["at"]
         elif kept is not None:
             first = self._values[it.tp][it.segment]
             start, target_start, records = first["start"], first["target_start"], records + first["records"]
             source, target = kept.source + it.source, kept.target + it.target
+            # As old as the oldest part of it.
+            at = first["at"]
         epochs = [ends[it.tp].epoch if it.tp in ends else -1 for ends in self._epochs]
         return {
             "ids": list(self._ids.get(it.topic, ())),
@@ -222,7 +226,7 @@ class Segments:
             "verdict": str(Equality.EQUAL if same else Equality.DIFFERENT),
             "level": level,
             "epochs": epochs,
-            "at": self._ctx.stamp(),
+            "at": at,
             "run": self._run,
         }
 
