@@ -70,10 +70,16 @@ def run(
     found: list[SegmentOutcome] = []
     # Twice as many as can run: a slot that becomes free need not wait for the driver.
     with ThreadPoolExecutor(max_workers=2 * slots) as pool:
-        for done in as_completed([pool.submit(work.share, share) for share in shares]):
-            outcomes = done.result()
-            heard(outcomes)
-            found += outcomes
+        try:
+            for done in as_completed([pool.submit(work.share, share) for share in shares]):
+                outcomes = done.result()
+                heard(outcomes)
+                found += outcomes
+        except BaseException:
+            # Whoever heard is gone, or wants no more: nobody would know what the rest finds.
+            pool.shutdown(wait=False, cancel_futures=True)
+            spark.sparkContext.cancelJobGroup(request.id)
+            raise
     return found
 
 
