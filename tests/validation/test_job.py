@@ -134,8 +134,8 @@ def test_reason_names_the_root_and_hides_secrets():
 
 @pytest.mark.parametrize("forbidden", ["mirror", "wire", "state"])
 def test_reader_shares_no_code_with_the_mirror(forbidden):
-    """Not even by way of others: seen in a process that has loaded all that the Spark job loads."""
-    load = "import sys, kafka_migration.phases.validate_job; print(*sys.modules)"
+    """Not even by way of others: seen in a process that has loaded all that record level loads."""
+    load = "import sys, kafka_migration.validation.job; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", load],
         env={"PYTHONPATH": str(PLUGINS)},

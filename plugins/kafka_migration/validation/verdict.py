@@ -224,7 +224,7 @@ def _compare(it: PartitionRange, found: _Found, start_now: int) -> PartitionResu
         )
         if at in expected or segment.failure or source.rows or target.rows:
             # Not an empty stretch of the target that no source offset belongs to.
-            segments.append(_judged(segment, start_now, *found.contradiction(it.tp, at)))
+            segments.append(_judged(segment, start_now, *found.contradiction(it.tp, at), begins=it.source_start))
     bad = [segment for segment in segments if segment.verdict is not Equality.EQUAL]
     detail, compacted = _detail(bad, start_now), sum(segment.target.compacted for segment in segments)
     if compacted:
@@ -233,10 +233,11 @@ def _compare(it: PartitionRange, found: _Found, start_now: int) -> PartitionResu
     return _result(it, tuple(segments), verdict=worst(s.verdict for s in segments), detail=detail, is_read=is_read)
 
 
-def _judged(it: SegmentResult, start_now: int, other: Equality, contradiction: str) -> SegmentResult:
+def _judged(it: SegmentResult, start_now: int, other: Equality, contradiction: str, *, begins: int) -> SegmentResult:
     verdict = Equality.EQUAL
     if it.failure:
-        verdict = Equality.EXPIRED if it.start < start_now else Equality.INCONCLUSIVE
+        # What expired may have ended the reading of its neighbours, too: they are read again with what is left.
+        verdict = Equality.EXPIRED if begins < start_now else Equality.INCONCLUSIVE
     elif it.differences or it.target.misplaced:
         # Expiry takes records from the source, and does nothing else: any other difference is none of its doing.
         expired = it.start < start_now and it.source.rows < it.expected and it.target.rows == it.expected
