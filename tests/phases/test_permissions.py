@@ -205,6 +205,11 @@ class TestUnderWay:
             case "target", On.STATE, "Write" if rule.name == ledger.JOURNAL_TOPIC:
                 with open_context(plan, make_state=True) as ctx, phase(ctx, "create_targets"):
                     create.apply(ctx)
+            case "target", On.STATE, _ if rule.name == ledger.SEGMENTS_TOPIC:
+                with open_context(plan) as ctx:
+                    ctx.segments.record({(TopicPartition(plan.topics.include[0], 0), 0): {"verdict": "DIFFERENT"}})
+                with open_context(plan) as ctx:
+                    ctx.segments.all()
             case "source", On.TOPICS, "DescribeConfigs":
                 with open_context(plan) as ctx:
                     inventory.take(ctx)

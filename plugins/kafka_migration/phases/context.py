@@ -105,7 +105,7 @@ def open_context(
             properties = target.connection.librdkafka()
             link = LinkState.on_target(plan.name, properties, create=make, selects=plan.topics.matches)
             journal = Journal(_journal_store(TopicLog(properties, ledger.JOURNAL_TOPIC), create=make), plan.name)
-            segments = SegmentStore(TopicLog(properties, ledger.SEGMENTS_TOPIC), plan.name)
+            segments = SegmentStore(TopicLog(properties, ledger.SEGMENTS_TOPIC), plan.name, create=make)
         except (ClusterUnreachable, NotAuthorized):
             if not to_check:
                 raise

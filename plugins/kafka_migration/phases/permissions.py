@@ -76,7 +76,12 @@ RIGHTS: tuple[Right, ...] = (
     Right(side="target", on=On.TOPICS, operation="DescribeConfigs", why="what was created is read back and compared"),
     Right(side="target", on=On.STATE, operation="Create", why="the first command that writes makes them"),
     Right(side="target", on=On.STATE, operation="Read", why="every command reads where the migration stands"),
-    Right(side="target", on=On.STATE, operation="Write", why="journal, link, offset map and progress"),
+    Right(
+        side="target",
+        on=On.STATE,
+        operation="Write",
+        why="journal, link, offset map, progress, and segments that were found equal",
+    ),
     Right(side="target", on=On.TRANSACTIONAL_ID, operation="Write", why="the mirror's producer id and its fences"),
     Right(side="target", on=On.GROUPS, operation="Read", why="`cutover` commits the translated offsets"),
     Right(side="target", on=On.CLUSTER, operation="Describe", why="free disk space"),

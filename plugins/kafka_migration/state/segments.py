@@ -19,13 +19,17 @@ Value = dict[str, Any]
 class SegmentStore:
     """The segments of the migration called ``migration``; without a log, for as long as this object lives.
 
-    The log is looked for when it is first asked for, and made when there is first something to write: it is newer than
-    other internal topics, and most who open a migration have no use for it.
+    With ``create`` the log is made now, as other internal topics are. Else it is looked for when it is first asked for,
+    since most who open a migration have no use for it, and made when there is first something to write: a migration may
+    be older than it.
     """
 
-    def __init__(self, log: TopicLog | None = None, migration: str = "") -> None:
+    def __init__(self, log: TopicLog | None = None, migration: str = "", *, create: bool = False) -> None:
         self._log, self._migration = log, migration
         self._store: Store | None = MemoryStore() if log is None else None
+        if log is not None and create:
+            log.ensure()
+            self._store = TopicStore(log)
 
     def of(self, tp: TopicPartition) -> dict[int, Value]:
         """Segment -> what is known of it."""
