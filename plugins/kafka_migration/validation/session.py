@@ -61,7 +61,6 @@ def open_session(
     settings = {
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "16",
-        "spark.sql.sources.useV1SourceList": _V1_SOURCES,
         **_EXACT,
         **(conf or {}),
     }
@@ -95,9 +94,6 @@ def _with_properties(given: str | None, properties: Mapping[str, str]) -> str:
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 
 
-#: Spark's default without Kafka. Its older path makes each record a row of Java objects, a timestamp of the calendar
-#: among them, and takes it apart again.
-_V1_SOURCES = "avro,csv,json,orc,parquet,text"
 #: An overflow must be an error, never a wrong sum.
 _EXACT = {"spark.sql.ansi.enabled": "true"}
 #: Nothing of a session on this machine is for the network.
