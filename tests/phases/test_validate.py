@@ -6,7 +6,8 @@ Spark is played by a function here, over digests that a test makes up; the last 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.controls import Controls, Pause
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.offset_map import OffsetMap, Run
-from kafka_migration.domain.types import Position, TopicPartition, TopicSpec
+from kafka_migration.domain.types import Desired, Position, TopicPartition, TopicSpec
 from kafka_migration.phases import validate, verdict
 from kafka_migration.phases.context import Context
 from kafka_migration.phases.validate_pins import CATCH_UP_SECONDS
@@ -55,6 +56,7 @@ class Link:
         self.halted: dict[TopicPartition, Any] = {}
         self.state = "running"
         self.pause: Pause | None = None
+        self.sealed: Any = None
 
     def positions(self) -> dict[TopicPartition, Position]:
         return {tp: Position(source=at, target=at + 3, fence=1, records=at) for tp, at in self.at.items()}
@@ -78,6 +80,19 @@ class Link:
 
     def run(self) -> dict[str, Any]:
         return {"state": self.state}
+
+    def seal(self) -> Any:
+        return self.sealed
+
+    def wished(self) -> Any:
+        return SimpleNamespace(desired=Desired.RUN)
+
+
+@contextmanager
+def unreachable(_source: Mapping[str, Any], _target: Mapping[str, Any]) -> Iterator[Any]:
+    """Logs that nobody can read: there are no clusters."""
+    raise CouldNotFindOut("no broker answers", remedy="wait")
+    yield
 
 
 @dataclass
@@ -124,7 +139,7 @@ class Lab:
         result_file.write_text(json.dumps(self.answer(request, right_answer(request)).as_dict()))
 
     def validate(self, **options: Any) -> validate.Validation:
-        options = {"reports": self.reports, "run": self.spark, "suite": agrees} | options
+        options = {"reports": self.reports, "run": self.spark, "suite": agrees, "logs": unreachable} | options
         return validate.apply(self.context(dry_run=options.pop("dry_run", False)), **options)
 
 
@@ -212,6 +227,33 @@ def test_altered_record_is_exit_code_1_and_keeps_the_gate_shut(lab):
     found = lab.validate(suite=contradicts)
     assert (found.verdict, found.exit_code) == (Equality.DIFFERENT, 1)
     assert verdict.check(lab.context()).verdict is Verdict.FAIL
+    written = json.loads((lab.reports / "lab" / "validation.json").read_text())
+    assert written["partitions"][0]["drilled"]["notes"] == ["not drilled into: no broker answers"]
+
+
+def test_target_is_read_to_its_end_while_nothing_newer_can_have_been_mirrored(lab):
+    still, grows = lab.topic("a", partitions=2)
+    lab.source.append(grows, 1)
+    for tp in (still, grows):
+        lab.target.append(tp, 2)
+    lab.link.at[grows] += 1
+    ends = []
+    for sealed in (None, "sealed"):
+        lab.link.sealed = sealed
+        pins = validate.pin(lab.context(), [still])
+        ends.append(pins.ranges[0].target_end)
+    assert ends == [RECORDS + 5, RECORDS + 3], "once it was drained, producers may write to the target"
+    lab.link.sealed = None
+    moves = lab.source.ends
+
+    def moving(tps: Any, committed: bool = False) -> Any:
+        found = moves(tps, committed=committed)
+        lab.source.append(grows, 1)
+        return found
+
+    lab.source.ends = moving  # type: ignore[method-assign]
+    (it,) = validate.pin(lab.context(), [grows]).ranges
+    assert it.target_end == RECORDS + 4
 
 
 def test_partition_that_spark_could_not_read_is_exit_code_3_and_never_equal(lab):

@@ -22,10 +22,12 @@ from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases.topic_steps import mirrored
+from kafka_migration.phases.validate_drill import OpenLogs, drilled, with_tails, without_compacted
 from kafka_migration.phases.validate_job import write_json
 from kafka_migration.phases.validate_pins import Pins, pin, pin_again
 from kafka_migration.phases.validate_segments import Chosen, Segments
 from kafka_migration.validation.digests import DigestReport
+from kafka_migration.validation.drill_log import open_logs
 from kafka_migration.validation.launch import Expectations, Runner, local_runner, run_expectations
 from kafka_migration.validation.request import ValidationRequest
 from kafka_migration.validation.result import Equality, PartitionResult, ValidationResult
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 KIND, LATEST, PARTIAL = "validation", "latest", "partial"
 #: Retention may take records while they are read. What it leaves is pinned again, so many times.
 _ATTEMPTS = 3
+#: Compaction may do so, too: then the rest is read again.
+_PASSES = 6
 _KEPT_VERDICTS = 20
 #: A record of the journal has a limit of about 1 MB. The whole result is in validation.json.
 _MOST_BYTES = 700_000
@@ -101,6 +105,7 @@ def apply(
     run: Runner | None = None,
     pins: Pins | None = None,
     suite: Suite = run_expectations,
+    logs: OpenLogs = open_logs,
 ) -> Validation:
     """Validate the migration's topics, or those of ``topics``, and record the verdict.
 
@@ -108,9 +113,9 @@ def apply(
     again, unless ``full``. What is found is kept segment by segment: after a kill the next run goes on from there.
 
     Spark runs on ``spark_master`` (None: this machine), in a process of its own, unless ``run`` submits it elsewhere.
-    ``pins`` of an earlier run have the same offsets compared again. Result and Data Docs go below ``reports``, in a
-    folder named after the plan; in a dry run nowhere, and nothing is recorded. A validation of some topics is recorded
-    apart, so that it never opens a gate for the others.
+    ``pins`` of an earlier run have the same offsets compared again; ``logs`` are read where something differs.
+    Result and Data Docs go below ``reports``, in a folder named after the plan; in a dry run nowhere, and nothing is
+    recorded. A validation of some topics is recorded apart, so that it never opens a gate for the others.
 
     Raises Refused if nothing is mirrored, BadInput for an unknown topic or missing jars, CouldNotFindOut if the Spark
     job ended without an answer. What could not be read is no error but INCONCLUSIVE, and exit code 3.
@@ -130,7 +135,7 @@ def apply(
         else:
             folder = reports / ctx.plan.name / ("partial" if topics else "")
             _make(folder)
-        result = _compare(ctx, pins, run, segments, level or Level(ctx.plan.validation.level), asked)
+        result = _compare(ctx, pins, run, logs, segments, level or Level(ctx.plan.validation.level), asked)
         ctx.tell(result.summary())
         with tempfile.TemporaryDirectory(prefix="kafka-migration-") as work:
             table = Path(work) / "summary.json"
@@ -190,12 +195,17 @@ def _partitions(ctx: Context, topics: Collection[str]) -> list[TopicPartition]:
     return [tp for name in names for tp in source[name].topic_partitions]
 
 
-def _compare(ctx: Context, pins: Pins, run: Runner, segments: Segments, level: Level, asked: str) -> ValidationResult:
+def _compare(
+    ctx: Context, pins: Pins, run: Runner, logs: OpenLogs, segments: Segments, level: Level, asked: str
+) -> ValidationResult:
     results = {tp: not_compared(tp, ends.start, ends.end, pins.reasons[tp]) for tp, ends in pins.unpinned.items()}
     ranges, seconds, plan = pins.ranges, 0.0, ctx.plan.validation
-    for attempt in range(1, _ATTEMPTS + 1):
+    compared = {it.tp: it for it in ranges}
+    for attempt in range(1, _PASSES + 1):
         if not ranges:
             break
+        ranges = with_tails(ctx, ranges)
+        compared |= {it.tp: it for it in ranges}
         chosen = segments.choose(ranges)
         request = ValidationRequest(
             id=f"{asked}-{attempt}",
@@ -223,10 +233,12 @@ def _compare(ctx: Context, pins: Pins, run: Runner, segments: Segments, level: L
         if expired and attempt < _ATTEMPTS:
             names = ", ".join(str(it.tp) for it in expired[:5])
             ctx.tell(f"records expired on the source while being read, in {names}: reading what is left")
-            ranges = pin_again(ctx, expired)
-        else:
-            ranges = ()
-    partitions = tuple(results[tp] for tp in sorted(results))
+        gone = without_compacted(ctx, ranges, results, logs) if attempt < _PASSES else ()
+        if gone:
+            names = ", ".join(str(it.tp) for it in gone[:5])
+            ctx.tell(f"records were compacted away while being read, in {names}: reading what is left")
+        ranges = (*(pin_again(ctx, expired) if expired and attempt < _ATTEMPTS else ()), *gone)
+    partitions = drilled(ctx, tuple(compared.values()), [results[tp] for tp in sorted(results)], logs)
     return ValidationResult(
         id=asked,
         migration=ctx.plan.name,

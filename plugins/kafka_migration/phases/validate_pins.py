@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.offset_map import NotMirroredYet
 from kafka_migration.domain.types import PartitionEnds, Position, TopicPartition
+from kafka_migration.phases.flight import was_drained
 from kafka_migration.validation.request import PartitionRange
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 #: A live mirror is behind by seconds, since the lag gate stands before validation.
 CATCH_UP_SECONDS = 600.0
 _POLL_SECONDS = 0.5
+#: The default of delete.retention.ms.
+_TOMBSTONES_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,20 +50,15 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
     reasons = _await_mirror(ctx, sources)
     reached = [tp for tp in sources if tp not in reasons]
     maps, targets, skips = ctx.link.offset_maps(reached), ctx.target.ends(reached), ctx.link.skips()
-    compacted = _compacted(ctx, {tp.topic for tp in reached})
+    still = _at_rest(ctx, sources, reached)
+    compaction = _compaction(ctx, {tp.topic for tp in reached})
     ranges, firsts = [], {}
     for tp in reached:
         firsts[tp] = next((run.source for run in maps[tp].runs()), sources[tp].start)
-        ranges.append(
-            PartitionRange.pinned(
-                tp,
-                maps[tp],
-                source=sources[tp],
-                target=targets[tp],
-                compacted=tp.topic in compacted,
-                skips=skips.get(tp, ()),
-            )
+        it = PartitionRange.pinned(
+            tp, maps[tp], source=sources[tp], target=targets[tp], skips=skips.get(tp, ()), whole=tp in still
         )
+        ranges.append(replace(it, **compaction[tp.topic]))
     return Pins(
         at=at,
         ranges=tuple(ranges),
@@ -83,28 +81,56 @@ def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partition
         start = max(it.source_start, sources[it.tp].start)
         source = PartitionEnds(start=start, end=max(start, it.source_end))
         try:
-            found.append(
-                PartitionRange.pinned(
-                    it.tp,
-                    maps[it.tp],
-                    source=source,
-                    target=targets[it.tp],
-                    compacted=it.compacted,
-                    skips=skips.get(it.tp, ()),
-                )
+            new = PartitionRange.pinned(
+                it.tp, maps[it.tp], source=source, target=targets[it.tp], skips=skips.get(it.tp, ())
             )
         except NotMirroredYet:
             ctx.tell(f"{it.tp}: the source has expired up to {start}, beyond what was mirrored")
+            continue
+        kept = {name: getattr(it, name) for name in _COMPACTION}
+        explained = tuple(place for place in it.explained if place >= start)
+        found.append(replace(new, **kept, target_end=max(new.target_start, it.target_end), explained=explained))
     return tuple(found)
 
 
-def _compacted(ctx: Context, topics: Iterable[str]) -> frozenset[str]:
-    """Those of ``topics`` that the source compacts."""
-    found = ctx.source.topic_configs(sorted(topics))
-    policies = {
-        name: configs["cleanup.policy"].value or "" for name, configs in found.items() if "cleanup.policy" in configs
+def _at_rest(
+    ctx: Context, sources: Mapping[TopicPartition, PartitionEnds], reached: Sequence[TopicPartition]
+) -> frozenset[TopicPartition]:
+    """Those of ``reached`` where nothing but the pinned records can have been mirrored, when the target's ends were
+    read: whatever stands behind them there is foreign.
+
+    None once the mirror has been drained: then producers may have gone over to the target.
+    """
+    if was_drained(ctx):
+        return frozenset()
+    now = ctx.source.ends(reached, committed=True)
+    return frozenset(tp for tp in reached if now[tp].end == sources[tp].end)
+
+
+_COMPACTION = ("compacted", "target_compacted", "source_tombstones_ms", "target_tombstones_ms")
+
+
+def _compaction(ctx: Context, topics: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """By topic, whether each side compacts it, and how long it keeps tombstones: as fields of a range."""
+    names = sorted(topics)
+    sides = []
+    for cluster in (ctx.source, ctx.target):
+        found = {}
+        for name, configs in cluster.topic_configs(names).items():
+            values = {key: it.value for key, it in configs.items()}
+            is_compacted = "compact" in (values.get("cleanup.policy") or "")
+            found[name] = is_compacted, int(values.get("delete.retention.ms") or _TOMBSTONES_MS)
+        sides.append(found)
+    source, target = sides
+    return {
+        name: {
+            "compacted": source[name][0],
+            "target_compacted": target[name][0],
+            "source_tombstones_ms": source[name][1],
+            "target_tombstones_ms": target[name][1],
+        }
+        for name in names
     }
-    return frozenset(name for name, policy in policies.items() if "compact" in policy)
 
 
 def _await_mirror(ctx: Context, sources: Mapping[TopicPartition, PartitionEnds]) -> dict[TopicPartition, str]:

@@ -132,6 +132,12 @@ class Validation(PlanModel):
     max_age_seconds: Seconds = 86_400.0
     """A verdict older than this many seconds lets no group move."""
 
+    examples: Annotated[int, Field(ge=1, le=1000)] = 10
+    """How many of the records that differ are shown, of each partition."""
+
+    private_payloads: bool = False
+    """Show no byte of keys, values and headers where records differ: only which part does, and where."""
+
     spark_connection: ConnectionId = "spark_default"
     """The Airflow connection that validations are submitted to."""
 

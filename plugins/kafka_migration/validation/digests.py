@@ -24,8 +24,7 @@ class Digest:
     ``total`` is the same in any order. ``ordered`` hashes each record together with its source offset, so that it
     tells records apart that changed places, and records that do not stand where the offset map says. Both add up: the
     digest of a partition is the sum of its segments'. ``misplaced`` counts records where the map has none.
-    ``compacted`` counts records of the target, in nothing else, that compaction has taken from the source since they
-    were copied.
+    ``compacted`` counts records, in nothing else, that compaction has taken from the other side since they were copied.
 
     ``proved`` of the ``rows`` were not decoded: the bytes of their batches are the same on both sides, at each other's
     places. ``proof`` is the sum, modulo 2^128, of these batches' hashes together with their places. They are in neither

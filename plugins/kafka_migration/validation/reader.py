@@ -12,12 +12,14 @@ batch reads: no difference beyond noise, and neither shows options in plans, so 
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.validation.compacted import BEHIND, with_compacted, without_explained
 from kafka_migration.validation.digests import SOURCE, TARGET, Digest, SegmentDigest, recombine
 from kafka_migration.validation.record_hash import ordered_hash, record_hash
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
@@ -52,15 +54,18 @@ def digests(
     """
     parts = []
     for mine in _alike(ranges):
-        compacted = mine[0].compacted
+        by_key = mine[0].by_key
         sides: list[DataFrame] = []
         for side in (SOURCE, TARGET):
             records = aligned_records(spark, request, mine, side, connections[side])
             if records is not None:
-                sides.append(hashed(records, side, request.segment_records))
+                sides.append(hashed(without_explained(records, mine), side, request.segment_records))
+            tails = _tails(spark, request, mine, side, connections[side]) if by_key else None
+            if tails is not None:
+                sides.append(tails)
         if sides:
             both = _union(sides)
-            parts.append(by_segment(without_compacted(both) if compacted else both))
+            parts.append(by_segment(with_compacted(both, mine, int(time.time() * 1000)) if by_key else both))
     rows = [row.asDict() for row in _union(parts).collect()] if parts else []
     return [
         SegmentDigest(
@@ -86,7 +91,7 @@ def _alike(ranges: Sequence[PartitionRange]) -> list[list[PartitionRange]]:
     groups: dict[tuple[bool, int], list[PartitionRange]] = {}
     seen: Counter[TopicPartition] = Counter()
     for it in ranges:
-        groups.setdefault((it.compacted, seen[it.tp]), []).append(it)
+        groups.setdefault((it.by_key, seen[it.tp]), []).append(it)
         seen[it.tp] += 1
     return list(groups.values())
 
@@ -120,14 +125,26 @@ def aligned_records(
 def _records(
     spark: SparkSession, ranges: Sequence[PartitionRange], side: str, properties: Mapping[str, str], isolation: str
 ) -> DataFrame | None:
+    spans = {
+        it.tp: (it.source_start, it.source_end) if side == SOURCE else (it.target_start, it.target_end) for it in ranges
+    }
+    return _read(spark, spans, properties, isolation)
+
+
+def _read(
+    spark: SparkSession,
+    spans: Mapping[TopicPartition, tuple[int, int]],
+    properties: Mapping[str, str],
+    isolation: str,
+) -> DataFrame | None:
+    """Offsets of each partition from, and up to without. None if there is not one."""
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
     offsets = 0
-    for it in ranges:
-        start, end = (it.source_start, it.source_end) if side == SOURCE else (it.target_start, it.target_end)
+    for tp, (start, end) in spans.items():
         if start < end:
-            starts.setdefault(it.topic, {})[str(it.partition)] = start
-            ends.setdefault(it.topic, {})[str(it.partition)] = end
+            starts.setdefault(tp.topic, {})[str(tp.partition)] = start
+            ends.setdefault(tp.topic, {})[str(tp.partition)] = end
             offsets += end - start
     if not starts:
         return None
@@ -212,21 +229,32 @@ def hashed(records: DataFrame, side: str, segment_records: int) -> DataFrame:
         (_length("key") + _length("value")).alias("size"),
         record_hash().alias("hash"),
         f.lit(False).alias("compacted"),
+        # For compacted logs only; of others they are never computed.
+        f.when(f.col("key").isNotNull(), f.xxhash64("key")).alias("key_hash"),
+        f.col("value").isNull().alias("is_tombstone"),
+        f.unix_millis("timestamp").alias("timestamp_ms"),
+        f.lit(False).alias("behind"),
     ).withColumn("ordered", ordered_hash(f.col("hash"), f.col("source_offset")))
 
 
-def without_compacted(both: DataFrame) -> DataFrame:
-    """The records of both sides, with those of the target marked that the source does not hold any more.
-
-    One read of each side: a pass of compaction may run meanwhile, and two reads need not see the same. Costs a sort
-    by place, which topics that nobody compacts are spared.
-    """
-    from pyspark.sql import Window
+def _tails(
+    spark: SparkSession,
+    request: ValidationRequest,
+    ranges: Sequence[PartitionRange],
+    side: str,
+    properties: Mapping[str, str],
+) -> DataFrame | None:
+    """The keys of what was written behind the pinned ends, as rows of :func:`hashed` that count nowhere."""
     from pyspark.sql import functions as f
 
-    place = Window.partitionBy("topic", "partition", "source_offset")
-    there = f.max(f.col("side") == SOURCE).over(place)
-    return both.withColumn("compacted", (f.col("side") == TARGET) & f.col("in_run") & ~there)
+    spans = {
+        it.tp: (it.source_end, it.source_tail) if side == SOURCE else (it.target_end, it.target_tail) for it in ranges
+    }
+    frame = _read(spark, spans, properties, request.isolation if side == SOURCE else "read_uncommitted")
+    if frame is None:
+        return None
+    rows = frame.withColumns({"source_offset": f.lit(BEHIND), "in_run": f.lit(False)})
+    return hashed(rows, side, request.segment_records).withColumn("behind", f.lit(True))
 
 
 def by_segment(both: DataFrame) -> DataFrame:

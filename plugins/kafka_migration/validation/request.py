@@ -27,6 +27,11 @@ class PartitionRange:
     record that the source holds in its range should stand on the target where a run says, and nothing else in the
     target's range. ``compacted``: the source may have lost records to compaction since. ``left_out`` are source offsets
     (from, and up to without) that a person gave up: what the source holds there is not read.
+
+    Of compacted logs (``target_compacted``: the target, too): ``source_tail`` and ``target_tail`` are log ends at or
+    behind the pinned ones, up to which newer records of a key are looked for; ``source_tombstones_ms`` and
+    ``target_tombstones_ms`` how long the sides keep tombstones (``delete.retention.ms``); ``explained`` are source
+    offsets whose records compaction is known to have taken from a side: they are left out on both.
     """
 
     topic: str
@@ -38,6 +43,12 @@ class PartitionRange:
     runs: tuple[Run, ...]
     compacted: bool = False
     left_out: tuple[tuple[int, int], ...] = ()
+    target_compacted: bool = False
+    source_tail: int = 0
+    target_tail: int = 0
+    source_tombstones_ms: int = 0
+    target_tombstones_ms: int = 0
+    explained: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not (0 <= self.source_start <= self.source_end and 0 <= self.target_start <= self.target_end):
@@ -63,16 +74,18 @@ class PartitionRange:
         target: PartitionEnds,
         skips: Iterable[Skip] = (),
         compacted: bool = False,
+        whole: bool = False,
     ) -> PartitionRange:
         """The range up to the pinned end ``source.end``, which the map must reach (NotMirroredYet otherwise).
 
         Where the source begins no later than the map, the target is read from its log start: nothing may stand before
         the first mirrored record. Where the source has expired since, what it lost is left out on both sides. Offsets
         that the target does not have (``target``) are not asked for, and so are missed. ``skips`` were given up.
+        ``whole``: the mirror has written nothing behind the pinned end, so the target is read to its own.
         """
         runs = tuple(clip(offset_map.runs(), source.start, source.end))
         begins = next((run.source for run in offset_map.runs()), offset_map.source_end)
-        target_end = min(offset_map.to_target(source.end), target.end)
+        target_end = target.end if whole else min(offset_map.to_target(source.end), target.end)
         wanted = target.start if source.start <= begins else offset_map.to_target(source.start)
         return cls(
             topic=tp.topic,
@@ -94,7 +107,12 @@ class PartitionRange:
     @property
     def by_record(self) -> bool:
         """Whether only record level can compare it: of what compaction thinned, no two batches are the same."""
-        return self.compacted
+        return self.by_key
+
+    @property
+    def by_key(self) -> bool:
+        """Whether a side is compacted: then places may be empty, and keys tell whether they may."""
+        return self.compacted or self.target_compacted
 
     @property
     def source(self) -> str:
@@ -200,6 +218,7 @@ class ValidationRequest:
                     **it,
                     "runs": tuple(Run(*run) for run in it["runs"]),
                     "left_out": tuple((start, end) for start, end in it.get("left_out", ())),
+                    "explained": tuple(it.get("explained", ())),
                 }
             )
             for it in value["ranges"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.digests import Digest, sum_of
+from kafka_migration.validation.drill_result import Drilled
 
 
 class Equality(enum.StrEnum):
@@ -144,7 +145,8 @@ class PartitionResult:
     """One partition. Offsets are what was pinned; target offsets None where they are not known.
 
     ``source`` and ``target`` are None if not all of it could be read. ``expired`` is how many source offsets left the
-    source while it was being validated: they are not compared. ``segments`` are those that were pinned.
+    source while it was being validated: they are not compared. ``segments`` are those that were pinned. ``drilled`` are
+    the first records that differ, if any do.
     """
 
     topic: str
@@ -159,6 +161,7 @@ class PartitionResult:
     detail: str
     is_read: bool
     expired: int = 0
+    drilled: Drilled | None = None
 
     @property
     def tp(self) -> TopicPartition:
@@ -203,6 +206,7 @@ class PartitionResult:
             "segment_count": len(self.segments),
             "kept_segments": sum(it.kept for it in self.segments),
             "segments": [it.as_dict() for it in shown],
+            "drilled": None if self.drilled is None else self.drilled.as_dict(),
         }
 
 

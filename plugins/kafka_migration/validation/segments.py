@@ -44,7 +44,10 @@ def pieces(it: PartitionRange) -> Iterator[Piece]:
 
 
 def expected_records(it: PartitionRange, segment_records: int) -> dict[int, int]:
-    """Segment -> how many records the runs put into it, of every segment that the source's range touches."""
+    """Segment -> how many records the runs put into it, of every segment that the source's range touches.
+
+    Without those that compaction is known to have taken.
+    """
     if it.source_start == it.source_end:
         return {}
     counts: Counter[int] = Counter()
@@ -57,6 +60,7 @@ def expected_records(it: PartitionRange, segment_records: int) -> dict[int, int]
             until = min(end, (segment + 1) * segment_records)
             counts[segment] += until - at
             at = until
+    counts.subtract(place // segment_records for place in it.explained)
     return dict(counts)
 
 
@@ -104,6 +108,7 @@ def cut(it: PartitionRange, start: int, end: int, target_start: int, target_end:
         target_end=target_end,
         runs=tuple(clip(it.runs, start, end)),
         left_out=tuple((low, high) for low, high in left_out if low < high),
+        explained=tuple(place for place in it.explained if start <= place < end),
     )
 
 

@@ -211,8 +211,7 @@ def _compare(it: PartitionRange, found: _Found, start_now: int) -> PartitionResu
             segment=at,
             start=tile.source_start if tile else min(max(at * size, it.source_start), it.source_end),
             end=tile.source_end if tile else max(min((at + 1) * size, it.source_end), it.source_start),
-            # What compaction took from the source since is expected of neither side.
-            expected=expected.get(at, 0) - target.compacted,
+            expected=_expected(it, expected.get(at, 0), source, target),
             source=source,
             target=target,
             verdict=Equality.EQUAL,
@@ -226,11 +225,32 @@ def _compare(it: PartitionRange, found: _Found, start_now: int) -> PartitionResu
             # Not an empty stretch of the target that no source offset belongs to.
             segments.append(_judged(segment, start_now, *found.contradiction(it.tp, at), begins=it.source_start))
     bad = [segment for segment in segments if segment.verdict is not Equality.EQUAL]
-    detail, compacted = _detail(bad, start_now), sum(segment.target.compacted for segment in segments)
-    if compacted:
-        detail += f"; {compacted} records were compacted away on the source since they were copied"
+    detail = _detail(bad, start_now) + _compacted(it, segments)
     is_read = not any(segment.failure for segment in segments)
     return _result(it, tuple(segments), verdict=worst(s.verdict for s in segments), detail=detail, is_read=is_read)
+
+
+def _expected(it: PartitionRange, mapped: int, source: Digest, target: Digest) -> int:
+    """How many records of a segment both sides should have, where the map has ``mapped``."""
+    # What compaction took from one side since is expected of neither.
+    left = mapped - source.compacted - target.compacted
+    # What it took from both, nobody can count.
+    return min(left, max(source.rows, target.rows)) if it.compacted and it.target_compacted else left
+
+
+def _compacted(it: PartitionRange, segments: Sequence[SegmentResult]) -> str:
+    gone = {
+        "source": sum(segment.target.compacted for segment in segments),
+        "target": sum(segment.source.compacted for segment in segments),
+    }
+    said = [
+        f"{count} records were compacted away on the {side} since they were copied"
+        for side, count in gone.items()
+        if count
+    ]
+    if it.explained:
+        said.append(f"{len(it.explained)} more on either side while they were read")
+    return "".join(f"; {one}" for one in said)
 
 
 def _judged(it: SegmentResult, start_now: int, other: Equality, contradiction: str, *, begins: int) -> SegmentResult:
@@ -273,7 +293,7 @@ def _result(
         source_end=it.source_end,
         target_start=it.target_start,
         target_end=it.target_end,
-        expected=it.records - sum(segment.target.compacted for segment in segments),
+        expected=sum(segment.expected for segment in segments) if segments else it.records,
         segments=segments,
         verdict=verdict,
         detail=detail,

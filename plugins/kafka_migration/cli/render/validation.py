@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -41,5 +42,29 @@ def validation(found: Validation) -> RenderableType:
         )
         note = f"{len(unequal) - _SHOWN} more partitions are not equal" if len(unequal) > _SHOWN else ""
         parts.append(grid("Not equal", ("partition", "verdict", ">source", ">target", "detail"), cells, note=note))
+    parts += _drilled(result.partitions)
     parts.append(Text(f"Data Docs: {found.folder / 'data_docs' / 'index.html'}"))
     return Group(*parts)
+
+
+def _drilled(partitions: Sequence[Any]) -> list[RenderableType]:
+    """The first records that differ, and what is said of the rest."""
+    examples = [one for it in partitions if it.drilled is not None for one in it.drilled.examples]
+    cells = (
+        (
+            f"{it.topic}-{it.partition}",
+            str(it.fault),
+            number(it.source_offset),
+            (f"{it.found_in}: " if it.found_in is not None else "") + number(it.target_offset),
+            it.key or "",
+            "; ".join([*(one.text for one in it.altered), *([it.detail] if it.detail else [])]),
+        )
+        for it in examples[:_SHOWN]
+    )
+    note = f"{len(examples) - _SHOWN} more are in validation.json" if len(examples) > _SHOWN else ""
+    heads = ("partition", "class", ">source offset", ">target offset", "key", "what differs")
+    parts: list[RenderableType] = [grid("Records that differ", heads, cells, note=note)] if examples else []
+    notes = [(str(it.tp), Text(it.drilled.text)) for it in partitions if it.drilled is not None and it.drilled.text]
+    if notes:
+        parts.append(facts(notes[:_SHOWN]))
+    return parts

@@ -1,0 +1,82 @@
+"""Where a record of the target should stand on the source, and the other way round: the runs of a range, searched."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+
+from kafka_migration.validation.request import PartitionRange
+
+
+class Places:
+    """The runs of one range. Offsets are asked for in rising order, mostly: the last answer's run is tried first."""
+
+    __slots__ = ("_at", "_runs", "_sources", "_targets", "range")
+
+    def __init__(self, it: PartitionRange) -> None:
+        self.range, self._runs = it, it.runs
+        self._targets = [run.target for run in it.runs]
+        self._sources = [run.source for run in it.runs]
+        self._at = 0
+
+    def source_of(self, target: int) -> int | None:
+        """Where the record at ``target`` stands on the source; None if the map has none there."""
+        if self._runs:
+            run = self._runs[self._at]
+            if not run.target <= target < run.target + run.length:
+                self._at = max(0, bisect_right(self._targets, target) - 1)
+                run = self._runs[self._at]
+            if run.target <= target < run.target + run.length:
+                return run.source + target - run.target
+        return None
+
+    def place_of(self, target: int) -> int:
+        """The same, but in a gap the place of the next record: the source's end, if there is none."""
+        found = self.source_of(target)
+        if found is not None:
+            return found
+        after = bisect_right(self._targets, target)
+        return self._sources[after] if after < len(self._runs) else self.range.source_end
+
+    def target_of(self, source: int) -> int | None:
+        """Where the record of ``source`` should stand; None if the map has none of it."""
+        at = bisect_right(self._sources, source) - 1
+        if at < 0 or source >= self._sources[at] + self._runs[at].length:
+            return None
+        return self._targets[at] + source - self._sources[at]
+
+    def are_in(self, sources: frozenset[int]) -> Callable[[int], bool]:
+        """Tells of a target offset whether its record stands at one of ``sources``."""
+        return lambda target: self.source_of(target) in sources
+
+    def window(self, start: int, end: int) -> tuple[int, int]:
+        """The target's offsets (from, and up to without) that belong to source offsets ``start`` to ``end``.
+
+        A gap belongs to the record behind it, as in :mod:`kafka_migration.validation.segments`.
+        """
+        it = self.range
+        low = it.target_start if start <= it.source_start else self._behind(start)
+        high = it.target_end if end >= it.source_end else self._behind(end)
+        return min(low, it.target_end), min(high, it.target_end)
+
+    def _behind(self, source: int) -> int:
+        """The target offset behind the last record whose source offset is below ``source``."""
+        at = bisect_right(self._sources, source - 1) - 1
+        if at < 0:
+            return self.range.target_start
+        run = self._runs[at]
+        return run.target + min(run.length, source - run.source)
+
+
+def regions(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """``spans`` (from, and up to without), with neighbours joined. Records shift over the borders of segments."""
+    low = high = -1
+    for start, end in sorted(spans):
+        if start == high:
+            high = end
+            continue
+        if low >= 0:
+            yield low, high
+        low, high = start, end
+    if low >= 0:
+        yield low, high

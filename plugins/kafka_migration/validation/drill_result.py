@@ -1,0 +1,186 @@
+"""What a drill-down says: the first records that differ, each with its class, its place on both sides, and bytes."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_migration.domain.types import TopicPartition
+
+
+class Fault(enum.StrEnum):
+    """What is wrong with one record. A truncated tail is loss.
+
+    A record that changed places is REORDER if it did so among its fellows, MISROUTE if it stands in another partition,
+    and MISPLACED if nothing is wrong with it or its neighbours, but the offset map says that it stands elsewhere: a
+    group would be moved to an offset beside it.
+    """
+
+    LOSS = "loss"
+    DUPLICATE = "duplicate"
+    REORDER = "reorder"
+    MUTATION = "mutation"
+    MISROUTE = "misroute"
+    FOREIGN = "foreign"
+    MISPLACED = "misplaced"
+
+
+class Part(enum.StrEnum):
+    """What of a record was altered."""
+
+    KEY = "key"
+    VALUE = "value"
+    HEADER_NAME = "header name"
+    HEADER_VALUE = "header value"
+    HEADER_ORDER = "header order"
+    HEADERS = "headers"
+    TIMESTAMP = "timestamp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Altered:
+    """One part of a record that differs. ``source`` and ``target`` are its bytes from the first that does (``at``) on,
+    in hexadecimal; "null" for null, and None if payloads are private. ``which`` counts headers, from 0."""
+
+    part: Part
+    at: int = 0
+    source: str | None = None
+    target: str | None = None
+    source_bytes: int | None = None
+    target_bytes: int | None = None
+    which: int | None = None
+
+    @property
+    def is_null_against_empty(self) -> bool:
+        """Whether one side has no bytes, and the other none at all: null, which is not empty. Sizes of null are
+        None."""
+        return {self.source_bytes, self.target_bytes} == {None, 0} and self.part is not Part.TIMESTAMP
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        return {
+            "part": str(self.part),
+            "which": self.which,
+            "at": self.at,
+            "source": self.source,
+            "target": self.target,
+            "source_bytes": self.source_bytes,
+            "target_bytes": self.target_bytes,
+            "null_against_empty": self.is_null_against_empty,
+        }
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        name = str(self.part) if self.which is None else f"{self.part} {self.which}"
+        if self.is_null_against_empty:
+            return f"{name}: null against empty"
+        if self.source is None or self.target is None:
+            return f"{name} from byte {self.at}"
+        if self.part is Part.TIMESTAMP:
+            return f"{name}: {self.source} against {self.target}"
+        return f"{name} from byte {self.at}: {self.source or 'nothing'} against {self.target or 'nothing'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One wrong record. Offsets and timestamps (ms) are None on the side where there is none.
+
+    ``target_offset`` is where it stands, in ``found_in`` if that is another partition; ``expected_target`` where the
+    offset map says that it should. ``key`` is in hexadecimal, its first bytes; None if it is null or private.
+    ``content`` is the same of what stands there: the value.
+    """
+
+    fault: Fault
+    topic: str
+    partition: int
+    source_offset: int | None
+    target_offset: int | None
+    expected_target: int | None = None
+    found_in: int | None = None
+    source_timestamp: int | None = None
+    target_timestamp: int | None = None
+    key: str | None = None
+    content: str | None = None
+    altered: tuple[Altered, ...] = ()
+    detail: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        return {
+            "class": str(self.fault),
+            "topic": self.topic,
+            "partition": self.partition,
+            "source_offset": self.source_offset,
+            "target_offset": self.target_offset,
+            "expected_target_offset": self.expected_target,
+            "found_in_partition": self.found_in,
+            "source_timestamp": self.source_timestamp,
+            "target_timestamp": self.target_timestamp,
+            "key": self.key,
+            "content": self.content,
+            "altered": [it.as_dict() for it in self.altered],
+            "detail": self.detail,
+            "text": self.text,
+        }
+
+    @property
+    def text(self) -> str:
+        """In words: what, where, and how."""
+        places = []
+        if self.source_offset is not None:
+            places.append(f"source offset {self.source_offset}")
+        if self.target_offset is not None:
+            there = f"partition {self.found_in} " if self.found_in is not None else ""
+            places.append(f"target {there}offset {self.target_offset}")
+        if self.expected_target is not None and self.expected_target != self.target_offset:
+            places.append(f"expected at {self.expected_target}")
+        said = f"{self.fault}: {', '.join(places)}"
+        more = [it.text for it in self.altered] + ([self.detail] if self.detail else [])
+        return f"{said}: {'; '.join(more)}" if more else said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drilled:
+    """What was found in the unequal segments of one partition: how many records of each class, and the first of them.
+
+    ``notes`` say what it does not tell: what was not looked through, and why, or what compaction explains. A reader
+    that failed leaves a note, never an exception: the verdict stands without it.
+    """
+
+    topic: str
+    partition: int
+    counts: Mapping[Fault, int] = field(default_factory=dict)
+    examples: tuple[Example, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def first(self) -> Example | None:
+        """The first record that differs."""
+        return self.examples[0] if self.examples else None
+
+    @property
+    def text(self) -> str:
+        """Counts by class, and notes."""
+        said = [f"{count} {fault}" for fault, count in self.counts.items()]
+        return "; ".join([", ".join(said), *self.notes] if said else self.notes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        return {
+            "counts": {str(fault): count for fault, count in self.counts.items()},
+            "examples": [it.as_dict() for it in self.examples],
+            "notes": list(self.notes),
+        }
+
+
+def first_of(drilled: Iterable[Drilled]) -> Example | None:
+    """The first example of many partitions."""
+    return next((it.first for it in drilled if it.first is not None), None)

@@ -1,0 +1,210 @@
+"""A partition's log as something to put a fault into: batches as they are stored, of which only touched ones are
+encoded anew."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from kafka_migration.wire import codecs
+from kafka_migration.wire.batch import BatchHeader, assemble, batches, readdress
+from kafka_migration.wire.records import RawRecord, encode_records, raw_records, read_varint, write_varint
+
+Headers = tuple[tuple[bytes, bytes | None], ...]
+
+
+class Content(NamedTuple):
+    """What a record is, wherever it stands."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp: int
+
+
+def decoded(timestamp: int, rest: bytes) -> Content:
+    """The content of a record whose key, value and headers are encoded."""
+    key, at = _sized(rest, 0)
+    value, at = _sized(rest, at)
+    count, at = read_varint(rest, at)
+    headers = []
+    for _ in range(count):
+        name, at = _sized(rest, at)
+        content, at = _sized(rest, at)
+        headers.append((name or b"", content))
+    return Content(key, value, tuple(headers), timestamp)
+
+
+def encoded(content: Content) -> bytes:
+    """Its inverse, without the timestamp."""
+    parts = [_field(content.key), _field(content.value), write_varint(len(content.headers))]
+    for name, value in content.headers:
+        parts += (_field(name), _field(value))
+    return b"".join(parts)
+
+
+def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size, at = read_varint(data, at)
+    return (None, at) if size < 0 else (data[at : at + size], at + size)
+
+
+def _field(value: bytes | None) -> bytes:
+    return write_varint(-1) if value is None else write_varint(len(value)) + value
+
+
+@dataclass
+class Stored:
+    """One batch. `raw` is as it was stored; None once it was touched."""
+
+    codec: int
+    count: int
+    raw: bytes | None
+    records: list[tuple[int, bytes]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, header: BatchHeader, batch: bytes) -> "Stored":
+        return cls(header.codec, header.records, batch)
+
+    def open(self) -> list[tuple[int, bytes]]:
+        """Its records, to be changed: timestamps, and the rest as encoded."""
+        if self.raw is not None:
+            ((header, batch),) = batches(self.raw)
+            base = header.base_timestamp
+            self.records = [(base + it.timestamp_delta, it.rest) for it in raw_records(header, batch)]
+            self.raw = None
+        return self.records
+
+    def copy(self) -> "Stored":
+        return replace(self, records=list(self.records))
+
+    def to_append(self) -> bytes:
+        """What a broker takes."""
+        if self.raw is not None:
+            return bytes(readdress(self.raw, producer_id=-1, producer_epoch=-1, sequence=-1 % 2**31))
+        base = self.records[0][0]
+        raw = [RawRecord(stamp - base, n, 0, rest) for n, (stamp, rest) in enumerate(self.records)]
+        return assemble(
+            attributes=self.codec,
+            base_timestamp=base,
+            max_timestamp=max(stamp for stamp, _ in self.records),
+            count=len(raw),
+            payload=codecs.compress(self.codec, encode_records(raw)),
+        )
+
+
+@dataclass
+class Log:
+    """Batches in `sections`, before each of which stand so many markers (`gaps`)."""
+
+    sections: list[list[Stored]]
+    gaps: list[int]
+
+    @classmethod
+    def stored(cls, found: Iterable[tuple[BatchHeader, bytes]]) -> "Log":
+        """A log as a broker stores it."""
+        log = cls([], [])
+        is_gap = True
+        for header, batch in found:
+            if header.is_control:
+                if is_gap and log.gaps:
+                    log.gaps[-1] += 1
+                else:
+                    log._begin(1)
+                is_gap = True
+                continue
+            if not log.sections:
+                log._begin(0)
+            log.sections[-1].append(Stored.of(header, batch))
+            is_gap = False
+        return log
+
+    def _begin(self, gap: int) -> None:
+        self.sections.append([])
+        self.gaps.append(gap)
+
+    def copy(self) -> "Log":
+        return Log([[it.copy() for it in section] for section in self.sections], list(self.gaps))
+
+    def __len__(self) -> int:
+        return sum(it.count for section in self.sections for it in section)
+
+    def _place(self, n: int) -> tuple[list[Stored], int, int]:
+        """The section of record `n`, the batch in it, and its place in that."""
+        for section in self.sections:
+            for at, it in enumerate(section):
+                if n < it.count:
+                    return section, at, n
+                n -= it.count
+        raise IndexError(n)
+
+    def raw(self, n: int) -> tuple[int, bytes]:
+        section, at, place = self._place(n)
+        return section[at].open()[place]
+
+    def peek(self, n: int) -> Content:
+        """Record `n`; its batch stays as it was stored."""
+        section, at, place = self._place(n)
+        return decoded(*section[at].copy().open()[place])
+
+    def __getitem__(self, n: int) -> Content:
+        return decoded(*self.raw(n))
+
+    def __setitem__(self, n: int, record: Content | tuple[int, bytes]) -> None:
+        section, at, place = self._place(n)
+        section[at].open()[place] = _raw(record)
+
+    def remove(self, n: int) -> tuple[int, bytes]:
+        section, at, place = self._place(n)
+        record = section[at].open().pop(place)
+        section[at].count -= 1
+        if not section[at].count:
+            del section[at]
+        return record
+
+    def insert(self, n: int, record: Content | tuple[int, bytes]) -> None:
+        """Before record `n`, into its batch; at the end, into the last one."""
+        if n == len(self):
+            last = self.sections[-1][-1]
+            last.open().append(_raw(record))
+            last.count += 1
+            return
+        section, at, place = self._place(n)
+        section[at].open().insert(place, _raw(record))
+        section[at].count += 1
+
+    def append(self, record: Content) -> None:
+        """At the end, in a batch of its own."""
+        self.sections[-1].append(Stored(self.sections[-1][-1].codec, 1, None, [_raw(record)]))
+
+    def offset(self, n: int) -> int:
+        """Where record `n` stands, in a log that begins at 0."""
+        at = n
+        for section, gap in zip(self.sections, self.gaps, strict=True):
+            at += gap
+            count = sum(it.count for it in section)
+            if n < count:
+                return at
+            n -= count
+        raise IndexError(n)
+
+    def offsets(self) -> Iterator[int]:
+        """All of them, in order."""
+        at = 0
+        for section, gap in zip(self.sections, self.gaps, strict=True):
+            at += gap
+            for it in section:
+                yield from range(at, at + it.count)
+                at += it.count
+
+
+def log_of(contents: Sequence[Content], sizes: Sequence[int], *, codec: int = codecs.NONE, gaps: int = 1) -> Log:
+    """A log of these records, in batches of `sizes` in turn, behind so many markers."""
+    section, at, turn = list[Stored](), 0, 0
+    while at < len(contents):
+        part = contents[at : at + sizes[turn % len(sizes)]]
+        section.append(Stored(codec, len(part), None, [_raw(it) for it in part]))
+        at, turn = at + len(part), turn + 1
+    return Log([section], [gaps])
+
+
+def _raw(record: Content | tuple[int, bytes]) -> tuple[int, bytes]:
+    return (record.timestamp, encoded(record)) if isinstance(record, Content) else record

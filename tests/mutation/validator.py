@@ -1,0 +1,86 @@
+"""The validate phase as a command runs it, but on one Spark session and in one process: hundreds of validations would
+else spend their time on starting."""
+
+import contextlib
+import io
+import json
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kafka_migration.clusters.cluster import Cluster
+from kafka_migration.clusters.connections import ClusterConnection
+from kafka_migration.mirror.package import package_zip
+from kafka_migration.phases import validate
+from kafka_migration.phases.context import Context
+from kafka_migration.phases.validate_job import read_request, write_json
+from kafka_migration.plans.load import restore_plan
+from kafka_migration.state.journal import Journal
+from kafka_migration.state.store import MemoryStore
+from kafka_migration.validation import expectations, levels
+from kafka_migration.validation.launch import Expectations
+from kafka_migration.validation.session import open_session
+
+
+class Validator:
+    """Validates topics of two clusters, at the level that a plan has by default. `link` is what the mirror left."""
+
+    def __init__(self, session: Any, source: str, target: str, folder: Path) -> None:
+        self._session, self._folder = session, folder
+        self._connections = {side: {"bootstrap.servers": it} for side, it in (("source", source), ("target", target))}
+        self._wires = {side: {"bootstrap_servers": it} for side, it in (("source", source), ("target", target))}
+        self._clusters: dict[str, Any] = {
+            side: Cluster(side, ClusterConnection(f"mutation_{side}", it))  # type: ignore[arg-type]
+            for side, it in self._connections.items()
+        }
+
+    def validate(self, link: Any, topics: Mapping[str, int], *, segment_records: int) -> validate.Validation:
+        """One validation of topics (name to partition count) that nobody has validated before."""
+        name = f"mutation-{uuid.uuid4().hex[:8]}"
+        plan = restore_plan(
+            {
+                "version": 1,
+                "name": name,
+                "source": "mutation_source",
+                "target": "mutation_target",
+                "topics": {"include": sorted(topics)},
+                "validation": {"segment_records": segment_records},
+            }
+        )
+        journal = Journal(MemoryStore(), name)
+        for topic, count in topics.items():
+            journal.record("topic", topic, {"created": True, "spec": {"partitions": count}})
+        ctx = Context(plan=plan, journal=journal, link=link, tell=lambda _: None, **self._clusters)
+        return validate.apply(ctx, reports=self._folder, run=self._run, suite=_suite)
+
+    def _run(self, asked: Path, answer: Path) -> None:
+        request = read_request(asked)
+        write_json(answer, levels.run(self._session, request, self._connections, self._wires).as_dict())
+
+
+def _suite(table: Path, directory: Path, _environ: Mapping[str, str]) -> Expectations:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        found = expectations.validate(json.loads(table.read_text()), directory)
+    return Expectations(success=found["success"], failed=tuple(found["failed"]))
+
+
+@contextmanager
+def validator(source: str, target: str, *, session: Any = None) -> Iterator[Validator]:
+    """One that has a Spark session of its own, unless it is given one."""
+    own = (
+        None
+        if session is not None
+        else open_session("mutation", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
+    )
+    if own is not None:
+        # Batch level's tasks are Python of ours.
+        own.sparkContext.addPyFile(str(package_zip()))
+    try:
+        with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
+            yield Validator(session or own, source, target, Path(folder))
+    finally:
+        if own is not None:
+            own.stop()
