@@ -5,12 +5,13 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import confluent_kafka
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kafka_migration.domain.types import TopicPartition
@@ -54,8 +55,16 @@ class Clean:
 class _Workload:
     """Writes until it is told to end; now and then the oldest records of a topic are deleted."""
 
-    def __init__(self, it: Bench, streams: Mapping[str, Stream], short_lived: str, chance: random.Random) -> None:
-        self._it, self._streams, self._short_lived, self._chance = it, streams, short_lived, chance
+    def __init__(self, it: Bench, anew: Callable[[str], Stream], short_lived: str, chance: random.Random) -> None:
+        self._it, self._anew, self._streams, self._short_lived, self._chance = (
+            it,
+            anew,
+            {kind: anew(kind) for kind in _KINDS},
+            short_lived,
+            chance,
+        )
+        for stream in self._streams.values():
+            stream.write(1_000)
         self._over, self._errors = threading.Event(), list[BaseException]()
         self._thread = threading.Thread(target=self._work, daemon=True)
 
@@ -65,8 +74,13 @@ class _Workload:
     def _work(self) -> None:
         try:
             while not self._over.wait(_TICK_SECONDS):
-                for stream in self._streams.values():
-                    stream.write(int(self._chance.random() * 2 * _RATE * _TICK_SECONDS / len(self._streams)))
+                for kind, stream in self._streams.items():
+                    count = int(self._chance.random() * 2 * _RATE * _TICK_SECONDS / len(self._streams))
+                    try:
+                        stream.write(count)
+                    except KafkaException:
+                        # A transaction that its broker gave up, on a machine that is busy: the next one begins anew.
+                        self._streams[kind] = self._anew(kind)
                 if self._chance.random() < _EXPIRES * _TICK_SECONDS:
                     self._expire()
             for stream in self._streams.values():
@@ -114,10 +128,12 @@ def _scene(source: str, target: str, chance: random.Random) -> Iterator[tuple[Be
             set_topic_config(source, names["compacted"], kept)
             set_topic_config(source, names["old"], _SHORT_LIVED)
             orders = Orders(source, prefix, _KINDS, chance.getrandbits(32), prefix, 0, 0.0, 0)
-            streams = {kind: stream_of(orders, kind, random.Random(chance.getrandbits(32))) for kind in _KINDS}
-            for stream in streams.values():
-                stream.write(1_000)
-            yield it, _Workload(it, streams, names["old"], random.Random(chance.getrandbits(32))), [names["compacted"]]
+
+            def anew(kind: str) -> Stream:
+                return stream_of(orders, kind, random.Random(chance.getrandbits(32)))
+
+            workload = _Workload(it, anew, names["old"], random.Random(chance.getrandbits(32)))
+            yield it, workload, [names["compacted"]]
         finally:
             for servers in (source, target):
                 delete(servers, counts)

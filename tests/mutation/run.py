@@ -59,7 +59,15 @@ class Found:
 
 
 def run(
-    *, seed: int, faults: int, records: int, clean_runs: int, kinds: Sequence[str], at_once: int, a_scene: int
+    *,
+    seed: int,
+    faults: int,
+    records: int,
+    clean_runs: int,
+    kinds: Sequence[str],
+    at_once: int,
+    a_scene: int,
+    verbose: bool = False,
 ) -> Found:
     """Faults and clean runs on clusters of its own. Whatever is not as it should be is told as it is found."""
     began = time.monotonic()
@@ -73,7 +81,7 @@ def run(
             for side in ("source", "target")
         ]
         source, target = (it.bootstrap_servers for it in clusters)
-        it = stack.enter_context(validator(source, target))
+        it = stack.enter_context(validator(source, target, tell=tell if verbose else lambda _text: None))
         tell("clusters and Spark are up")
         found = Faults()
         if faults:
@@ -108,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--clean-runs", type=int, default=100)
     parser.add_argument("--at-once", type=int, default=28, help="how many faulty topics are validated together")
     parser.add_argument("--kind", choices=FAULTS, action="append", help="only these faults")
+    parser.add_argument("--verbose", action="store_true", help="print what the validations say")
     options = parser.parse_args(arguments)
     # Whoever ends it expects that brokers and Spark end with it, which `with` does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -122,6 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kinds=options.kind or list(FAULTS),
         at_once=options.at_once,
         a_scene=20,
+        verbose=options.verbose,
     )
     print(json.dumps(found.as_dict()), flush=True)
     return 0 if found.is_good else 1

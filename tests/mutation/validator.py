@@ -6,7 +6,7 @@ import io
 import json
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ from kafka_migration.validation.session import open_session
 class Validator:
     """Validates topics of two clusters, at the level that a plan has by default. `link` is what the mirror left."""
 
-    def __init__(self, session: Any, source: str, target: str, folder: Path) -> None:
-        self._session, self._folder = session, folder
+    def __init__(self, session: Any, source: str, target: str, folder: Path, tell: Callable[[str], None]) -> None:
+        self._session, self._folder, self._tell = session, folder, tell
         self._connections = {side: {"bootstrap.servers": it} for side, it in (("source", source), ("target", target))}
         self._wires = {side: {"bootstrap_servers": it} for side, it in (("source", source), ("target", target))}
         self._clusters: dict[str, Any] = {
@@ -53,12 +53,14 @@ class Validator:
         journal = Journal(MemoryStore(), name)
         for topic, count in topics.items():
             journal.record("topic", topic, {"created": True, "spec": {"partitions": count}})
-        ctx = Context(plan=plan, journal=journal, link=link, tell=lambda _: None, **self._clusters)
+        ctx = Context(plan=plan, journal=journal, link=link, tell=self._tell, **self._clusters)
         return validate.apply(ctx, reports=self._folder, run=self._run, suite=_suite)
 
     def _run(self, asked: Path, answer: Path) -> None:
         request = read_request(asked)
-        write_json(answer, levels.run(self._session, request, self._connections, self._wires).as_dict())
+        write_json(
+            answer, levels.run(self._session, request, self._connections, self._wires, tell=self._tell).as_dict()
+        )
 
 
 def _suite(table: Path, directory: Path, _environ: Mapping[str, str]) -> Expectations:
@@ -68,7 +70,9 @@ def _suite(table: Path, directory: Path, _environ: Mapping[str, str]) -> Expecta
 
 
 @contextmanager
-def validator(source: str, target: str, *, session: Any = None) -> Iterator[Validator]:
+def validator(
+    source: str, target: str, *, session: Any = None, tell: Callable[[str], None] = lambda _text: None
+) -> Iterator[Validator]:
     """One that has a Spark session of its own, unless it is given one."""
     own = (
         None
@@ -80,7 +84,7 @@ def validator(source: str, target: str, *, session: Any = None) -> Iterator[Vali
         own.sparkContext.addPyFile(str(package_zip()))
     try:
         with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
-            yield Validator(session or own, source, target, Path(folder))
+            yield Validator(session or own, source, target, Path(folder), tell)
     finally:
         if own is not None:
             own.stop()
