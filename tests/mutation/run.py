@@ -23,7 +23,7 @@ from tests.mutation.faults import FAULTS
 from tests.mutation.faulty import Faults
 from tests.mutation.validator import validator
 
-_QUICK = {
+QUICK = {
     # Soon is seconds here: that segments can be compacted, that they are, and that records expire.
     "log.cleaner.backoff.ms": "500",
     "log.initial.task.delay.ms": "500",
@@ -77,7 +77,7 @@ def run(
 
     with ExitStack() as stack:
         clusters = [
-            stack.enter_context(EmbeddedKafka(name=f"mutation-{side}", properties=_QUICK))
+            stack.enter_context(EmbeddedKafka(name=f"mutation-{side}", properties=QUICK))
             for side in ("source", "target")
         ]
         source, target = (it.bootstrap_servers for it in clusters)

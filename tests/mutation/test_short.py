@@ -1,0 +1,52 @@
+"""A short run of the real thing: every fault once, on real logs that the mirror wrote, and a few clean runs."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from demo.brokers import EmbeddedKafka
+from tests.mutation import clean, faulty
+from tests.mutation.copies import originals
+from tests.mutation.faults import FAULTS
+from tests.mutation.run import QUICK
+from tests.mutation.validator import Validator, validator
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[tuple[str, str]]:
+    """Clusters that compact and expire within seconds."""
+    with (
+        EmbeddedKafka(name="mutation-source", properties=QUICK) as source,
+        EmbeddedKafka(name="mutation-target", properties=QUICK) as target,
+    ):
+        yield source.bootstrap_servers, target.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def it(clusters: tuple[str, str]) -> Iterator[Validator]:
+    with validator(*clusters) as found:
+        yield found
+
+
+@pytest.mark.timeout(600)  # two clusters and a Spark session of their own
+def test_every_kind_of_fault_is_detected_named_and_placed_on_logs_of_the_mirror(clusters, it):
+    codecs = ("lz4", "zstd")
+    made = originals(*clusters, count=4_000, seed=7, codecs=codecs)
+    for original in made:
+        assert len(original.target[0].sections) == 2, "behind two fences"
+        assert len(original.target[0]) == 4_000
+    wanted = list(faulty.faults(len(FAULTS), 7, list(FAULTS), codecs))
+    found = faulty.run(
+        it, *clusters, made, wanted, segment_records=1_000, at_once=len(wanted), tell=print
+    )
+    assert found.wrong == []
+    assert found.is_good
+    assert found.faults == len(FAULTS) == len(found.kinds)
+
+
+@pytest.mark.timeout(600)
+def test_clean_copies_under_compaction_retention_and_transactions_raise_no_alarm(clusters, it):
+    found = clean.run(it, *clusters, runs=4, a_scene=4, seed=11, tell=print)
+    assert found.wrong == []
+    assert (found.runs, found.alarms) == (4, 0)
+    assert found.records > 0
