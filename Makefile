@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed-$(shell cat requirements.txt requirements.lock | cks
 # Through the environment, and absolute: Airflow and Spark start processes of their own, in other directories.
 export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 
-.PHONY: help setup lock lint format test conformance kill-test translate-check chaos bench-mirror bench-latency bench-scale bench-validate demo demo-secure up down brokers brokers-down clean
+.PHONY: help setup lock lint format test conformance kill-test translate-check chaos mutation bench-mirror bench-latency bench-scale bench-validate demo demo-secure up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ ROUNDS ?= 10
 
 chaos: setup ## Every kind of fault under a live workload, each round compared record by record; ROUNDS=50 ARGS="--seed N"
 	$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(ARGS)
+
+mutation: setup ## Hundreds of copies with one fault each: does validation find, name and place it? And 100 clean runs
+	$(BIN)/python -m tests.mutation $(ARGS)
 
 bench-mirror: setup ## The same data copied by MirrorMaker 2 and by this mirror, in turn, and the brokers' limit
 	$(BIN)/python -m bench.mirror $(ARGS)

@@ -19,6 +19,7 @@ from kafka_migration.phases.context import Context
 from kafka_migration.phases.validate_job import read_request, write_json
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
+from kafka_migration.state.segments import SegmentStore
 from kafka_migration.state.store import MemoryStore
 from kafka_migration.validation import expectations, levels
 from kafka_migration.validation.launch import Expectations
@@ -37,9 +38,11 @@ class Validator:
             for side, it in self._connections.items()
         }
 
-    def validate(self, link: Any, topics: Mapping[str, int], *, segment_records: int) -> validate.Validation:
-        """One validation of topics (name to partition count) that nobody has validated before."""
-        name = f"mutation-{uuid.uuid4().hex[:8]}"
+    def validate(
+        self, link: Any, topics: Mapping[str, int], *, segment_records: int, kept: SegmentStore | None = None
+    ) -> validate.Validation:
+        """One validation of topics (name to partition count); what is in `kept` was found equal before."""
+        name = f"mutation-{uuid.uuid4().hex[:8]}" if kept is None else "mutation"
         plan = restore_plan(
             {
                 "version": 1,
@@ -53,7 +56,8 @@ class Validator:
         journal = Journal(MemoryStore(), name)
         for topic, count in topics.items():
             journal.record("topic", topic, {"created": True, "spec": {"partitions": count}})
-        ctx = Context(plan=plan, journal=journal, link=link, tell=self._tell, **self._clusters)
+        store = SegmentStore() if kept is None else kept
+        ctx = Context(plan=plan, journal=journal, link=link, segments=store, tell=self._tell, **self._clusters)
         return validate.apply(ctx, reports=self._folder, run=self._run, suite=_suite)
 
     def _run(self, asked: Path, answer: Path) -> None:
