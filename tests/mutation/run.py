@@ -30,7 +30,7 @@ QUICK = {
     "log.retention.check.interval.ms": "1000",
 }
 #: Of each log, at least so many segments.
-_SEGMENTS = 4
+_SEGMENTS = 3
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def run(
                 target,
                 made,
                 wanted,
-                segment_records=max(1_000, records // _SEGMENTS),
+                segment_records=max(1_000, -(-records // _SEGMENTS)),
                 at_once=at_once,
                 tell=tell,
             )

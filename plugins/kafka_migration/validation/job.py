@@ -83,10 +83,15 @@ def outcomes(
 
 
 def _waves(ranges: Sequence[PartitionRange], segment_records: int) -> Iterator[list[PartitionRange]]:
-    """``ranges`` in parts of whole segments, together of about a wave each."""
+    """``ranges`` in parts of whole segments, together of about a wave each; those of compacted logs stay whole."""
     wave: list[PartitionRange] = []
     size = 0
     for it in ranges:
+        if it.by_key:
+            # Whether compaction may have taken a record, all of its key's records tell.
+            wave.append(it)
+            size += it.source_end - it.source_start
+            continue
         at, target = it.source_start, it.target_start
         for _, tile in tiles(it, segment_records):
             size += tile.source_end - tile.source_start
