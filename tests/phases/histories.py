@@ -15,6 +15,7 @@ from kafka_migration.phases.record import phase, remember_beginning
 from kafka_migration.phases.validate import Validation, topic_ids
 from kafka_migration.state.link import LinkTopic
 from kafka_migration.validation.digests import Digest
+from kafka_migration.validation.drill_result import Altered, Drilled, Example, Fault, Part
 from kafka_migration.validation.launch import Expectations
 from kafka_migration.validation.result import Equality, PartitionResult, SegmentResult, ValidationResult
 from tests.phases.gates import Migration
@@ -83,6 +84,23 @@ def _judged(tp: TopicPartition, verdict: Equality) -> PartitionResult:
         verdict=verdict,
         detail=segment.detail,
         is_read=True,
+        drilled=None if verdict is not Equality.DIFFERENT else drilled(tp),
+    )
+
+
+def drilled(tp: TopicPartition) -> Drilled:
+    """A lost record, and one whose value is another."""
+    altered = Altered(part=Part.VALUE, at=3, source="41", target="61", source_bytes=4, target_bytes=4)
+    place: dict[str, Any] = {"topic": tp.topic, "partition": tp.partition, "key": "6b3c"}
+    return Drilled(
+        topic=tp.topic,
+        partition=tp.partition,
+        counts={Fault.LOSS: 1, Fault.MUTATION: 1},
+        examples=(
+            Example(fault=Fault.LOSS, source_offset=40, target_offset=None, expected_target=41, **place),
+            Example(fault=Fault.MUTATION, source_offset=70, target_offset=70, altered=(altered,), **place),
+        ),
+        notes=("no time was left for the rest",),
     )
 
 

@@ -159,6 +159,18 @@ def test_what_went_wrong_is_listed_as_exceptions(shop: Migration, tmp_path: Path
     page = Page(written.html_path.read_text())
     assert "7 things to look at" in page.text
     assert "look at the source brokers' disks" in page.text
+    assert "Records that differ" in page.text
+    for said in (
+        "shop.payments-0 : 1 loss, 1 mutation; no time was left for the rest",
+        "expected at 41",
+        "41 against 61",
+    ):
+        assert said in " ".join(page.text.split()), said
+    drilled = written.report["validation"]["partitions"][0]["drilled"]
+    assert [(it["class"], it["source_offset"], it["target_offset"]) for it in drilled["examples"]] == [
+        ("loss", 40, None),
+        ("mutation", 70, 70),
+    ]
 
 
 def test_group_that_was_moved_back_is_no_moved_group(shop: Migration) -> None:
