@@ -32,13 +32,14 @@ _KINDS = ("plain", "old", "transactions", "compacted")
 _SETTINGS = Settings(streams=1, epoch_seconds=5, limits=Limits(**BRIEF))
 _SEGMENT = 1_000
 _TICK_SECONDS = 0.1
-_RATE = 600.0
+_RATE = 300.0
 #: Of a scene's runs, the last are of both sides compacted, after the mirror has ended: as it is once a migration is
 #: completed.
 _AFTERWARDS = 0.15
 #: Retention by size takes what is older than these two segments.
 _SHORT_LIVED = {"segment.bytes": str(1 << 20), "retention.bytes": str(2 << 20), "retention.ms": "-1"}
-_EXPIRES = 0.3
+#: How often a second: not so often that no reading could ever end, which is EXPIRED and rightly so.
+_EXPIRES = 0.03
 
 
 @dataclass
