@@ -129,7 +129,7 @@ class LogReader:
         """
         at = start
         while at < end:
-            answer = self._fetch(tp, at, end)
+            answer = self._fetch(tp, at)
             before = at
             for chunk, behind in self._cut(answer, start, end, before):
                 at = behind
@@ -158,7 +158,7 @@ class LogReader:
 
         return ask(EARLIEST), ask(LATEST)
 
-    def _fetch(self, tp: TopicPartition, at: int, end: int) -> Fetched:
+    def _fetch(self, tp: TopicPartition, at: int) -> Fetched:
         deadline, why = time.monotonic() + _PATIENCE_SECONDS, ""
         while time.monotonic() < deadline:
             try:
@@ -169,8 +169,14 @@ class LogReader:
                 why = str(error) or type(error).__name__
                 self._again(tp)
                 continue
-            if answer.error == OFFSET_OUT_OF_RANGE and at < end and answer.log_start > at:
-                raise Expired(f"{tp}: the {self._cluster.role}'s log starts at {answer.log_start} by now", remedy="")
+            if answer.error == OFFSET_OUT_OF_RANGE:
+                # The answer hides where the log begins.
+                start, last = self.ends(tp)
+                kind = Expired if start > at else CouldNotFindOut
+                raise kind(
+                    f"{tp}: offset {at} is not in the {self._cluster.role}'s log, which is {start}..{last} by now",
+                    remedy="run `validate` again",
+                )
             if answer.error:
                 why = code_name(answer.error)
                 self._again(tp)
