@@ -26,7 +26,6 @@ from tests.chaos.workload import Orders
 from tests.kafka_tools import create_topics
 
 ROOT = Path(__file__).resolve().parents[2]
-_INTERNAL = (ledger.JOURNAL_TOPIC, ledger.LINKS_TOPIC, ledger.OFFSET_MAP_TOPIC, ledger.PROGRESS_TOPIC)
 _EPOCH_SECONDS = 5
 _COMMAND_SECONDS = 120.0
 _END_SECONDS = 240.0
@@ -135,7 +134,7 @@ class Scene:
     def remove(self) -> None:
         """Delete the round's topics, and all state: it would grow from round to round."""
         self.stage.source.delete(self.topics)
-        self.stage.target.delete([*self.topics, *_INTERNAL])
+        self.stage.target.delete([*self.topics, *ledger.PARTITIONS])
 
 
 class Workload:
