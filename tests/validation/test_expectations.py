@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -27,9 +28,9 @@ ROW: dict[str, Any] = {
 NOT_READ = dict.fromkeys(name for name in ROW if name.startswith(("source_", "target_")))
 
 
-def _run(folder: Path, rows: list[dict[str, Any]], partitions: int):
+def _run(folder: Path, rows: list[dict[str, Any]], partitions: int, *, at: str = "2030"):
     path = folder / "summary.json"
-    path.write_text(json.dumps({"migration": "m", "id": "1", "at": "2030", "partitions": partitions, "rows": rows}))
+    path.write_text(json.dumps({"migration": "m", "id": "1", "at": at, "partitions": partitions, "rows": rows}))
     return run_expectations(path, folder / "data_docs", os.environ)
 
 
@@ -43,6 +44,19 @@ def test_equal_partitions_meet_the_suite_and_leave_data_docs(tmp_path):
     assert len(list((tmp_path / "data_docs").rglob("*.html"))) == 3, "index, suite and one validation"
     assert not stale.exists()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_data_docs_grow_with_each_run(tmp_path):
+    for at, verdict in (("2030-01-01", "EQUAL"), ("2030-01-02", "DIFFERENT"), ("2030-01-03", "EQUAL")):
+        found = _run(tmp_path, [{**ROW, "verdict": verdict}], 1, at=at)
+        assert found.success is (verdict == "EQUAL")
+    pages = list((tmp_path / "data_docs" / "validations").rglob("*.html"))
+    assert len(pages) == 3
+    index = (tmp_path / "data_docs" / "index.html").read_text()
+    for at in ("2030-01-01", "2030-01-02", "2030-01-03"):
+        assert f"m {at}" in index
+    for page in pages:
+        assert quote(page.relative_to(tmp_path / "data_docs").as_posix()) in index
 
 
 def test_suite_contradicts_rows_that_call_themselves_equal(tmp_path):

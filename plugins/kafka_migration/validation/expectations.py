@@ -24,6 +24,9 @@ from kafka_migration.validation.result import Equality
 from kafka_migration.validation.summary import COLUMNS
 
 SITE = "validation"
+RESULTS = "results"
+"""Of a site, the directory with the runs' results as JSON, from which its index is built."""
+_KEPT_RUNS = 99
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def validate(summary: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Run the suite over ``summary``, and put the Data Docs into ``directory``, replacing what stood there.
+    """Run the suite over ``summary``, and add a page to the Data Docs in ``directory``, which keep the newest runs.
 
     Returns ``success``, and ``failed``: the expectations that were not met, in words.
     """
@@ -55,7 +58,8 @@ def validate(summary: dict[str, Any], directory: Path) -> dict[str, Any]:
         {name: "Int64" for name in COLUMNS if name.endswith(("_records", "_offsets", "_segments"))}
     )
     part = directory.with_name(f".{directory.name}.{os.getpid()}")
-    context = gx.get_context(mode="ephemeral")
+    _take_over(directory, part)
+    context = gx.get_context(mode="ephemeral", project_config=_project(part / RESULTS))
     # Progress bars belong to notebooks.
     context.variables.progress_bars = {"globally": False}
     context.add_data_docs_site(
@@ -94,6 +98,30 @@ def validate(summary: dict[str, Any], directory: Path) -> dict[str, Any]:
         if not one.success
     ]
     return {"success": bool(outcome.success), "failed": failed, "expectations": len(results)}
+
+
+def _project(results: Path) -> Any:
+    """A project in memory, but for the results of its runs: the site's index lists those that are kept."""
+    base: Any = import_module("great_expectations.data_context.types.base")
+    config = base.DataContextConfig(
+        store_backend_defaults=base.InMemoryStoreBackendDefaults(init_temp_docs_sites=False), analytics_enabled=False
+    )
+    config.stores[config.validation_results_store_name]["store_backend"] = {
+        "class_name": "TupleFilesystemStoreBackend",
+        "base_directory": str(results.resolve()),
+        "filepath_suffix": ".json",
+    }
+    return config
+
+
+def _take_over(directory: Path, part: Path) -> None:
+    """Copy the site as it is into ``part``, without the oldest runs. The library removes pages without a result."""
+    for name in (RESULTS, "validations", "expectations", "static"):
+        if (directory / name).is_dir():
+            shutil.copytree(directory / name, part / name)
+    runs = sorted((part / RESULTS).rglob("*.json"), key=lambda it: it.relative_to(part).as_posix())
+    for old in runs[:-_KEPT_RUNS]:
+        old.unlink()
 
 
 def expectations(partitions: int) -> list[Any]:
