@@ -19,7 +19,7 @@ import kafka.errors as kafka_errors
 from kafka_migration.domain.errors import ClusterUnreachable, MigrationError
 from kafka_migration.validation.batch_segment import compare
 from kafka_migration.validation.batch_side import CannotRead, Side
-from kafka_migration.validation.digests import SOURCE, TARGET, Digest, SegmentOutcome
+from kafka_migration.validation.digests import SOURCE, TARGET, SegmentOutcome
 from kafka_migration.validation.faults import reason_of
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from kafka_migration.validation.segments import tiles
@@ -187,7 +187,7 @@ async def _each(orders: BatchOrders, clusters: Mapping[str, WireCluster], found:
         except CannotRead as error:
             found.append(failure(number, it, error.message))
         else:
-            found.append(_outcome(number, it, one, other))
+            found.append(SegmentOutcome.of(number, it, LEVEL, source=one, target=other))
 
 
 def _fail_rest(orders: BatchOrders, found: list[SegmentOutcome], reason: str) -> None:
@@ -195,31 +195,6 @@ def _fail_rest(orders: BatchOrders, found: list[SegmentOutcome], reason: str) ->
     found += [failure(number, it, reason) for number, it in orders.segments[done:]]
 
 
-def _outcome(number: int, it: PartitionRange, source: Digest, target: Digest) -> SegmentOutcome:
-    return SegmentOutcome(
-        topic=it.topic,
-        partition=it.partition,
-        segment=number,
-        start=it.source_start,
-        end=it.source_end,
-        target_start=it.target_start,
-        target_end=it.target_end,
-        level=LEVEL,
-        source=source,
-        target=target,
-    )
-
-
 def failure(number: int, it: PartitionRange, reason: str) -> SegmentOutcome:
     """The outcome of a segment that could not be read."""
-    return SegmentOutcome(
-        topic=it.topic,
-        partition=it.partition,
-        segment=number,
-        start=it.source_start,
-        end=it.source_end,
-        target_start=it.target_start,
-        target_end=it.target_end,
-        level=LEVEL,
-        failure=reason,
-    )
+    return SegmentOutcome.of(number, it, LEVEL, failure=reason)

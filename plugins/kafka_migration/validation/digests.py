@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.validation.request import PartitionRange
 
 SOURCE, TARGET = "source", "target"
 _MASK, _PROOF_MASK = 2**64 - 1, 2**128 - 1
@@ -109,6 +110,32 @@ class SegmentOutcome:
     source: Digest = Digest()
     target: Digest = Digest()
     failure: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        segment: int,
+        it: PartitionRange,
+        level: str,
+        *,
+        source: Digest | None = None,
+        target: Digest | None = None,
+        failure: str = "",
+    ) -> SegmentOutcome:
+        """Of a segment by its number and its bounds; without digests nothing was found there."""
+        return cls(
+            topic=it.topic,
+            partition=it.partition,
+            segment=segment,
+            start=it.source_start,
+            end=it.source_end,
+            target_start=it.target_start,
+            target_end=it.target_end,
+            level=level,
+            source=source or Digest(),
+            target=target or Digest(),
+            failure=failure,
+        )
 
     @property
     def tp(self) -> TopicPartition:

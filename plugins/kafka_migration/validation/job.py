@@ -127,24 +127,16 @@ def _read(
     return found
 
 
-def _outcome(number: int, it: PartitionRange, sides: dict[str, Digest], failure: str = "") -> SegmentOutcome:
-    return SegmentOutcome(
-        topic=it.topic,
-        partition=it.partition,
-        segment=number,
-        start=it.source_start,
-        end=it.source_end,
-        target_start=it.target_start,
-        target_end=it.target_end,
-        level=LEVEL,
-        source=sides.get(SOURCE, Digest()),
-        target=sides.get(TARGET, Digest()),
-        failure=failure,
-    )
+def _outcome(number: int, it: PartitionRange, sides: dict[str, Digest]) -> SegmentOutcome:
+    return SegmentOutcome.of(number, it, LEVEL, source=sides.get(SOURCE), target=sides.get(TARGET))
 
 
 def _failed(ranges: Sequence[PartitionRange], segment_records: int, reason: str) -> list[SegmentOutcome]:
-    return [_outcome(number, tile, {}, reason) for it in ranges for number, tile in tiles(it, segment_records)]
+    return [
+        SegmentOutcome.of(number, tile, LEVEL, failure=reason)
+        for it in ranges
+        for number, tile in tiles(it, segment_records)
+    ]
 
 
 def _failed_in_a_task(spark: SparkSession, group: str) -> bool:

@@ -73,17 +73,12 @@ def outcomes_of(request: ValidationRequest, report: DigestReport) -> list[Segmen
             if {(it.topic, it.partition, number), (it.topic, it.partition, None)} & failed:
                 continue
             outcomes.append(
-                SegmentOutcome(
-                    topic=it.topic,
-                    partition=it.partition,
-                    segment=number,
-                    start=tile.source_start,
-                    end=tile.source_end,
-                    target_start=tile.target_start,
-                    target_end=tile.target_end,
-                    level="record" if it.by_record else level,
-                    source=source.get(number, Digest()),
-                    target=target.get(number, Digest()),
+                SegmentOutcome.of(
+                    number,
+                    tile,
+                    "record" if it.by_record else level,
+                    source=source.get(number),
+                    target=target.get(number),
                 )
             )
     return [*outcomes, *report.second]
