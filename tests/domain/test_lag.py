@@ -67,3 +67,10 @@ def test_gate_counts_the_sum_of_all_partitions():
 def test_gate_that_cannot_decide_is_refused(threshold, samples):
     with pytest.raises(ValueError, match="lag gate"):
         LagGate(threshold=threshold, samples=samples)
+
+
+def test_mirror_that_follows_a_live_producer_by_less_than_a_second_has_an_eta():
+    following = trend([_at(0.0, {A: 40}, {A: 1_000}), _at(10.0, {A: 50}, {A: 2_000})])
+    assert following.eta_seconds == pytest.approx(50 / 99)
+    behind = trend([_at(0.0, {A: 340}, {A: 1_000}), _at(10.0, {A: 350}, {A: 2_000})])
+    assert behind.eta_seconds is None

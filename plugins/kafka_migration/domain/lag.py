@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 
+_FOLLOWS_SECONDS = 1.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSample:
@@ -68,14 +70,18 @@ def trend(samples: Sequence[LagSample]) -> LagTrend:
         return LagTrend(copied_per_second=0.0, produced_per_second=0.0, eta_seconds=0.0 if last.total == 0 else None)
     produced = (sum(last.source_ends.values()) - sum(first.source_ends.get(tp, 0) for tp in last.source_ends)) / seconds
     closing = (first.total - last.total) / seconds
+    copied = max(0.0, produced + closing)
     eta: float | None
     if last.total == 0:
         eta = 0.0
+    elif closing > 0:
+        eta = last.total / closing
     else:
-        eta = last.total / closing if closing > 0 else None
+        # What follows a live producer by less than a second has caught up as far as one can, and closes nothing.
+        eta = last.total / copied if last.total <= copied * _FOLLOWS_SECONDS else None
     if eta is not None and not math.isfinite(eta):
         eta = None
-    return LagTrend(copied_per_second=max(0.0, produced + closing), produced_per_second=produced, eta_seconds=eta)
+    return LagTrend(copied_per_second=copied, produced_per_second=produced, eta_seconds=eta)
 
 
 class LagGate:
