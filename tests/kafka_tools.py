@@ -64,7 +64,7 @@ def create_topics(
             {"replication_factor": replicas} if brokers is None else {"replica_assignment": [brokers] * count}
         )
         wanted.append(NewTopic(name, num_partitions=count, config=dict(config or {}), **place))
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     for future in admin.create_topics(wanted).values():
         future.result(30)
 
@@ -86,7 +86,7 @@ def _described(admin: AdminClient, name: str) -> TopicDescription:
 
 
 def topic_ids(servers: str, names: Iterable[str]) -> dict[str, uuid.UUID]:
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     out = {}
     mask = 2**64 - 1
     for name in names:
@@ -178,7 +178,7 @@ def read_all_with(client: Mapping[str, str], topics: Mapping[str, int]) -> dict[
 def delete_records(servers: str, before: Mapping[TopicPartition, int]) -> None:
     """Raise log start offsets, as DeleteRecords does."""
     offsets = [confluent_kafka.TopicPartition(tp.topic, tp.partition, offset) for tp, offset in before.items()]
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     for future in admin.delete_records(offsets).values():
         future.result(30)
 
@@ -187,14 +187,14 @@ def set_topic_config(servers: str, topic: str, config: Mapping[str, str]) -> Non
     """Set explicit configs of a topic."""
     entries = [ConfigEntry(n, v, incremental_operation=AlterConfigOpType.SET) for n, v in config.items()]
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(30)
 
 
 def delete_topic(servers: str, topic: str) -> None:
     """Delete a topic and wait until it is gone."""
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     admin.delete_topics([topic])[topic].result(30)
     wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, f"{topic} deleted")
 
@@ -212,7 +212,7 @@ def produce_transaction(servers: str, topic: str, values: Iterable[bytes]) -> No
 @lru_cache(maxsize=4)
 def _kept_admin(servers: str) -> AdminClient:
     # Polled many times a second: to connect anew each time takes longer than to ask.
-    return AdminClient({"bootstrap.servers": servers})
+    return AdminClient({"bootstrap.servers": servers, "log_level": 0})
 
 
 def forget_clients() -> None:
