@@ -17,6 +17,7 @@ from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.clusters.lookup import find_connection
 from kafka_migration.domain.errors import BadInput, MigrationError
 from kafka_migration.mirror.package import is_zipped, package_zip
+from kafka_migration.mirror.session import close_session
 from kafka_migration.validation.digests import SOURCE, TARGET, DigestReport
 from kafka_migration.validation.levels import run
 from kafka_migration.validation.lines import said
@@ -69,7 +70,7 @@ def answer(request: ValidationRequest, *, master: str | None = None) -> DigestRe
             heard=lambda found: print(said(found), flush=True),
         )
     finally:
-        session.stop()
+        close_session(session)
 
 
 def _system_properties(clusters: Iterable[ClusterConnection]) -> dict[str, str]:
