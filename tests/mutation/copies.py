@@ -5,19 +5,18 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from confluent_kafka.admin import AdminClient
 
-from kafka_migration.domain.controls import Controls
 from kafka_migration.domain.offset_map import OffsetMap
-from kafka_migration.domain.types import Identity, Position, TopicPartition
+from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.wire.markers import write_markers_directly
 from kafka_migration.wire.produce import STALE_LEADER
 from tests.kafka_tools import ToSend, create_topics, produce
 from tests.mirror.bench import OPEN_ENDED, bench
 from tests.mutation.logs import Log
+from tests.validation.lab import Copied
 from tests.waiting import wait_until
 from tests.wire.made import Wire, wired
 
@@ -149,37 +148,6 @@ def delete(servers: str, names: Iterable[str]) -> None:
     for future in admin.delete_topics(sorted(gone)).values():
         future.result(60)
     wait_until(lambda: not gone & set(admin.list_topics(timeout=30).topics), "topics are gone", deadline_seconds=60)
-
-
-@dataclass
-class Copied:
-    """What a mirror that has ended would say of these maps: its link's state."""
-
-    maps: dict[TopicPartition, OffsetMap] = field(default_factory=dict)
-
-    def positions(self) -> dict[TopicPartition, Position]:
-        return {
-            tp: Position(source=it.source_end, target=it.target_end, fence=1, records=it.records)
-            for tp, it in self.maps.items()
-        }
-
-    def offset_maps(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetMap]:
-        return {tp: self.maps[tp] for tp in tps}
-
-    def controls(self) -> Controls:
-        return Controls()
-
-    def skips(self) -> dict[TopicPartition, Any]:
-        return {}
-
-    def halts(self) -> dict[TopicPartition, Any]:
-        return {}
-
-    def run(self) -> dict[str, Any]:
-        return {"state": "ended"}
-
-    def seal(self) -> None:
-        return None
 
 
 @contextmanager

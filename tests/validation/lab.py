@@ -7,12 +7,14 @@ at another place. So the right map has three runs.
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from kafka_migration.domain.controls import Controls
 from kafka_migration.domain.offset_map import OffsetMap, Run
-from kafka_migration.domain.types import PartitionEnds, TopicPartition
+from kafka_migration.domain.types import PartitionEnds, Position, TopicPartition
 from kafka_migration.validation.digests import SOURCE, TARGET
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from tests.kafka_tools import ToSend, create_topics, delete_records
@@ -218,3 +220,34 @@ def send(servers: str, sent: Sequence[tuple[str, ToSend]], *, in_transaction: bo
     # Markers are written after the answer: what is produced next could stand before them.
     markers = len(places) if in_transaction else 0
     wait_until(lambda: end() == before + len(sent) + markers, "every record and marker", deadline_seconds=60)
+
+
+@dataclass
+class Copied:
+    """What a mirror that has ended would say of these maps: its link's state."""
+
+    maps: dict[TopicPartition, OffsetMap] = field(default_factory=dict)
+
+    def positions(self) -> dict[TopicPartition, Position]:
+        return {
+            tp: Position(source=it.source_end, target=it.target_end, fence=1, records=it.records)
+            for tp, it in self.maps.items()
+        }
+
+    def offset_maps(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetMap]:
+        return {tp: self.maps[tp] for tp in tps}
+
+    def controls(self) -> Controls:
+        return Controls()
+
+    def skips(self) -> dict[TopicPartition, Any]:
+        return {}
+
+    def halts(self) -> dict[TopicPartition, Any]:
+        return {}
+
+    def run(self) -> dict[str, Any]:
+        return {"state": "ended"}
+
+    def seal(self) -> None:
+        return None

@@ -12,10 +12,8 @@ from demo import jars
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.domain.checks import Verdict
-from kafka_migration.domain.controls import Controls
 from kafka_migration.domain.errors import CouldNotFindOut
-from kafka_migration.domain.offset_map import OffsetMap
-from kafka_migration.domain.types import Position, TopicPartition
+from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import validate, verdict
 from kafka_migration.phases.context import Context
 from kafka_migration.plans.load import restore_plan
@@ -23,38 +21,7 @@ from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore
 from kafka_migration.validation.result import Equality
 from kafka_migration.validation.session import JARS_VARIABLE
-from tests.validation.lab import LEADING, Copy, Lab, Partitions, Wanted
-
-
-class Link:
-    """The link's state, as a mirror would have left it that has copied everything."""
-
-    def __init__(self, copies: Iterable[Copy]) -> None:
-        self.maps = {tp: found for copy in copies for tp, found in copy.maps.items()}
-
-    def positions(self) -> dict[TopicPartition, Position]:
-        return {
-            tp: Position(source=it.source_end, target=it.target_end, fence=1, records=it.records)
-            for tp, it in self.maps.items()
-        }
-
-    def offset_maps(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetMap]:
-        return {tp: self.maps[tp] for tp in tps}
-
-    def controls(self) -> Controls:
-        return Controls()
-
-    def skips(self) -> dict[TopicPartition, Any]:
-        return {}
-
-    def halts(self) -> dict[TopicPartition, Any]:
-        return {}
-
-    def run(self) -> dict[str, Any]:
-        return {"state": "ended"}
-
-    def seal(self) -> None:
-        return None
+from tests.validation.lab import LEADING, Copied, Copy, Lab, Partitions, Wanted
 
 
 def _context(lab: Lab, copies: Iterable[Copy], told: list[str]) -> Context:
@@ -76,7 +43,7 @@ def _context(lab: Lab, copies: Iterable[Copy], told: list[str]) -> Context:
         side: Cluster(side, ClusterConnection(f"lab_{side}", properties))  # type: ignore[arg-type]
         for side, properties in lab.connections.items()
     }
-    link: Any = Link(copies)
+    link: Any = Copied({tp: found for copy in copies for tp, found in copy.maps.items()})
     return Context(plan=plan, journal=journal, link=link, tell=told.append, **clusters)
 
 
