@@ -17,18 +17,18 @@ WANTED = [
     ("orders", [(FetchFrom(TopicPartition("orders", 0), 0, 1), 0)]),
 ]
 OPTIONS = FetchOptions(max_wait_ms=500, min_bytes=1, max_bytes=2**26, committed=True)
-VERSIONS = range(11, LeanFetchRequest.newest + 1)
+VERSIONS = range(11, LeanFetchRequest.NEWEST + 1)
 
 
 def _asked(version: int) -> LeanFetchRequest:
-    request = LeanFetchRequest(WANTED, IDS, OPTIONS, max_version=LeanFetchRequest.newest)
+    request = LeanFetchRequest(WANTED, IDS, OPTIONS)
     request.API_VERSION = version
     request.with_header(correlation_id=12, client_id="mirror")
     return request
 
 
 def test_the_newest_version_is_one_that_both_know() -> None:
-    assert LeanFetchRequest.newest >= 16
+    assert LeanFetchRequest.NEWEST >= 16
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -185,3 +185,8 @@ def test_error_of_the_whole_response_is_one_of_each_partition() -> None:
     )
     response.with_header(correlation_id=12)
     assert [it.error for it in _read(12, bytes(response.encode(header=True))).answers] == [70]
+
+
+def test_topics_go_by_name_if_one_of_them_has_no_id() -> None:
+    assert LeanFetchRequest(WANTED, IDS, OPTIONS).max_version == LeanFetchRequest.NEWEST
+    assert LeanFetchRequest(WANTED, {**IDS, "orders": uuid.UUID(int=0)}, OPTIONS).max_version == 12

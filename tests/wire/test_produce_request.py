@@ -30,7 +30,7 @@ def test_same_bytes_as_the_generic_request(version: int) -> None:
             for name, parts in TOPICS.items()
         ],
     )
-    lean = LeanProduceRequest({(name, IDS[name]): it for name, it in TOPICS.items()}, timeout_ms=30_000, max_version=13)
+    lean = LeanProduceRequest(TOPICS, IDS, timeout_ms=30_000)
     for request in (generic, lean):
         request.API_VERSION = version
         request.with_header(correlation_id=12, client_id="mirror")
@@ -80,7 +80,7 @@ def _response(version: int) -> bytes:
 
 
 def _asked(version: int) -> LeanProduceRequest:
-    request = LeanProduceRequest({(name, IDS[name]): it for name, it in TOPICS.items()}, timeout_ms=1, max_version=13)
+    request = LeanProduceRequest(TOPICS, IDS, timeout_ms=1)
     request.API_VERSION = version
     request.with_header(correlation_id=12, client_id="mirror")
     return request

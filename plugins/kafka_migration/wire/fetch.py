@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kafka_migration.wire.cluster import NO_TOPIC_ID, WireCluster
+from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.fetch_request import (
-    IDS_SINCE,
     Fetched,
     FetchFrom,
     FetchOptions,
@@ -44,13 +43,10 @@ async def fetch(
         if not topics or topics[-1][0] != want.partition.topic:
             topics.append((want.partition.topic, []))
         topics[-1][1].append((want, leader.epoch if leader else -1))
-    ids = {name: cluster.topic_id(name) for name, _ in topics}
-    by_id = all(topic_id != NO_TOPIC_ID for topic_id in ids.values())
     request = LeanFetchRequest(
         topics,
-        ids,
+        {name: cluster.topic_id(name) for name, _ in topics},
         FetchOptions(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, committed=committed),
-        max_version=LeanFetchRequest.newest if by_id else IDS_SINCE - 1,
     )
     response: LeanFetchResponse = await cluster.send(request, node, timeout_ms=cluster.request_timeout_ms + max_wait_ms)
     return response.answers

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from kafka.protocol.consumer import FetchRequest
 
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.wire.lean import INT32, UUID_BYTES, LeanRequest, Reader, Writer
+from kafka_migration.wire.lean import INT32, LeanRequest, Reader, Writer
 
-IDS_SINCE = 13
 _EPOCH_SINCE, _NO_REPLICA_SINCE = 12, 15
 _CONSUMER = INT32.pack(-1)
 _BODY = struct.Struct(">iiibii")
@@ -75,25 +74,22 @@ class FetchOptions:
 
 
 class LeanFetchRequest(LeanRequest):
-    """``wanted`` topic by topic, each partition with its leader's epoch; a topic may stand there several times. ``ids``
-    name topics from version 13 on."""
+    """``wanted`` topic by topic, each partition with its leader's epoch; a topic may stand there several times."""
 
     API_KEY = FetchRequest.API_KEY
     FLEXIBLE_SINCE = 12
+    IDS_SINCE = 13
+    NEWEST = min(17, FetchRequest.max_version)
     min_version = 11
-    newest = min(17, FetchRequest.max_version)
 
     def __init__(
         self,
         wanted: Sequence[tuple[str, Sequence[tuple[FetchFrom, int]]]],
         ids: Mapping[str, uuid.UUID],
         options: FetchOptions,
-        *,
-        max_version: int,
     ) -> None:
-        super().__init__(max_version=max_version)
-        self._wanted, self._ids, self._options = wanted, ids, options
-        self._names = {topic_id.bytes: name for name, topic_id in ids.items()}
+        super().__init__(ids)
+        self._wanted, self._options = wanted, options
 
     def write(self, to: Writer) -> None:
         options = self._options
@@ -104,10 +100,7 @@ class LeanFetchRequest(LeanRequest):
         )
         to.count(len(self._wanted))
         for topic, partitions in self._wanted:
-            if self.version >= IDS_SINCE:
-                to.put(self._ids[topic].bytes)
-            else:
-                to.text(topic)
+            self.write_topic(to, topic)
             to.count(len(partitions))
             for want, leader_epoch in partitions:
                 to.put(self._partition(want, leader_epoch))
@@ -127,19 +120,11 @@ class LeanFetchRequest(LeanRequest):
         throttle_time_ms, error, _ = reader.unpack(_BEGIN)
         answers: list[Fetched] = []
         for _ in range(reader.count()):
-            topic = self._topic(reader)
+            topic = self.read_topic(reader)
             answers.extend(_answer(reader, topic, error) for _ in range(reader.count()))
             reader.tags()
         reader.tags()
         return LeanFetchResponse(answers, throttle_time_ms)
-
-    def _topic(self, reader: Reader) -> str:
-        if self.version < IDS_SINCE:
-            return reader.text()
-        topic_id = bytes(reader.take(UUID_BYTES))
-        if topic_id not in self._names:
-            raise ValueError("an answer for a topic that nobody asked for")
-        return self._names[topic_id]
 
 
 def _answer(reader: Reader, topic: str, error_of_all: int) -> Fetched:

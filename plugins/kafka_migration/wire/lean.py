@@ -8,8 +8,9 @@ guide says; "flexible" versions (KIP-482) write counts as varints and end every 
 from __future__ import annotations
 
 import struct
+import uuid
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import kafka.errors as kafka_errors
@@ -17,7 +18,7 @@ import kafka.errors as kafka_errors
 from kafka_migration.wire.records import write_unsigned
 
 Batch = bytes | bytearray | memoryview
-UUID_BYTES = 16
+_UUID_BYTES = 16
 INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _HEADER = struct.Struct(">hhih")
@@ -157,16 +158,24 @@ class _Header:
 
 class LeanRequest:
     """What kafka-python's connections use of a request. Its response is what :meth:`read` returns; that needs an
-    attribute ``throttle_time_ms``."""
+    attribute ``throttle_time_ms``.
+
+    ``ids`` are those of all its topics, by name. Topics go by id where every one of them has one (not 0) and the broker
+    knows how (``IDS_SINCE``), and by name otherwise. ``NEWEST`` is the newest version that is known here.
+    """
 
     API_KEY: ClassVar[int]
     FLEXIBLE_SINCE: ClassVar[int]
+    IDS_SINCE: ClassVar[int]
+    NEWEST: ClassVar[int]
     min_version: ClassVar[int]
 
-    def __init__(self, *, max_version: int) -> None:
+    def __init__(self, ids: Mapping[str, uuid.UUID]) -> None:
         self.API_VERSION: int | None = None
         self.name = type(self).__name__
-        self.max_version = self._max_version = max_version
+        by_id = all(topic_id.int for topic_id in ids.values())
+        self.max_version = self._max_version = self.NEWEST if by_id else self.IDS_SINCE - 1
+        self._ids, self._names = ids, {topic_id.bytes: name for name, topic_id in ids.items()}
         self._min_version = self.min_version
         self.header: _Header | None = None
         self._client_id = b""
@@ -185,6 +194,22 @@ class LeanRequest:
         if self.API_VERSION is None:
             raise ValueError(f"{self.name}: no version is agreed on yet")
         return self.API_VERSION
+
+    def write_topic(self, to: Writer, name: str) -> None:
+        """Which topic is meant."""
+        if self.version >= self.IDS_SINCE:
+            to.put(self._ids[name].bytes)
+        else:
+            to.text(name)
+
+    def read_topic(self, reader: Reader) -> str:
+        """The name of the topic that comes next. Raises ValueError for one that was not asked for."""
+        if self.version < self.IDS_SINCE:
+            return reader.text()
+        topic_id = bytes(reader.take(_UUID_BYTES))
+        if topic_id not in self._names:
+            raise ValueError("an answer for a topic that nobody asked for")
+        return self._names[topic_id]
 
     @property
     def is_flexible(self) -> bool:

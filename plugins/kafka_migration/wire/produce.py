@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import kafka.errors as kafka_errors
 
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.wire.cluster import NO_TOPIC_ID, WireCluster
+from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.lean import Batch
-from kafka_migration.wire.produce_request import BY_ID_SINCE, Appended, LeanProduceRequest
+from kafka_migration.wire.produce_request import Appended, LeanProduceRequest
 
 MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD, UNSUPPORTED_CODEC = 10, 32, 87, 76
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
@@ -46,12 +46,7 @@ class Append:
         for tp, batch in batches.items():
             topics.setdefault(tp.topic, []).append((tp.partition, batch))
         ids = {name: cluster.topic_id(name) for name in topics}
-        by_id = all(topic_id != NO_TOPIC_ID for topic_id in ids.values())
-        request = LeanProduceRequest(
-            {(name, ids[name]): parts for name, parts in topics.items()},
-            timeout_ms=timeout_ms,
-            max_version=LeanProduceRequest.newest if by_id else BY_ID_SINCE - 1,
-        )
+        request = LeanProduceRequest(topics, ids, timeout_ms=timeout_ms)
         self.future = cluster.begin(request, node, timeout_ms=cluster.request_timeout_ms + timeout_ms)
 
     @property

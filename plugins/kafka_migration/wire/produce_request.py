@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from kafka.protocol.producer import ProduceRequest
 
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.wire.lean import INT32, UUID_BYTES, Batch, LeanRequest, Reader, Writer
+from kafka_migration.wire.lean import INT32, Batch, LeanRequest, Reader, Writer
 
 Parts = Sequence[tuple[int, Batch]]
 """Partitions of a topic, each with its batch."""
 
-BY_ID_SINCE = 13
 _ACKS_ALL = -1
 _BODY = struct.Struct(">hi")
 _ANSWER = struct.Struct(">ihqqq")
@@ -42,27 +41,24 @@ class LeanProduceResponse:
 
 
 class LeanProduceRequest(LeanRequest):
-    """``topics`` by name and id; the id names them from version 13 on."""
+    """``topics`` by name."""
 
     API_KEY = ProduceRequest.API_KEY
     FLEXIBLE_SINCE = 9
+    IDS_SINCE = 13
+    NEWEST = min(13, ProduceRequest.max_version)
     min_version = 8
-    newest = min(13, ProduceRequest.max_version)
 
-    def __init__(self, topics: Mapping[tuple[str, uuid.UUID], Parts], *, timeout_ms: int, max_version: int) -> None:
-        super().__init__(max_version=max_version)
+    def __init__(self, topics: Mapping[str, Parts], ids: Mapping[str, uuid.UUID], *, timeout_ms: int) -> None:
+        super().__init__(ids)
         self._topics, self._timeout_ms = topics, timeout_ms
-        self._names = {topic_id.bytes: name for name, topic_id in topics}
 
     def write(self, to: Writer) -> None:
         to.text(None)  # no transactional id
         to.put(_BODY.pack(_ACKS_ALL, self._timeout_ms))
         to.count(len(self._topics))
-        for (name, topic_id), parts in self._topics.items():
-            if self.version >= BY_ID_SINCE:
-                to.put(topic_id.bytes)
-            else:
-                to.text(name)
+        for name, parts in self._topics.items():
+            self.write_topic(to, name)
             to.count(len(parts))
             for index, batch in parts:
                 to.put(INT32.pack(index))
@@ -74,18 +70,10 @@ class LeanProduceRequest(LeanRequest):
     def read(self, reader: Reader) -> LeanProduceResponse:
         answers: list[Appended] = []
         for _ in range(reader.count()):
-            topic = self._topic(reader)
+            topic = self.read_topic(reader)
             answers.extend(_answer(reader, topic) for _ in range(reader.count()))
             reader.tags()
         return LeanProduceResponse(answers, reader.unpack(INT32)[0])
-
-    def _topic(self, reader: Reader) -> str:
-        if self.version < BY_ID_SINCE:
-            return reader.text()
-        topic_id = bytes(reader.take(UUID_BYTES))
-        if topic_id not in self._names:
-            raise ValueError("an answer for a topic that nobody asked for")
-        return self._names[topic_id]
 
 
 def _answer(reader: Reader, topic: str) -> Appended:
