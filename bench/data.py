@@ -1,7 +1,6 @@
 """The records that benchmarks copy: half of every value is random, so that codecs have about as much to do as usual."""
 
 import multiprocessing
-import os
 import random
 import time
 from collections.abc import Iterator
@@ -203,9 +202,3 @@ def read_raw(servers: str, tps: list[TopicPartition], most_bytes: int):  # type:
     finally:
         cluster.close()
         net.close()
-
-
-def free_disk_bytes(folder: str) -> int:
-    """What is left on the file system of ``folder``."""
-    stat = os.statvfs(folder)
-    return stat.f_bavail * stat.f_frsize

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.clusters.errors import NotSupported
@@ -138,7 +138,7 @@ class Parity:
             "problems": list(self.problems),
             "groups": [it.as_dict() for it in self.groups],
             "topics": [drift.as_dict(it) for it in self.topics],
-            "access_missing": None if self.access is None else [rule_as_dict(it) for it in self.access],
+            "access_missing": None if self.access is None else [asdict(it) for it in self.access],
             "access_unknown": self.access_unknown,
         }
 
@@ -148,11 +148,6 @@ def read(ctx: Context, groups: Sequence[str] | None = None) -> Parity:
     names = selected_groups(ctx, groups)
     access, unknown = _access(ctx, names)
     return Parity(groups=_groups(ctx, names), topics=drift.read(ctx), access=access, access_unknown=unknown)
-
-
-def rule_as_dict(it: Acl) -> dict[str, str]:
-    """JSON types only."""
-    return {name: getattr(it, name) for name in Acl.__dataclass_fields__}
 
 
 def _groups(ctx: Context, names: Sequence[str]) -> tuple[GroupParity, ...]:
@@ -203,7 +198,7 @@ def _access(ctx: Context, groups: Sequence[str]) -> tuple[tuple[Acl, ...] | None
         return None, error.message
     topics = sorted(ctx.journal.all("topic"))
     concerned = [it for it in source if _concerns(it, "topic", topics) or _concerns(it, "group", groups)]
-    return tuple(sorted((it for it in concerned if it not in target), key=lambda it: str(rule_as_dict(it)))), ""
+    return tuple(sorted((it for it in concerned if it not in target), key=lambda it: str(asdict(it)))), ""
 
 
 def _concerns(rule: Acl, kind: str, names: Sequence[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -179,8 +179,3 @@ class Drilled:
             "examples": [it.as_dict() for it in self.examples],
             "notes": list(self.notes),
         }
-
-
-def first_of(drilled: Iterable[Drilled]) -> Example | None:
-    """The first example of many partitions."""
-    return next((it.first for it in drilled if it.first is not None), None)
