@@ -14,6 +14,7 @@ from kafka_migration.mirror.orders import Assignment, Limits
 from kafka_migration.mirror.partition import PartitionCopy, Prepared, Stand
 from kafka_migration.mirror.takeover import Known, Tail
 from kafka_migration.wire.batch import parse_header
+from kafka_migration.wire.cluster import Leader
 from kafka_migration.wire.fetch_request import Fetched
 from kafka_migration.wire.produce_request import Appended
 from kafka_migration.wire.records import raw_records
@@ -74,14 +75,13 @@ class World:
         self.fence += 1
         resumed = tail.resume(mine, fence=self.fence, marker=marker, source_start=self.start)
         self.openings.add(resumed.opening)
-        return PartitionCopy(
+        copy = PartitionCopy(
             Assignment(
                 partition=TP,
                 position=resumed.position,
                 continues=resumed.position.source,
                 fence_end=resumed.opening.target,
                 closes=resumed.opening.closes or 0,
-                armed=False,
                 topic_key="key",
                 producer_id=US,
                 producer_epoch=self.fence,
@@ -93,6 +93,8 @@ class World:
             ),
             Limits(in_flight_requests=self.chance.randrange(1, 5), partition_queue_bytes=20_000),
         )
+        copy.leader = Leader(1, self.fence)
+        return copy
 
     def live(self, copy: PartitionCopy, steps: int) -> None:
         """Fetch, write ahead, send, answer, in any order, for some steps; then it is killed where it stands."""

@@ -13,6 +13,7 @@ from kafka_migration.domain.types import Halt, Position, TopicPartition
 from kafka_migration.mirror.orders import JOIN_BYTES, Assignment, Limits
 from kafka_migration.mirror.partition import PartitionCopy, Prepared, Stand
 from kafka_migration.wire.batch import MAX_SEQUENCE, parse_header, verify_crc
+from kafka_migration.wire.cluster import Leader
 from kafka_migration.wire.fetch_request import Fetched
 from kafka_migration.wire.produce_request import Appended
 from tests.wire.logs import marker, thinned
@@ -20,10 +21,17 @@ from tests.wire.made import made_batch
 
 TP = TopicPartition("t", 0)
 FENCE_END = 8
+LEADER = Leader(1, 3)
 
 
 def _copy(
-    *, source: int = 100, records: int = 0, continues: int | None = None, limits: Limits | None = None, **more: object
+    *,
+    source: int = 100,
+    records: int = 0,
+    continues: int | None = None,
+    limits: Limits | None = None,
+    armed: bool = True,
+    **more: object,
 ):
     assignment = Assignment(
         partition=TP,
@@ -36,9 +44,12 @@ def _copy(
         producer_epoch=5,
         source_topic_id=uuid.UUID(int=1),
         target_topic_id=uuid.UUID(int=2),
-        **{"armed": True, "join_bytes": 0, "source_epoch": 3, **more},  # type: ignore[arg-type]
+        **{"join_bytes": 0, "source_epoch": 3, **more},  # type: ignore[arg-type]
     )
-    return PartitionCopy(assignment, limits or Limits())
+    copy = PartitionCopy(assignment, limits or Limits())
+    copy.leader = LEADER
+    copy.armed_by = LEADER if armed else None
+    return copy
 
 
 def _fetched(*batches: bytes, **more: object) -> Fetched:
@@ -138,7 +149,7 @@ def test_partition_stops_fetching_when_its_queue_is_full_and_past_its_end():
 # -- one in flight until the first success --------------------------------------------------------------------
 
 
-def test_behind_a_fence_one_request_is_in_flight_until_the_first_success():
+def test_one_request_is_in_flight_until_the_first_success():
     copy = _copy(armed=False, limits=Limits(in_flight_requests=3))
     copy.take(_fetched(*(_batch(100 + n, 1) for n in range(6))))
     first = _send(copy)
@@ -153,6 +164,23 @@ def test_refused_first_batch_does_not_open_the_window():
     copy.take(_fetched(_batch(100, 1), _batch(101, 1)))
     _error(copy, _send(copy), 19)
     assert (copy.stand, copy.sendable) == (Stand.UNSETTLED, None)
+
+
+@pytest.mark.parametrize("other", [Leader(2, 9), Leader(1, 9)])
+def test_new_leader_gets_one_request_until_it_has_confirmed_one_itself(other):
+    """It may know nothing of the producer, and then would take any batch after one that it refused."""
+    copy = _copy(limits=Limits(in_flight_requests=3))
+    copy.take(_fetched(*(_batch(100 + n, 1) for n in range(6))))
+    _ok(copy, _send(copy))
+    under_way = _send(copy)
+    copy.leader = other
+    assert copy.sendable is None, "one is under way to the leader before"
+    _ok(copy, under_way)
+    first = _send(copy)
+    assert copy.sendable is None
+    _ok(copy, first)
+    _send(copy), _send(copy)
+    assert copy.sendable is not None
 
 
 # -- answers --------------------------------------------------------------------------------------------------

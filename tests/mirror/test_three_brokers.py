@@ -17,13 +17,13 @@ from kafka_migration.domain.errors import HaltedPartition
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.state.link import LinkTopic
 from tests.chaos.administration import move_leaders
-from tests.kafka_tools import create_topics, log_ends, produce, read_all, topic_ids
+from tests.kafka_tools import ToSend, create_topics, log_ends, produce, read_all, topic_ids
 from tests.mirror.bench import OPEN_ENDED, Bench, assert_same, bench, records
 from tests.mirror.test_interleavings import QUICK, SMALL_BATCHES, Appends
 from tests.mirror.test_watching import LONG, running
 from tests.proxy import FETCH, PRODUCE, Frame, Proxy
 from tests.waiting import wait_until
-from tests.wire.made import wired
+from tests.wire.made import until_forgotten, wired
 
 UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 
@@ -130,6 +130,58 @@ def test_leaders_that_move_while_it_copies_are_followed(three, source_cluster, t
         assert min(moved) > 0
         it.mirror(settings=QUICK).run(until_caught_up=True)
         assert assert_same(it) == 3_000
+
+
+def test_new_leader_that_has_forgotten_the_producer_and_refuses_a_batch_is_sent_none_after_it(
+    three, source_cluster, topic
+):
+    """Case C once more: it would take the second for the first, and leave a hole. What it knew is not what the one
+    before knew, which had confirmed hundreds."""
+    quiet, busy = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    settings = replace(QUICK, limits=replace(QUICK.limits, join_bytes=0))
+    with (
+        bench(source_cluster.bootstrap_servers, three.bootstrap_servers, {topic: 2}, target_brokers=[1, 2, 3]) as it,
+        wired(it.target, topic) as wire,
+    ):
+        produce(it.source, topic, records(400, 2, 1), **SMALL_BATCHES)
+        appends, refused, moved, another = Appends(it), list[Frame](), threading.Event(), threading.Event()
+        early = list[bool]()
+
+        def copied() -> list[int]:
+            at = it.link.positions()
+            return [at[tp].source for tp in (quiet, busy) if tp in at]
+
+        def on_request(frame: Frame) -> bytes | None:
+            if frame not in appends or not moved.is_set():
+                return None
+            if refused:
+                another.set()
+                return None
+            refused.append(frame)
+            at = frame.data.rindex(b"xxxx")
+            return frame.data[:at] + b"y" + frame.data[at + 1 :]
+
+        def on_response(frame: Frame) -> None:
+            if refused and (frame.connection, frame.correlation) == (refused[0].connection, refused[0].correlation):
+                early.append(another.wait(3))
+
+        with (
+            Proxy(on_request=on_request, on_response=on_response) as proxy,
+            running(it, settings, target_through=proxy) as mirror,
+        ):
+            wait_until(lambda: copied() == [200, 200], "all is copied")
+            assert move_leaders(it.target, [topic], random.Random(4)) == 2
+            # This one is refused by the leader before; for the other one's sake nobody asks who leads now.
+            produce(it.source, topic, [ToSend(value=b"x", partition=1)])
+            wait_until(lambda: copied() == [200, 201], "the new leaders are known")
+            wire.refresh(topic)
+            until_forgotten(wire, quiet)
+            moved.set()
+            produce(it.source, topic, records(400, 1, 2), **SMALL_BATCHES)
+            wait_until(lambda: copied() == [600, 201] or it.link.halts(), "it is copied")
+        assert early == [False], "nothing is sent before the first is answered"
+        assert (mirror.error, it.link.halts()) == (None, {})
+        assert assert_same(it) == 801
 
 
 def test_target_whose_log_end_regressed_halts_by_name(lossy, source_cluster, topic):

@@ -2,16 +2,16 @@
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from kafka_migration.domain.errors import MigrationError, NotAuthorized
 from kafka_migration.domain.types import Desired, Halt, TopicPartition
 from kafka_migration.mirror.epochs import Settings
-from kafka_migration.mirror.newcomers import Growth
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.state.link import LinkState, Wish
 from tests.kafka_tools import delete_topic, produce
@@ -31,8 +31,8 @@ def topics() -> tuple[str, str]:
 class Running:
     """A mirror in a thread, with what it says."""
 
-    def __init__(self, it: Bench, runner: ThreadRunner, settings: Settings, growth: Growth | None) -> None:
-        self.bench, self.runner, self.settings, self.growth = it, runner, settings, growth
+    def __init__(self, it: Bench, runner: ThreadRunner, settings: Settings, more: Mapping[str, Any]) -> None:
+        self.bench, self.runner, self.settings, self.more = it, runner, settings, more
         self.said: list[str] = []
         self.error: MigrationError | None = None
         self.thread = threading.Thread(target=self._run)
@@ -41,8 +41,8 @@ class Running:
     def _run(self) -> None:
         link = LinkState.on_target(self.bench.link.name, {"bootstrap.servers": self.bench.target})
         try:
-            extra = {"link": link, "growth": self.growth, "tell": self.said.append}
-            self.bench.mirror(self.runner, settings=self.settings, **extra).run()
+            extra = {"link": link, "tell": self.said.append}
+            self.bench.mirror(self.runner, settings=self.settings, **extra, **self.more).run()
         except MigrationError as error:
             self.error = error
         finally:
@@ -54,10 +54,9 @@ class Running:
 
 
 @contextmanager
-def running(
-    it: Bench, settings: Settings, runner: ThreadRunner | None = None, *, growth: Growth | None = None
-) -> Iterator[Running]:
-    found = Running(it, runner or ThreadRunner(), settings, growth)
+def running(it: Bench, settings: Settings, runner: ThreadRunner | None = None, **more: Any) -> Iterator[Running]:
+    """A mirror that runs until the block is left. ``more`` goes to the bench's mirror."""
+    found = Running(it, runner or ThreadRunner(), settings, more)
     try:
         yield found
     finally:

@@ -20,7 +20,6 @@ class Active:
     position: Position
     opening: RunOpening
     identity: Identity
-    armed: bool
     continues: int
     source_epoch: int
     join_bytes: int
@@ -33,7 +32,6 @@ class Active:
             position=fence.position,
             opening=fence.opening,
             identity=identity,
-            armed=False,
             continues=fence.position.source,
             source_epoch=fence.opening.epoch,
             join_bytes=join_bytes,
@@ -48,7 +46,6 @@ class Active:
             continues=self.continues,
             fence_end=self.opening.target,
             closes=self.opening.closes or 0,
-            armed=self.armed,
             topic_key=topic.key,
             producer_id=self.identity.producer_id,
             producer_epoch=self.identity.producer_epoch,
@@ -78,7 +75,6 @@ class Active:
         return replace(
             self,
             position=position,
-            armed=self.armed or receipt.records > 0,
             continues=receipt.continues,
             source_epoch=receipt.source_epoch,
             join_bytes=receipt.join_bytes,

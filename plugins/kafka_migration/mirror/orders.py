@@ -18,8 +18,7 @@ class Assignment:
     """One partition to copy in an epoch, from a position that is certain.
 
     ``fence_end`` is the target offset after the newest fence's marker, so that records land at
-    ``fence_end + records since the fence``. ``closes`` is where the data of earlier fences ended. ``armed`` says that
-    the broker has answered a batch since the fence: until then one request at a time (docs/mirror.md, rule 4).
+    ``fence_end + records since the fence``. ``closes`` is where the data of earlier fences ended.
     ``continues`` is the source offset that would go on with the last written run without a gap, at or before the
     position; ``source_epoch`` the leader epoch of what was copied last, by which a truncated source is recognised.
     ``until`` ends the partition's copy at that source offset, if given. ``join_bytes`` is up to what size small
@@ -33,7 +32,6 @@ class Assignment:
     continues: int
     fence_end: int
     closes: int
-    armed: bool
     topic_key: str
     producer_id: int
     producer_epoch: int

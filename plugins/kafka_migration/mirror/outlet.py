@@ -68,7 +68,7 @@ class Outlet:
             while not self.loop.ending:
                 if known != self.target.moves:
                     known = self.target.moves
-                    mine = [c for tp, c in self.copies.items() if self._leads(node, tp)]
+                    mine = self._led_by(node)
                 if not mine:
                     return
                 in_flight = sum(1 for append in self._under_way if append.node == node)
@@ -137,6 +137,11 @@ class Outlet:
         for tp, prepared in waiting.items():
             self.copies[tp].unanswered(prepared, why)
 
-    def _leads(self, node: int, tp: TopicPartition) -> bool:
-        leader = self.target.leaders.get(tp)
-        return leader is not None and leader.node == node
+    def _led_by(self, node: int) -> list[PartitionCopy]:
+        mine = []
+        for tp, copy in self.copies.items():
+            leader = self.target.leaders.get(tp)
+            if leader is not None and leader.node == node:
+                copy.leader = leader
+                mine.append(copy)
+        return mine

@@ -16,7 +16,7 @@ from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Halt, Position, Receipt
 from kafka_migration.mirror.orders import Assignment, Limits
 from kafka_migration.wire.batch import CorruptBatch, readdress
-from kafka_migration.wire.cluster import code_name
+from kafka_migration.wire.cluster import Leader, code_name
 from kafka_migration.wire.fetch_request import Fetched
 from kafka_migration.wire.join import Piece
 from kafka_migration.wire.pieces import pieces
@@ -39,7 +39,8 @@ class Prepared:
     """A batch ready to be sent. ``records_before`` counts records since the fence; it is also its first sequence.
 
     ``continues`` is the source offset after its last record; ``source_end`` may lie further, where nothing follows it.
-    ``joined`` is how many of the source's batches it holds, ``openings`` are of the runs that begin in it.
+    ``joined`` is how many of the source's batches it holds, ``openings`` are of the runs that begin in it, ``leader``
+    is who was sent it.
     """
 
     source_start: int
@@ -53,6 +54,7 @@ class Prepared:
     joined: int
     openings: tuple[RunOpening, ...]
     openings_durable: bool
+    leader: Leader | None = None
 
 
 class PartitionCopy:
@@ -68,7 +70,10 @@ class PartitionCopy:
         self.queue: deque[Prepared] = deque()
         self.queued_bytes = 0
         self.in_flight: deque[Prepared] = deque()
-        self.armed = assignment.armed
+        self.leader: Leader | None = None
+        """Of the target, as far as known: who gets what is sent next."""
+        self.armed_by: Leader | None = None
+        """Who has confirmed a batch, the newest."""
         self.join_bytes, self.most_bytes = assignment.join_bytes, assignment.most_bytes
         self.source = assignment.position.source
         self.continues = self._next_in_run = assignment.continues
@@ -211,16 +216,18 @@ class PartitionCopy:
 
     @property
     def sendable(self) -> Prepared | None:
-        """The batch to send next, or None. After a fence one request at a time until the first is confirmed."""
+        """The batch to send next, or None. To a leader that has confirmed none yet, one request at a time (rule 4)."""
         if self.stand is not Stand.RUN or not self.queue or not self.queue[0].openings_durable:
             return None
-        window = self.limits.in_flight_requests if self.armed else 1
+        is_armed = self.leader is not None and self.leader == self.armed_by
+        window = self.limits.in_flight_requests if is_armed else 1
         return self.queue[0] if len(self.in_flight) < window else None
 
     def sent(self) -> Prepared:
         """The sendable batch is on its way."""
         prepared = self.queue.popleft()
         self.queued_bytes -= len(prepared.data)
+        prepared.leader = self.leader
         self.in_flight.append(prepared)
         return prepared
 
@@ -285,7 +292,7 @@ class PartitionCopy:
             reason = Halt.FOREIGN_WRITER if base_offset > expected else Halt.LOG_REGRESSED
             self._halt(reason, f"a batch landed at {base_offset}, it belongs at {expected}")
         else:
-            self.armed = True
+            self.armed_by = prepared.leader
             self.source, self.continues = prepared.source_end, prepared.continues
             self.source_epoch = prepared.source_epoch
             self.records += prepared.records
