@@ -13,6 +13,7 @@ from kafka_migration.validation.record_digest import (
     VALUE_IS_NULL,
     Rows,
     with_header,
+    with_nulls,
     xxh64,
 )
 from kafka_migration.wire import codecs
@@ -99,14 +100,21 @@ def _records(header: BatchHeader, data: bytes, rows: Rows, fixed: int | None) ->
             if count < 0:
                 raise CorruptBatch(f"batch at offset {base}: a record of {count} headers")
             flags |= count << HEADERS_FROM
-            for _ in range(count):
+            nulls: list[int] = []
+            for place in range(count):
                 size, at = read_varint(data, at)
                 name, at = data[at : at + size], at + size
                 held, at = read_varint(data, at)
                 if size < 0 or at + held > end:
                     raise CorruptBatch(f"batch at offset {base}: a header that does not fit its record")
-                content = with_header(content, name, None if held < 0 else data[at : at + held])
-                at += max(held, 0)
+                if held < 0:
+                    content = with_header(content, name, None)
+                    nulls.append(place)
+                else:
+                    content = with_header(content, name, data[at : at + held])
+                    at += held
+            if nulls:
+                content = with_nulls(content, nulls)
         if at != end:
             raise CorruptBatch(f"batch at offset {base}: a record whose fields do not fill it")
         contents(content)

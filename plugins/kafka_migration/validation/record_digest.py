@@ -7,6 +7,7 @@ field, and what all records have (timestamp, flags, place) is hashed for thousan
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ KEY_IS_NULL, VALUE_IS_NULL, HEADERS_FROM = 1, 2, 2
 """Bits of a record's flags; the count of headers stands from bit 2 on."""
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
-_FALSE, _TRUE = b"\0\0\0\0", b"\1\0\0\0"
+_PLACE = struct.Struct("<i")
 _MICROS = 1000
 """Spark's timestamps count microseconds, Kafka's milliseconds."""
 
@@ -53,10 +54,13 @@ class Rows:
         """One record."""
         content = hash_of(key, value)
         flags = (KEY_IS_NULL if key is None else 0) | (VALUE_IS_NULL if value is None else 0)
-        for name, header_value in headers:
+        nulls: list[int] = []
+        for place, (name, header_value) in enumerate(headers):
             content = with_header(content, name, header_value)
             flags += 1 << HEADERS_FROM
-        self.contents.append(content)
+            if header_value is None:
+                nulls.append(place)
+        self.contents.append(with_nulls(content, nulls))
         self.times.append(time)
         self.offsets.append(offset)
         self.flags.append(flags)
@@ -76,9 +80,15 @@ def hash_of(key: bytes | memoryview | None, value: bytes | memoryview | None) ->
 
 def with_header(content: int, name: bytes | memoryview, value: bytes | memoryview | None) -> int:
     """The chain gone on with by a header."""
-    if value is None:
-        return xxh64(name, xxh64(_TRUE, content))
-    return xxh64(value, xxh64(name, xxh64(_FALSE, content)))
+    content = xxh64(name, content)
+    return content if value is None else xxh64(value, content)
+
+
+def with_nulls(content: int, places: Iterable[int]) -> int:
+    """The chain gone on with by the places of headers without a value, behind all headers."""
+    for place in places:
+        content = xxh64(_PLACE.pack(place), content)
+    return content
 
 
 def record_hashes(contents: Any, times: Any, flags: Any) -> Any:
