@@ -60,21 +60,32 @@ class _One:
 
     def write(self, count: int) -> None:
         for _ in range(count):
-            if not self._left:
-                self._end()
-                self._producer.begin_transaction()
-                self._open, self._left = 0, self._chance.choice((1, 2, 20, 200))
-            record = self._maker.any(now_ms=int(time.time() * 1000), age="mixed")
-            self._producer.produce(
-                self._topic,
-                value=record.value,
-                key=record.key,
-                partition=record.partition,
-                headers=record.headers,
-                timestamp=record.timestamp or 0,
-            )
-            self._open, self._left = self._open + 1, self._left - 1
+            try:
+                self._write_one()
+            except KafkaException:
+                # Its broker died in the middle, and it can do nothing more: another one aborts what it left open.
+                self._replace()
         self._producer.poll(0)
+
+    def _write_one(self) -> None:
+        if not self._left:
+            self._end()
+            self._producer.begin_transaction()
+            self._open, self._left = 0, self._chance.choice((1, 2, 20, 200))
+        record = self._maker.any(now_ms=int(time.time() * 1000), age="mixed")
+        self._producer.produce(
+            self._topic,
+            value=record.value,
+            key=record.key,
+            partition=record.partition,
+            headers=record.headers,
+            timestamp=record.timestamp or 0,
+        )
+        self._open, self._left = self._open + 1, self._left - 1
+
+    def _replace(self) -> None:
+        self._producer = self._connected()
+        self._open = self._left = 0
 
     def finish(self) -> int:
         self._end()
@@ -100,8 +111,8 @@ class _One:
                         f"{self._topic}: a transaction of {self._name} could not be ended: {why}"
                     ) from error
                 if why.fatal():
-                    self._producer = self._connected()
-                    break
+                    self._replace()
+                    return
                 # Retriable: the same again. One that must be aborted was not committed.
                 commits = commits and not why.txn_requires_abort()
         self._open = self._left = 0
