@@ -28,6 +28,8 @@ if __name__ == "__main__":
                 "catchup": dag.catchup,
                 "max_active_runs": dag.max_active_runs,
                 "params": sorted(dag.params),
+                "alerts": [type(it).__name__ for it in dag.on_failure_callback or ()],
+                "deadlines": [[it.interval.total_seconds(), it.callback.path] for it in dag.deadline or ()],
                 "has_timeout": dag.dagrun_timeout is not None,
                 "doc": dag.doc_md,
             }

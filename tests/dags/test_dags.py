@@ -15,6 +15,7 @@ from kafka_migration.plans.load import load_plan
 ROOT = Path(__file__).resolve().parents[2]
 #: The table's rows, and a task that is none of them: it says which batches there are.
 LISTING = "list_groups"
+SMTP = "airflow.providers.smtp.notifications.smtp.SmtpNotifier"
 
 
 def plan_document(name: str, **sections: object) -> dict[str, object]:
@@ -48,6 +49,12 @@ def many(parse_plans: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     (folder / "broken.yaml").write_text(
         yaml.safe_dump(plan_document("Capital", sauce="kafka_source")), encoding="utf-8"
     )
+    told = {"notifier": SMTP, "arguments": {"to": "oncall@example.org", "subject": "{what}"}}
+    wrong = {**told, "arguments": {"too": "oncall@example.org"}}
+    write_plan(folder, "told", alerts={"notifiers": [told], "validation_seconds": 3600.0})
+    missing = {"notifier": "airflow.providers.nobody.notifications.x.XNotifier"}
+    write_plan(folder, "untold", alerts={"notifiers": [missing, told], "validation_seconds": 3600.0})
+    write_plan(folder, "mistold", alerts={"notifiers": [wrong]})
     # Which of the two is meant nobody can say: there is a DAG of neither.
     shutil.copy(write_plan(folder, "twice"), folder / "zz-same-name.yaml")
     found: dict[str, Any] = parse_plans(folder)
@@ -55,7 +62,7 @@ def many(parse_plans: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 
 def test_each_valid_plan_has_two_dags_and_the_reference_none(many):
-    names = ["demo", *(f"plan-{n:02}" for n in range(20))]
+    names = ["demo", "mistold", "told", "untold", *(f"plan-{n:02}" for n in range(20))]
     assert sorted(many["dags"]) == sorted(f"{kind}_{name}" for kind in ("migrate", "validate") for name in names)
 
 
@@ -140,6 +147,21 @@ def test_validation_follows_the_plans_schedule_without_catching_up_and_has_a_for
     assert dag["params"] == ["full", "level", "topics"]
     assert dag["edges"] == [["check_in_flight", "take_snapshot"], ["take_snapshot", "validate"]]
     assert many["dags"]["validate_plan-01"]["schedule"] is None
+
+
+@pytest.mark.parametrize("name", ["told", "untold"])
+def test_failures_of_both_dags_and_late_validations_are_told_to_those_who_can_be_told(many, name):
+    migrate, validate = (many["dags"][f"{kind}_{name}"] for kind in ("migrate", "validate"))
+    assert (migrate["alerts"], validate["alerts"]) == (["SmtpNotifier"], ["SmtpNotifier"])
+    assert (migrate["deadlines"], validate["deadlines"]) == ([], [[3600.0, SMTP]])
+    assert many["dags"]["validate_plan-00"]["alerts"] == many["dags"]["validate_plan-00"]["deadlines"] == []
+
+
+def test_notifier_that_cannot_be_had_is_an_error_that_names_it_and_takes_no_dag_away(many):
+    (error,) = many["errors"].values()
+    assert "alerts.notifiers[0]" in error
+    assert "this notifier cannot be had" in error
+    assert "this notifier does not take these arguments" in error
 
 
 def test_rendered_fields_of_every_task_are_pointers_alone(many):

@@ -10,6 +10,7 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, Param, TriggerRule
 
 from kafka_migration.domain.levels import Level
+from kafka_migration.operators import alerts
 from kafka_migration.operators.approve import ApproveGateOperator
 from kafka_migration.operators.phases import (
     KafkaCheckOperator,
@@ -77,6 +78,7 @@ def migrate_dag(plan: Plan, file: Path) -> DAG:
         max_active_runs=1,
         tags=_TAGS,
         doc_md=_overview(plan, rows),
+        on_failure_callback=alerts.on_failure(plan, migrate_dag_id(plan.name)),
         default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
     ) as dag:
         tasks: dict[str, Any] = {}
@@ -228,6 +230,8 @@ def validate_dag(plan: Plan, file: Path) -> DAG:
         max_active_runs=1,
         tags=_TAGS,
         doc_md=f"Validates plan `{plan.name}` again. Skipped unless its migration is in flight.",
+        on_failure_callback=alerts.on_failure(plan, validate_dag_id(plan.name)),
+        deadline=alerts.deadlines(plan, validate_dag_id(plan.name)),
         default_args={"retries": 1, "retry_delay": timedelta(seconds=30)},
         params={
             "topics": Param(

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from kafka_migration.domain.digest import digest_of
+from kafka_migration.plans.alerts import Alerts
 from kafka_migration.plans.base import ConnectionId, Contradictions, PlanModel, wrong
 from kafka_migration.plans.hooks import Hook
 from kafka_migration.plans.patterns import GroupSelection, TopicSelection
@@ -74,6 +75,9 @@ class Plan(PlanModel):
 
     drain: Drain = Drain()
     """The gate before the mirror is stopped for good."""
+
+    alerts: Alerts = Alerts()
+    """Who is told when something goes wrong."""
 
     @field_validator("target")
     @classmethod

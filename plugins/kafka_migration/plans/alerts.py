@@ -1,0 +1,98 @@
+"""Who is told, and of what: Airflow's own notifiers, as a plan may name them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator
+
+from kafka_migration.plans.base import Contradictions, PlanModel, Seconds, wrong
+from kafka_migration.plans.problems import is_secret_name
+
+#: What a text of an argument may name: the plan, the DAG, and what happened ("failed", say).
+PLACEHOLDERS = ("migration", "dag", "what")
+
+# Of a provider only: a plan must not be a way to run any code.
+_NOTIFIER = re.compile(r"airflow\.providers\.[a-z0-9_.]+\.notifications\.[a-z0-9_.]+\.[A-Za-z0-9_]*Notifier")
+_PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
+
+_SCALARS = (str, int, float, bool, type(None))
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, (list, tuple)) and all(isinstance(it, _SCALARS) for it in value):
+        return tuple(value)
+    if not isinstance(value, _SCALARS):
+        raise wrong("not a plain value", "write text, a number, true, false, null, or a list of these")
+    return value
+
+
+Argument = Annotated[
+    Any,
+    AfterValidator(_argument),
+    WithJsonSchema({"type": ["string", "number", "boolean", "null", "array"]}),
+]
+"""A scalar of JSON, or a tuple of these."""
+
+
+def _notifier(text: str) -> str:
+    if not _NOTIFIER.fullmatch(text):
+        raise wrong(
+            "not a notifier of one of Airflow's providers",
+            "write the whole path of its class, such as airflow.providers.smtp.notifications.smtp.SmtpNotifier",
+        )
+    return text
+
+
+class Notifier(PlanModel):
+    """One of Airflow's notifiers, and what it is made with."""
+
+    notifier: Annotated[str, AfterValidator(_notifier)]
+    """The path of the class of a provider that is installed, such as
+    airflow.providers.smtp.notifications.smtp.SmtpNotifier."""
+
+    arguments: dict[str, Argument] = Field(default_factory=dict)
+    """By name, what the class takes. In texts {migration}, {dag} and {what} are replaced. Secrets belong into the
+    Airflow connection that is named here."""
+
+    @field_validator("arguments")
+    @classmethod
+    def _no_secret_in_plan(cls, arguments: dict[str, Argument]) -> dict[str, Argument]:
+        found = Contradictions()
+        for name in arguments:
+            if is_secret_name(name):
+                remedy = "put it into an Airflow connection, and name that, as the notifier's documentation says"
+                found.add((name,), "", "a secret must not stand in a plan", remedy)
+        found.raise_any("arguments")
+        return arguments
+
+    def filled(self, values: Mapping[str, str]) -> dict[str, Any]:
+        """The arguments with their placeholders replaced, as JSON types."""
+
+        def one(value: Any) -> Any:
+            return _PLACEHOLDER.sub(lambda it: values[it[1]], value) if isinstance(value, str) else value
+
+        return {
+            name: [one(it) for it in value] if isinstance(value, tuple) else one(value)
+            for name, value in self.arguments.items()
+        }
+
+
+class Alerts(PlanModel):
+    """Who is told when a run of this plan's DAGs fails, or a validation takes too long."""
+
+    notifiers: tuple[Notifier, ...] = ()
+    """Airflow's notifiers (mail, Slack, PagerDuty, and so on): each is told of everything."""
+
+    validation_seconds: Seconds | None = None
+    """A run of the validation's DAG that has not ended so many seconds after it was queued alerts, and goes on; null:
+    never."""
+
+    @field_validator("validation_seconds")
+    @classmethod
+    def _somebody_is_told(cls, seconds: float | None, info: ValidationInfo) -> float | None:
+        if seconds is not None and info.data.get("notifiers") == ():
+            raise wrong("nobody is told", "name notifiers, or remove this")
+        return seconds

@@ -1,0 +1,62 @@
+"""What a plan may say of alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kafka_migration.plans.alerts import Notifier
+from kafka_migration.plans.problems import Problem
+
+SMTP = "airflow.providers.smtp.notifications.smtp.SmtpNotifier"
+
+BAD: dict[str, tuple[Any, str, str]] = {
+    "any class": ({"notifiers": [{"notifier": "os.system"}]}, "notifiers[0].notifier", "not a notifier"),
+    "any module": (
+        {"notifiers": [{"notifier": "my.notifications.Notifier"}]},
+        "notifiers[0].notifier",
+        "not a notifier",
+    ),
+    "not one of the notifiers": (
+        {"notifiers": [{"notifier": "airflow.providers.smtp.hooks.smtp.SmtpHook"}]},
+        "notifiers[0].notifier",
+        "not a notifier",
+    ),
+    "no class": ({"notifiers": [{"arguments": {}}]}, "notifiers[0].notifier", "required"),
+    "secret": (
+        {"notifiers": [{"notifier": SMTP, "arguments": {"password": "x"}}]},
+        "notifiers[0].arguments.password",
+        "a secret must not stand in a plan",
+    ),
+    "nested": (
+        {"notifiers": [{"notifier": SMTP, "arguments": {"to": {"a": "b"}}}]},
+        "notifiers[0].arguments.to",
+        "plain",
+    ),
+    "nobody": ({"validation_seconds": 60.0}, "validation_seconds", "nobody is told"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_alert_is_refused_where_it_stands(case: str, problems_of: Callable[..., tuple[Problem, ...]]) -> None:
+    alerts, field, message = BAD[case]
+    problems = problems_of(alerts=alerts)
+    assert [it.field for it in problems] == [f"alerts.{field}"]
+    assert message in problems[0].message
+    assert problems[0].remedy
+    assert "'x'" not in str(problems[0])
+
+
+def test_placeholders_are_replaced_in_texts_and_what_else_is_in_braces_stays() -> None:
+    notifier = Notifier(
+        notifier=SMTP,
+        arguments={"to": ("a@x", "{migration}@x"), "subject": "{dag}: {what} {{ ti }} {other}", "port": 3},
+    )
+    values = {"migration": "shop", "dag": "validate_shop", "what": "{dag} failed"}
+    assert notifier.filled(values) == {
+        "to": ["a@x", "shop@x"],
+        "subject": "validate_shop: {dag} failed {{ ti }} {other}",
+        "port": 3,
+    }
