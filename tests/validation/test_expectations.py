@@ -24,13 +24,19 @@ ROW: dict[str, Any] = {
     "pinned_offsets": 6,
     "covered_offsets": 6,
     "unequal_segments": 0,
+    "lag_offsets": 0,
+    "age_seconds": 600,
+    "pinned_seconds": 60,
 }
+LIMITS = {"age_seconds": 600.0, "pinned_seconds": 60.5}
 NOT_READ = dict.fromkeys(name for name in ROW if name.startswith(("source_", "target_")))
 
 
 def _run(folder: Path, rows: list[dict[str, Any]], partitions: int, *, at: str = "2030"):
     path = folder / "summary.json"
-    path.write_text(json.dumps({"migration": "m", "id": "1", "at": at, "partitions": partitions, "rows": rows}))
+    path.write_text(
+        json.dumps({"migration": "m", "id": "1", "at": at, "partitions": partitions, "limits": LIMITS, "rows": rows})
+    )
     return run_expectations(path, folder / "data_docs", os.environ)
 
 
@@ -68,11 +74,14 @@ def test_suite_contradicts_rows_that_call_themselves_equal(tmp_path):
         {"target_ordered_sum": "00aa"},
         {"covered_offsets": 5},
         {"unequal_segments": 1},
+        {"lag_offsets": 1},
+        {"age_seconds": 601},
+        {"pinned_seconds": 61},
         NOT_READ,
         {"verdict": "EXPIRED"},
     ]
     rows = [{**ROW, **fields, "partition": f"topic-{at}"} for at, fields in enumerate(wrong)]
-    found = _run(tmp_path, [*rows, rows[0]], 10)
+    found = _run(tmp_path, [*rows, rows[0]], 13)
     assert not found.success
     assert {it for it in found.failed if " is known " not in it} == {
         "there is a row for every partition",
@@ -83,6 +92,9 @@ def test_suite_contradicts_rows_that_call_themselves_equal(tmp_path):
         "order-dependent sums of source and target are equal",
         "the segments cover everything that was pinned",
         "no segment is unequal",
+        "the mirror has reached every pinned end",
+        "nothing was read longer ago than validation.reread_seconds",
+        "pinned no longer ago than validation.max_age_seconds",
         "every partition is EQUAL",
     }
     assert len([it for it in found.failed if " is known " in it]) == len(NOT_READ)

@@ -1,6 +1,8 @@
 """From digests to a verdict, without clusters: what is equal, different, expired, or not known."""
 
 import random
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -17,7 +19,7 @@ from kafka_migration.validation.digests import (
 )
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from kafka_migration.validation.result import Difference, Equality, PartitionResult, ValidationResult, worst
-from kafka_migration.validation.summary import COLUMNS, summary
+from kafka_migration.validation.summary import COLUMNS, Limits, summary
 from kafka_migration.validation.verdict import judge, misrouted, not_compared
 from tests.validation.lab import request_of
 
@@ -165,7 +167,7 @@ def test_hint_of_misrouting_needs_all_partitions_to_have_been_read():
     report = DigestReport(id=request.id, segments=tuple(segments), failures=(), seconds=0.0)
     results = judge(request, report, {})
     assert len(misrouted(results)) == 1
-    assert misrouted([*results, not_compared(TopicPartition("topic", 2), 0, 5, "why not")]) == ()
+    assert misrouted([*results, not_compared(TopicPartition("topic", 2), 0, 5, "why not", lag=5)]) == ()
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -179,11 +181,17 @@ def test_sums_of_halves_are_the_sum_of_hashes(seed):
 
 def test_summary_has_a_row_for_every_partition_and_every_column_and_none_for_what_was_not_read():
     equal = _judge(_request(), RIGHT, RIGHT)
-    unread = not_compared(TopicPartition("topic", 1), 0, 5, "the mirror is halted")
+    kept = (replace(equal.segments[0], kept=True, read_at="2030-01-01T00:00:00+00:00"), *equal.segments[1:])
+    equal = replace(equal, segments=kept)
+    unread = not_compared(TopicPartition("topic", 1), 0, 5, "the mirror is halted", lag=3)
+    at = datetime(2030, 1, 1, 0, 1, tzinfo=UTC)
     result = ValidationResult(
-        id="1", migration="m", at="now", segment_records=10, partitions=(equal, unread), seconds=2.0
+        id="1", migration="m", at=at.isoformat(), segment_records=10, partitions=(equal, unread), seconds=2.0
     )
-    table = summary(result)
+    table = summary(result, now=at + timedelta(seconds=7), limits=Limits(age_seconds=60, pinned_seconds=10))
+    assert table["limits"] == {"age_seconds": 60, "pinned_seconds": 10}
+    columns = ("lag_offsets", "age_seconds", "pinned_seconds")
+    assert [tuple(row[it] for it in columns) for row in table["rows"]] == [(0, 60, 7), (3, 0, 7)]
     assert table["partitions"] == 2
     assert [tuple(row) for row in table["rows"]] == [tuple(COLUMNS)] * 2
     assert table["rows"][0]["source_sum"] == f"{21:016x}"

@@ -32,7 +32,7 @@ from kafka_migration.validation.launch import Expectations, Runner, local_runner
 from kafka_migration.validation.request import ValidationRequest
 from kafka_migration.validation.result import Equality, PartitionResult, ValidationResult
 from kafka_migration.validation.session import spark_jars
-from kafka_migration.validation.summary import summary
+from kafka_migration.validation.summary import Limits, summary
 from kafka_migration.validation.verdict import judge, misrouted, not_compared
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def apply(
     Raises Refused if nothing is mirrored, BadInput for an unknown topic or missing jars, CouldNotFindOut if the Spark
     job ended without an answer. What could not be read is no error but INCONCLUSIVE, and exit code 3.
     """
+    plan = ctx.plan.validation
     environ = {**os.environ, **connection_variables(ctx)}
     secrets = ctx.source.connection.secrets() | ctx.target.connection.secrets()
     partitions = _partitions(ctx, topics)
@@ -135,11 +136,12 @@ def apply(
         else:
             folder = reports / ctx.plan.name / ("partial" if topics else "")
             _make(folder)
-        result = _compare(ctx, pins, run, logs, segments, level or Level(ctx.plan.validation.level), asked)
+        result = _compare(ctx, pins, run, logs, segments, level or Level(plan.level), asked)
         ctx.tell(result.summary())
         with tempfile.TemporaryDirectory(prefix="kafka-migration-") as work:
             table = Path(work) / "summary.json"
-            write_json(table, summary(result))
+            limits = Limits(age_seconds=plan.reread_seconds, pinned_seconds=plan.max_age_seconds)
+            write_json(table, summary(result, now=ctx.clock.now(), limits=limits))
             expectations = suite(table, folder / "data_docs", os.environ)
         validation = Validation(
             result=result, expectations=expectations, folder=folder, is_partial=bool(topics), topic_ids=ids
@@ -198,7 +200,10 @@ def _partitions(ctx: Context, topics: Collection[str]) -> list[TopicPartition]:
 def _compare(
     ctx: Context, pins: Pins, run: Runner, logs: OpenLogs, segments: Segments, level: Level, asked: str
 ) -> ValidationResult:
-    results = {tp: not_compared(tp, ends.start, ends.end, pins.reasons[tp]) for tp, ends in pins.unpinned.items()}
+    results = {
+        tp: not_compared(tp, ends.start, ends.end, pins.reasons[tp], lag=pins.short[tp])
+        for tp, ends in pins.unpinned.items()
+    }
     ranges, seconds, plan = pins.ranges, 0.0, ctx.plan.validation
     compared = {it.tp: it for it in ranges}
     for attempt in range(1, _PASSES + 1):

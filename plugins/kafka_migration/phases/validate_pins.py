@@ -23,7 +23,8 @@ _TOMBSTONES_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pins:
-    """What was pinned ``at`` (ISO-8601, UTC): ranges to compare, and what could not be pinned, with ``reasons``.
+    """What was pinned ``at`` (ISO-8601, UTC): ranges to compare, and what could not be pinned, with ``reasons``, and
+    how many source offsets the mirror is short there.
 
     ``first_offsets`` are the first source offsets that were mirrored, or are there: what lies between them and a
     range's start has expired.
@@ -33,6 +34,7 @@ class Pins:
     ranges: tuple[PartitionRange, ...]
     unpinned: Mapping[TopicPartition, PartitionEnds]
     reasons: Mapping[TopicPartition, str]
+    short: Mapping[TopicPartition, int]
     first_offsets: Mapping[TopicPartition, int]
 
     def as_dict(self) -> dict[str, Any]:
@@ -48,6 +50,8 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
     """
     at, sources = ctx.stamp(), ctx.source.ends(partitions, committed=True)
     reasons = _await_mirror(ctx, sources)
+    positions = ctx.link.positions()
+    stands = {tp: positions[tp].source if tp in positions else sources[tp].start for tp in reasons}
     reached = [tp for tp in sources if tp not in reasons]
     maps, targets, skips = ctx.link.offset_maps(reached), ctx.target.ends(reached), ctx.link.skips()
     still = _at_rest(ctx, sources, reached)
@@ -64,6 +68,7 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
         ranges=tuple(ranges),
         unpinned={tp: sources[tp] for tp in reasons},
         reasons=reasons,
+        short={tp: max(0, sources[tp].end - at) for tp, at in stands.items()},
         first_offsets=firsts,
     )
 

@@ -143,6 +143,7 @@ class Segments:
                     target=Digest(**value["target"]),
                     level=value["level"],
                     whole=end == tile.source_end,
+                    at=value["at"],
                 )
                 target = value["target_end"]
             if end < tile.source_end or tile.source_start == tile.source_end:

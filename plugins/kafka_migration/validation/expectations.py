@@ -55,7 +55,7 @@ def validate(summary: dict[str, Any], directory: Path) -> dict[str, Any]:
 
     # Explicit kinds: a column of nothing but nulls has none of its own.
     frame = pandas.DataFrame(summary["rows"], columns=list(COLUMNS)).astype(
-        {name: "Int64" for name in COLUMNS if name.endswith(("_records", "_offsets", "_segments"))}
+        {name: "Int64" for name in COLUMNS if name.endswith(("_records", "_offsets", "_segments", "_seconds"))}
     )
     part = directory.with_name(f".{directory.name}.{os.getpid()}")
     _take_over(directory, part)
@@ -74,7 +74,7 @@ def validate(summary: dict[str, Any], directory: Path) -> dict[str, Any]:
     batch = (
         context.data_sources.add_pandas("summary").add_dataframe_asset(name).add_batch_definition_whole_dataframe("all")
     )
-    suite = context.suites.add(gx.ExpectationSuite(name=name, expectations=expectations(summary["partitions"])))
+    suite = context.suites.add(gx.ExpectationSuite(name=name, expectations=expectations(summary)))
     definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
     checkpoint = context.checkpoints.add(
         gx.Checkpoint(
@@ -124,8 +124,8 @@ def _take_over(directory: Path, part: Path) -> None:
         old.unlink()
 
 
-def expectations(partitions: int) -> list[Any]:
-    """The suite. ``partitions`` is how many were asked for."""
+def expectations(summary: dict[str, Any]) -> list[Any]:
+    """The suite for a summary, of which ``partitions`` and ``limits`` are looked at."""
     gxe: Any = import_module("great_expectations.expectations")
 
     def equal(left: str, right: str, says: str) -> Any:
@@ -142,10 +142,15 @@ def expectations(partitions: int) -> list[Any]:
         says = f"{column} is known in every partition"
         return gxe.ExpectColumnValuesToNotBeNull(column=column, meta={"says": says}, notes=says)
 
+    def at_most(column: str, limit: float, says: str) -> Any:
+        return gxe.ExpectColumnValuesToBeBetween(
+            column=column, min_value=0, max_value=limit, meta={"says": says}, notes=says
+        )
+
     says_count, says_equal = "there is a row for every partition", "every partition is EQUAL"
-    says_segments = "no segment is unequal"
+    limits = summary["limits"]
     return [
-        gxe.ExpectTableRowCountToEqual(value=partitions, meta={"says": says_count}, notes=says_count),
+        gxe.ExpectTableRowCountToEqual(value=summary["partitions"], meta={"says": says_count}, notes=says_count),
         gxe.ExpectColumnValuesToBeUnique(
             column="partition", meta={"says": "no partition stands twice"}, notes="no partition stands twice"
         ),
@@ -156,9 +161,10 @@ def expectations(partitions: int) -> list[Any]:
         equal("source_sum", "target_sum", "order-independent sums of source and target are equal"),
         equal("source_ordered_sum", "target_ordered_sum", "order-dependent sums of source and target are equal"),
         equal("covered_offsets", "pinned_offsets", "the segments cover everything that was pinned"),
-        gxe.ExpectColumnValuesToBeBetween(
-            column="unequal_segments", min_value=0, max_value=0, meta={"says": says_segments}, notes=says_segments
-        ),
+        at_most("unequal_segments", 0, "no segment is unequal"),
+        at_most("lag_offsets", 0, "the mirror has reached every pinned end"),
+        at_most("age_seconds", limits["age_seconds"], "nothing was read longer ago than validation.reread_seconds"),
+        at_most("pinned_seconds", limits["pinned_seconds"], "pinned no longer ago than validation.max_age_seconds"),
         gxe.ExpectColumnValuesToBeInSet(
             column="verdict", value_set=[str(Equality.EQUAL)], meta={"says": says_equal}, notes=says_equal
         ),

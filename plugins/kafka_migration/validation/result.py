@@ -54,7 +54,8 @@ class SegmentResult:
     ``expected`` is how many records the offset map has there, ``target_start`` and ``target_end`` where it has them.
     ``level`` is how it was read: "batch", "record", or "both". ``failure`` says why it could not be, if not empty.
     ``contradiction`` is what the second level found, where both do not agree. ``kept``: nothing of it was read this
-    time, since an earlier validation found it equal, and it stands as it stood then.
+    time, since an earlier validation found it equal, and it stands as it stood then. ``read_at`` is when the
+    oldest part of it was read (ISO-8601, UTC), if that was not this time.
     """
 
     segment: int
@@ -70,6 +71,7 @@ class SegmentResult:
     failure: str = ""
     contradiction: str = ""
     kept: bool = False
+    read_at: str = ""
 
     @property
     def differences(self) -> tuple[Difference, ...]:
@@ -146,7 +148,8 @@ class PartitionResult:
 
     ``source`` and ``target`` are None if not all of it could be read. ``expired`` is how many source offsets left the
     source while it was being validated: they are not compared. ``segments`` are those that were pinned. ``drilled`` are
-    the first records that differ, if any do.
+    the first records that differ, if any do. ``lag`` is how many source offsets the mirror was short of the pinned end
+    when all had been waited for.
     """
 
     topic: str
@@ -162,6 +165,7 @@ class PartitionResult:
     is_read: bool
     expired: int = 0
     drilled: Drilled | None = None
+    lag: int = 0
 
     @property
     def tp(self) -> TopicPartition:
@@ -198,6 +202,7 @@ class PartitionResult:
             "target_start": self.target_start,
             "target_end": self.target_end,
             "expired": self.expired,
+            "lag": self.lag,
             "expected_records": self.expected,
             "source_records": source.rows if source else None,
             "target_records": target.rows if target else None,

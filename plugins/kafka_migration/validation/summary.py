@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
 from kafka_migration.validation.result import Equality, PartitionResult, ValidationResult
@@ -20,22 +22,36 @@ COLUMNS = {
     "pinned_offsets": "source offsets in the pinned range",
     "covered_offsets": "source offsets in the segments that were read",
     "unequal_segments": "segments that are not equal",
+    "lag_offsets": "source offsets that the mirror is short of the pinned end",
+    "age_seconds": "how long before the ends were pinned the oldest of what is compared was read",
+    "pinned_seconds": "how long before this verdict the ends were pinned",
 }
 
 
-def summary(result: ValidationResult) -> dict[str, Any]:
-    """JSON types only: the table's rows, and what a person should read beside them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How old a verdict's parts may be: what the columns of these names may hold at the most."""
+
+    age_seconds: float
+    pinned_seconds: float
+
+
+def summary(result: ValidationResult, *, now: datetime, limits: Limits) -> dict[str, Any]:
+    """JSON types only: the table's rows, and what a person should read beside them. ``now`` is when it was judged."""
+    pinned = datetime.fromisoformat(result.at)
     return {
         "migration": result.migration,
         "id": result.id,
         "at": result.at,
         "partitions": len(result.partitions),
-        "rows": [_row(it) for it in result.partitions],
+        "limits": asdict(limits),
+        "rows": [{**_row(it, pinned), "pinned_seconds": _seconds(pinned, now)} for it in result.partitions],
     }
 
 
-def _row(it: PartitionResult) -> dict[str, Any]:
+def _row(it: PartitionResult, pinned: datetime) -> dict[str, Any]:
     source, target = it.source, it.target
+    read = [datetime.fromisoformat(segment.read_at) for segment in it.segments if segment.read_at]
     return {
         "partition": str(it.tp),
         "verdict": str(it.verdict),
@@ -49,4 +65,10 @@ def _row(it: PartitionResult) -> dict[str, Any]:
         "pinned_offsets": it.source_end - it.source_start,
         "covered_offsets": it.covered,
         "unequal_segments": sum(segment.verdict is not Equality.EQUAL for segment in it.segments),
+        "lag_offsets": it.lag,
+        "age_seconds": _seconds(min(read, default=pinned), pinned),
     }
+
+
+def _seconds(since: datetime, until: datetime) -> int:
+    return max(0, round((until - since).total_seconds()))

@@ -23,7 +23,7 @@ _SHOWN_SEGMENTS = 3
 class Kept:
     """What an earlier validation found of a segment, from its start up to source offset ``end``: equal.
 
-    ``whole``: nothing of the segment was read again.
+    ``whole``: nothing of the segment was read again. ``at`` is when the oldest part of it was read (ISO-8601, UTC).
     """
 
     end: int
@@ -31,6 +31,7 @@ class Kept:
     target: Digest
     level: str
     whole: bool
+    at: str
 
 
 #: By partition and segment.
@@ -84,8 +85,8 @@ def outcomes_of(request: ValidationRequest, report: DigestReport) -> list[Segmen
     return [*outcomes, *report.second]
 
 
-def not_compared(tp: TopicPartition, source_start: int, source_end: int, reason: str) -> PartitionResult:
-    """The result of a partition that could not even be pinned."""
+def not_compared(tp: TopicPartition, source_start: int, source_end: int, reason: str, *, lag: int) -> PartitionResult:
+    """The result of a partition that could not even be pinned, since the mirror is ``lag`` source offsets short."""
     return PartitionResult(
         topic=tp.topic,
         partition=tp.partition,
@@ -98,6 +99,7 @@ def not_compared(tp: TopicPartition, source_start: int, source_end: int, reason:
         verdict=Equality.INCONCLUSIVE,
         detail=reason,
         is_read=False,
+        lag=lag,
     )
 
 
@@ -215,6 +217,7 @@ def _compare(it: PartitionRange, found: _Found, start_now: int) -> PartitionResu
             level=found.level(it.tp, at),
             failure=found.failure(it.tp, at),
             kept=kept is not None and kept.whole,
+            read_at=kept.at if kept is not None else "",
         )
         if at in expected or segment.failure or source.rows or target.rows:
             # Not an empty stretch of the target that no source offset belongs to.
