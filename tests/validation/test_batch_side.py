@@ -1,6 +1,6 @@
 """One side of a segment, over what a broker may answer: nothing, too much, damaged bytes, errors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -10,6 +10,7 @@ from kafka_migration.domain.errors import ClusterUnreachable
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation import batch_side
 from kafka_migration.validation.batch_side import CannotRead, Side
+from kafka_migration.wire import configs
 from kafka_migration.wire.batch import parse_header
 from kafka_migration.wire.cluster import Leader
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom
@@ -34,6 +35,18 @@ class Cluster:
 
     async def refresh(self, _topics: Any) -> None:
         self.refreshed += 1
+
+
+@pytest.fixture
+def configured(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What the topic's configuration is, to be filled."""
+    found = {"cleanup.policy": "delete"}
+
+    async def asked(_cluster: Any, _topic: str, names: Collection[str]) -> dict[str, str]:
+        return {name: value for name, value in found.items() if name in names}
+
+    monkeypatch.setattr(configs, "topic_configs", asked)
+    return found
 
 
 @pytest.fixture
@@ -130,11 +143,33 @@ def test_log_that_ends_before_the_pinned_end_cannot_be_read(read):
         read(log_of(log, end=4), 0, 8)
 
 
-def test_end_of_which_compaction_left_nothing_is_passed_over_once_it_was_said_twice(read):
+def test_end_of_which_compaction_left_nothing_is_passed_over_once_it_was_said_twice(read, configured):
+    configured["cleanup.policy"] = "compact"
     log = [made_batch(VALUES, base_offset=0)]
     found, asked, _ = read(log_of(log, end=8), 0, 8)
     assert found == [0]
     assert [it.offset for it in asked] == [0, 4, 4]
+
+
+def test_records_that_the_broker_sends_late_are_read(read, configured):
+    log, silences = [made_batch(VALUES, base_offset=0), made_batch(VALUES, base_offset=4)], [True] * 4
+
+    def answers(wanted: FetchFrom) -> Fetched:
+        if wanted.offset == 4 and silences:
+            silences.pop()
+            return answer(b"")
+        return log_of(log, at_once=1)(wanted)
+
+    assert read(answers, 0, 8)[0] == [0, 4]
+    assert not silences
+
+
+@pytest.mark.parametrize("settings", [{"cleanup.policy": "delete"}, {"remote.storage.enable": "true"}])
+def test_broker_that_goes_on_to_send_nothing_is_not_taken_for_an_empty_log(read, configured, settings, monkeypatch):
+    configured.update({"cleanup.policy": "compact", **settings})
+    monkeypatch.setattr(batch_side, "_TROUBLE_SECONDS", 0.5)
+    with pytest.raises(CannotRead, match="from offset 4 on: the broker sends nothing"):
+        read(log_of([made_batch(VALUES, base_offset=0)]), 0, 8)
 
 
 def test_new_leader_is_looked_for_and_read_from(read):

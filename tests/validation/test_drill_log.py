@@ -2,11 +2,14 @@
 
 import random
 import uuid
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.validation import drill_log
 from kafka_migration.validation.drill_log import Chunk, Expired, LogReader, open_logs
 from kafka_migration.wire.batch import next_batch
 from kafka_migration.wire.fetch_request import Fetched
@@ -26,6 +29,9 @@ class Answering(LogReader):
     def _fetch(self, tp: TopicPartition, at: int) -> Fetched:
         records, aborted = self._log.answer(at, self._chance.choice((1, 300, 20_000)))
         return Fetched(tp, 0, records, self._log.end, self._log.end, 0, None, aborted)
+
+    def _can_be_empty(self, tp: TopicPartition) -> bool:
+        return True
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -58,6 +64,27 @@ def test_twins_have_the_same_bytes_whatever_their_places_and_epochs():
     assert not one.is_twin(_chunk(made_batch(values, base_offset=5), start=6)), "a part is not the whole"
     stamped = batch_of([], base_offset=5, last_delta=2)
     assert not one.is_twin(_chunk(stamped))
+
+
+def test_records_that_the_broker_sends_late_are_read_and_it_is_not_waited_for_without_end(source_cluster, monkeypatch):
+    topic, left = f"late-{uuid.uuid4().hex[:8]}", [4]
+    create_topics(source_cluster.bootstrap_servers, {topic: 1})
+    produce(source_cluster.bootstrap_servers, topic, [ToSend(b"%d" % n) for n in range(50)])
+    fetch = drill_log.fetch
+
+    async def silenced(*arguments: Any, **options: Any) -> list[Fetched]:
+        answers = await fetch(*arguments, **options)
+        left[0] -= 1
+        return [replace(it, records=b"") if left[0] >= 0 else it for it in answers]
+
+    monkeypatch.setattr(drill_log, "fetch", silenced)
+    side = {"bootstrap_servers": source_cluster.bootstrap_servers}
+    with open_logs(side, side) as (log, _):
+        assert len([it for chunk in log.chunks(TopicPartition(topic, 0), 0, 50) for it in chunk.records()]) == 50
+        left[0] = 10**6
+        monkeypatch.setattr(drill_log, "_PATIENCE_SECONDS", 1.0)
+        with pytest.raises(CouldNotFindOut, match="sends nothing from offset 0 on"):
+            list(log.chunks(TopicPartition(topic, 0), 0, 50))
 
 
 def test_both_clusters_are_read_each_as_validation_reads_it(source_cluster, target_cluster):

@@ -13,6 +13,7 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.aborted import aborted_batches, is_left_out
 from kafka_migration.wire.batch import BatchHeader, CorruptBatch, batches, verify_crc
 from kafka_migration.wire.cluster import UNAUTHORIZED, WireCluster, code_name
+from kafka_migration.wire.configs import can_be_empty
 from kafka_migration.wire.fetch import (
     INCONSISTENT_TOPIC_ID,
     OFFSET_OUT_OF_RANGE,
@@ -53,7 +54,8 @@ class Side:
         self._cluster, self._tp, self._committed = cluster, tp, committed
         self._start, self._at, self._end = start, start, end
         self._ahead: Future | None = None
-        self._was_empty = False
+        self._silent_since: float | None = None
+        self._came = False
         self.bytes = 0
 
     async def next(self) -> list[Block] | None:
@@ -66,6 +68,10 @@ class Side:
         answer = await self._answer()
         self.bytes += len(answer.records)
         found = self._blocks(answer)
+        if self._came:
+            self._silent_since = None
+        else:
+            await self._nothing(answer)
         if self._at < self._end:
             self._ahead = self._cluster.net.call_soon_with_future(self._fetch)
         return found
@@ -124,10 +130,10 @@ class Side:
 
     def _blocks(self, answer: Fetched) -> list[Block]:
         aborted = aborted_batches(answer.records, answer.aborted) if answer.aborted else frozenset[int]()
-        found, came = [], False
+        found, self._came = [], False
         try:
             for header, batch in batches(answer.records):
-                came = True
+                self._came = True
                 if header.next_offset <= self._at:
                     continue
                 first = header.base_offset if header.magic == 2 else self._at
@@ -141,21 +147,29 @@ class Side:
                     found.append(Block(first, header, batch))
         except CorruptBatch as error:
             raise self._unread(str(error)) from error
-        if not came:
-            self._nothing(answer)
         return found
 
-    def _nothing(self, answer: Fetched) -> None:
-        """The answer had room for a batch and holds none: compaction has removed all up to the end of the log (brokers
-        before 4.0 remove even the last batch; KAFKA-17076), or the log ends before what was pinned. It counts once it
-        is said twice.
+    async def _nothing(self, answer: Fetched) -> None:
+        """The answer had room for a batch and holds none: the log ends before what was pinned, or compaction has
+        removed all up to its end (brokers before 4.0 remove even the last batch; KAFKA-17076), or the broker is late
+        with what lies in remote storage. It counts once it is said twice.
         """
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+            return
         upper = answer.last_stable_offset if self._committed else answer.high_watermark
-        if self._was_empty:
-            if upper < self._end:
-                raise self._unread(f"the log ends at {upper} by now, before the pinned end {self._end}")
-            self._at = self._end
-        self._was_empty = True
+        if upper < self._end:
+            raise self._unread(f"the log ends at {upper} by now, before the pinned end {self._end}")
+        try:
+            if await can_be_empty(self._cluster, self._tp.topic):
+                self._at = self._end
+                return
+        except (CouldNotFindOut, kafka_errors.KafkaError) as error:
+            raise self._unread(str(error)) from error
+        if now - self._silent_since > _TROUBLE_SECONDS:
+            raise self._unread(f"the broker sends nothing, although the log goes on to {upper}")
+        await self._cluster.net.sleep(_PAUSE_SECONDS)
 
     def _unread(self, problem: str) -> CannotRead:
         return CannotRead(f"{self._cluster.role}: {self._tp} from offset {self._at} on: {problem}")

@@ -6,6 +6,7 @@ the mirror (:mod:`kafka_migration.wire`), but nothing of what the mirror makes o
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from kafka_migration.validation.drill_fields import Record
 from kafka_migration.wire.aborted import aborted_batches, is_left_out
 from kafka_migration.wire.batch import CODEC, HEADER_BYTES, BatchHeader, next_batch, verify_crc
 from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster, code_name
+from kafka_migration.wire.configs import can_be_empty
 from kafka_migration.wire.fetch import OFFSET_OUT_OF_RANGE, fetch
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom
 from kafka_migration.wire.join import Piece
@@ -31,6 +33,7 @@ from kafka_migration.wire.selector import Selector
 _FETCH_BYTES = 4 << 20
 _WAIT_MS = 250
 _PATIENCE_SECONDS = 60.0
+_PAUSE_SECONDS = 0.2
 _RAW_BYTES = 1 << 20
 
 
@@ -127,7 +130,7 @@ class LogReader:
 
         Raises Expired if the log does not reach back so far any more, and CouldNotFindOut for what cannot be read.
         """
-        at = start
+        at, silent_since = start, math.inf
         while at < end:
             answer = self._fetch(tp, at)
             before = at
@@ -137,14 +140,24 @@ class LogReader:
                     yield chunk
                 if at >= end:
                     return
-            if at == before:
-                # Nothing whole in it: what is left up to the end holds no record.
-                if (answer.last_stable_offset if self._committed else answer.high_watermark) >= end:
-                    return
+            if at != before:
+                silent_since = math.inf
+                continue
+            if (answer.last_stable_offset if self._committed else answer.high_watermark) < end:
                 raise CouldNotFindOut(
                     f"{tp}: the {self._cluster.role}'s log ends at {answer.high_watermark}, before {end}",
                     remedy="run `validate` again",
                 )
+            if self._can_be_empty(tp):
+                return
+            # It holds records: its broker is late with them (remote storage).
+            silent_since = min(silent_since, time.monotonic())
+            if time.monotonic() - silent_since > _PATIENCE_SECONDS:
+                raise CouldNotFindOut(
+                    f"{tp}: the {self._cluster.role} sends nothing from offset {at} on, although its log goes on",
+                    remedy="run `validate` again",
+                )
+            self._cluster.net.run(lambda: self._cluster.net.sleep(_PAUSE_SECONDS))
 
     def ends(self, tp: TopicPartition) -> tuple[int, int]:
         """Log start and end now."""
@@ -157,6 +170,15 @@ class LogReader:
             return found[tp]
 
         return ask(EARLIEST), ask(LATEST)
+
+    def _can_be_empty(self, tp: TopicPartition) -> bool:
+        try:
+            return bool(self._cluster.net.run(lambda: can_be_empty(self._cluster, tp.topic)))
+        except kafka_errors.KafkaError as error:
+            raise CouldNotFindOut(
+                f"{tp}: the {self._cluster.role} does not say how it is configured: {error}",
+                remedy="check that its brokers are up, then run `validate` again",
+            ) from error
 
     def _fetch(self, tp: TopicPartition, at: int) -> Fetched:
         deadline, why = time.monotonic() + _PATIENCE_SECONDS, ""
@@ -198,7 +220,7 @@ class LogReader:
 
     def _again(self, tp: TopicPartition) -> None:
         self._cluster.forget_leaders([tp])
-        self._cluster.net.run(lambda: self._cluster.net.sleep(0.2))
+        self._cluster.net.run(lambda: self._cluster.net.sleep(_PAUSE_SECONDS))
 
     def _cut(self, answer: Fetched, start: int, end: int, since: int) -> Iterator[tuple[Chunk | Old | None, int]]:
         """Chunks of a fetch, each with the offset behind it; None for a batch that holds nothing to compare."""
