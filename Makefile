@@ -46,7 +46,7 @@ format: setup ## Let ruff correct what it can
 
 test: setup ## The whole suite, on real brokers, in two processes; ARGS="-k lag" for a part of it
 	@$(BIN)/python -m demo setup --old-brokers
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 40 $(ARGS)
 
 conformance: setup ## What the peers' own suites check (docs/conformance.md), as far as only that suite shows it
 	$(BIN)/python -m pytest tests/conformance tests/test_conformance.py $(ARGS)
