@@ -1,4 +1,4 @@
-"""Release: a migration gives up its hold on topics, once it is done with them, so that another one may have them.
+"""Release: a migration gives up its locks on topics, once it is done with them, so that another one may have them.
 
 What it made and wrote stays, its journal too; ``create`` takes the hold again, if nobody else has it by then.
 """

@@ -64,7 +64,7 @@ def release(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Give up the migration's hold on its topics, so that another plan may have them. Deletes nothing."""
+    """Give up the migration's locks on its topics, so that another plan may have them. Deletes nothing."""
     from kafka_migration.phases import release as phase_release
 
     output = Output(as_json=as_json)

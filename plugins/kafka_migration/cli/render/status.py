@@ -30,7 +30,7 @@ def status(page: Status) -> RenderableType:
     parts: list[RenderableType] = [head, Text(), _phases(page), _mirror(page)]
     foreign = {topic: by for topic, by in page.locks.items() if by != page.migration}
     if foreign:
-        parts.append(grid("Held by other migrations", ("topic", "migration"), sorted(foreign.items())))
+        parts.append(grid("Locked for other migrations", ("topic", "migration"), sorted(foreign.items())))
     if page.halts:
         parts.append(_halts(page.halts))
     if page.losses:
