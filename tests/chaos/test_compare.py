@@ -130,6 +130,25 @@ def test_of_a_compacted_topic_only_what_was_superseded_may_differ(target, expect
     assert found == expected
 
 
+#: As above, but a replica leads by now that was not compacted as far as the one that was read from.
+LESS = keyed((1, "a"), (3, "a"), (4, "b"), (5, "c"), (6, "a"))
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (keyed((3, "a"), (4, "b"), (5, "c"), (6, "a")), {}),
+        (keyed((4, "b"), (5, "c"), (6, "a")), {}),
+        # What superseded it is missing, too.
+        (keyed((3, "a"), (4, "b"), (5, "c")), {"lost": 1}),
+        (keyed((4, "b"), (5, "c")), {"lost": 3}),
+        (keyed((1, "a"), (4, "b"), (5, "c")), {"lost": 2}),
+    ],
+)
+def test_what_another_replica_had_lost_already_may_be_missing_before_a_later_record_of_its_key(target, expected):
+    assert wrong(compacted(LESS, target)) == expected
+
+
 # -- translation ----------------------------------------------------------------------------------------------
 
 
