@@ -265,6 +265,20 @@ def test_partition_that_spark_could_not_read_is_exit_code_3_and_never_equal(lab)
     assert verdict.check(lab.context()).verdict is Verdict.UNCHECKED
 
 
+def test_difference_is_recorded_though_the_suite_fails(lab):
+    (tp,) = lab.topic("orders")
+    assert lab.validate().verdict is Equality.EQUAL
+
+    def failing(*_arguments: Any) -> Any:
+        raise CouldNotFindOut("no space is left", remedy="make some")
+
+    for answer, expected in ((altered(tp), Equality.DIFFERENT), (lambda _, report: report, Equality.INCONCLUSIVE)):
+        lab.answer = answer
+        found = lab.validate(suite=failing, full=True)
+        assert (found.verdict, found.expectations.failed) == (expected, ("no space is left",))
+        assert lab.journal.read(validate.KIND, validate.LATEST)["verdict"] == expected
+
+
 def test_equal_digests_are_inconclusive_if_the_suite_contradicts(lab):
     lab.topic("a")
     found = lab.validate(suite=contradicts)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
+from kafka_migration.clusters.types import TopicDescription
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
@@ -169,7 +171,7 @@ def test_what_was_read_before_the_job_died_is_not_read_again(lab, monkeypatch):
     with pytest.raises(CouldNotFindOut):
         lab.validate(run=None)
     assert "a line for people" in lab.told
-    found = lab.validate()
+    found = lab.validate(level=Level.BATCH)
     assert lab.read == [(SEGMENT, RECORDS, SEGMENT + 3, RECORDS + 3)], "of the second partition, the second segment on"
     assert found.verdict is EQUAL
     other = Remembering(reports=lab.reports / "other")
@@ -228,6 +230,46 @@ def test_second_level_that_could_not_read_leaves_the_segment_inconclusive(lab):
     assert found.verdict is Equality.INCONCLUSIVE
     assert "not read at record level: no such jar" in found.result.partitions[0].detail
 
+    for answer, again in ((failing, 1), (lambda _, report: report, 1)):
+        # One of those that were found equal is drawn anew, however often its sample cannot be read.
+        lab.answer = answer
+        found = lab.validate()
+        assert len(lab.asked[-1].twice) == again
+        assert sum(it.records for it in lab.asked[-1].ranges) <= SEGMENT
+    assert found.verdict is EQUAL
+    asked = len(lab.asked)
+    assert lab.validate().verdict is EQUAL
+    assert len(lab.asked) == asked, "now it is settled"
+
+
+def test_sample_that_a_killed_run_never_read_is_drawn_from_what_it_left(lab, monkeypatch):
+    lab.topic("orders", partitions=3)
+
+    def dying(_environ: Any, *, master: Any, secrets: Any, tell: Any) -> Any:
+        def run(request_file: Any, result_file: Any) -> None:
+            lab.spark(request_file, result_file)
+            request = lab.asked[-1]
+            tell(said(outcomes_of(request, right_answer(request))))
+            raise CouldNotFindOut("killed before the sample")
+
+        return run
+
+    monkeypatch.setattr(validate, "local_runner", dying)
+    with pytest.raises(CouldNotFindOut):
+        lab.validate(run=None)
+    lab.validate()
+    (drawn,) = lab.asked[-1].twice
+    (it,) = lab.asked[-1].ranges
+    assert (it.topic, it.partition, it.source_start // SEGMENT) == drawn
+    assert it.source_end - it.source_start <= SEGMENT
+
+
+def test_levels_without_a_sample_need_none(lab):
+    lab.topic("orders")
+    lab.validate(level=Level.BATCH)
+    lab.validate()
+    assert len(lab.asked) == 1
+
 
 def test_level_is_the_plans_unless_another_is_asked_for(lab):
     lab.topic("orders")
@@ -235,6 +277,30 @@ def test_level_is_the_plans_unless_another_is_asked_for(lab):
     lab.validate(level=Level.RECORD, full=True)
     assert [it.level for it in lab.asked] == [Level.SAMPLED, Level.RECORD]
     assert lab.asked[0].seed != lab.asked[1].seed
+
+
+def test_record_level_reads_what_was_read_at_batch_level_only(lab):
+    lab.topic("orders")
+    lab.validate(level=Level.BATCH)
+    lab.validate(level=Level.RECORD)
+    assert lab.read == [(0, RECORDS, 0, RECORDS + 3)]
+    lab.validate(level=Level.RECORD)
+    lab.validate(level=Level.BATCH)
+    assert len(lab.asked) == 2
+
+
+def _without_ids(topics: Callable[..., dict[str, TopicDescription]]) -> Callable[..., dict[str, TopicDescription]]:
+    return lambda *names: {name: replace(it, topic_id="") for name, it in topics(*names).items()}
+
+
+def test_nothing_is_kept_of_topics_without_ids(lab):
+    lab.topic("orders")
+    for cluster in (lab.source, lab.target):
+        cluster.topics = _without_ids(cluster.topics)
+    lab.validate()
+    lab.validate()
+    assert lab.read == [(0, RECORDS, 0, RECORDS + 3)]
+    assert len(lab.asked) == 2
 
 
 def test_progress_says_how_many_segments_and_pairs_are_done(lab):

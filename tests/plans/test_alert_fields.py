@@ -30,6 +30,26 @@ BAD: dict[str, tuple[Any, str, str]] = {
         "notifiers[0].arguments.password",
         "a secret must not stand in a plan",
     ),
+    "template": (
+        {"notifiers": [{"notifier": SMTP, "arguments": {"subject": "{{ conn.kafka_source.extra }}"}}]},
+        "notifiers[0].arguments.subject",
+        "a template could send a secret away",
+    ),
+    "template in a list": (
+        {"notifiers": [{"notifier": SMTP, "arguments": {"to": ["a@x", "{% for it in var %}"]}}]},
+        "notifiers[0].arguments.to",
+        "a template could send a secret away",
+    ),
+    "file": (
+        {"notifiers": [{"notifier": SMTP, "arguments": {"files": ["/proc/self/environ"]}}]},
+        "notifiers[0].arguments.files",
+        "a file could send a secret away",
+    ),
+    "credentials": (
+        {"notifiers": [{"notifier": SMTP, "arguments": {"webhook": "https://me:x@hooks.example/1"}}]},
+        "notifiers[0].arguments.webhook",
+        "credentials in a URL",
+    ),
     "nested": (
         {"notifiers": [{"notifier": SMTP, "arguments": {"to": {"a": "b"}}}]},
         "notifiers[0].arguments.to",
@@ -52,11 +72,11 @@ def test_bad_alert_is_refused_where_it_stands(case: str, problems_of: Callable[.
 def test_placeholders_are_replaced_in_texts_and_what_else_is_in_braces_stays() -> None:
     notifier = Notifier(
         notifier=SMTP,
-        arguments={"to": ("a@x", "{migration}@x"), "subject": "{dag}: {what} {{ ti }} {other}", "port": 3},
+        arguments={"to": ("a@x", "{migration}@x"), "subject": "{dag}: {what} {other}", "port": 3},
     )
     values = {"migration": "shop", "dag": "validate_shop", "what": "{dag} failed"}
     assert notifier.filled(values) == {
         "to": ["a@x", "shop@x"],
-        "subject": "validate_shop: {dag} failed {{ ti }} {other}",
+        "subject": "validate_shop: {dag} failed {other}",
         "port": 3,
     }

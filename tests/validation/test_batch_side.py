@@ -1,6 +1,6 @@
 """One side of a segment, over what a broker may answer: nothing, too much, damaged bytes, errors."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -54,7 +54,12 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[int], list
     """Base offsets of what a side yields, what it asked for, and the cluster. ``answers`` says what a broker would."""
 
     def reading(
-        answers: Callable[[FetchFrom], Fetched], start: int, end: int, *, committed: bool = True
+        answers: Callable[[FetchFrom], Fetched],
+        start: int,
+        end: int,
+        *,
+        committed: bool = True,
+        left_out: Sequence[tuple[int, int]] = (),
     ) -> tuple[list[int], list[FetchFrom], Cluster]:
         asked: list[FetchFrom] = []
 
@@ -64,7 +69,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[int], list
 
         monkeypatch.setattr(batch_side, "fetch", fetched)
         cluster = Cluster()
-        side = Side(cluster, TP, start, end, committed=committed)  # type: ignore[arg-type]
+        side = Side(cluster, TP, start, end, committed=committed, left_out=left_out)  # type: ignore[arg-type]
 
         async def all_of_it() -> list[int]:
             found = []
@@ -135,6 +140,19 @@ def test_damaged_batch_is_named_with_its_offset(read):
     log[1][-1] ^= 1
     with pytest.raises(CannotRead, match=r"source: made-0 from offset 4 on: batch at offset 4: CRC-32C is"):
         read(log_of([bytes(it) for it in log]), 0, 8)
+
+
+def test_damaged_batch_that_was_given_up_is_passed_over_and_what_shares_one_with_others_is_not(read):
+    log = [made_batch(VALUES, base_offset=4 * n) for n in range(6)]
+    damaged = bytearray(log[2])
+    damaged[-1] ^= 1
+    log[2] = bytes(damaged)
+    found, asked, _ = read(log_of(log, at_once=1), 0, 24, left_out=[(6, 12), (16, 20)])
+    assert found == [0, 4, 12, 20]
+    assert [it.offset for it in asked] == [0, 4, 12, 20]
+    with pytest.raises(CannotRead, match="batch at offset 8"):
+        read(log_of(log), 0, 24, left_out=[(9, 12)])
+    assert read(log_of(log), 0, 12, left_out=[(0, 12)])[0] == []
 
 
 def test_log_that_ends_before_the_pinned_end_cannot_be_read(read):

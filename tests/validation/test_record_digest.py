@@ -2,8 +2,10 @@
 
 import datetime
 import random
+import struct
 
 import numpy as np
+import pytest
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
     ArrayType,
@@ -36,7 +38,32 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def _some(chance: random.Random) -> bytes | None:
-    return chance.choice((None, b"", chance.randbytes(chance.choice((1, 4, 8, 31, 32, 33, 700)))))
+    number = struct.pack("<i", chance.randrange(3))  # as places of headers are hashed
+    return chance.choice((None, b"", number, chance.randbytes(chance.choice((1, 4, 8, 31, 32, 33, 700)))))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([(b"a", None)], [(b"a", b"\0\0\0\0")]),
+        ([(b"a", None), (b"b", b"v")], [(b"a", b"b"), (b"v", b"\0\0\0\0")]),
+        ([(b"a", b"x"), (b"b", None)], [(b"a", b"x"), (b"b", b"\1\0\0\0")]),
+        ([(b"a", b"\0\0\0\0"), (b"\0\0\0\0", None)], [(b"a", None), (b"\0\0\0\0", None)]),
+        ([(b"a", None), (b"b", b"")], [(b"a", b""), (b"b", None)]),
+    ],
+)
+def test_links_of_the_chain_are_not_taken_for_one_another(one, other):
+    rows = Rows()
+    for headers in (one, other):
+        rows.add(0, 0, b"k", b"v", headers)
+    contents = np.array(rows.contents, np.uint64)
+    first, second = record_hashes(contents, np.array(rows.times), np.array(rows.flags)).tolist()
+    assert first != second
+
+
+def test_times_that_differ_in_their_highest_bits_hash_apart():
+    times = np.array([5, 5 + 2**61, 5 - 2**62], np.int64)
+    assert len(set(record_hashes(np.zeros(3, np.uint64), times, np.zeros(3, np.int64)).tolist())) == 3
 
 
 def test_hashes_of_python_and_of_spark_are_the_same(spark):

@@ -1,6 +1,8 @@
 """How ranges fall into segments and pieces: arithmetic, over made-up maps."""
 
 import random
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -8,6 +10,7 @@ from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap, Run
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from kafka_migration.validation.segments import (
+    around,
     bucket_shift,
     buckets,
     cut,
@@ -107,6 +110,28 @@ def test_range_may_be_split_where_nothing_but_a_gap_lies(seed):
         assert one.records + other.records == it.records
         assert all(run.target + run.length <= target for run in one.runs)
         assert all(run.target >= target for run in other.runs)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_parts_around_what_is_left_out_hold_all_the_rest_and_all_of_the_target(seed):
+    dice = random.Random(seed)
+    found = _random_map(dice)
+    it = _range(found, 0, found.source_end)
+    marks = sorted(dice.sample(range(it.source_end + 1), 2 * min(3, (it.source_end + 1) // 2)))
+    left_out = tuple((low, high) for low, high in zip(marks[::2], marks[1::2], strict=True) if low < high)
+    kept = [
+        run for run in it.runs if not any(low < run.source + run.length and run.source < high for low, high in left_out)
+    ]
+    it = replace(it, runs=tuple(kept), left_out=left_out)
+    parts = list(around(it))
+    read = [offset for part in parts for offset in range(part.source_start, part.source_end)]
+    assert read == [n for n in range(it.source_end) if not any(low <= n < high for low, high in left_out)]
+    assert [run for part in parts for run in part.runs] == kept
+    assert not any(part.left_out for part in parts)
+    targets = [(part.target_start, part.target_end) for part in parts]
+    if parts:
+        assert (targets[0][0], targets[-1][1]) == (it.target_start, it.target_end)
+    assert all(one[1] == other[0] for one, other in pairwise(targets))
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -43,7 +43,7 @@ def deadlines(plan: Plan, dag_id: str) -> list[DeadlineAlert]:
             name=f"{plan.name}-{at}",
         )
         for at, it in enumerate(plan.alerts.notifiers)
-        if not _problem_with(it)
+        if not _problem_with(it) and not _too_late_for(it, plan)
     ]
 
 
@@ -52,7 +52,7 @@ def with_alerts(folder: PlanFolder) -> PlanFolder:
     problems = dict(folder.problems)
     for file, plan in folder.valid.items():
         for at, it in enumerate(plan.alerts.notifiers):
-            if problem := _problem_with(it):
+            if problem := _problem_with(it) or _too_late_for(it, plan):
                 problems[file] = BadInput(
                     problem,
                     file=str(file),
@@ -77,6 +77,15 @@ def _problem_with(it: Notifier) -> str:
         _class_of(it)(**it.filled({"migration": "", "dag": "", "what": ""}))
     except (ImportError, AttributeError) as error:
         return f"this notifier cannot be had: {error}"
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # whatever a provider raises: it must not take the DAGs away
         return f"this notifier does not take these arguments: {error}"
     return ""
+
+
+def _too_late_for(it: Notifier, plan: Plan) -> str:
+    """Deadline alerts are sent by the triggerer, where a notifier must not block."""
+    from airflow.sdk import BaseNotifier
+
+    if plan.alerts.validation_seconds is None or _class_of(it).async_notify is not BaseNotifier.async_notify:
+        return ""
+    return "this notifier cannot tell of alerts.validation_seconds: it has no async_notify"

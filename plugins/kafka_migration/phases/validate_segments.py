@@ -5,15 +5,20 @@ leader epochs that both logs had when their ends were pinned. It is read again i
 something else of it, either log was truncated beneath it since (its epoch ends before the segment by now), it is too
 old, or a person asks for everything. The newest segment is kept as far as it reaches: a later validation goes on behind
 it, since digests add up. One that is not equal is always read again.
+
+The level sampled rests on its sample. So what a run of it found equal is settled only once its sample has been read,
+too; of what a run left that was killed before, or could not read its sample, the next one draws a sample anew.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.digests import Digest, DigestReport, SegmentOutcome
 from kafka_migration.validation.lines import heard
@@ -35,10 +40,12 @@ Epochs = Mapping[TopicPartition, "EpochEnd"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Ranges to read, and what of the segments is kept instead."""
+    """Ranges to read, and what of the segments is kept instead. ``twice`` are segments (topic, partition, number) that
+    the sample must hold."""
 
     ranges: tuple[PartitionRange, ...]
     kept: Mapping[TopicPartition, Mapping[int, Kept]]
+    twice: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def kept_segments(self) -> int:
@@ -47,15 +54,18 @@ class Chosen:
 
 
 class Segments:
-    """The segments of one validation. ``ids`` are of the topics, ``full`` reads everything again.
+    """The segments of one validation at ``level``. ``ids`` are of the topics, ``full`` reads everything again.
 
     Made before anything is pinned: a topic that is recreated, or a log that is truncated, after that is noticed by the
     next validation.
     """
 
-    def __init__(self, ctx: Context, ids: Ids, *, run: str, full: bool) -> None:
-        self._ctx, self._ids, self._run, self._full = ctx, ids, run, full
+    def __init__(self, ctx: Context, ids: Ids, *, run: str, full: bool, level: Level) -> None:
+        self._ctx, self._ids, self._run, self._full, self._level = ctx, ids, run, full, level
         self._size = ctx.plan.validation.segment_records
+        self._share = ctx.plan.validation.sample if level is Level.SAMPLED else 0.0
+        self._twice: set[tuple[TopicPartition, int]] = set()
+        self._missed_second = False
         self._epochs: tuple[Epochs, Epochs] = ({}, {})
         self._ranges: dict[TopicPartition, PartitionRange] = {}
         self._kept: dict[TopicPartition, dict[int, Kept]] = {}
@@ -75,16 +85,26 @@ class Segments:
             )
             if not self._full:
                 self._values = self._standing(tps)
+                self._twice = self._drawn()
         to_read: list[PartitionRange] = []
         for it in ranges:
             self._ranges[it.tp] = it
-            equal = {n: v for n, v in self._values.get(it.tp, {}).items() if v["verdict"] == Equality.EQUAL}
-            mine, rest = ({}, [it]) if it.by_record else self._cut(it, equal)
+            equal = {
+                number: value
+                for number, value in self._values.get(it.tp, {}).items()
+                if value["verdict"] == Equality.EQUAL
+                and not ((it.tp, number) in self._twice and value["run"] != self._run)
+            }
+            mine, rest = ({}, [it]) if it.by_key else self._cut(it, equal)
             self._kept[it.tp] = mine
             to_read += rest
         self._expected = sum(1 for it in to_read for _ in tiles(it, self._size))
         self._read, self._pairs, self._began = 0, 0, self._ctx.clock.monotonic()
-        return Chosen(ranges=tuple(to_read), kept={it.tp: self._kept[it.tp] for it in ranges})
+        return Chosen(
+            ranges=tuple(to_read),
+            kept={it.tp: self._kept[it.tp] for it in ranges},
+            twice=tuple((tp.topic, tp.partition, number) for tp, number in sorted(self._twice)),
+        )
 
     # -- what stands ------------------------------------------------------------------------------------------
 
@@ -99,6 +119,9 @@ class Segments:
                 if value["verdict"] == Equality.EQUAL
                 and value["segment_records"] == self._size
                 and list(value["ids"]) == list(self._ids.get(tp.topic, ()))
+                # Without ids nobody would notice a topic that was made anew.
+                and all(value["ids"])
+                and not (self._level is Level.RECORD and value["level"] == BATCH)
                 and datetime.fromisoformat(value["at"]) >= oldest
             }
             for tp, mine in self._ctx.segments.all().items()
@@ -120,6 +143,19 @@ class Segments:
                         if value["epochs"][side] == epoch and (end is None or end.epoch != epoch or end.end < bound):
                             del known[tp][number]
         return known
+
+    def _drawn(self) -> set[tuple[TopicPartition, int]]:
+        """A sample of what stands, but is not settled."""
+        loose = sorted(
+            (tp, number)
+            for tp, mine in self._values.items()
+            for number, value in mine.items()
+            if not value.get("settled", True)
+        )
+        if not loose or not self._share:
+            return set()
+        count = min(len(loose), max(1, round(self._share * len(loose))))
+        return set(random.Random(self._run).sample(loose, count))
 
     def _cut(
         self, it: PartitionRange, values: Mapping[int, Mapping[str, Any]]
@@ -179,6 +215,20 @@ class Segments:
     def report(self, request: ValidationRequest, report: DigestReport) -> None:
         """Keep what only the report says, since the job was run by somebody who heard nothing meanwhile."""
         self.found(outcomes_of(request, report))
+        self._missed_second |= any(it.failure for it in report.second)
+
+    def settle(self) -> None:
+        """All was read that was to be read: what is equal needs no sample any more, unless that could not be read."""
+        if self._missed_second or self._ctx.dry_run or not self._share:
+            return
+        loose = {
+            (tp, number): {**value, "settled": True}
+            for tp, mine in self._values.items()
+            for number, value in mine.items()
+            if value["verdict"] == Equality.EQUAL and not value.get("settled", True)
+        }
+        if loose:
+            self._ctx.segments.record(loose)
 
     def found(self, outcomes: Iterable[SegmentOutcome]) -> None:
         """Keep what was found, unless it was kept before, and tell how far it is."""
@@ -204,9 +254,10 @@ class Segments:
         if before is not None and it.level != BATCH and (it.tp, it.start, BATCH) in self._done:
             # The second level, of what the first has read just now: it adds no records.
             same = same and before["verdict"] == Equality.EQUAL
+            is_whole = before["start"] == it.start or (kept is not None and kept.level != BATCH)
             start, target_start, records = before["start"], before["target_start"], before["records"]
-            source, target, level = Digest(**before["source"]), Digest(**before["target"]), "both"
-            at = before["at"]
+            source, target = Digest(**before["source"]), Digest(**before["target"])
+            level, at = "both" if is_whole else BATCH, before["at"]
         elif kept is not None:
             first = self._values[it.tp][it.segment]
             start, target_start, records = first["start"], first["target_start"], records + first["records"]
@@ -226,6 +277,7 @@ class Segments:
             "target": asdict(target),
             "verdict": str(Equality.EQUAL if same else Equality.DIFFERENT),
             "level": level,
+            "settled": not self._share or range_.by_key,
             "epochs": epochs,
             "at": at,
             "run": self._run,

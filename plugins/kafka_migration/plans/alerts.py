@@ -18,15 +18,27 @@ PLACEHOLDERS = ("migration", "dag", "what")
 _NOTIFIER = re.compile(r"airflow\.providers\.[a-z0-9_.]+\.notifications\.[a-z0-9_.]+\.[A-Za-z0-9_]*Notifier")
 _PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
 
+_TEMPLATE = re.compile(r"\{\{|\{%|\{#")
+_CREDENTIALS = re.compile(r"://[^/\s]*@")
+_FILES = re.compile(r"file|template|path|attachment", re.IGNORECASE)
+"""Names of arguments that notifiers read from disk, where secrets lie."""
 _SCALARS = (str, int, float, bool, type(None))
 
 
 def _argument(value: Any) -> Any:
-    if isinstance(value, (list, tuple)) and all(isinstance(it, _SCALARS) for it in value):
-        return tuple(value)
-    if not isinstance(value, _SCALARS):
-        raise wrong("not a plain value", "write text, a number, true, false, null, or a list of these")
-    return value
+    several = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    for it in several:
+        if not isinstance(it, _SCALARS):
+            raise wrong("not a plain value", "write text, a number, true, false, null, or a list of these")
+        if isinstance(it, str) and _TEMPLATE.search(it):
+            # Airflow would fill it in, and knows connections and variables.
+            raise wrong("a template could send a secret away", "use {migration}, {dag} and {what} only")
+        if isinstance(it, str) and _CREDENTIALS.search(it):
+            raise wrong(
+                "credentials in a URL would stand in the plan, its digest and logs",
+                "put the URL into an Airflow connection, and name that",
+            )
+    return several if isinstance(value, (list, tuple)) else value
 
 
 Argument = Annotated[
@@ -54,8 +66,8 @@ class Notifier(PlanModel):
     airflow.providers.smtp.notifications.smtp.SmtpNotifier."""
 
     arguments: dict[str, Argument] = Field(default_factory=dict)
-    """By name, what the class takes. In texts {migration}, {dag} and {what} are replaced. Secrets belong into the
-    Airflow connection that is named here."""
+    """By name, what the class takes. In texts {migration}, {dag} and {what} are replaced, and nothing else
+    is filled in. Secrets belong into the Airflow connection that is named here."""
 
     @field_validator("arguments")
     @classmethod
@@ -65,6 +77,8 @@ class Notifier(PlanModel):
             if is_secret_name(name):
                 remedy = "put it into an Airflow connection, and name that, as the notifier's documentation says"
                 found.add((name,), "", "a secret must not stand in a plan", remedy)
+            elif _FILES.search(name):
+                found.add((name,), "", "a file could send a secret away", "write the text itself, without a file")
         found.raise_any("arguments")
         return arguments
 

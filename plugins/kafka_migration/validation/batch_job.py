@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
@@ -20,7 +20,7 @@ from kafka_migration.domain.errors import ClusterUnreachable, MigrationError
 from kafka_migration.validation.batch_segment import compare
 from kafka_migration.validation.batch_side import CannotRead, Side
 from kafka_migration.validation.digests import SOURCE, TARGET, SegmentOutcome
-from kafka_migration.validation.faults import reason_of
+from kafka_migration.validation.faults import hidden, reason_of
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from kafka_migration.validation.segments import tiles
 from kafka_migration.wire.cluster import LeaderUnknown, WireCluster
@@ -46,7 +46,6 @@ class BatchOrders:
 
     segments: tuple[Tile, ...]
     committed: bool
-    decode_all: bool = False
     wires: Wires = field(repr=False)
 
 
@@ -58,14 +57,13 @@ def run(
     *,
     secrets: Collection[str] = (),
     heard: Callable[[list[SegmentOutcome]], None] = lambda _found: None,
-    decode_all: bool = False,
 ) -> list[SegmentOutcome]:
     """Every segment of ``ranges``, compared. Never raises for what cannot be read: that is in its outcome.
 
     ``heard`` is called with what each share found, one call at a time.
     """
     slots = max(1, spark.sparkContext.defaultParallelism)
-    work = _Work(spark, request, wires, secrets, decode_all)
+    work = _Work(spark, request, wires, secrets)
     shares = list(_shares([tile for it in ranges for tile in tiles(it, request.segment_records)], slots))
     found: list[SegmentOutcome] = []
     # Twice as many as can run: a slot that becomes free need not wait for the driver.
@@ -102,11 +100,8 @@ def _shares(every: Sequence[Tile], slots: int) -> Iterator[tuple[Tile, ...]]:
 class _Work:
     """Jobs of one request. Failures are counted: after so many the cluster is the trouble, not a segment."""
 
-    def __init__(
-        self, spark: SparkSession, request: ValidationRequest, wires: Wires, secrets: Collection[str], decode_all: bool
-    ) -> None:
-        self._spark, self._request, self._secrets = spark, request, secrets
-        self._wires, self._decode_all = wires, decode_all
+    def __init__(self, spark: SparkSession, request: ValidationRequest, wires: Wires, secrets: Collection[str]) -> None:
+        self._spark, self._request, self._secrets, self._wires = spark, request, secrets, wires
         self._lock, self._failed, self._gone = threading.Lock(), 0, ""
 
     def share(self, segments: tuple[Tile, ...]) -> list[SegmentOutcome]:
@@ -116,7 +111,6 @@ class _Work:
         orders = BatchOrders(
             segments=segments,
             committed=self._request.isolation == "read_committed",
-            decode_all=self._decode_all,
             wires=self._wires,
         )
         context = self._spark.sparkContext
@@ -135,8 +129,9 @@ class _Work:
                 return self.share(segments[:middle]) + self.share(segments[middle:])
             return [failure(number, it, reason) for number, it in segments]
         if unreachable:
-            self._gone = unreachable
-        return [SegmentOutcome.from_dict(it) for it in outcomes]
+            self._gone = hidden(unreachable, self._secrets)
+        found = [SegmentOutcome.from_dict(it) for it in outcomes]
+        return [replace(it, failure=hidden(it.failure, self._secrets)) if it.failure else it for it in found]
 
 
 def _task(orders: BatchOrders) -> Callable[[int], tuple[list[dict[str, Any]], str]]:
@@ -179,11 +174,13 @@ async def _each(orders: BatchOrders, clusters: Mapping[str, WireCluster], found:
             # Of one partition: those of the others are known by now, and its own reader says what is missing.
             continue
     for number, it in orders.segments:
-        source = Side(clusters[SOURCE], it.tp, it.source_start, it.source_end, committed=orders.committed)
+        source = Side(
+            clusters[SOURCE], it.tp, it.source_start, it.source_end, committed=orders.committed, left_out=it.left_out
+        )
         # Uncommitted: whatever stands on the target must be explained.
         target = Side(clusters[TARGET], it.tp, it.target_start, it.target_end, committed=False)
         try:
-            one, other = await compare(it, source, target, decode_all=orders.decode_all)
+            one, other = await compare(it, source, target)
         except CannotRead as error:
             found.append(failure(number, it, error.message))
         else:

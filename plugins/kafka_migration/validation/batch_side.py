@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import kafka.errors as kafka_errors
@@ -47,12 +48,23 @@ class Side:
     """Batches of one partition that hold offsets from ``start`` up to, and without, ``end``.
 
     ``committed``: as a consumer of committed records sees them, without what was aborted. The first batch may begin
-    before ``start``, and the last may reach beyond ``end``. :attr:`bytes` counts what was fetched.
+    before ``start``, and the last may reach beyond ``end``. Of ``left_out`` (spans of offsets, in order) nothing is
+    read but what shares a batch with others: it may be damaged. :attr:`bytes` counts what was fetched.
     """
 
-    def __init__(self, cluster: WireCluster, tp: TopicPartition, start: int, end: int, *, committed: bool) -> None:
+    def __init__(
+        self,
+        cluster: WireCluster,
+        tp: TopicPartition,
+        start: int,
+        end: int,
+        *,
+        committed: bool,
+        left_out: Sequence[tuple[int, int]] = (),
+    ) -> None:
         self._cluster, self._tp, self._committed = cluster, tp, committed
-        self._start, self._at, self._end = start, start, end
+        self._start, self._at, self._end, self._left_out = start, start, end, left_out
+        self._pass_over()
         self._ahead: Future | None = None
         self._silent_since: float | None = None
         self._came = False
@@ -68,6 +80,7 @@ class Side:
         answer = await self._answer()
         self.bytes += len(answer.records)
         found = self._blocks(answer)
+        self._pass_over()
         if self._came:
             self._silent_since = None
         else:
@@ -140,6 +153,9 @@ class Side:
                 if first >= self._end:
                     self._at = self._end
                     break
+                if any(low <= first and header.next_offset <= high for low, high in self._left_out):
+                    self._at = header.next_offset
+                    continue
                 if header.magic == 2:
                     verify_crc(header, batch)
                 self._at = header.next_offset
@@ -148,6 +164,11 @@ class Side:
         except CorruptBatch as error:
             raise self._unread(str(error)) from error
         return found
+
+    def _pass_over(self) -> None:
+        for low, high in self._left_out:
+            if low <= self._at < high:
+                self._at = high
 
     async def _nothing(self, answer: Fetched) -> None:
         """The answer had room for a batch and holds none: the log ends before what was pinned, or compaction has

@@ -9,11 +9,12 @@ from __future__ import annotations
 from kafka_migration.validation.record_digest import (
     HEADERS_FROM,
     KEY_IS_NULL,
+    LACKING_FROM,
     SEED,
     VALUE_IS_NULL,
     Rows,
     with_header,
-    with_nulls,
+    with_lacking,
     xxh64,
 )
 from kafka_migration.wire import codecs
@@ -100,7 +101,7 @@ def _records(header: BatchHeader, data: bytes, rows: Rows, fixed: int | None) ->
             if count < 0:
                 raise CorruptBatch(f"batch at offset {base}: a record of {count} headers")
             flags |= count << HEADERS_FROM
-            nulls: list[int] = []
+            lacking: list[int] = []
             for place in range(count):
                 size, at = read_varint(data, at)
                 name, at = data[at : at + size], at + size
@@ -109,12 +110,13 @@ def _records(header: BatchHeader, data: bytes, rows: Rows, fixed: int | None) ->
                     raise CorruptBatch(f"batch at offset {base}: a header that does not fit its record")
                 if held < 0:
                     content = with_header(content, name, None)
-                    nulls.append(place)
+                    lacking.append(place)
                 else:
                     content = with_header(content, name, data[at : at + held])
                     at += held
-            if nulls:
-                content = with_nulls(content, nulls)
+            if lacking:
+                content = with_lacking(content, lacking)
+                flags |= len(lacking) << LACKING_FROM
         if at != end:
             raise CorruptBatch(f"batch at offset {base}: a record whose fields do not fill it")
         contents(content)

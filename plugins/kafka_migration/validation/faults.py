@@ -22,9 +22,15 @@ def reason_of(error: BaseException, secrets: Collection[str] = ()) -> str:
             cause = cause.getCause()
         text = str(cause.toString())
     line = " ".join(_without_trace(text).split())
-    for secret in sorted(secrets, key=len, reverse=True):
-        line = line.replace(secret, "<hidden>")
+    line = hidden(line, secrets)
     return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}…"
+
+
+def hidden(text: str, secrets: Collection[str]) -> str:
+    """``text`` without ``secrets``. The longest first: one may begin as another does."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "<hidden>")
+    return text
 
 
 def _thrown(error: BaseException) -> Any:

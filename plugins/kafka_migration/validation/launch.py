@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut
+from kafka_migration.validation.faults import hidden
 from kafka_migration.validation.session import spark_jars
 
 #: Given the paths of a request and of the result to write: answers it, or raises CouldNotFindOut or BadInput.
@@ -59,8 +60,7 @@ def local_runner(
             # Nothing of a session on this machine is for the network.
             environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         code, said = _run(command, environment, tell)
-        for secret in secrets:
-            said = said.replace(secret, "<hidden>")
+        said = hidden(said, secrets)
         if code == BadInput.exit_code:
             raise BadInput(f"the Spark job refused its input:\n{said}", remedy="see what it says")
         if code != 0 or not result.is_file():

@@ -45,11 +45,13 @@ def run(
     soon as it was read; ``secrets`` stay out of all that is said.
     """
     began = time.monotonic()
-    by_record = [it for it in request.ranges if request.level is Level.RECORD or it.by_record]
-    by_batch = [it for it in request.ranges if not (request.level is Level.RECORD or it.by_record)]
+    by_record = [it for it in request.ranges if request.level is Level.RECORD or it.by_key]
+    by_batch = [it for it in request.ranges if not (request.level is Level.RECORD or it.by_key)]
     found = batch_job.run(spark, request, by_batch, wires, secrets=secrets, heard=heard) if by_batch else []
     second: list[SegmentOutcome] = []
-    chosen = sample(found, seed=request.seed, share=request.sample) if request.level is Level.SAMPLED else []
+    chosen = []
+    if request.level is Level.SAMPLED:
+        chosen = sample(found, seed=request.seed, share=request.sample, twice=frozenset(request.twice))
     if chosen:
         tell(
             f"reading {len(chosen)} of {len(found)} segments again, record by record"
@@ -63,13 +65,22 @@ def run(
     return DigestReport.of(request.id, found, seconds=_since(began), second=second)
 
 
-def sample(outcomes: Sequence[SegmentOutcome], *, seed: str, share: float) -> list[SegmentOutcome]:
-    """Which of ``outcomes`` are read again at record level: those that differ, and a random share of the others, one at
-    the least. The same ``seed`` chooses the same, whatever order they came in."""
-    same = sorted((it for it in outcomes if it.is_same and it.source.rows), key=_place)
-    differ = [it for it in outcomes if not it.is_same and not it.failure]
-    count = min(len(same), max(1, round(share * len(same)))) if share else 0
-    return sorted([*differ, *random.Random(seed).sample(same, count)], key=_place)
+def sample(
+    outcomes: Sequence[SegmentOutcome], *, seed: str, share: float, twice: Collection[tuple[str, int, int]] = ()
+) -> list[SegmentOutcome]:
+    """Which of ``outcomes`` are read again at record level: those that differ, those of ``twice``, and a random share
+    of the others, one at the least. The same ``seed`` chooses the same, whatever order they came in."""
+    must: list[SegmentOutcome] = []
+    others: list[SegmentOutcome] = []
+    for it in sorted(outcomes, key=_place):
+        if it.failure:
+            continue
+        if not it.is_same or (it.topic, it.partition, it.segment) in twice:
+            must.append(it)
+        elif it.source.rows:
+            others.append(it)
+    count = min(len(others), max(1, round(share * len(others)))) if share else 0
+    return sorted([*must, *random.Random(seed).sample(others, count)], key=_place)
 
 
 def _ranges_of(request: ValidationRequest, chosen: Sequence[SegmentOutcome]) -> list[PartitionRange]:

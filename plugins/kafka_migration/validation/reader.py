@@ -23,7 +23,7 @@ from kafka_migration.validation.compacted import BEHIND, with_compacted, without
 from kafka_migration.validation.digests import SOURCE, TARGET, Digest, SegmentDigest, recombine
 from kafka_migration.validation.record_hash import ordered_hash, record_hash
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
-from kafka_migration.validation.segments import bucket_shift, buckets, pieces
+from kafka_migration.validation.segments import around, bucket_shift, buckets, pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -53,7 +53,8 @@ def digests(
     Where they are several of a partition, its rows add up.
     """
     parts = []
-    for mine in _alike(ranges):
+    # Keys are looked for in all of a compacted log; of others, what is left out is not even read: it may be damaged.
+    for mine in _alike([part for it in ranges for part in ((it,) if it.by_key else around(it))]):
         by_key = mine[0].by_key
         sides: list[DataFrame] = []
         for side in (SOURCE, TARGET):

@@ -15,13 +15,11 @@ from typing import Any
 import xxhash
 
 SEED = 42
-KEY_IS_NULL, VALUE_IS_NULL, HEADERS_FROM = 1, 2, 2
-"""Bits of a record's flags; the count of headers stands from bit 2 on."""
+KEY_IS_NULL, VALUE_IS_NULL, HEADERS_FROM, LACKING_FROM = 1, 2, 2, 34
+"""Bits of a record's flags; the count of headers stands from bit 2 on, and of those without a value from bit 34 on."""
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 _PLACE = struct.Struct("<i")
-_MICROS = 1000
-"""Spark's timestamps count microseconds, Kafka's milliseconds."""
 
 xxh64 = xxhash.xxh64_intdigest
 
@@ -54,13 +52,14 @@ class Rows:
         """One record."""
         content = hash_of(key, value)
         flags = (KEY_IS_NULL if key is None else 0) | (VALUE_IS_NULL if value is None else 0)
-        nulls: list[int] = []
+        lacking: list[int] = []
         for place, (name, header_value) in enumerate(headers):
             content = with_header(content, name, header_value)
             flags += 1 << HEADERS_FROM
             if header_value is None:
-                nulls.append(place)
-        self.contents.append(with_nulls(content, nulls))
+                lacking.append(place)
+        flags += len(lacking) << LACKING_FROM
+        self.contents.append(with_lacking(content, lacking))
         self.times.append(time)
         self.offsets.append(offset)
         self.flags.append(flags)
@@ -84,7 +83,7 @@ def with_header(content: int, name: bytes | memoryview, value: bytes | memoryvie
     return content if value is None else xxh64(value, content)
 
 
-def with_nulls(content: int, places: Iterable[int]) -> int:
+def with_lacking(content: int, places: Iterable[int]) -> int:
     """The chain gone on with by the places of headers without a value, behind all headers."""
     for place in places:
         content = xxh64(_PLACE.pack(place), content)
@@ -95,8 +94,7 @@ def record_hashes(contents: Any, times: Any, flags: Any) -> Any:
     """Hashes of records: arrays of uint64 contents, int64 times (ms) and flags, of one length."""
     import numpy as np
 
-    micros = (times.astype(np.int64) * _MICROS).view(np.uint64)
-    return _hash_longs(flags.astype(np.uint64), _hash_longs(micros, contents))
+    return _hash_longs(flags.astype(np.uint64), _hash_longs(times.astype(np.int64).view(np.uint64), contents))
 
 
 def ordered_hashes(hashes: Any, places: Any) -> Any:

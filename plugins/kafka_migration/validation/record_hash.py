@@ -2,8 +2,9 @@
 
 Spark's ``xxhash64`` chains: the hash of one column is the seed of the next, and the length of bytes is part of their
 hash, so ("ab", "c") and ("a", "bc") differ. But it *skips nulls*, in columns as in arrays: (null, "a") would equal
-("a", null), and null would equal absent. So flags go in last, which say what is null, and how many headers there are;
-before the timestamp come the places of headers without a value.
+("a", null), and null would equal absent. So behind the headers come the places of those without a value, and flags go
+in last: whether key and value are null, how many headers there are, and how many of them have no value. By these
+numbers it is known which link of the chain was what, so that no two records have the same links.
 
 Batch level computes the same in Python (:mod:`kafka_migration.validation.record_digest`; a test holds them equal).
 
@@ -17,6 +18,8 @@ client decodes it, on both sides alike.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from kafka_migration.validation.record_digest import HEADERS_FROM, KEY_IS_NULL, LACKING_FROM, VALUE_IS_NULL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -33,22 +36,19 @@ def record_hash() -> Column:
     key, value, headers = f.col("key"), f.col("value"), f.col("headers")
     # The source gives null for no headers. Without ANSI, size(null) is -1, with it null.
     count = f.when(headers.isNull(), f.lit(0)).otherwise(f.size(headers))
-    flags = count.cast("long") * 4 + value.isNull().cast("long") * 2 + key.isNull().cast("long")
-    return f.xxhash64(key, value, headers, _headers_without_value(headers), f.col("timestamp"), flags)
-
-
-def _headers_without_value(headers: Column) -> Column:
-    """The places of those among ``headers``, as an array with nulls at all others; null where it is certain that there
-    are none.
-
-    Lambdas are interpreted row by row, for a quarter of the time of all else. What is not in an array with nulls *may*
-    be in it, says SQL, so a search whose answer is null tells these arrays from others; and that is compiled.
-    """
-    from pyspark.sql import functions as f
-
-    has_none = f.coalesce(~f.array_contains(headers["value"], f.lit(_UNLIKELY)), f.lit(False))
-    places = f.transform(headers, lambda it, place: f.when(it["value"].isNull(), place))
-    return f.when(headers.isNotNull() & ~has_none, places)
+    # Lambdas are interpreted row by row, for a quarter of the time of all else. What is not in an array with nulls
+    # *may* be in it, says SQL, so a search whose answer is null tells such arrays from others; and that is compiled.
+    has_value = f.coalesce(~f.array_contains(headers["value"], f.lit(_UNLIKELY)), f.lit(False))
+    may_lack_one = headers.isNotNull() & ~has_value
+    lacking = f.transform(headers, lambda it, place: f.when(it["value"].isNull(), place))
+    flags = (
+        f.when(may_lack_one, f.size(f.array_compact(lacking))).otherwise(0).cast("long") * (1 << LACKING_FROM)
+        + count.cast("long") * (1 << HEADERS_FROM)
+        + value.isNull().cast("long") * VALUE_IS_NULL
+        + key.isNull().cast("long") * KEY_IS_NULL
+    )
+    places = f.when(may_lack_one, lacking)
+    return f.xxhash64(key, value, headers, places, f.unix_millis(f.col("timestamp")), flags)
 
 
 def ordered_hash(record: Column, source_offset: Column) -> Column:

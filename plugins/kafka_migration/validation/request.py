@@ -16,7 +16,7 @@ from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class PartitionRange:
     ``runs`` align them: as (source offset, target offset, records) each, in order, inside the source range. Every
     record that the source holds in its range should stand on the target where a run says, and nothing else in the
     target's range. ``compacted``: the source may have lost records to compaction since. ``left_out`` are source offsets
-    (from, and up to without) that a person gave up: what the source holds there is not read.
+    (from, and up to without) that a person gave up: what the source holds there is not compared.
 
     Of compacted logs (``target_compacted``: the target, too): ``source_tail`` and ``target_tail`` are log ends at or
     behind the pinned ones, up to which newer records of a key are looked for; ``source_tombstones_ms`` and
@@ -105,13 +105,9 @@ class PartitionRange:
         return TopicPartition(self.topic, self.partition)
 
     @property
-    def by_record(self) -> bool:
-        """Whether only record level can compare it: of what compaction thinned, no two batches are the same."""
-        return self.by_key
-
-    @property
     def by_key(self) -> bool:
-        """Whether a side is compacted: then places may be empty, and keys tell whether they may."""
+        """Whether a side is compacted: then places may be empty, and keys tell whether they may. Only record level
+        compares it: of what compaction thinned, no two batches are the same."""
         return self.compacted or self.target_compacted
 
     @property
@@ -157,7 +153,8 @@ class ValidationRequest:
     ``isolation`` is how the source is read: as the mirror does. The target is always read uncommitted, since whatever
     stands there must be explained. ``segment_records``: a segment is the records whose source offset, divided by it,
     gives the same whole number. ``ranges`` may hold several of a partition, in order. ``sample`` is the share of
-    segments that the level ``sampled`` reads twice, ``seed`` what chooses them.
+    segments that the level ``sampled`` reads twice, ``seed`` what chooses them; those of ``twice`` (topic, partition,
+    number) it reads twice in any case.
     """
 
     id: str
@@ -170,6 +167,7 @@ class ValidationRequest:
     level: Level = Level.SAMPLED
     sample: float = 0.05
     seed: str = ""
+    twice: tuple[tuple[str, int, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.segment_records < 1:
@@ -200,6 +198,7 @@ class ValidationRequest:
             "level": str(self.level),
             "sample": self.sample,
             "seed": self.seed,
+            "twice": [list(it) for it in self.twice],
             "ranges": ranges,
         }
 
@@ -211,7 +210,7 @@ class ValidationRequest:
                 f"a validation request of format {value.get('format')}, this version knows {FORMAT}",
                 remedy="run `validate` and its Spark job from the same version",
             )
-        rest = {key: item for key, item in value.items() if key not in ("format", "ranges")}
+        rest = {key: item for key, item in value.items() if key not in ("format", "ranges", "twice")}
         ranges = tuple(
             PartitionRange(
                 **{
@@ -223,4 +222,5 @@ class ValidationRequest:
             )
             for it in value["ranges"]
         )
-        return cls(**{**rest, "level": Level(rest["level"])}, ranges=ranges)
+        twice = tuple((topic, partition, segment) for topic, partition, segment in value["twice"])
+        return cls(**{**rest, "level": Level(rest["level"])}, ranges=ranges, twice=twice)

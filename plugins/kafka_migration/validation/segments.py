@@ -112,6 +112,19 @@ def cut(it: PartitionRange, start: int, end: int, target_start: int, target_end:
     )
 
 
+def around(it: PartitionRange) -> Iterator[PartitionRange]:
+    """``it`` without what is left out of it, in parts. What stands on the target between two belongs to the latter."""
+    at, target = it.source_start, it.target_start
+    for low, high in it.left_out:
+        if at < low:
+            to = max(target, split_bounds(it, low)[0])
+            yield cut(it, at, low, target, to)
+            target = to
+        at = high
+    if at < it.source_end or target < it.target_end:
+        yield cut(it, at, it.source_end, target, it.target_end)
+
+
 def part(it: PartitionRange, first: int, last: int, segment_records: int) -> PartitionRange:
     """Segments ``first`` up to, and without, ``last`` of ``it``, as a range. Raises ValueError if it has none."""
     found = [tile for segment, tile in tiles(it, segment_records) if first <= segment < last]

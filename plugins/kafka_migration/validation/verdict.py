@@ -77,7 +77,7 @@ def outcomes_of(request: ValidationRequest, report: DigestReport) -> list[Segmen
                 SegmentOutcome.of(
                     number,
                     tile,
-                    "record" if it.by_record else level,
+                    "record" if it.by_key else level,
                     source=source.get(number),
                     target=target.get(number),
                 )
@@ -139,7 +139,7 @@ class _Found:
     def __init__(self, request: ValidationRequest, report: DigestReport, kept: AllKept) -> None:
         self.segment_records, self._kept = request.segment_records, kept
         self._read = report.by_partition()
-        self._by_record = {it.tp for it in request.ranges if request.level is Level.RECORD or it.by_record}
+        self._by_record = {it.tp for it in request.ranges if request.level is Level.RECORD or it.by_key}
         self._failures: dict[TopicPartition, dict[int, str]] = {}
         for failed in report.failures:
             if failed.segment is not None:
@@ -168,7 +168,9 @@ class _Found:
         kept = self.kept(tp, segment)
         if kept is not None and kept.whole:
             return kept.level
-        return "both" if segment in self._second.get(tp, {}) else "record" if tp in self._by_record else "batch"
+        if segment in self._second.get(tp, {}) and (kept is None or kept.level != "batch"):
+            return "both"
+        return "record" if tp in self._by_record else "batch"
 
     def contradiction(self, tp: TopicPartition, segment: int) -> tuple[Equality, str]:
         """What the second level says against the first."""
