@@ -44,9 +44,10 @@ format: setup ## Let ruff correct what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: setup ## The whole suite, on real brokers, in two processes; ARGS="-k lag" for a part of it
+test: setup ## The suite but for conformance, on real brokers, in two processes; ARGS="-k lag" for a part of it
 	@$(BIN)/python -m demo setup --old-brokers
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 40 $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 40 \
+		--ignore tests/conformance -m 'not long' $(ARGS)
 
 conformance: setup ## What the peers' own suites check (docs/conformance.md), as far as only that suite shows it
 	$(BIN)/python -m pytest tests/conformance tests/test_conformance.py $(ARGS)

@@ -23,6 +23,7 @@ ROUNDS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)  # two clusters of its own, and two starts of Spark
 def test_mirror_under_cut_connections_a_killed_worker_and_a_takeover_copies_everything_once_in_order(tmp_path: Path):
     total = run(seed=1, schedule=ROUNDS, brokers=1, records=30_000, kinds=DEFAULT, folder=tmp_path)

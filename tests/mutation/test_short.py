@@ -28,6 +28,7 @@ def it(clusters: tuple[str, str]) -> Iterator[Validator]:
         yield found
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)  # two clusters and a Spark session of their own
 def test_every_kind_of_fault_is_detected_named_and_placed_on_logs_of_the_mirror(clusters, it):
     codecs = ("lz4", "zstd")
@@ -42,6 +43,7 @@ def test_every_kind_of_fault_is_detected_named_and_placed_on_logs_of_the_mirror(
     assert found.faults == len(FAULTS) == len(found.kinds)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_clean_copies_under_compaction_retention_and_transactions_raise_no_alarm(clusters, it):
     found = clean.run(it, *clusters, runs=4, a_scene=4, seed=11, tell=print)
