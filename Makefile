@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed-$(shell cat requirements.txt requirements.lock | cks
 # Through the environment, and absolute: Airflow and Spark start processes of their own, in other directories.
 export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 
-.PHONY: help setup lock lint format test conformance kill-test translate-check chaos mutation bench-mirror bench-latency bench-scale bench-validate demo demo-secure up down brokers brokers-down clean
+.PHONY: help setup lock lint format test test-long conformance kill-test translate-check chaos mutation bench-mirror bench-latency bench-scale bench-validate demo demo-secure up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,10 +44,15 @@ format: setup ## Let ruff correct what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: setup ## The suite but for conformance, on real brokers, in two processes; ARGS="-k lag" for a part of it
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 40
+
+test: setup ## All but the longest tests, on real brokers, in two processes; ARGS="-k lag" for a part of it
 	@$(BIN)/python -m demo setup --old-brokers
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 40 \
-		--ignore tests/conformance -m 'not long' $(ARGS)
+	$(PYTEST) -m 'not long' $(ARGS)
+
+test-long: setup ## The longest: conformance, old clusters end to end, short forms of chaos, kill-test, translate-check, mutation
+	@$(BIN)/python -m demo setup --old-brokers
+	$(PYTEST) -m long $(ARGS)
 
 conformance: setup ## What the peers' own suites check (docs/conformance.md), as far as only that suite shows it
 	$(BIN)/python -m pytest tests/conformance tests/test_conformance.py $(ARGS)
