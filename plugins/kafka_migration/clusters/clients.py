@@ -29,6 +29,7 @@ from kafka_migration.clusters.errors import (
 )
 from kafka_migration.clusters.raw import RawClient
 from kafka_migration.domain.errors import AuthenticationFailed, BadInput, ClusterUnreachable
+from kafka_migration.domain.hiding import hidden
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -175,9 +176,7 @@ class Clients:
 
     def scrubbed(self, text: str) -> str:
         """``text`` without the connection's secrets: clients and brokers choose their own words."""
-        for secret in self.connection.secrets():
-            text = text.replace(secret, "<hidden>")
-        return text
+        return hidden(text, self.connection.secrets())
 
     def raw(self) -> RawClient:
         """kafka-python's connections, opened at the first call. Raises ClusterUnreachable or AuthenticationFailed."""

@@ -24,6 +24,7 @@ from kafka_migration.clusters.errors import (
     translated,
 )
 from kafka_migration.domain.errors import AuthenticationFailed, ClusterUnreachable, MigrationError
+from kafka_migration.domain.hiding import hidden
 
 T = TypeVar("T")
 
@@ -196,10 +197,7 @@ class RawClient:
         return ClusterUnreachable(self.role, servers, self._scrubbed(error))
 
     def _scrubbed(self, error: BaseException) -> str:
-        text = str(error) or type(error).__name__
-        for secret in self.connection.secrets():
-            text = text.replace(secret, "<hidden>")
-        return text
+        return hidden(str(error) or type(error).__name__, self.connection.secrets())
 
 
 def code_name(code: int) -> str:

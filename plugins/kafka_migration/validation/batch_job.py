@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import kafka.errors as kafka_errors
 
 from kafka_migration.domain.errors import ClusterUnreachable, MigrationError
+from kafka_migration.domain.hiding import hidden
 from kafka_migration.validation.batch_segment import compare
 from kafka_migration.validation.batch_side import CannotRead, Side
 from kafka_migration.validation.digests import SOURCE, TARGET, SegmentOutcome
-from kafka_migration.validation.faults import hidden, reason_of
+from kafka_migration.validation.faults import reason_of
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from kafka_migration.validation.segments import tiles
 from kafka_migration.wire.cluster import LeaderUnknown, WireCluster

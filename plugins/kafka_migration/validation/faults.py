@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from kafka_migration.domain.hiding import hidden
+
 _LONGEST_REASON = 600
 _PYTHON = "Traceback (most recent call last):"
 
@@ -24,13 +26,6 @@ def reason_of(error: BaseException, secrets: Collection[str] = ()) -> str:
     line = " ".join(_without_trace(text).split())
     line = hidden(line, secrets)
     return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}…"
-
-
-def hidden(text: str, secrets: Collection[str]) -> str:
-    """``text`` without ``secrets``. The longest first: one may begin as another does."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, "<hidden>")
-    return text
 
 
 def _thrown(error: BaseException) -> Any:

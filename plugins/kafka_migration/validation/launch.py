@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut
-from kafka_migration.validation.faults import hidden
+from kafka_migration.domain.hiding import hidden
 from kafka_migration.validation.session import spark_jars
 
 #: Given the paths of a request and of the result to write: answers it, or raises CouldNotFindOut or BadInput.
