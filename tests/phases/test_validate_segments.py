@@ -15,7 +15,7 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import validate
 from kafka_migration.phases.context import Context
 from kafka_migration.state.segments import SegmentStore
-from kafka_migration.validation.digests import Digest, DigestReport, SegmentOutcome
+from kafka_migration.validation.digests import Digest, DigestReport, ReadFailure, SegmentOutcome
 from kafka_migration.validation.lines import heard, said
 from kafka_migration.validation.request import ValidationRequest
 from kafka_migration.validation.result import Equality
@@ -154,15 +154,17 @@ def test_what_a_dry_run_finds_is_not_kept(lab):
     assert lab.read == [(0, RECORDS, 0, RECORDS + 3)]
 
 
-def test_what_was_read_before_the_job_died_is_not_read_again(lab, monkeypatch):
-    lab.topic("orders", partitions=2)
+def _validate_until_killed(lab: Remembering, monkeypatch: pytest.MonkeyPatch, *, segments: int) -> None:
+    """The job dies once it has told of so many segments."""
 
     def dying(_environ: Any, *, master: Any, secrets: Any, tell: Any) -> Any:
         def run(request_file: Any, result_file: Any) -> None:
             lab.spark(request_file, result_file)
             request = lab.asked[-1]
+            found = outcomes_of(request, right_answer(request))
+            assert len(found) >= segments
             tell("a line for people")
-            tell(said(outcomes_of(request, right_answer(request))[:4]))
+            tell(said(found[:segments]))
             raise CouldNotFindOut("the job was killed")
 
         return run
@@ -170,6 +172,11 @@ def test_what_was_read_before_the_job_died_is_not_read_again(lab, monkeypatch):
     monkeypatch.setattr(validate, "local_runner", dying)
     with pytest.raises(CouldNotFindOut):
         lab.validate(run=None)
+
+
+def test_what_was_read_before_the_job_died_is_not_read_again(lab, monkeypatch):
+    lab.topic("orders", partitions=2)
+    _validate_until_killed(lab, monkeypatch, segments=4)
     assert "a line for people" in lab.told
     found = lab.validate(level=Level.BATCH)
     assert lab.read == [(SEGMENT, RECORDS, SEGMENT + 3, RECORDS + 3)], "of the second partition, the second segment on"
@@ -244,24 +251,29 @@ def test_second_level_that_could_not_read_leaves_the_segment_inconclusive(lab):
 
 def test_sample_that_a_killed_run_never_read_is_drawn_from_what_it_left(lab, monkeypatch):
     lab.topic("orders", partitions=3)
-
-    def dying(_environ: Any, *, master: Any, secrets: Any, tell: Any) -> Any:
-        def run(request_file: Any, result_file: Any) -> None:
-            lab.spark(request_file, result_file)
-            request = lab.asked[-1]
-            tell(said(outcomes_of(request, right_answer(request))))
-            raise CouldNotFindOut("killed before the sample")
-
-        return run
-
-    monkeypatch.setattr(validate, "local_runner", dying)
-    with pytest.raises(CouldNotFindOut):
-        lab.validate(run=None)
+    _validate_until_killed(lab, monkeypatch, segments=9)
     lab.validate()
     (drawn,) = lab.asked[-1].twice
     (it,) = lab.asked[-1].ranges
     assert (it.topic, it.partition, it.source_start // SEGMENT) == drawn
     assert it.source_end - it.source_start <= SEGMENT
+
+
+def test_drawn_segment_that_cannot_be_read_is_drawn_again(lab, monkeypatch):
+    lab.topic("orders")
+    _validate_until_killed(lab, monkeypatch, segments=3)
+
+    def unreadable(request: ValidationRequest, report: DigestReport) -> DigestReport:
+        ((topic, partition, segment),) = request.twice
+        failure = ReadFailure(topic=topic, partition=partition, reason="no leader", segment=segment)
+        return replace(report, segments=(), failures=(failure,))
+
+    lab.answer = unreadable
+    assert lab.validate().verdict is Equality.INCONCLUSIVE
+    lab.answer = lambda _, report: report
+    assert lab.validate().verdict is EQUAL
+    *_, failed, again = lab.asked
+    assert (len(lab.asked), again.twice) == (3, failed.twice)
 
 
 def test_levels_without_a_sample_need_none(lab):

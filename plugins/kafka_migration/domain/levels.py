@@ -11,3 +11,8 @@ class Level(enum.StrEnum):
     BATCH = "batch"
     RECORD = "record"
     SAMPLED = "sampled"
+
+
+def sample_size(count: int, share: float) -> int:
+    """How many of ``count`` segments a sample of ``share`` holds: one at the least, of any and for any."""
+    return min(count, max(1, round(share * count))) if share else 0

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.domain.levels import Level
+from kafka_migration.domain.levels import Level, sample_size
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.digests import Digest, DigestReport, SegmentOutcome
 from kafka_migration.validation.lines import heard
@@ -64,7 +64,7 @@ class Segments:
         self._ctx, self._ids, self._run, self._full, self._level = ctx, ids, run, full, level
         self._size = ctx.plan.validation.segment_records
         self._share = ctx.plan.validation.sample if level is Level.SAMPLED else 0.0
-        self._twice: set[tuple[TopicPartition, int]] = set()
+        self._twice: tuple[tuple[str, int, int], ...] = ()
         self._missed_second = False
         self._epochs: tuple[Epochs, Epochs] = ({}, {})
         self._ranges: dict[TopicPartition, PartitionRange] = {}
@@ -89,22 +89,14 @@ class Segments:
         to_read: list[PartitionRange] = []
         for it in ranges:
             self._ranges[it.tp] = it
-            equal = {
-                number: value
-                for number, value in self._values.get(it.tp, {}).items()
-                if value["verdict"] == Equality.EQUAL
-                and not ((it.tp, number) in self._twice and value["run"] != self._run)
-            }
+            equal = {n: v for n, v in self._values.get(it.tp, {}).items() if v["verdict"] == Equality.EQUAL}
             mine, rest = ({}, [it]) if it.by_key else self._cut(it, equal)
             self._kept[it.tp] = mine
             to_read += rest
         self._expected = sum(1 for it in to_read for _ in tiles(it, self._size))
         self._read, self._pairs, self._began = 0, 0, self._ctx.clock.monotonic()
-        return Chosen(
-            ranges=tuple(to_read),
-            kept={it.tp: self._kept[it.tp] for it in ranges},
-            twice=tuple((tp.topic, tp.partition, number) for tp, number in sorted(self._twice)),
-        )
+        kept = {it.tp: self._kept[it.tp] for it in ranges}
+        return Chosen(ranges=tuple(to_read), kept=kept, twice=self._twice)
 
     # -- what stands ------------------------------------------------------------------------------------------
 
@@ -144,18 +136,22 @@ class Segments:
                             del known[tp][number]
         return known
 
-    def _drawn(self) -> set[tuple[TopicPartition, int]]:
-        """A sample of what stands, but is not settled."""
-        loose = sorted(
-            (tp, number)
+    def _drawn(self) -> tuple[tuple[str, int, int], ...]:
+        """A sample of what stands, but is not settled; it does not stand any more."""
+        loose = sorted(self._loose())
+        drawn = random.Random(self._run).sample(loose, sample_size(len(loose), self._share))
+        for tp, number in drawn:
+            del self._values[tp][number]
+        return tuple((tp.topic, tp.partition, number) for tp, number in sorted(drawn))
+
+    def _loose(self) -> dict[tuple[TopicPartition, int], dict[str, Any]]:
+        """What was found equal, and is not settled."""
+        return {
+            (tp, number): value
             for tp, mine in self._values.items()
             for number, value in mine.items()
-            if not value.get("settled", True)
-        )
-        if not loose or not self._share:
-            return set()
-        count = min(len(loose), max(1, round(self._share * len(loose))))
-        return set(random.Random(self._run).sample(loose, count))
+            if value["verdict"] == Equality.EQUAL and not value.get("settled", True)
+        }
 
     def _cut(
         self, it: PartitionRange, values: Mapping[int, Mapping[str, Any]]
@@ -221,14 +217,9 @@ class Segments:
         """All was read that was to be read: what is equal needs no sample any more, unless that could not be read."""
         if self._missed_second or self._ctx.dry_run or not self._share:
             return
-        loose = {
-            (tp, number): {**value, "settled": True}
-            for tp, mine in self._values.items()
-            for number, value in mine.items()
-            if value["verdict"] == Equality.EQUAL and not value.get("settled", True)
-        }
-        if loose:
-            self._ctx.segments.record(loose)
+        settled = {place: {**value, "settled": True} for place, value in self._loose().items()}
+        if settled:
+            self._ctx.segments.record(settled)
 
     def found(self, outcomes: Iterable[SegmentOutcome]) -> None:
         """Keep what was found, unless it was kept before, and tell how far it is."""

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from kafka_migration.domain.levels import Level
+from kafka_migration.domain.levels import Level, sample_size
 from kafka_migration.validation import batch_job, job
 from kafka_migration.validation.digests import DigestReport, SegmentOutcome
 from kafka_migration.validation.reader import Connections
@@ -45,8 +45,8 @@ def run(
     soon as it was read; ``secrets`` stay out of all that is said.
     """
     began = time.monotonic()
-    by_record = [it for it in request.ranges if request.level is Level.RECORD or it.by_key]
-    by_batch = [it for it in request.ranges if not (request.level is Level.RECORD or it.by_key)]
+    by_record = [it for it in request.ranges if request.by_record(it)]
+    by_batch = [it for it in request.ranges if not request.by_record(it)]
     found = batch_job.run(spark, request, by_batch, wires, secrets=secrets, heard=heard) if by_batch else []
     second: list[SegmentOutcome] = []
     chosen = []
@@ -79,8 +79,8 @@ def sample(
             must.append(it)
         elif it.source.rows:
             others.append(it)
-    count = min(len(others), max(1, round(share * len(others)))) if share else 0
-    return sorted([*must, *random.Random(seed).sample(others, count)], key=_place)
+    chosen = random.Random(seed).sample(others, sample_size(len(others), share))
+    return sorted([*must, *chosen], key=_place)
 
 
 def _ranges_of(request: ValidationRequest, chosen: Sequence[SegmentOutcome]) -> list[PartitionRange]:
