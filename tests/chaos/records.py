@@ -5,6 +5,9 @@ import marshal
 import random
 import zlib
 from collections.abc import Sequence
+from typing import Any
+
+import confluent_kafka
 
 from tests.kafka_tools import Headers, ToSend
 
@@ -18,6 +21,19 @@ def digest(
 ) -> bytes:
     """16 bytes that tell a record from any other one."""
     return hashlib.blake2b(marshal.dumps((key, value, timestamp, tuple(headers)), 2), digest_size=16).digest()
+
+
+def send(producer: confluent_kafka.Producer, topic: str, record: ToSend, **more: Any) -> None:
+    """Hand `record` to `producer`; `more` goes to its `produce`."""
+    producer.produce(
+        topic,
+        value=record.value,
+        key=record.key,
+        partition=record.partition,
+        headers=record.headers,
+        timestamp=record.timestamp or 0,
+        **more,
+    )
 
 
 class Maker:

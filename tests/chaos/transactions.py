@@ -6,7 +6,7 @@ import time
 import confluent_kafka
 from confluent_kafka import KafkaException
 
-from tests.chaos.records import Maker
+from tests.chaos.records import Maker, send
 
 _PRODUCERS = 3
 _ABORTED = 0.3
@@ -73,14 +73,7 @@ class _One:
             self._producer.begin_transaction()
             self._open, self._left = 0, self._chance.choice((1, 2, 20, 200))
         record = self._maker.any(now_ms=int(time.time() * 1000), age="mixed")
-        self._producer.produce(
-            self._topic,
-            value=record.value,
-            key=record.key,
-            partition=record.partition,
-            headers=record.headers,
-            timestamp=record.timestamp or 0,
-        )
+        send(self._producer, self._topic, record)
         self._open, self._left = self._open + 1, self._left - 1
 
     def _replace(self) -> None:

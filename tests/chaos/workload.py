@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import confluent_kafka
 
-from tests.chaos.records import Maker
+from tests.chaos.records import Maker, send
 from tests.chaos.topics import KINDS, LARGEST_RECORD, shares, topic
 from tests.chaos.transactions import Transactions
 from tests.kafka_tools import ToSend
@@ -101,15 +101,7 @@ class Plain:
                 # A burst of each: runs of one codec, then another, in the same partitions.
                 producer.poll(0)
                 producer = self._chance.choice(self._producers)
-            producer.produce(
-                self._topic,
-                value=record.value,
-                key=record.key,
-                partition=record.partition,
-                headers=record.headers,
-                timestamp=record.timestamp or 0,
-                on_delivery=self._failures,
-            )
+            send(producer, self._topic, record, on_delivery=self._failures)
             self._count += 1
         for producer in self._producers:
             producer.poll(0)

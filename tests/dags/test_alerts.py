@@ -16,10 +16,9 @@ import yaml
 
 from demo.airflow import EmbeddedAirflow
 from demo.airflow_api import ENDED
-from tests.dags.test_dags import plan_document
+from tests.dags.test_dags import SMTP, plan_document
 from tests.waiting import wait_until
 
-SMTP = "airflow.providers.smtp.notifications.smtp.SmtpNotifier"
 MAIL = {
     "notifier": SMTP,
     "arguments": {

@@ -74,8 +74,7 @@ def test_placeholders_are_replaced_in_texts_and_what_else_is_in_braces_stays() -
         notifier=SMTP,
         arguments={"to": ("a@x", "{migration}@x"), "subject": "{dag}: {what} {other}", "port": 3},
     )
-    values = {"migration": "shop", "dag": "validate_shop", "what": "{dag} failed"}
-    assert notifier.filled(values) == {
+    assert notifier.filled(migration="shop", dag="validate_shop", what="{dag} failed") == {
         "to": ["a@x", "shop@x"],
         "subject": "validate_shop: {dag} failed {other}",
         "port": 3,

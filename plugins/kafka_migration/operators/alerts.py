@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # Public names, which Airflow's own stub leaves out.
-from airflow.sdk import AsyncCallback, DeadlineAlert, DeadlineReference  # type: ignore[attr-defined]
+from airflow.sdk import AsyncCallback, BaseNotifier, DeadlineAlert, DeadlineReference  # type: ignore[attr-defined]
 
 from kafka_migration.domain.errors import BadInput
 from kafka_migration.plans.folder import PlanFolder
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 def on_failure(plan: Plan, dag_id: str) -> list[Callable[[Context], None]]:
     """What a DAG of ``plan`` tells when a run of it fails; see :func:`with_alerts` for a class that cannot be had."""
-    values = _values(plan, dag_id, "failed")
-    return [_class_of(it)(**it.filled(values)) for it in plan.alerts.notifiers if not _problem_with(it)]
+    made = (_made(it, it.filled(migration=plan.name, dag=dag_id, what="failed")) for it in plan.alerts.notifiers)
+    return [notifier for notifier, _ in made if notifier is not None]
 
 
 def deadlines(plan: Plan, dag_id: str) -> list[DeadlineAlert]:
@@ -34,17 +34,15 @@ def deadlines(plan: Plan, dag_id: str) -> list[DeadlineAlert]:
     if seconds is None:
         return []
     interval = timedelta(seconds=seconds)
-    values = _values(plan, dag_id, f"has not ended within {interval}")
-    return [
-        DeadlineAlert(
-            reference=DeadlineReference.DAGRUN_QUEUED_AT,
-            interval=interval,
-            callback=AsyncCallback(it.notifier, kwargs=it.filled(values)),
-            name=f"{plan.name}-{at}",
-        )
-        for at, it in enumerate(plan.alerts.notifiers)
-        if not _problem_with(it) and not _too_late_for(it, plan)
-    ]
+    found = []
+    for at, it in enumerate(plan.alerts.notifiers):
+        arguments = it.filled(migration=plan.name, dag=dag_id, what=f"has not ended within {interval}")
+        notifier, _ = _made(it, arguments)
+        if notifier is not None and _tells_late(notifier):
+            callback = AsyncCallback(it.notifier, kwargs=arguments)
+            queued = DeadlineReference.DAGRUN_QUEUED_AT
+            found.append(DeadlineAlert(queued, interval, callback, name=f"{plan.name}-{at}"))
+    return found
 
 
 def with_alerts(folder: PlanFolder) -> PlanFolder:
@@ -52,7 +50,10 @@ def with_alerts(folder: PlanFolder) -> PlanFolder:
     problems = dict(folder.problems)
     for file, plan in folder.valid.items():
         for at, it in enumerate(plan.alerts.notifiers):
-            if problem := _problem_with(it) or _too_late_for(it, plan):
+            notifier, problem = _made(it, it.filled(migration=plan.name, dag="", what=""))
+            if notifier is not None and plan.alerts.validation_seconds is not None and not _tells_late(notifier):
+                problem = "this notifier cannot tell of alerts.validation_seconds: it has no async_notify"
+            if problem:
                 problems[file] = BadInput(
                     problem,
                     file=str(file),
@@ -63,29 +64,17 @@ def with_alerts(folder: PlanFolder) -> PlanFolder:
     return replace(folder, problems=problems)
 
 
-def _values(plan: Plan, dag_id: str, what: str) -> dict[str, str]:
-    return {"migration": plan.name, "dag": dag_id, "what": what}
-
-
-def _class_of(it: Notifier) -> Any:
+def _made(it: Notifier, arguments: dict[str, Any]) -> tuple[Any, str]:
+    """The notifier, or None and why it cannot be had."""
     module, _, name = it.notifier.rpartition(".")
-    return getattr(import_module(module), name)
-
-
-def _problem_with(it: Notifier) -> str:
     try:
-        _class_of(it)(**it.filled({"migration": "", "dag": "", "what": ""}))
+        return getattr(import_module(module), name)(**arguments), ""
     except (ImportError, AttributeError) as error:
-        return f"this notifier cannot be had: {error}"
+        return None, f"this notifier cannot be had: {error}"
     except Exception as error:  # whatever a provider raises: it must not take the DAGs away
-        return f"this notifier does not take these arguments: {error}"
-    return ""
+        return None, f"this notifier does not take these arguments: {error}"
 
 
-def _too_late_for(it: Notifier, plan: Plan) -> str:
-    """Deadline alerts are sent by the triggerer, where a notifier must not block."""
-    from airflow.sdk import BaseNotifier
-
-    if plan.alerts.validation_seconds is None or _class_of(it).async_notify is not BaseNotifier.async_notify:
-        return ""
-    return "this notifier cannot tell of alerts.validation_seconds: it has no async_notify"
+def _tells_late(notifier: Any) -> bool:
+    """Whether it can send deadline alerts: the triggerer does, where a notifier must not block."""
+    return type(notifier).async_notify is not BaseNotifier.async_notify

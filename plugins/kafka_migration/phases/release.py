@@ -1,6 +1,6 @@
 """Release: a migration gives up its locks on topics, once it is done with them, so that another one may have them.
 
-What it made and wrote stays, its journal too; ``create`` takes the hold again, if nobody else has it by then.
+What it made and wrote stays, its journal too; ``create`` takes them again, if nobody else has them by then.
 """
 
 from __future__ import annotations

@@ -49,9 +49,7 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
     A partition that the mirror does not reach (it is halted, or has ended, or the wait was too long) stays unpinned.
     """
     at, sources = ctx.stamp(), ctx.source.ends(partitions, committed=True)
-    reasons = _await_mirror(ctx, sources)
-    positions = ctx.link.positions()
-    stands = {tp: positions[tp].source if tp in positions else sources[tp].start for tp in reasons}
+    reasons, short = _await_mirror(ctx, sources)
     reached = [tp for tp in sources if tp not in reasons]
     maps, targets, skips = ctx.link.offset_maps(reached), ctx.target.ends(reached), ctx.link.skips()
     still = _at_rest(ctx, sources, reached)
@@ -68,7 +66,7 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
         ranges=tuple(ranges),
         unpinned={tp: sources[tp] for tp in reasons},
         reasons=reasons,
-        short={tp: max(0, sources[tp].end - at) for tp, at in stands.items()},
+        short=short,
         first_offsets=firsts,
     )
 
@@ -138,25 +136,30 @@ def _compaction(ctx: Context, topics: Iterable[str]) -> dict[str, dict[str, Any]
     }
 
 
-def _await_mirror(ctx: Context, sources: Mapping[TopicPartition, PartitionEnds]) -> dict[TopicPartition, str]:
-    """Wait for the mirror to reach the ends of ``sources``; why it does not, for each partition where it doesn't."""
+def _await_mirror(
+    ctx: Context, sources: Mapping[TopicPartition, PartitionEnds]
+) -> tuple[dict[TopicPartition, str], dict[TopicPartition, int]]:
+    """Wait for the mirror to reach the ends of ``sources``; for each partition where it doesn't, why, and how many
+    offsets it is short."""
     deadline = ctx.clock.monotonic() + CATCH_UP_SECONDS
     told = ""
     while True:
         positions, halts = ctx.link.positions(), ctx.link.halts()
         behind = {tp for tp, ends in sources.items() if tp not in positions or positions[tp].source < ends.end}
         if not behind:
-            return {}
+            return {}, {}
         moving = behind - halts.keys()
         ended = (ctx.link.run() or {}).get("state") != "running"
         held = ctx.link.controls().describe()
         if not moving or ended or ctx.clock.monotonic() >= deadline:
             why = "does not run" if ended else f"did not get there in {CATCH_UP_SECONDS:g} s"
             why += f" (it is {held})" if held and not ended else ""
-            return {
+            reasons = {
                 tp: _reason(positions.get(tp), sources[tp].end, halts[tp].reason if tp in halts else "", why)
                 for tp in sorted(behind)
             }
+            stands = {tp: positions[tp].source if tp in positions else sources[tp].start for tp in behind}
+            return reasons, {tp: sources[tp].end - at for tp, at in stands.items()}
         said = f"waiting until the mirror has reached the pinned ends of {len(moving)} partitions"
         said += f"; it is {held}" if held else ""
         if told != said:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator
 
 from kafka_migration.plans.base import Contradictions, PlanModel, Seconds, wrong
+from kafka_migration.plans.hooks import fill
 from kafka_migration.plans.problems import is_secret_name
-
-#: What a text of an argument may name: the plan, the DAG, and what happened ("failed", say).
-PLACEHOLDERS = ("migration", "dag", "what")
 
 # Of a provider only: a plan must not be a way to run any code.
 _NOTIFIER = re.compile(r"airflow\.providers\.[a-z0-9_.]+\.notifications\.[a-z0-9_.]+\.[A-Za-z0-9_]*Notifier")
-_PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
-
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 _CREDENTIALS = re.compile(r"://[^/\s]*@")
 _FILES = re.compile(r"file|template|path|attachment", re.IGNORECASE)
@@ -82,11 +77,12 @@ class Notifier(PlanModel):
         found.raise_any("arguments")
         return arguments
 
-    def filled(self, values: Mapping[str, str]) -> dict[str, Any]:
-        """The arguments with their placeholders replaced, as JSON types."""
+    def filled(self, *, migration: str, dag: str, what: str) -> dict[str, Any]:
+        """The arguments with their placeholders replaced, as JSON types. ``what`` happened: "failed", say."""
+        values = {"migration": migration, "dag": dag, "what": what}
 
         def one(value: Any) -> Any:
-            return _PLACEHOLDER.sub(lambda it: values[it[1]], value) if isinstance(value, str) else value
+            return fill(value, values) if isinstance(value, str) else value
 
         return {
             name: [one(it) for it in value] if isinstance(value, tuple) else one(value)

@@ -67,7 +67,6 @@ class Side:
         self._pass_over()
         self._ahead: Future | None = None
         self._silent_since: float | None = None
-        self._came = False
         self.bytes = 0
 
     async def next(self) -> list[Block] | None:
@@ -81,13 +80,13 @@ class Side:
         self.bytes += len(answer.records)
         found = self._blocks(answer)
         self._pass_over()
-        if self._came:
-            self._silent_since = None
-        else:
+        if found is None:
             await self._nothing(answer)
+        else:
+            self._silent_since = None
         if self._at < self._end:
             self._ahead = self._cluster.net.call_soon_with_future(self._fetch)
-        return found
+        return found or []
 
     def drop(self) -> None:
         """Nobody waits for what was asked for ahead."""
@@ -141,12 +140,13 @@ class Side:
         left = (self._end - self._at) * self.bytes / done * _MARGIN
         return int(min(_MOST_BYTES, max(_LEAST_BYTES, left)))
 
-    def _blocks(self, answer: Fetched) -> list[Block]:
+    def _blocks(self, answer: Fetched) -> list[Block] | None:
+        """What of the answer is to be compared; None if it holds no batch at all."""
         aborted = aborted_batches(answer.records, answer.aborted) if answer.aborted else frozenset[int]()
-        found, self._came = [], False
+        found, came = [], False
         try:
             for header, batch in batches(answer.records):
-                self._came = True
+                came = True
                 if header.next_offset <= self._at:
                     continue
                 first = header.base_offset if header.magic == 2 else self._at
@@ -163,7 +163,7 @@ class Side:
                     found.append(Block(first, header, batch))
         except CorruptBatch as error:
             raise self._unread(str(error)) from error
-        return found
+        return found if came else None
 
     def _pass_over(self) -> None:
         for low, high in self._left_out:

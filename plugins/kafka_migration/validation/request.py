@@ -180,6 +180,10 @@ class ValidationRequest:
                 raise ValueError(f"{it.tp}: source offset {it.source_start} is asked for twice")
             ends[it.tp] = it.source_end
 
+    def by_record(self, it: PartitionRange) -> bool:
+        """Whether ``it`` is compared at record level alone."""
+        return self.level is Level.RECORD or it.by_key
+
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
         ranges = []

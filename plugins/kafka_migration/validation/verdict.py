@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.digests import SOURCE, TARGET, Digest, DigestReport, SegmentOutcome, sum_of
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
@@ -65,7 +64,7 @@ def judge(
 
 def outcomes_of(request: ValidationRequest, report: DigestReport) -> list[SegmentOutcome]:
     """The segments of ``report`` that could be read, with the bounds that they were asked for with."""
-    found, level = report.by_partition(), "record" if request.level is Level.RECORD else "batch"
+    found = report.by_partition()
     failed = {(it.topic, it.partition, it.segment) for it in report.failures}
     outcomes = []
     for it in request.ranges:
@@ -77,7 +76,7 @@ def outcomes_of(request: ValidationRequest, report: DigestReport) -> list[Segmen
                 SegmentOutcome.of(
                     number,
                     tile,
-                    "record" if it.by_key else level,
+                    "record" if request.by_record(it) else "batch",
                     source=source.get(number),
                     target=target.get(number),
                 )
@@ -139,7 +138,7 @@ class _Found:
     def __init__(self, request: ValidationRequest, report: DigestReport, kept: AllKept) -> None:
         self.segment_records, self._kept = request.segment_records, kept
         self._read = report.by_partition()
-        self._by_record = {it.tp for it in request.ranges if request.level is Level.RECORD or it.by_key}
+        self._by_record = {it.tp for it in request.ranges if request.by_record(it)}
         self._failures: dict[TopicPartition, dict[int, str]] = {}
         for failed in report.failures:
             if failed.segment is not None:
