@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,15 +11,15 @@ from typing import Any
 
 import pytest
 
-# Airflow reads its configuration when it is imported, and would write one into the user's home.
-os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-tests-"))
-
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.snapshot import Snapshot
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore
+from tests.airflow_home import use_own_airflow_home
+
+use_own_airflow_home()
 
 PASSWORD = "not-to-be-seen-4711"
 

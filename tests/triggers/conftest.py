@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+from tests.airflow_home import use_own_airflow_home
 
-# Airflow reads its configuration when it is imported, and would write one into the user's home.
-os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-tests-"))
+use_own_airflow_home()
