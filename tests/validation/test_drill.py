@@ -13,9 +13,10 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.drill import Drill, Scope
 from kafka_migration.validation.drill_result import Drilled, Fault
 from kafka_migration.validation.request import PartitionRange
+from kafka_migration.wire.batch import CorruptBatch
 from tests.mutation.faults import FAULTS, drop, duplicate, flip_value, foreign, misroute, right, swap_far
 from tests.mutation.logs import Content, Log, log_of
-from tests.validation.drill_sides import NOW, Side, contents, pinned, scopes, unequal_segments
+from tests.validation.drill_sides import NOW, TOPIC, Side, contents, end_of, pinned, scopes, unequal_segments
 
 _SEGMENT = 500
 
@@ -175,6 +176,34 @@ def test_what_cannot_be_read_again_is_a_note_and_says_nothing_is_equal():
     (found,) = Drill(Broken(source), Side(source), [it], examples=3).topic([Scope(range=it, spans=((0, 500),))]).drilled
     assert found.counts == {}
     assert "no broker answers" in found.notes[0]
+
+
+def test_what_was_given_up_is_not_read_again_since_it_may_be_damaged():
+    class Damaged(Side):
+        def chunks(self, tp, start, end):
+            if start < 98:
+                raise CorruptBatch("batch at offset 1: its checksum is wrong")
+            return super().chunks(tp, start, end)
+
+    records = contents(3_000, 70)
+    source, before = log_of(records, [97, 1, 250]), log_of(records[97:], [250], gaps=98)
+    assert (source.offset(97), before.offset(0)) == (98, 98)
+    target = {0: before.copy()}
+    expected = flip_value(target, random.Random(3))
+    it = PartitionRange(
+        topic=TOPIC,
+        partition=0,
+        source_start=0,
+        source_end=end_of(source),
+        target_start=0,
+        target_end=end_of(target[0]),
+        runs=(Run(98, 98, 2_903),),
+        left_out=((0, 98),),
+    )
+    asked = [Scope(range=it, spans=((0, it.source_end),))]
+    (found,) = Drill(Damaged({0: source}), Side(target), [it], examples=3).topic(asked).drilled
+    assert (found.counts, found.notes) == ({Fault.MUTATION: 1}, ())
+    assert found.examples[0].target_offset == expected.target
 
 
 def test_deadline_ends_it_with_a_note():

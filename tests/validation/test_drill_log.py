@@ -11,7 +11,7 @@ from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation import drill_log
 from kafka_migration.validation.drill_log import Chunk, Expired, LogReader, open_logs
-from kafka_migration.wire.batch import next_batch
+from kafka_migration.wire.batch import CorruptBatch, next_batch
 from kafka_migration.wire.fetch_request import Fetched
 from tests.kafka_tools import ToSend, create_topics, delete_records, produce, produce_transaction
 from tests.wire.logs import MadeLog, Row, batch_of, made_log
@@ -64,6 +64,20 @@ def test_twins_have_the_same_bytes_whatever_their_places_and_epochs():
     assert not one.is_twin(_chunk(made_batch(values, base_offset=5), start=6)), "a part is not the whole"
     stamped = batch_of([], base_offset=5, last_delta=2)
     assert not one.is_twin(_chunk(stamped))
+
+
+def test_damage_counts_where_it_is_read_only():
+    first, second = made_batch([b"a", b"b"], base_offset=0), bytearray(made_batch([b"c"], base_offset=7))
+    second[-1] ^= 1
+
+    class Fixed(Answering):
+        def _fetch(self, tp: TopicPartition, at: int) -> Fetched:
+            return Fetched(tp, 0, bytes(first + second), 8, 8, 0, None, ())
+
+    log = Fixed(made_log(1), random.Random(1))
+    assert [it.value for chunk in log.chunks(TP, 0, 5) for it in chunk.records()] == [b"a", b"b"]
+    with pytest.raises(CorruptBatch):
+        list(log.chunks(TP, 0, 8))
 
 
 def test_records_that_the_broker_sends_late_are_read_and_it_is_not_waited_for_without_end(source_cluster, monkeypatch):

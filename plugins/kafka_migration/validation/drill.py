@@ -127,7 +127,7 @@ class Drill:
             for start, end in regions(scope.spans):
                 at = start
                 low, high = places.window(start, end)
-                source = _without(self._logs[SOURCE].chunks(it.tp, start, end), _Left(it))
+                source = self._source(it, start, end)
                 target = self._logs[TARGET].chunks(it.tp, low, high)
                 if it.by_key:
                     gone = frozenset(it.explained)
@@ -141,6 +141,16 @@ class Drill:
         except (MigrationError, CorruptBatch) as error:
             return f"source offsets from {at} on could not be read again: {error}"
         return ""
+
+    def _source(self, it: PartitionRange, start: int, end: int) -> Chunks:
+        """What stands on the source, around what was given up: that is not even read, since it may be damaged."""
+        at = start
+        for low, high in it.left_out:
+            if at < min(low, end):
+                yield from self._logs[SOURCE].chunks(it.tp, at, min(low, end))
+            at = max(at, high)
+        if at < end:
+            yield from self._logs[SOURCE].chunks(it.tp, at, end)
 
     def _watch(self) -> None:
         if self._clock() > self._until:
@@ -223,7 +233,7 @@ class Drill:
         (topic,) = {it.tp.topic for it in wanted}
         try:
             for pinned in sorted(self._ranges[topic], key=lambda one: one.tp not in homes):
-                for chunk in self._logs[SOURCE].chunks(pinned.tp, pinned.source_start, pinned.source_end):
+                for chunk in self._source(pinned, pinned.source_start, pinned.source_end):
                     self._watch()
                     if isinstance(chunk, Chunk):
                         count += chunk.header.records
@@ -245,23 +255,6 @@ class Drill:
         except (MigrationError, CorruptBatch) as error:
             return found, f"the source could not be looked through for its original: {error}"
         return found, ""
-
-
-class _Left:
-    """Whether an offset was given up."""
-
-    def __init__(self, it: PartitionRange) -> None:
-        self._spans = it.left_out
-
-    def __call__(self, offset: int) -> bool:
-        return any(start <= offset < end for start, end in self._spans)
-
-    def __bool__(self) -> bool:
-        return bool(self._spans)
-
-
-def _without(chunks: Chunks, left_out: _Left) -> Chunks:
-    return _but(chunks, left_out) if left_out else chunks
 
 
 def _but(chunks: Chunks, is_out: Callable[[int], bool]) -> Chunks:
