@@ -64,9 +64,11 @@ def digests(
             tails = _tails(spark, request, mine, side, connections[side]) if by_key else None
             if tails is not None:
                 sides.append(tails)
-        if sides:
-            both = _union(sides)
-            parts.append(by_segment(with_compacted(both, mine, int(time.time() * 1000)) if by_key else both))
+        if by_key and sides:
+            parts.append(by_segment(with_compacted(_union(sides), mine, int(time.time() * 1000))))
+        else:
+            # Each side summed before they are joined: a union of records would copy each of their rows once more.
+            parts += [by_segment(side) for side in sides]
     rows = [row.asDict() for row in _union(parts).collect()] if parts else []
     return [
         SegmentDigest(
