@@ -14,15 +14,16 @@ from demo.brokers import EmbeddedKafka
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.domain.controls import Pause
-from kafka_migration.domain.errors import NotAuthorized
-from kafka_migration.domain.types import Halt, TopicPartition
+from kafka_migration.domain.errors import NotAuthorized, Refused
+from kafka_migration.domain.held_open import KEEPS_RECORDS
+from kafka_migration.domain.types import Desired, Halt, TopicPartition
 from kafka_migration.mirror.epochs import Settings
 from kafka_migration.mirror.orders import Limits
-from kafka_migration.phases import create, growth, mirror, restore, resume, seal
+from kafka_migration.phases import again, create, growth, mirror, restore, resume, seal
 from kafka_migration.phases.context import Context
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
-from kafka_migration.state.link import LinkState
+from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.state.store import MemoryStore
 from tests.kafka_tools import (
     ToSend,
@@ -39,6 +40,7 @@ from tests.waiting import wait_until
 
 #: Epochs so long that nothing is found out by the beginning of the next one.
 LONG = Settings(streams=2, epoch_seconds=300, follow_seconds=1, limits=Limits(**BRIEF))
+_SLACK_SECONDS = 5.0
 
 
 @dataclass
@@ -124,6 +126,12 @@ def _copied(it: Bench, tp: TopicPartition) -> int:
 
 def _until_copied(it: Bench, offsets: Mapping[TopicPartition, int]) -> None:
     wait_until(lambda: all(_copied(it, tp) == end for tp, end in offsets.items()), "copied", deadline_seconds=30)
+
+
+def _until_halted(it: Made, *tps: TopicPartition, within: float) -> None:
+    """These, and no other. ``within`` seconds, as documented; a machine that is busy may take some more."""
+    wait_until(lambda: it.ctx.link.halted() >= set(tps), "halted", deadline_seconds=within + _SLACK_SECONDS)
+    assert it.ctx.link.halted() == set(tps)
 
 
 # -- what is added ----------------------------------------------------------------------------------------------------
@@ -369,6 +377,120 @@ def test_mirror_that_writes_all_the_time_suspects_nobody(source_cluster, target_
         wait_until(trickles, "records trickle", deadline_seconds=60)
         assert len(live.runner.orders) == 1
         assert not any("a fence will tell" in text for text in live.said)
+
+
+class TestSettingsOfTheTarget:
+    """Somebody sets back what the create phase set, while the mirror runs."""
+
+    WATCHED = replace(LONG, held_open=KEEPS_RECORDS)
+
+    def test_setting_that_endangers_records_halts_its_topic_and_it_goes_on_once_it_is_set_back(
+        self, source_cluster, target_cluster, prefix
+    ):
+        topic, other = f"{prefix}.expires", f"{prefix}.stays"
+        tps, neighbour = (TopicPartition(topic, 0), TopicPartition(topic, 1)), TopicPartition(other, 0)
+        servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+        with made(*servers, {topic: 2, other: 1}) as it:
+            for name, count in it.topics.items():
+                produce(it.bench.source, name, records(100 * count, count, 1))
+            with running(it.bench, self.WATCHED) as live:
+                _until_copied(it.bench, dict.fromkeys((*tps, neighbour), 100))
+                set_topic_config(it.bench.target, topic, {"retention.ms": "604800000"})
+                # Harmless, and somebody else's business.
+                set_topic_config(it.bench.target, other, {"segment.bytes": "20000000"})
+                _until_halted(it, *tps, within=10)
+                assert {halt.reason for halt in it.ctx.link.halts().values()} == {Halt.CONFIG_DRIFT}
+                halt = it.ctx.link.halts()[tps[0]]
+                assert (halt.source_offset, "retention.ms of the target topic is 604800000" in halt.detail) == (
+                    100,
+                    True,
+                )
+                at = [(tp, 100) for tp in tps]
+                with pytest.raises(Refused, match=r"(?s)not held open.*set retention.ms=-1"):
+                    resume.apply(it.ctx, at=at, by="ada")
+                for name, count in it.topics.items():
+                    produce(it.bench.source, name, records(50 * count, count, 2))
+                _until_copied(it.bench, {neighbour: 150})
+                set_topic_config(it.bench.target, topic, {"retention.ms": "-1"})
+                assert {done.given_up for done in resume.apply(it.ctx, at=at, by="ada")} == {0}
+                _until_copied(it.bench, dict.fromkeys(tps, 150))
+            assert live.error is None
+            assert it.ctx.link.halts() == {}
+            assert assert_same(it.bench) == 450
+
+    def test_records_that_are_gone_by_then_are_copied_afresh_only(self, source_cluster, target_cluster, prefix):
+        topic, other = f"{prefix}.expired", f"{prefix}.stays"
+        tp, neighbour = TopicPartition(topic, 0), TopicPartition(other, 0)
+        servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+        with made(*servers, {topic: 1, other: 1}) as it:
+            for name in it.topics:
+                produce(it.bench.source, name, records(100, 1, 1))
+            with running(it.bench, self.WATCHED) as live:
+                _until_copied(it.bench, {tp: 100, neighbour: 100})
+                set_topic_config(it.bench.target, topic, {"cleanup.policy": "compact,delete"})
+                _until_halted(it, tp, within=10)
+                set_topic_config(it.bench.target, topic, {"cleanup.policy": "delete"})
+                delete_records(it.bench.target, {tp: 20})
+                with pytest.raises(Refused, match=r"(?s)records are gone on the target.*begins at 20.*mirror --again"):
+                    resume.apply(it.ctx, at=[(tp, 100)], by="ada")
+            assert live.error is None
+            # Set to something else once more: a copy afresh is held open all the same.
+            set_topic_config(it.bench.target, topic, {"cleanup.policy": "compact", "retention.ms": "1000"})
+            again.apply(it.ctx, [topic])
+            it.ctx.link.wish(Wish(desired=Desired.RUN, reason="", at=""))
+            with running(it.bench, self.WATCHED):
+                _until_copied(it.bench, {tp: 100})
+            assert assert_same(it.bench) == 200
+            assert create.verify(it.ctx) == ()
+
+    def test_records_deleted_on_the_target_halt_at_the_next_answer(self, source_cluster, target_cluster, prefix):
+        topic, other = f"{prefix}.deleted", f"{prefix}.stays"
+        tp, neighbour = TopicPartition(topic, 0), TopicPartition(other, 0)
+        servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+        with made(*servers, {topic: 1, other: 1}) as it:
+            for name in it.topics:
+                produce(it.bench.source, name, records(100, 1, 1))
+            # Not the first run: what it finds is where the log began then.
+            assert it.bench.mirror(settings=self.WATCHED).run(until_caught_up=True).records == 200
+            with running(it.bench, self.WATCHED) as live:
+                wait_until(lambda: bool(live.runner.orders), "an epoch begins")
+                delete_records(it.bench.target, {tp: 40})
+                for name in it.topics:
+                    produce(it.bench.source, name, records(50, 1, 2))
+                _until_halted(it, tp, within=5)
+                halt = it.ctx.link.halts()[tp]
+                assert (halt.reason, "begins at 40 now" in halt.detail) == (Halt.LOG_REGRESSED, True)
+                _until_copied(it.bench, {neighbour: 150})
+                assert live.thread.is_alive()
+            assert live.error is None
+
+    def test_times_that_the_target_gives_halt_at_the_first_answer_and_a_copy_afresh_has_the_sources(
+        self, source_cluster, target_cluster, prefix
+    ):
+        topic, other = f"{prefix}.stamped", f"{prefix}.stays"
+        tp, neighbour = TopicPartition(topic, 0), TopicPartition(other, 0)
+        servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+        with made(*servers, {topic: 1, other: 1}) as it:
+            for name in it.topics:
+                produce(it.bench.source, name, records(100, 1, 1))
+            with running(it.bench, LONG) as live:
+                _until_copied(it.bench, {tp: 100, neighbour: 100})
+                set_topic_config(it.bench.target, topic, {"message.timestamp.type": "LogAppendTime"})
+                for name in it.topics:
+                    produce(it.bench.source, name, records(50, 1, 2))
+                _until_halted(it, tp, within=5)
+                halt = it.ctx.link.halts()[tp]
+                assert (halt.reason, halt.source_offset) == (Halt.ALTERED, 100)
+                assert "instead of their own" in halt.detail
+                _until_copied(it.bench, {neighbour: 150})
+            assert live.error is None
+            with pytest.raises(Refused, match="mirror --again"):
+                resume.apply(it.ctx, at=[(tp, 150)], by="ada")
+            again.apply(it.ctx, [topic])
+            it.ctx.link.wish(Wish(desired=Desired.RUN, reason="", at=""))
+            with running(it.bench, self.WATCHED):
+                _until_copied(it.bench, {tp: 150})
+            assert assert_same(it.bench) == 300
 
 
 # -- the end ----------------------------------------------------------------------------------------------------------

@@ -195,6 +195,23 @@ def test_success_at_another_place_halts(at, reason):
     assert f"landed at {at}, it belongs at 8" in copy.detail
 
 
+@pytest.mark.parametrize(
+    ("answer", "halt", "said"),
+    [
+        ((1_700_000_000_000, 2), Halt.ALTERED, "source offsets 100 to 103 got the timestamp 1700000000000"),
+        ((-1, 5), Halt.LOG_REGRESSED, "log began at 4, and begins at 5 now"),
+        ((-1, 4), "", ""),
+        ((-1, -1), "", ""),
+    ],
+)
+def test_success_that_altered_records_or_tells_of_deleted_ones_halts(answer, halt, said):
+    copy = _copy(target_start=4)
+    copy.take(_fetched(_batch(100)))
+    copy.answered(_send(copy), Appended(TP, 0, FENCE_END, "", *answer))
+    assert (copy.halt, said in copy.detail) == (halt, True)
+    assert copy.position.records == (0 if halt else 3)
+
+
 def test_later_batch_accepted_although_the_one_before_it_was_not_halts():
     copy = _copy()
     copy.take(_fetched(_batch(100, 3), _batch(103, 3)))

@@ -62,6 +62,16 @@ def test_topic_is_made_again_as_it_was_and_pinned_and_its_halts_are_void(shop: M
     assert ctx.journal.all("again") == {}
 
 
+def test_topic_that_is_not_held_open_any_more_is_made_again_held_open(shop: Migration) -> None:
+    ctx = shop.ctx()
+    declared = ctx.journal.read("topic", ORDERS)["spec"]["configs"]  # type: ignore[index]
+    changed = {"retention.ms": "1000", "message.timestamp.type": "LogAppendTime", "segment.bytes": "20000000"}
+    shop.target.alter_configs(ORDERS, set=changed, delete=["retention.bytes"])
+    again.apply(ctx, [ORDERS])
+    explicit = {n: it.value for n, it in ctx.target.topic_configs([ORDERS])[ORDERS].items() if it.is_explicit}
+    assert explicit == declared | {"segment.bytes": "20000000"}
+
+
 def test_mirror_that_still_runs_is_ended_by_a_claim_before_its_topic_goes(
     shop: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:

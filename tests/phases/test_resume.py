@@ -141,7 +141,8 @@ def test_partition_named_twice_is_bad_input(shop: Migration) -> None:
 
 
 @pytest.mark.parametrize(
-    "reason", ["FOREIGN_WRITER", "DUPLICATED", "LOG_REGRESSED", "TRUNCATED", "RECREATED", "TOPIC_MISSING"]
+    "reason",
+    ["FOREIGN_WRITER", "DUPLICATED", "LOG_REGRESSED", "ALTERED", "TRUNCATED", "RECREATED", "TOPIC_MISSING"],
 )
 def test_halt_after_which_both_logs_do_not_go_together_names_the_copy_afresh(shop: Migration, reason: str) -> None:
     shop.ctx().link.halt(OTHER, reason, "", 10, 11, "")

@@ -42,7 +42,7 @@ def test_same_bytes_as_the_generic_request(version: int) -> None:
 def _response(version: int) -> bytes:
     topic = ProduceResponse.TopicProduceResponse
     part = topic.PartitionProduceResponse
-    offsets = {"log_append_time_ms": -1, "log_start_offset": 3}
+    offsets = {"log_append_time_ms": 2**41, "log_start_offset": 3}
     answers = {
         "orders": [
             part(index=0, error_code=0, base_offset=2**40, record_errors=[], error_message=None, **offsets),
@@ -102,9 +102,9 @@ def test_responses_are_read_as_they_are_written(version: int) -> None:
     response = reads.decode(frame)
     assert response.throttle_time_ms == 1_234
     assert response.answers == [
-        Appended(TopicPartition("orders", 0), 0, 2**40, ""),
-        Appended(TopicPartition("orders", 3), 87, -1, "größer " * 40),
-        Appended(TopicPartition("grüße", 1), 6, -1, ""),
+        Appended(TopicPartition("orders", 0), 0, 2**40, "", 2**41, 3),
+        Appended(TopicPartition("orders", 3), 87, -1, "größer " * 40, 2**41, 3),
+        Appended(TopicPartition("grüße", 1), 6, -1, "", 2**41, 3),
     ]
 
 
@@ -133,7 +133,7 @@ def test_the_answers_of_thousands_of_partitions_are_read(version: int) -> None:
     assert header is not None
     header.parse_header(frame := _frame(bytes(response.encode(header=True))))
     answers = header.decode(frame).answers
-    assert answers == [Appended(TopicPartition("orders", n), 0, n * 7, "") for n in range(2_500)]
+    assert answers == [Appended(TopicPartition("orders", n), 0, n * 7, "", -1, 0) for n in range(2_500)]
 
 
 @pytest.mark.parametrize("version", [12, 13])

@@ -24,10 +24,20 @@ class Active:
     source_epoch: int
     join_bytes: int
     most_bytes: int = 0
+    target_start: int = 0
 
     @classmethod
-    def behind(cls, fence: Resumed, identity: Identity, *, join_bytes: int, most_bytes: int = 0) -> Self:
-        """As it stands right behind a fence of ``identity``."""
+    def behind(
+        cls,
+        fence: Resumed,
+        identity: Identity,
+        *,
+        join_bytes: int,
+        most_bytes: int = 0,
+        target_start: int | None = None,
+    ) -> Self:
+        """As it stands right behind a fence of ``identity``. ``target_start``: where the target's log began when this
+        run first saw it, if that was before."""
         return cls(
             position=fence.position,
             opening=fence.opening,
@@ -36,6 +46,7 @@ class Active:
             source_epoch=fence.opening.epoch,
             join_bytes=join_bytes,
             most_bytes=most_bytes,
+            target_start=fence.target_start if target_start is None else target_start,
         )
 
     def assignment(self, tp: TopicPartition, topic: PinnedTopic, until: int | None, hold_seconds: float) -> Assignment:
@@ -51,6 +62,7 @@ class Active:
             producer_epoch=self.identity.producer_epoch,
             source_topic_id=topic.source_id,
             target_topic_id=topic.target_id,
+            target_start=self.target_start,
             source_epoch=self.source_epoch,
             until=until,
             join_bytes=self.join_bytes,

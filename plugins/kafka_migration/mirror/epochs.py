@@ -84,7 +84,7 @@ class Mirror:
             follow_seconds=settings.follow_seconds,
         )
         self._attempts = Attempts(link, self._target, settings.limits, tell)
-        self._lookout = Lookout(self._source, self._target, self._net, tell)
+        self._lookout = Lookout(self._source, self._target, self._net, tell, held_open=settings.held_open)
         self._slots = Slots(settings.streams, runner.slots)
         self._watch = EpochWatch(
             link=link,
@@ -243,7 +243,11 @@ class Mirror:
         return self._net.run(self._list, list(self._active), LATEST)  # type: ignore[no-any-return]
 
     def _halt_lost(self) -> None:
-        for tp, (reason, detail) in self._patiently(lambda: self._lookout.lost(self._active)).items():
+        lost = self._patiently(lambda: self._lookout.lost(self._active))
+        if lost:
+            # What a later run does to its topics, or restoring after the seal, is none of this run's business.
+            self._patiently(self._attempts.check)
+        for tp, (reason, detail) in lost.items():
             at = self._active[tp].position
             self._halt(tp, reason, detail, at.source, at.target)
 
@@ -270,7 +274,10 @@ class Mirror:
                 before = self._active.get(tp)
                 join_bytes = self.settings.limits.join_bytes if before is None else before.join_bytes
                 most_bytes = 0 if before is None else before.most_bytes
-                self._active[tp] = Active.behind(result, identity, join_bytes=join_bytes, most_bytes=most_bytes)
+                start = None if before is None else before.target_start
+                self._active[tp] = Active.behind(
+                    result, identity, join_bytes=join_bytes, most_bytes=most_bytes, target_start=start
+                )
 
     def _keep_alive(self) -> None:
         try:

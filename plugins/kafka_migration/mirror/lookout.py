@@ -7,10 +7,11 @@ so the driver asks for metadata beside them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import Halt, TopicPartition
+from kafka_migration.mirror.drift import SettingsWatch
 from kafka_migration.mirror.survey import GONE_SECONDS, UNKNOWN_TOPIC, missing, recreated
 from kafka_migration.wire.cluster import LATEST, UNAUTHORIZED, WireCluster
 from kafka_migration.wire.selector import Selector
@@ -28,9 +29,12 @@ class Lookout:
         net: Selector,
         tell: Callable[[str], None],
         *,
+        held_open: Mapping[str, str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``held_open`` are the settings that the target's topics must have."""
         self._source, self._clusters, self._net, self._tell, self._clock = source, (source, target), net, tell, clock
+        self._settings = SettingsWatch(target, net, tell, held_open=held_open)
         self._looked_at = float("-inf")
         self._gone_since: dict[tuple[str, str], float] = {}
         self._lost: dict[str, tuple[Halt, str]] = {}
@@ -48,7 +52,8 @@ class Lookout:
         return await self._source.list_offsets(tps, LATEST, deadline=time.monotonic() + _ASK_SECONDS, committed=True)
 
     def lost(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[Halt, str]]:
-        """Those of ``partitions`` whose topic is gone for ten seconds, or another one now: reason and detail.
+        """Those of ``partitions`` whose topic is gone for ten seconds, another one now, or not held open on the target
+        any more: reason and detail.
 
         Raises NotAuthorized, and CouldNotFindOut where a cluster does not answer.
         """
@@ -57,7 +62,10 @@ class Lookout:
             self._looked_at = self._clock()
             for cluster in self._clusters:
                 self._look(cluster, wanted)
-        return {tp: self._lost[tp.topic] for tp in wanted if tp.topic in self._lost}
+            self._settings.look({tp.topic for tp in wanted} - self._lost.keys())
+        drifted = self._settings.drifted({tp.topic for tp in wanted})
+        lost = {topic: (Halt.CONFIG_DRIFT, detail) for topic, detail in drifted.items()} | self._lost
+        return {tp: lost[tp.topic] for tp in wanted if tp.topic in lost}
 
     def leads(self, tp: TopicPartition) -> bool:
         """True if both clusters named a leader at the newest look."""

@@ -21,9 +21,10 @@ class Assignment:
     ``fence_end + records since the fence``. ``closes`` is where the data of earlier fences ended.
     ``continues`` is the source offset that would go on with the last written run without a gap, at or before the
     position; ``source_epoch`` the leader epoch of what was copied last, by which a truncated source is recognised.
-    ``until`` ends the partition's copy at that source offset, if given. ``join_bytes`` is up to what size small
-    neighbouring batches are joined into one; ``most_bytes``, unless 0, up to what size the target takes any batch:
-    larger ones are split. ``hold_seconds``: for so long, from when the task begins, nothing is
+    ``target_start`` is where the target's log began when the run took the partition in: should it begin later, copied
+    records are gone. ``until`` ends the partition's copy at that source offset, if given. ``join_bytes`` is up to what
+    size small neighbouring batches are joined into one; ``most_bytes``, unless 0, up to what size the target takes any
+    batch: larger ones are split. ``hold_seconds``: for so long, from when the task begins, nothing is
     appended that could make the broker forget the fence (rule 7).
     """
 
@@ -37,6 +38,7 @@ class Assignment:
     producer_epoch: int
     source_topic_id: uuid.UUID
     target_topic_id: uuid.UUID
+    target_start: int = 0
     source_epoch: int = -1
     until: int | None = None
     join_bytes: int = JOIN_BYTES

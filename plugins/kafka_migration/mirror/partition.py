@@ -244,7 +244,7 @@ class PartitionCopy:
         if not self._settle(prepared) or self.stand is not Stand.RUN:
             return
         if answer.error == 0:
-            self._confirm(prepared, answer.base_offset)
+            self._confirm(prepared, answer)
         elif answer.error in TAKEN_OVER:
             self.stand, self.detail = Stand.TAKEN_OVER, code_name(answer.error)
         elif answer.error in TOO_LARGE and prepared.records > 1:
@@ -279,7 +279,8 @@ class PartitionCopy:
         self.in_flight.remove(prepared)
         return True
 
-    def _confirm(self, prepared: Prepared, base_offset: int) -> None:
+    def _confirm(self, prepared: Prepared, answer: Appended) -> None:
+        base_offset, log_start = answer.base_offset, answer.log_start_offset
         expected = self.assignment.fence_end + prepared.records_before
         if prepared.records_before != self.records:
             # An earlier batch of this partition failed, and this later one was accepted all the same (case C).
@@ -291,6 +292,19 @@ class PartitionCopy:
         elif base_offset != expected:
             reason = Halt.FOREIGN_WRITER if base_offset > expected else Halt.LOG_REGRESSED
             self._halt(reason, f"a batch landed at {base_offset}, it belongs at {expected}")
+        elif answer.log_append_time_ms >= 0:
+            self._halt(
+                Halt.ALTERED,
+                f"source offsets {prepared.source_start} to {prepared.source_end} got the timestamp"
+                f" {answer.log_append_time_ms} on the target, instead of their own: message.timestamp.type is not"
+                " CreateTime there",
+            )
+        elif log_start > self.assignment.target_start:
+            self._halt(
+                Halt.LOG_REGRESSED,
+                f"the target's log began at {self.assignment.target_start}, and begins at {log_start} now: what stood"
+                " between was deleted",
+            )
         else:
             self.armed_by = prepared.leader
             self.source, self.continues = prepared.source_end, prepared.continues

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kafka_migration.mirror.orders import Limits
@@ -10,10 +11,12 @@ from kafka_migration.mirror.orders import Limits
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """``streams`` tasks at once; every ``epoch_seconds`` a new epoch begins, unless they are caught up; an outage is
-    borne for ``outage_seconds``; new topics are looked for every ``follow_seconds``."""
+    borne for ``outage_seconds``; new topics are looked for every ``follow_seconds``. ``held_open`` are settings that
+    every target topic must keep: where one is another, its partitions halt."""
 
     streams: int = 2
     epoch_seconds: float = 15.0
     outage_seconds: float = 900.0
     follow_seconds: float = 30.0
+    held_open: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)

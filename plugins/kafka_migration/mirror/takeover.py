@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized, StateConflict
 from kafka_migration.domain.offset_map import RunOpening
@@ -55,10 +55,14 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """Where a partition goes on after a fence; ``opening`` must be made durable before anything is sent."""
+    """Where a partition goes on after a fence; ``opening`` must be made durable before anything is sent.
+
+    ``target_start`` is where the target's log began just before.
+    """
 
     position: Position
     opening: RunOpening
+    target_start: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +144,7 @@ class Tail:
         fence: int,
         marker: int,
         source_start: int,
+        target_start: int = 0,
         skips: Sequence[Skip] = (),
     ) -> Resumed:
         """Where to go on behind ``marker``. ``source_start`` is where the source's log began a while ago.
@@ -171,7 +176,8 @@ class Tail:
         opening = RunOpening(
             fence=fence, records=0, source=source, target=marker + 1, closes=self.data_end, epoch=epoch
         )
-        return Resumed(position=Position(source=source, target=marker + 1, fence=fence, records=0), opening=opening)
+        position = Position(source=source, target=marker + 1, fence=fence, records=0)
+        return Resumed(position=position, opening=opening, target_start=target_start)
 
 
 _EPOCHS = 1 << 15
@@ -200,6 +206,7 @@ class Fenced:
     markers: Mapping[TopicPartition, int]
     tails: Mapping[TopicPartition, Tail]
     stopped: Mapping[TopicPartition, Stopped]
+    target_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def resume(
         self, known: Mapping[TopicPartition, Known], source_starts: Mapping[TopicPartition, int]
@@ -214,6 +221,7 @@ class Fenced:
                 fence=self.fence,
                 marker=self.markers[tp],
                 source_start=source_starts.get(tp, 0),
+                target_start=self.target_starts.get(tp, 0),
                 skips=known[tp].skips,
             )
         return outcome
@@ -281,6 +289,7 @@ async def take_over(
         markers=markers,
         tails=tails,
         stopped=stopped,
+        target_starts=starts,
     )
 
 

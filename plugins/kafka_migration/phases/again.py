@@ -18,8 +18,9 @@ from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.types import TopicSpec
 from kafka_migration.phases import create, release, seal, start
 from kafka_migration.phases.group_record import GroupRecord, Step
+from kafka_migration.phases.restore import HELD
 from kafka_migration.phases.topic_specs import Declared, spec_from
-from kafka_migration.phases.topic_steps import INTENT, KIND, Action, TopicStep, mirrored
+from kafka_migration.phases.topic_steps import INTENT, KEPT_OPEN, KIND, Action, TopicStep, mirrored
 from kafka_migration.phases.validate import KIND as VERDICT
 from kafka_migration.phases.validate import LATEST
 from kafka_migration.state.link import LinkTopic
@@ -111,10 +112,15 @@ def _one(ctx: Context, topic: str) -> Again:
         )
     kept = _declared(topic, record)
     existing = ctx.target.topics([topic]).get(topic)
+    # One that was restored knows what it was before: it is to be held open again.
+    held = {name: value for name, value in record.get(HELD, kept.spec.configs).items() if name in KEPT_OPEN}
     spec = _as_it_is(ctx, existing) if existing is not None else kept.spec
     # The source's partitions of now: one that the target lacked was a reason to halt.
     spec = TopicSpec(
-        name=topic, partitions=source.partitions, replication_factor=spec.replication_factor, configs=spec.configs
+        name=topic,
+        partitions=source.partitions,
+        replication_factor=spec.replication_factor,
+        configs=dict(sorted((spec.configs | held).items())),
     )
     declared = Declared(
         spec=spec, source_topic_id=source.topic_id, configs_source=kept.configs_source, left_out=kept.left_out

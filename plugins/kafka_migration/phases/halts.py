@@ -38,6 +38,16 @@ MEANINGS: Mapping[Halt, Meaning] = {
         remedy="look for an unclean leader election, DeleteRecords or retention on the target topic, and repair that; "
         + _AGAIN,
     ),
+    Halt.ALTERED: Meaning(
+        meaning="the target gave records other timestamps than they have on the source",
+        remedy="find out who set message.timestamp.type of the target topic to LogAppendTime, and see that it stays"
+        f" CreateTime; {_AGAIN}",
+    ),
+    Halt.CONFIG_DRIFT: Meaning(
+        meaning="a setting of the target topic was changed, under which records of the copy are deleted or altered",
+        remedy="find out who changed it, and set it back on the target topic, as the detail says (`kafka-configs.sh"
+        f" --alter`); then {_AT}. If records are gone already, that is refused; {_AGAIN}",
+    ),
     Halt.CORRUPT: Meaning(
         meaning="a batch on the source does not match its checksum",
         remedy="look at the source brokers' disks; if another replica holds the batch unharmed, make it the leader, and"

@@ -20,6 +20,7 @@ from kafka_migration.domain.errors import (
     Refused,
     TakenOver,
 )
+from kafka_migration.domain.held_open import KEEPS_RECORDS
 from kafka_migration.domain.types import Desired
 from kafka_migration.mirror.epochs import Mirror, MirrorEnd, Runner, Settings
 from kafka_migration.phases import release, seal, start
@@ -121,7 +122,9 @@ def apply(
     ctx.link.record_run({"state": "running", "at": ctx.stamp()})
     if throttle_bytes_per_second is not None:
         ctx.link.throttle(Throttle(bytes_per_second=throttle_bytes_per_second, by="mirror --throttle", at=ctx.stamp()))
-    settings = Settings(streams=ctx.plan.mirror.num_streams, epoch_seconds=ctx.plan.mirror.epoch_seconds)
+    settings = Settings(
+        streams=ctx.plan.mirror.num_streams, epoch_seconds=ctx.plan.mirror.epoch_seconds, held_open=KEEPS_RECORDS
+    )
     mirror = Mirror(
         link=ctx.link,
         source={**ctx.source.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.source"},

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput, Refused
+from kafka_migration.domain.held_open import KEEPS_RECORDS
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Halt, PartitionEnds, TopicPartition
 from kafka_migration.phases import mirror, seal
+from kafka_migration.phases.topic_steps import KIND
 from kafka_migration.phases.validate import topic_ids
 
 if TYPE_CHECKING:
@@ -24,7 +26,15 @@ if TYPE_CHECKING:
 
 #: After these, what was copied and what is on the source do not belong together any more.
 _COPY_AFRESH = frozenset(
-    {Halt.FOREIGN_WRITER, Halt.DUPLICATED, Halt.LOG_REGRESSED, Halt.TRUNCATED, Halt.RECREATED, Halt.TOPIC_MISSING}
+    {
+        Halt.FOREIGN_WRITER,
+        Halt.DUPLICATED,
+        Halt.LOG_REGRESSED,
+        Halt.ALTERED,
+        Halt.TRUNCATED,
+        Halt.RECREATED,
+        Halt.TOPIC_MISSING,
+    }
 )
 _AGAIN = "copy it afresh: `mirror --again TOPIC`, or exclude it from the plan"
 
@@ -95,6 +105,7 @@ def check(
                 remedy=_AGAIN.replace("TOPIC", tp.topic),
             )
     _refuse_others(ctx, wanted)
+    _refuse_drifted(ctx, sorted(tp for tp in wanted if halts[tp].reason == Halt.CONFIG_DRIFT))
     ends, positions = ctx.source.ends(wanted), ctx.link.positions()
     return tuple(
         _one(tp, halts[tp], ends[tp], positions[tp].source if tp in positions else ends[tp].start, wanted[tp])
@@ -148,6 +159,29 @@ def _refuse_others(ctx: Context, wanted: dict[TopicPartition, int | None]) -> No
                     f"{side}: topic {name} is {'gone' if now is None else 'another one'} now",
                     remedy=_AGAIN.replace("TOPIC", name),
                 )
+
+
+def _refuse_drifted(ctx: Context, halted: Sequence[TopicPartition]) -> None:
+    """While the setting is what it is they would only halt again. Afterwards records may be gone already, and a running
+    mirror takes the target's log as it finds it."""
+    topics = sorted({tp.topic for tp in halted})
+    for topic, configs in ctx.target.topic_configs(topics).items():
+        wrong = [f"{n}={v}" for n, v in KEEPS_RECORDS.items() if n in configs and configs[n].value != v]
+        if wrong:
+            raise Refused(
+                f"target: topic {topic} is not held open", remedy=f"set {', '.join(wrong)} on it, then run this again"
+            )
+    openings, ends = ctx.link.openings(), ctx.target.ends(halted)
+    # What expired after restoring was meant to.
+    restored = {topic for topic in topics if "restored_at" in (ctx.journal.read(KIND, topic) or {})}
+    for tp in halted:
+        mine = openings.get(tp, ())
+        if mine and ends[tp].start > mine[0].target and tp.topic not in restored:
+            raise Refused(
+                f"{tp}: records are gone on the target: its log begins at {ends[tp].start}, and what was copied at"
+                f" {mine[0].target}",
+                remedy=_AGAIN.replace("TOPIC", tp.topic),
+            )
 
 
 def _one(tp: TopicPartition, halt: HaltRecord, ends: PartitionEnds, stands: int, offset: int | None) -> GoesOn:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_migration.clusters.types import ConfigValue, TopicDescription
+from kafka_migration.domain.held_open import KEEPS_RECORDS
 from kafka_migration.domain.types import TopicSpec
 
 LONG_MAX = str(2**63 - 1)
@@ -19,10 +20,7 @@ BOUNDS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 OLD_BOUND = "message.timestamp.difference.max.ms"
 
 HELD_OPEN: Mapping[str, str] = {
-    "retention.ms": "-1",
-    "retention.bytes": "-1",
-    "cleanup.policy": "delete",
-    "message.timestamp.type": "CreateTime",
+    **KEEPS_RECORDS,
     # Batches keep the codec that their producer chose.
     "compression.type": "producer",
     **dict.fromkeys(BOUNDS, LONG_MAX),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from kafka.protocol.admin import DescribeConfigsRequest
 
@@ -16,23 +16,35 @@ _TIERS = ("remote.storage.enable", "confluent.tier.enable", "redpanda.remote.rea
 """Of Kafka (KIP-405), Confluent and Redpanda: what a broker fetches from elsewhere may be late, and left out."""
 
 
-async def topic_configs(cluster: WireCluster, topic: str, names: Collection[str]) -> dict[str, str]:
-    """Those of ``names`` that ``cluster`` knows, explicit or not. Raises CouldNotFindOut, and kafka-python's errors."""
-    resource = DescribeConfigsRequest.DescribeConfigsResource
+async def described(
+    cluster: WireCluster, topics: Iterable[str], names: Iterable[str]
+) -> tuple[dict[str, dict[str, str]], dict[str, int]]:
+    """Those of ``names`` that ``cluster`` knows, explicit or not, by topic; and the error codes of topics of which it
+    does not tell. One request. Raises CouldNotFindOut, and kafka-python's errors."""
+    resource, keys = DescribeConfigsRequest.DescribeConfigsResource, sorted(names)
     request = DescribeConfigsRequest(
-        resources=[resource(resource_type=_TOPIC, resource_name=topic, configuration_keys=sorted(names))],
+        resources=[
+            resource(resource_type=_TOPIC, resource_name=topic, configuration_keys=keys) for topic in sorted(topics)
+        ],
         include_synonyms=False,
         include_documentation=False,
     )
-    response = await cluster.send_to_any(request, deadline=time.monotonic() + _SECONDS)
-    for result in response.results:
-        if result.error_code:
-            raise CouldNotFindOut(
-                f"{cluster.role}: the configuration of topic {topic}: {code_name(result.error_code)}",
-                remedy="grant DescribeConfigs on it",
-            )
-        return {it.name: it.value or "" for it in result.configs}
-    raise CouldNotFindOut(f"{cluster.role}: no answer about topic {topic}", remedy="run this again")
+    results = (await cluster.send_to_any(request, deadline=time.monotonic() + _SECONDS)).results
+    found = {it.resource_name: {c.name: c.value or "" for c in it.configs} for it in results if not it.error_code}
+    return found, {it.resource_name: it.error_code for it in results if it.error_code}
+
+
+async def topic_configs(cluster: WireCluster, topic: str, names: Collection[str]) -> dict[str, str]:
+    """As :func:`described`, of one topic. Raises CouldNotFindOut, and kafka-python's errors."""
+    found, refused = await described(cluster, [topic], names)
+    if topic in refused:
+        raise CouldNotFindOut(
+            f"{cluster.role}: the configuration of topic {topic}: {code_name(refused[topic])}",
+            remedy="grant DescribeConfigs on it",
+        )
+    if topic not in found:
+        raise CouldNotFindOut(f"{cluster.role}: no answer about topic {topic}", remedy="run this again")
+    return found[topic]
 
 
 async def can_be_empty(cluster: WireCluster, topic: str) -> bool:

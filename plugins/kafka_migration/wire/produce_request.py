@@ -24,12 +24,18 @@ _NOTHING_MORE = b"\x01\x00\x00"
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """A broker's answer for one partition. ``base_offset`` is where the batch landed, if ``error`` is 0."""
+    """A broker's answer for one partition. ``base_offset`` is where the batch landed, if ``error`` is 0.
+
+    ``log_append_time_ms`` is the timestamp that all of its records have got instead of their own, -1 if they kept them;
+    ``log_start_offset`` where the partition's log begins now, -1 if the broker does not say.
+    """
 
     partition: TopicPartition
     error: int
     base_offset: int
     message: str
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class LeanProduceRequest(LeanRequest):
 
 def _answer(reader: Reader, topic: str) -> Appended:
     """The next partition's."""
-    index, error, base_offset, _, _ = reader.unpack(_ANSWER)
+    index, error, base_offset, append_time, log_start = reader.unpack(_ANSWER)
     message = ""
     if not (reader.flexible and reader.has(_NOTHING_MORE)):
         for _ in range(reader.count()):
@@ -87,4 +93,4 @@ def _answer(reader: Reader, topic: str) -> Appended:
             reader.tags()
         message = reader.text()
         reader.tags()
-    return Appended(TopicPartition(topic, index), error, base_offset, message)
+    return Appended(TopicPartition(topic, index), error, base_offset, message, append_time, log_start)
