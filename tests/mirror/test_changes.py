@@ -1,5 +1,6 @@
 """What changes beneath a mirror that runs: each change is seen within seconds, and only what it concerns halts."""
 
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,7 @@ from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.state.store import MemoryStore
+from kafka_migration.wire.batch import batches
 from tests.kafka_tools import (
     ToSend,
     create_topics,
@@ -334,6 +336,38 @@ def test_topic_that_is_made_again_while_the_mirror_runs_halts_alone(any_source, 
             _until_copied(it.bench, {neighbour: 200})
             assert set(it.ctx.link.halts()) == {tp}
         assert live.error is None
+
+
+def test_damaged_batch_halts_and_the_offset_that_its_halt_names_leads_past_it(source_cluster, target_cluster, prefix):
+    topic, other = f"{prefix}.damaged", f"{prefix}.stays"
+    tp, neighbour = TopicPartition(topic, 0), TopicPartition(other, 0)
+    servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+    with made(*servers, {topic: 1, other: 1}) as it:
+        for seed in range(3):
+            produce(it.bench.source, topic, records(40, 1, seed), **{"batch.num.messages": 40})
+        produce(it.bench.source, other, records(100, 1, 1))
+        (log,) = source_cluster.data_dir.rglob(f"{topic}-0/00000000000000000000.log")
+        heads = [header for header, _ in batches(log.read_bytes())]
+        damaged = next(it for it in heads if it.base_offset >= 40)
+        with log.open("r+b") as file:
+            file.seek(sum(it.size for it in heads if it.base_offset <= damaged.base_offset) - 1)
+            file.write(bytes([log.read_bytes()[file.tell()] ^ 1]))
+        with running(it.bench, LONG) as live:
+            _until_copied(it.bench, {neighbour: 100})
+            _until_halted(it, tp, within=5)
+            halt = it.ctx.link.halts()[tp]
+            assert (halt.reason, halt.source_offset) == (Halt.CORRUPT, damaged.base_offset)
+            named = re.search(r"the next batch begins at source offset (\d+)", halt.detail)
+            assert named is not None
+            assert int(named[1]) == damaged.next_offset
+            (done,) = resume.apply(it.ctx, at=[(tp, int(named[1]))], by="ada")
+            assert done.given_up == damaged.records
+            _until_copied(it.bench, {tp: 120})
+        assert live.error is None
+        assert it.ctx.link.halts() == {}
+        there = read_all(it.bench.target, {topic: 1})[tp]
+        assert len(there) == 120 - damaged.records
+        assert it.ctx.link.offset_maps([tp])[tp].to_target(damaged.base_offset) == there[damaged.base_offset].offset
 
 
 # -- what somebody else does on the target ----------------------------------------------------------------------------

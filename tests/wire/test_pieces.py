@@ -127,6 +127,21 @@ def test_emptied_abort_marker_changes_nothing():
     assert aborted_batches(_in_transaction(0, P) + emptied + _in_transaction(2, P), [(7, 0)]) == {0, 2}
 
 
+@pytest.mark.parametrize(
+    ("behind", "said"),
+    [
+        (1, "the next batch begins at source offset 5"),
+        (0, "by its own header, the next one begins at source offset 3"),
+    ],
+)
+@pytest.mark.parametrize("join_bytes", [0, 10**6])
+def test_corruption_names_the_offset_behind_the_batch(behind, said, join_bytes):
+    damaged = bytearray(made_batch([b"0", b"1", b"2"]))
+    damaged[-1] ^= 1
+    with pytest.raises(CorruptBatch, match=said):
+        list(pieces(bytes(damaged) + made_batch([b"5"], base_offset=5) * behind, join_bytes=join_bytes))
+
+
 def test_damaged_marker_is_corruption_and_what_stands_before_it_is_judged():
     damaged = bytearray(marker(1, P, commit=False))
     damaged[-1] ^= 1

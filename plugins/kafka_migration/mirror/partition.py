@@ -258,8 +258,12 @@ class PartitionCopy:
                 f"a batch of {len(prepared.data)} bytes is too large for the target: from now on smaller ones"
             )
         elif answer.error in REFUSED_FOR_GOOD:
+            why = f"{code_name(answer.error)} {answer.message}".strip()
+            offsets = f"{prepared.source_start} to {prepared.source_end - 1}"
             self._halt(
-                Halt.REFUSED, f"the target refuses the batch: {code_name(answer.error)} {answer.message}".strip()
+                Halt.REFUSED,
+                f"the target refuses the batch of source offsets {offsets}: {why}; the next one begins at source offset"
+                f" {prepared.source_end}",
             )
         else:
             self._unsettle(code_name(answer.error))

@@ -51,7 +51,7 @@ MEANINGS: Mapping[Halt, Meaning] = {
     Halt.CORRUPT: Meaning(
         meaning="a batch on the source does not match its checksum",
         remedy="look at the source brokers' disks; if another replica holds the batch unharmed, make it the leader, and"
-        f" {_AT}, or with one behind the batch to give its records up",
+        f" {_AT}, or that of the next batch (given there too) to give this one's records up",
     ),
     Halt.DATA_LOSS: Meaning(
         meaning="retention (or DeleteRecords) on the source removed records before they were copied",
@@ -76,7 +76,7 @@ MEANINGS: Mapping[Halt, Meaning] = {
         meaning="the target refuses a batch for good",
         remedy="read the broker's reason in the detail; if the batch is too large, raise max.message.bytes of the"
         " target topic (and message.max.bytes, replica.fetch.max.bytes of its brokers), then"
-        f" {_AT}, or with one behind the batch to give its records up",
+        f" {_AT}, or that of the next batch (given there too) to give this one's records up",
     ),
     Halt.NO_PARTITION: Meaning(
         meaning="the source topic has a partition that the target topic lacks, and it could not be added",

@@ -14,15 +14,25 @@ of format v0 or v1                     one of format v2 (:mod:`kafka_migration.w
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 
 from kafka_migration.wire.aborted import aborted_batches, is_left_out
-from kafka_migration.wire.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, CorruptBatch, next_batch, verify_crc
+from kafka_migration.wire.batch import (
+    CONTROL,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    BatchHeader,
+    CorruptBatch,
+    next_batch,
+    verify_crc,
+)
 from kafka_migration.wire.join import Piece, join, made_anew, small_neighbours
 from kafka_migration.wire.old_formats import old_messages
 from kafka_migration.wire.singles import singles
 from kafka_migration.wire.split import split
 
+_OFFSET = struct.Struct(">q")
 _ODD = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 
 
@@ -82,20 +92,35 @@ def _pieces(
         if found is None:
             return
         header, batch = found
-        if header.magic != 2:
-            piece, at = old_messages(view, at, since, join_bytes)
-            yield piece
-            continue
-        # Before the header is believed in anything: a damaged one could say "empty", and be left out. And a fresh
-        # checksum over damaged bytes would hide the damage.
-        verify_crc(header, batch)
-        end, flags = header.next_offset, header.attributes
-        if header.records == end - header.base_offset and not flags & _ODD and header.base_offset >= since:
-            yield Piece(header, batch, end)
-        elif is_left_out(header, taken_back):
-            yield Piece(header, None, end)
-        elif flags & LOG_APPEND_TIME or header.records != end - header.base_offset or header.base_offset < since:
-            yield made_anew(header, batch, since)
-        else:
-            yield Piece(header, batch, end)
-        at += header.size
+        try:
+            if header.magic == 2:
+                piece, stop = _alone(header, batch, since, taken_back), at + header.size
+            else:
+                piece, stop = old_messages(view, at, since, join_bytes)
+        except CorruptBatch as error:
+            raise CorruptBatch(f"{error}; {_behind(view, at, header)}") from error
+        yield piece
+        at = stop
+
+
+def _alone(header: BatchHeader, batch: memoryview, since: int, taken_back: frozenset[int]) -> Piece:
+    # Before the header is believed in anything: a damaged one could say "empty", and be left out. And a fresh
+    # checksum over damaged bytes would hide the damage.
+    verify_crc(header, batch)
+    end, flags = header.next_offset, header.attributes
+    if header.records == end - header.base_offset and not flags & _ODD and header.base_offset >= since:
+        return Piece(header, batch, end)
+    if is_left_out(header, taken_back):
+        return Piece(header, None, end)
+    if flags & LOG_APPEND_TIME or header.records != end - header.base_offset or header.base_offset < since:
+        return made_anew(header, batch, since)
+    return Piece(header, batch, end)
+
+
+def _behind(view: memoryview, at: int, header: BatchHeader) -> str:
+    """Where the copy can go on if the batch at byte ``at`` is given up."""
+    stop = at + header.size
+    if header.magic == 2 and stop + _OFFSET.size <= len(view):
+        # Of the damaged batch itself nothing is believed that need not be.
+        return f"the next batch begins at source offset {_OFFSET.unpack_from(view, stop)[0]}"
+    return f"by its own header, the next one begins at source offset {header.next_offset}"
