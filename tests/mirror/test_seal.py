@@ -2,14 +2,17 @@
 
 import threading
 import uuid
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from kafka_migration.domain.errors import CouldNotFindOut, HaltedPartition, MigrationError, Refused
-from kafka_migration.domain.types import TopicPartition
+from kafka_migration.domain.seal import Seal
+from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.mirror import sealing, takeover
 from kafka_migration.mirror.epochs import Settings
+from kafka_migration.mirror.lookout import Lookout
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.mirror.sealing import seal
 from kafka_migration.state.link import LinkState
@@ -132,6 +135,20 @@ def test_running_mirror_stops_at_the_seal_without_a_record_more(source_cluster, 
 
 class Killed(BaseException):
     """The process ends here."""
+
+
+def test_settings_that_are_restored_behind_the_seal_halt_nothing(source_cluster, target_cluster, topic, monkeypatch):
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it:
+
+        def look(_self: Lookout, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[Halt, str]]:
+            """Sealed and restored between the run's newest look at the link's state and this."""
+            it.link.record_seal(Seal(at="noon", ends={}))
+            return dict.fromkeys(partitions, (Halt.CONFIG_DRIFT, "retention.ms"))
+
+        monkeypatch.setattr(Lookout, "lost", look)
+        with pytest.raises(Refused, match="sealed"):
+            it.mirror(settings=QUICK).run()
+        assert it.link.halts() == {}
 
 
 @pytest.mark.parametrize("point", ["take_identity", "write_markers", "await_markers", "record_fence", "record_seal"])

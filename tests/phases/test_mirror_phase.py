@@ -15,7 +15,7 @@ from kafka_migration.domain.errors import (
     TakenOver,
 )
 from kafka_migration.domain.types import Desired, TopicPartition
-from kafka_migration.mirror.epochs import MirrorEnd
+from kafka_migration.mirror.epochs import MirrorEnd, Settings
 from kafka_migration.phases import mirror
 from kafka_migration.phases.context import Context
 from kafka_migration.state.link import Wish
@@ -27,9 +27,10 @@ class Played:
     """A mirror that ends as a test says."""
 
     end: MirrorEnd | Exception
+    settings: Settings
 
-    def __init__(self, **_: object) -> None:
-        pass
+    def __init__(self, *, settings: Settings, **_: object) -> None:
+        Played.settings = settings
 
     def run(self, **_: object) -> MirrorEnd:
         if isinstance(self.end, Exception):
@@ -57,6 +58,17 @@ def test_mirror_that_has_nothing_left_to_copy_is_noted_as_ended(ctx: Context) ->
     run = ctx.link.run()
     assert run is not None
     assert (run["state"], run["reason"]) == ("ended", "halted")
+
+
+def test_mirror_is_told_what_target_topics_must_keep(ctx: Context) -> None:
+    Played.end = HaltedPartition(topic="shop.orders", partition=0, reason="HALTED", detail="")
+    with pytest.raises(HaltedPartition):
+        mirror.apply(ctx, runner=None)  # type: ignore[arg-type]
+    held_open = ctx.journal.read("topic", "shop.orders")["spec"]["configs"]  # type: ignore[index]
+    assert Played.settings.held_open.items() <= held_open.items()
+    assert {"retention.ms", "retention.bytes", "cleanup.policy", "message.timestamp.type"} == set(
+        Played.settings.held_open
+    )
 
 
 @pytest.mark.parametrize(
