@@ -7,12 +7,15 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from kafka_migration.domain.types import Halt, TopicPartition
+from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.types import Halt, Receipt, TopicPartition
 from kafka_migration.mirror.epochs import Settings
-from kafka_migration.mirror.orders import Limits
+from kafka_migration.mirror.orders import Limits, TaskOrders
 from tests.kafka_tools import delete_records, produce, read_all, stable_ends
-from tests.mirror.bench import BRIEF, SHORT, Bench, bench, records
+from tests.mirror.bench import BRIEF, SHORT, Bench, ThreadEpoch, ThreadRunner, bench, records
 from tests.mirror.everywhere import assert_same_everywhere, running, until_caught_up
+from tests.mirror.test_watching import LONG
+from tests.mirror.test_watching import running as watched
 from tests.waiting import wait_until
 from tests.wire.made import NOW
 
@@ -168,3 +171,36 @@ def test_aborted_records_and_markers_that_retention_takes_are_no_loss(both, topi
     outcome = both.mirror().run(until_caught_up=True)
     assert outcome.halted == (tp,), "a record is one"
     assert both.link.halts()[tp].reason == Halt.DATA_LOSS
+
+
+class FirstIsLost(ThreadRunner):
+    """The first epoch ends in order, but what its tasks say of it is lost, as with a worker that dies."""
+
+    def start(self, orders: list[TaskOrders]) -> ThreadEpoch:
+        self.orders.append(orders)
+        return ThreadEpoch(orders) if len(self.orders) > 1 else Lost(orders)
+
+
+class Lost(ThreadEpoch):
+    def receipts(self) -> list[Receipt]:
+        super().receipts()
+        raise CouldNotFindOut("the worker died")
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])
+def test_markers_that_retention_takes_while_the_mirror_runs_are_no_loss_behind_its_next_fence(both, topic, commit):
+    """The log began at the first record when the run did; at the fence it begins behind the last one."""
+    tp, writer = TopicPartition(topic, 0), Writer(both.source, topic)
+    produce(both.source, topic, records(5, 1, seed=1))
+    writer.write(4)
+    writer.end(commit=commit)
+    with watched(both, LONG, FirstIsLost()) as mirror:
+        wait_until(lambda: mirror.copied(topic) == 10, "all is copied, and the marker passed over")
+        delete_records(both.source, {tp: 10})
+        both.link.recall(mirror.runner.orders[0][0].epoch)
+        wait_until(lambda: len(mirror.runner.orders) == 2, "it fences, and goes on", deadline_seconds=30)
+        produce(both.source, topic, records(5, 1, seed=2))
+        wait_until(lambda: mirror.copied(topic) == 15 or both.link.halts(), "it goes on", deadline_seconds=30)
+    assert (mirror.error, both.link.halts()) == (None, {})
+    assert any("epoch lost" in text for text in mirror.said)
+    assert len(read_all(both.target, both.topics)[tp]) == (14 if commit else 10)

@@ -109,7 +109,6 @@ class Mirror:
         self._lost, self._lost_since = 0, 0.0
         self._debt = Debt()
         self._executors: set[str] = set()
-        self._starts: dict[TopicPartition, int] = {}
 
     def run(self, *, until_caught_up: bool = False) -> MirrorEnd:
         """Copy until the link's desired state says otherwise, or up to the source's present ends.
@@ -224,10 +223,7 @@ class Mirror:
         self._keys.update((name, topic.key) for name, topic in self._topics.items() if name not in self._keys)
         for tp, why in stuck.items():
             self._halt(tp, Halt.NO_PARTITION, f"the target topic has no partition {tp.partition}: {why}", 0, 0)
-        if ready:
-            # Waits for partitions without a leader: to go on without them would pass them over in silence.
-            self._starts |= self._patiently(lambda: self._net.run(self._list, sorted(ready), EARLIEST))
-            self._fence(ready)
+        self._fence(ready)
 
     def _partitions(self) -> set[TopicPartition]:
         return {TopicPartition(name, p) for name, found in self._source.partitions.items() for p in found}
@@ -264,7 +260,9 @@ class Mirror:
     def _fence_once(self, partitions: set[TopicPartition]) -> None:
         positions = {tp: active.position for tp, active in self._active.items()}
         self._attempts.check()
-        identity, outcome = self._fences.fence(partitions, positions=positions, source_starts=self._starts)
+        # Of today: retention goes on while the mirror runs, and what only it took is told from a loss by this.
+        starts = self._net.run(self._list, sorted(partitions), EARLIEST)
+        identity, outcome = self._fences.fence(partitions, positions=positions, source_starts=starts)
         self._attempts.hold(partitions)
         for tp, result in outcome.items():
             if isinstance(result, Stopped):
