@@ -83,8 +83,6 @@ def _check(seed: int) -> None:
     for offset in range(found.source_end + 1):
         at_or_after = next((s for s in sources if s >= offset), None)
         expected = found.target_end if at_or_after is None else it.stands_at[at_or_after]
-        if offset < (sources[0] if sources else found.source_end):
-            expected = 0  # below the first record: the target's log start
         assert found.to_target(offset) == expected, (seed, offset)
     for offset in range(found.target_end + 1):
         at_or_after = next((t for t in targets if t >= offset), None)
@@ -117,9 +115,14 @@ def test_offset_beyond_the_position_is_not_mirrored_yet(offset):
 def test_position_without_a_record_translates_to_the_other_position():
     found = OffsetMap([], source_end=40, target_end=3)
     assert (found.to_target(40), found.to_source(3)) == (3, 40)
-    assert found.to_target(7) == 0, "below the first record: the target's log start"
+    assert found.to_target(7) == 3, "where the first record will land"
     assert found.to_source(0) == 40
-    assert OffsetMap([], source_end=40, target_end=3, target_start=2).to_target(7) == 2
+
+
+def test_offset_below_the_first_record_goes_on_at_that_record_wherever_the_logs_begin():
+    found = OffsetMap([Run(1000, 501, 5)], source_end=1005, target_end=506)
+    assert [found.to_target(o) for o in (0, 400, 999, 1000)] == [501] * 4, "there may be nothing below it to start at"
+    assert [found.to_source(o) for o in (0, 500, 501)] == [1000] * 3
 
 
 def test_offset_in_a_gap_goes_on_at_the_first_record_after_it():

@@ -6,6 +6,8 @@ import uuid
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as RdTopicPartition
 
 from kafka_migration.domain.errors import HaltedPartition, MigrationError, TakenOver
 from kafka_migration.domain.types import Desired, Halt, TopicPartition
@@ -85,9 +87,29 @@ def test_source_end_and_offsets_below_the_log_start_translate(source_cluster, ta
         it.mirror().run(until_caught_up=True)
         found = it.link.offset_maps()[TopicPartition(topic, 0)]
         first = read_all(it.target, {topic: 1})[TopicPartition(topic, 0)][0]
-        assert found.to_target(7) <= first.offset
+        assert found.to_target(7) == first.offset
         assert found.to_target(100) == first.offset
         assert found.to_target(500) == first.offset + 400
+
+
+def test_group_that_committed_before_the_first_record_reads_from_it_where_the_target_was_emptied(
+    source_cluster, target_cluster, topic
+):
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it:
+        tp = TopicPartition(topic, 0)
+        produce(it.target, topic, records(50, 1, 7))
+        delete_records(it.target, {tp: 50})
+        produce(it.source, topic, records(200, 1, 6))
+        delete_records(it.source, {tp: 100})
+        it.mirror().run(until_caught_up=True)
+        assert assert_same(it) == 100
+        # As many a consumer is set up, that would skip everything from a place that is not there.
+        settings = {"bootstrap.servers": it.target, "group.id": topic, "auto.offset.reset": "latest"}
+        consumer = Consumer(settings)
+        consumer.assign([RdTopicPartition(topic, 0, it.link.offset_maps()[tp].to_target(40))])
+        seen = [message.value() for message in consumer.consume(100, 20)]
+        consumer.close()
+        assert seen == [row.value for row in read_all(it.source, it.topics)[tp]]
 
 
 def test_empty_topics_are_caught_up_at_once(source_cluster, target_cluster, topic):

@@ -3,7 +3,9 @@
 A run says that ``length`` records in a row stand at source offsets ``source…`` and at target offsets ``target…``:
 inside it, translation is addition. Between runs there are gaps: on the source's side transaction markers, aborted
 records and what compaction removed; on the target's side the markers of fences. An offset in a gap names no record,
-so it maps to the first record after it, which is where a consumer that stands there would go on.
+so it maps to the first record after it, which is where a consumer that stands there would go on. An offset below the
+first run is such a gap, too: not the target's log start, which may lie anywhere (a topic that was emptied and adopted),
+and where a consumer whose offset is not there is thrown to its ``auto.offset.reset``.
 
 Runs are stored as *openings* only (where a run begins); lengths follow from what comes next. So a gapless partition
 costs one small record per fence, whatever its size, and a run can be written before its first record is
@@ -94,9 +96,9 @@ class OffsetMap:
     some 80 MB, and all maps of the same openings share them.
     """
 
-    __slots__ = ("_stretches", "source_end", "target_end", "target_start")
+    __slots__ = ("_stretches", "source_end", "target_end")
 
-    def __init__(self, runs: Iterable[Run], *, source_end: int, target_end: int, target_start: int = 0) -> None:
+    def __init__(self, runs: Iterable[Run], *, source_end: int, target_end: int) -> None:
         stretches: list[_Stretch] = []
         at: FenceRuns | None = None
         ends = (-1, -1)
@@ -113,9 +115,9 @@ class OffsetMap:
             ends = run.source + run.length, run.target + run.length
         if at is not None:
             stretches.append(_Stretch(at, len(at), ends[1]))
-        self._take(stretches, source_end, target_end, target_start)
+        self._take(stretches, source_end, target_end)
 
-    def _take(self, stretches: list[_Stretch], source_end: int, target_end: int, target_start: int) -> None:
+    def _take(self, stretches: list[_Stretch], source_end: int, target_end: int) -> None:
         ends = (-1, -1)
         for it in stretches:
             wrong = 0 if it.source < ends[0] or it.target < ends[1] else it.runs.first_overlap(it.count)
@@ -132,12 +134,10 @@ class OffsetMap:
                 remedy="the stored map contradicts itself; mirror the topic again",
             )
         self._stretches = stretches
-        self.source_end, self.target_end, self.target_start = source_end, target_end, target_start
+        self.source_end, self.target_end = source_end, target_end
 
     @classmethod
-    def of_fences(
-        cls, fences: Sequence[FenceRuns], *, source_end: int, target_end: int, target_start: int = 0
-    ) -> OffsetMap:
+    def of_fences(cls, fences: Sequence[FenceRuns], *, source_end: int, target_end: int) -> OffsetMap:
         """The map that the openings of ``fences`` (the oldest first) describe, without void ones (written ahead,
         never appended). It reads them, and copies none."""
         stretches: list[_Stretch] = []
@@ -150,14 +150,12 @@ class OffsetMap:
             if runs.closes is not None:
                 # A fence newer than the position told: data of the old one may reach further than told.
                 limit = min(limit, runs.closes)
-        found = cls((), source_end=source_end, target_end=target_end, target_start=target_start)
-        found._take(stretches[::-1], source_end, target_end, target_start)
+        found = cls((), source_end=source_end, target_end=target_end)
+        found._take(stretches[::-1], source_end, target_end)
         return found
 
     @classmethod
-    def from_openings(
-        cls, openings: Iterable[RunOpening], *, source_end: int, target_end: int, target_start: int = 0
-    ) -> OffsetMap:
+    def from_openings(cls, openings: Iterable[RunOpening], *, source_end: int, target_end: int) -> OffsetMap:
         """As :meth:`of_fences`, of openings in any order."""
         fences: dict[int, FenceRuns] = {}
         for it in openings:
@@ -165,7 +163,7 @@ class OffsetMap:
             runs.closes = it.closes if it.closes is not None else runs.closes
             runs.add(it.records, it.source, it.epoch)
         ordered = [fences[fence] for fence in sorted(fences)]
-        return cls.of_fences(ordered, source_end=source_end, target_end=target_end, target_start=target_start)
+        return cls.of_fences(ordered, source_end=source_end, target_end=target_end)
 
     def __len__(self) -> int:
         return sum(it.count for it in self._stretches)
@@ -189,7 +187,7 @@ class OffsetMap:
         self._require_mirrored(source_offset, self.source_end, "source")
         place = bisect_right(self._stretches, source_offset, key=lambda it: it.source) - 1
         if place < 0:
-            return self.target_start if source_offset < self.source_end else self.target_end
+            return self._stretches[0].target if self._stretches else self.target_end
         it = self._stretches[place]
         index = bisect_right(range(it.count), source_offset, key=it.runs.source_at) - 1
         into = source_offset - it.runs.source_at(index)
@@ -199,14 +197,11 @@ class OffsetMap:
         return self.target_end if after is None else after.target
 
     def to_source(self, target_offset: int) -> int:
-        """The inverse: where a consumer that would read ``target_offset`` next goes on, on the source.
-
-        An offset below the first mirrored record maps to that record's source offset.
-        """
+        """The inverse: where a consumer that would read ``target_offset`` next goes on, on the source."""
         self._require_mirrored(target_offset, self.target_end, "target")
         place = bisect_right(self._stretches, target_offset, key=lambda it: it.target) - 1
         if place < 0:
-            return self._stretches[0].source if self._stretches and target_offset < self.target_end else self.source_end
+            return self._stretches[0].source if self._stretches else self.source_end
         it = self._stretches[place]
         if target_offset < it.end:
             index = bisect_right(range(it.count), target_offset, key=it.runs.target_at) - 1
