@@ -74,6 +74,16 @@ class TestTopics:
         with pytest.raises(TopicExists):
             lab.cluster.refused_configs(spec(lab.topic("tried")))
 
+    def test_settings_that_an_existing_topic_would_not_take_are_told_by_name_and_none_is_changed(
+        self, lab: Lab
+    ) -> None:
+        name = lab.topic("changed")
+        assert set(lab.cluster.refused_changes(spec(name, retention_ms="1000", no_such_setting="1"))) == {
+            "no.such.setting"
+        }
+        assert lab.cluster.refused_changes(spec(name, retention_ms="1000")) == {}
+        assert not lab.cluster.topic_configs([name])[name]["retention.ms"].is_explicit
+
     def test_altered_settings_leave_the_others_alone(self, lab: Lab) -> None:
         name = lab.topic("altered", configs={"retention.ms": "1000", "segment.bytes": "2000000"})
         lab.cluster.alter_configs(name, set={"retention.ms": "-1"}, delete=["segment.bytes"])

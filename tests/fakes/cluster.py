@@ -171,6 +171,13 @@ class FakeCluster:
 
     def refused_configs(self, spec: TopicSpec) -> dict[str, str]:
         self._refuse_existing(spec.name)
+        return self._unknown(spec)
+
+    def refused_changes(self, spec: TopicSpec) -> dict[str, str]:
+        self._topic(spec.name)
+        return self._unknown(spec)
+
+    def _unknown(self, spec: TopicSpec) -> dict[str, str]:
         return {name: f"Unknown topic config name: {name}" for name in spec.configs if name not in DEFAULT_CONFIGS}
 
     def creatable(self, specs: Iterable[TopicSpec]) -> frozenset[str]:

@@ -114,6 +114,10 @@ class Cluster:
         """
         return topics.refused_configs(self._clients, spec)
 
+    def refused_changes(self, spec: TopicSpec) -> dict[str, str]:
+        """As :meth:`refused_configs`, of a topic that exists and would get these settings."""
+        return topics.refused_changes(self._clients, spec)
+
     def creatable(self, specs: Iterable[TopicSpec]) -> frozenset[str]:
         """Names of those that this cluster would create exactly as they are, many in one call. Changes nothing.
 

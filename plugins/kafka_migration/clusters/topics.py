@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import TopicCollection
@@ -23,6 +24,8 @@ from kafka_migration.clusters.types import ConfigValue, TopicDescription
 from kafka_migration.domain.types import TopicSpec
 
 _INVALID_CONFIG = 40
+#: What brokers that keep their metadata in ZooKeeper say to a change of a setting to a value that it cannot have.
+_INVALID_REQUEST = 42
 #: Controllers refuse requests of ten thousand partitions; a hundred topics seldom have so many.
 _VALIDATED_AT_ONCE = 100
 #: Set on the resource itself, at run time; everything else is a default of broker or cluster.
@@ -184,33 +187,48 @@ def creatable(clients: Clients, specs: Iterable[TopicSpec]) -> frozenset[str]:
 def refused_configs(clients: Clients, spec: TopicSpec) -> dict[str, str]:
     """Settings of ``spec`` that this cluster does not take, with its reasons. Changes nothing.
 
-    The protocol has no list of known settings, so the cluster is asked to validate: all at once, and one by one
-    only if it says no. The topic must not exist (TopicExists otherwise).
+    The topic must not exist (TopicExists otherwise).
     """
 
-    def reason(settings: Mapping[str, str]) -> str | None:
-        trial = TopicSpec(
-            name=spec.name,
-            partitions=spec.partitions,
-            replication_factor=spec.replication_factor,
-            configs=dict(settings),
-        )
+    def create_with(settings: Mapping[str, str]) -> None:
+        create(clients, [replace(spec, configs=dict(settings))], dry_run=True)
+
+    return _refused(spec.configs, create_with)
+
+
+def refused_changes(clients: Clients, spec: TopicSpec) -> dict[str, str]:
+    """As :func:`refused_configs`, of a topic that exists and would get the settings. Needs AlterConfigs on it."""
+
+    def change_to(settings: Mapping[str, str]) -> None:
+        alter_configs(clients, spec.name, set_=settings, dry_run=True)
+
+    return _refused(spec.configs, change_to)
+
+
+def _refused(settings: Mapping[str, str], ask: Callable[[Mapping[str, str]], None]) -> dict[str, str]:
+    """The protocol has no list of known settings, so the cluster is asked to validate: all at once, and one by one
+    only if it says no."""
+
+    def reason(some: Mapping[str, str]) -> str | None:
         try:
-            create(clients, [trial], dry_run=True)
+            ask(some)
         except BrokerRefused as refusal:
-            if refusal.code != _INVALID_CONFIG:
+            if refusal.code not in (_INVALID_CONFIG, _INVALID_REQUEST):
                 raise
             return refusal.reason
         return None
 
-    if reason(spec.configs) is None:
+    if reason(settings) is None:
         return {}
-    alone = {name: reason({name: value}) for name, value in spec.configs.items()}
+    alone = {name: reason({name: value}) for name, value in settings.items()}
     return {name: why for name, why in alone.items() if why is not None}
 
 
-def alter_configs(clients: Clients, topic: str, *, set_: Mapping[str, str], delete: Iterable[str] = ()) -> None:
-    """Change single settings of a topic (KIP-339: what is not named stays). Returns when acknowledged."""
+def alter_configs(
+    clients: Clients, topic: str, *, set_: Mapping[str, str], delete: Iterable[str] = (), dry_run: bool = False
+) -> None:
+    """Change single settings of a topic (KIP-339: what is not named stays), or with ``dry_run`` only have the cluster
+    check the request. Returns when acknowledged."""
     entries = [
         *(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in set_.items()),
         *(ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in delete),
@@ -220,6 +238,8 @@ def alter_configs(clients: Clients, topic: str, *, set_: Mapping[str, str], dele
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     clients.call_each(
         clients.asked("AlterConfigs", "topic"),
-        lambda admin, seconds: admin.incremental_alter_configs([resource], request_timeout=seconds),
+        lambda admin, seconds: admin.incremental_alter_configs(
+            [resource], request_timeout=seconds, validate_only=dry_run
+        ),
         name=lambda resource: resource.name,
     )
