@@ -23,7 +23,13 @@ from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.clusters.types import CommittedOffset, TimeSpan
 from kafka_migration.domain.types import PartitionEnds, TopicPartition, TopicSpec
+from kafka_migration.phases import create
+from kafka_migration.phases.context import SystemClock
+from kafka_migration.phases.topic_specs import OLD_BOUND
+from kafka_migration.phases.topic_steps import Action
 from tests.cli.test_migration import commit
+from tests.clusters.labs import FakeLab, RealLab
+from tests.clusters.migration import Migration
 from tests.kafka_tools import ToSend, create_topics, produce
 from tests.waiting import wait_until
 from tests.wire.made import wired
@@ -146,6 +152,10 @@ def test_topics_are_made_grown_changed_and_deleted(cluster: Cluster) -> None:
     cluster.create_topics([spec])
     cluster.create_partitions("shop.new", 2)
     wait_until(lambda: cluster.topics(["shop.new"])["shop.new"].partitions == 2, "it has grown")
+    wrong = TopicSpec(
+        name="shop.new", partitions=2, replication_factor=1, configs={"retention.ms": "x", "no.such": "1"}
+    )
+    assert set(cluster.refused_changes(wrong)) == {"retention.ms", "no.such"}
     cluster.alter_configs("shop.new", set={"retention.bytes": "5"}, delete=["retention.ms"])
 
     def explicit() -> dict[str, str | None]:
@@ -156,3 +166,16 @@ def test_topics_are_made_grown_changed_and_deleted(cluster: Cluster) -> None:
     wait_until(lambda: explicit() == {"retention.bytes": "5"}, "the change is visible")
     cluster.delete_topics(["shop.new"])
     wait_until(lambda: "shop.new" not in cluster.topics(["shop.new"]), "it is gone")
+
+
+def test_topic_is_adopted_with_the_settings_that_the_release_knows(servers: str, version: str) -> None:
+    it = Migration(FakeLab("source"), RealLab(servers, "target"), SystemClock())
+    name = it.source_lab.topic("adopted")
+    it.target_lab.topic("adopted", configs={"retention.ms": "1000"})
+    topics = {"include": [rf"{it.name}\..*"], "adopt": [name]}
+    (step,) = create.check(it.ctx(topics=topics))
+    assert (step.action, step.problem) == (Action.ADOPT, "")
+    assert (OLD_BOUND in step.declared.spec.configs) is (version == "2.8")
+    assert it.explicit(name) == {"retention.ms": "1000"}, "asked, and not changed"
+    assert create.apply(it.ctx(topics=topics)).drift == ()
+    it.target_lab.close()

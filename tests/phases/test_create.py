@@ -119,6 +119,52 @@ class TestStrangers:
         record = migration.journal.read(KIND, name)
         assert record is not None
         assert (record["created"], record["adopted"]) == (False, True)
+        assert record["before"] == {"retention.ms": "1000"}
+        assert "; instead of retention.ms=1000" in migration.told[0]
+
+    def test_adoption_that_dies_anywhere_still_knows_how_the_topic_was(self, fake: Migration) -> None:
+        name = fake.source_lab.topic("adopted")
+        for at in counted():
+            world = Migration(fake.source_lab, FakeLab("target"), fake.clock)
+            world.target_lab.topic("adopted", configs={"retention.ms": "1000", "segment.bytes": "5000"})
+            try:
+                with world.dying_at(at):
+                    create.apply(adopting(world, name))
+                break
+            except Killed:
+                pass
+            create.apply(adopting(world, name))
+            record = world.journal.read(KIND, name)
+            assert record is not None, f"died at {at}"
+            assert (record["adopted"], record["before"]["retention.ms"]) == (True, "1000"), f"died at {at}"
+            assert world.explicit(name) == {**HELD_OPEN, "segment.bytes": "5000"}
+            assert world.journal.all(INTENT) == {}
+        # Two deaths around each of the lock, the intent, the change, the note and the intent's end.
+        assert at == 2 * 5
+
+    def test_topic_that_was_made_again_since_an_adoption_died_is_looked_at_anew(self, fake: Migration) -> None:
+        name = fake.source_lab.topic("adopted")
+        fake.target_lab.topic("adopted", configs={"retention.ms": "1000"})
+        with pytest.raises(Killed), fake.dying_at(2 + 2):
+            create.apply(adopting(fake, name))
+        fake.target_lab.delete_topic(name)
+        fake.target_lab.topic("adopted", configs={"retention.ms": "2000"})
+        with pytest.raises(Refused, match="it exists on the target"):
+            create.apply(fake.ctx())
+        create.apply(adopting(fake, name))
+        record = fake.journal.read(KIND, name)
+        assert record is not None
+        assert record["before"] == {"retention.ms": "2000"}
+
+    def test_setting_that_an_adopted_topic_would_not_take_is_found_before_anything_is_changed(
+        self, fake: Migration, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        name = fake.source_lab.topic("adopted", configs={"segment.bytes": "5000"})
+        fake.target_lab.topic("adopted")
+        monkeypatch.setattr(fake.target_lab.cluster, "refused_changes", lambda spec: {"segment.bytes": "too small"})
+        with pytest.raises(Refused, match=r"does not take its settings: segment\.bytes: too small"):
+            create.apply(adopting(fake, name))
+        assert (fake.target.changes, fake.store.items()) == ([], {})
 
     def test_setting_that_only_the_adopted_topic_has_is_drift(self, migration: Migration) -> None:
         name = migration.source_lab.topic("adopted")

@@ -7,7 +7,7 @@ import pytest
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Identity
-from kafka_migration.phases import create, mirror, release
+from kafka_migration.phases import create, mirror, release, restore
 from kafka_migration.phases.group_record import Step
 from tests.phases import histories
 from tests.phases.gates import Migration
@@ -43,8 +43,30 @@ def test_topic_that_another_migration_took_since_is_named_with_it(shop: Migratio
 
 def test_dry_run_releases_nothing(shop: Migration) -> None:
     assert release.apply(shop.ctx(dry_run=True)) == TOPICS
-    assert shop.told[-2:] == ["give up shop.orders", "give up shop.payments"]
+    assert shop.told[-3:-1] == ["give up shop.orders", "give up shop.payments"]
     assert set(shop.ctx().journal.holders(TOPICS)) == set(TOPICS)
+
+
+def test_topics_that_stay_held_open_are_named_with_what_an_adopted_one_had_before() -> None:
+    shop = Migration()
+    shop.target.add_topic("shop.payments", configs={"retention.ms": "1000", "segment.bytes": "5000"})
+    create.apply(shop.ctx(topics={"include": [r"shop\..*"], "adopt": ["shop.payments"]}))
+    release.apply(shop.ctx())
+    assert "held open still (retention.ms=-1," in shop.told[-2]
+    assert "): shop.orders, shop.payments; `restore` gives" in shop.told[-2]
+    assert shop.told[-1] == "shop.payments had retention.ms=1000 before it was adopted"
+    shop.target.delete_topics(["shop.payments"])
+    (said,) = release.left_open(shop.ctx(), TOPICS)
+    assert "): shop.orders; `restore`" in said, "gone is not open"
+
+
+def test_restored_topics_are_not_held_open(shop: Migration) -> None:
+    sealed = Seal(at="noon", identity=Identity(7, 3), ends=dict.fromkeys((*histories.ORDERS, histories.PAYMENTS), 7))
+    shop.ctx().link.record_seal(sealed)
+    restore.apply(shop.ctx())
+    shop.told.clear()
+    assert release.apply(shop.ctx()) == TOPICS
+    assert shop.told == ["give up shop.orders", "give up shop.payments"]
 
 
 def test_running_mirror_keeps_its_topics(shop: Migration) -> None:

@@ -86,6 +86,49 @@ def test_setting_that_the_source_has_changed_since_counts_as_it_is_now(shop: Mig
     assert create.verify(shop.ctx()) == ()
 
 
+BUT_PAYMENTS = {"topics": {"include": [r"shop\..*"], "exclude": [r"shop\.payments"]}}
+
+
+def test_topic_that_was_excluded_on_the_way_is_restored_as_well_and_held_open_again(shop: Migration) -> None:
+    held = _explicit(shop, PAYMENTS)
+    done = restore.apply(shop.ctx(**BUT_PAYMENTS))
+    assert [(it.topic, it.is_excluded) for it in done] == [(ORDERS, False), (PAYMENTS, True)]
+    assert "restore shop.payments (excluded from the plan): " in str(done[1])
+    assert _explicit(shop, PAYMENTS) == {}
+    # By a plan that means it again it may be mirrored after this.
+    seal.undo(shop.ctx(**BUT_PAYMENTS))
+    assert _explicit(shop, PAYMENTS) == held
+
+
+@pytest.mark.parametrize("now", ["gone", "another", "held by another migration", "released"])
+def test_excluded_topic_that_is_not_this_migrations_any_more_is_left_alone(shop: Migration, now: str) -> None:
+    if now in ("gone", "another"):
+        shop.target.delete_topics([PAYMENTS])
+    if now == "another":
+        shop.target.add_topic(PAYMENTS, configs=dict(HELD_OPEN))
+    if now in ("held by another migration", "released"):
+        shop.ctx().journal.unlock([PAYMENTS])
+    if now == "held by another migration":
+        Journal(shop.store, "other").lock([PAYMENTS], at="now")
+    before = {name: _explicit(shop, name) for name in shop.target.topics() if name == PAYMENTS}
+    assert [it.topic for it in restore.apply(shop.ctx(**BUT_PAYMENTS))] == [ORDERS]
+    assert {name: _explicit(shop, name) for name in shop.target.topics() if name == PAYMENTS} == before
+
+
+def test_adopted_topic_gets_its_sources_settings_and_what_does_not_come_back_is_named() -> None:
+    shop = Migration()
+    before = {"retention.ms": "1000", "cleanup.policy": "compact", "compression.type": "zstd", "segment.bytes": "5000"}
+    shop.target.add_topic(PAYMENTS, configs=before)
+    create.apply(shop.ctx(topics={"include": [r"shop\..*"], "adopt": [PAYMENTS]}))
+    histories.mirroring(shop)
+    _sealed(shop)
+    (_, done) = restore.apply(shop.ctx())
+    # What becomes of records is as on the source, where they are kept for seven days; the rest is its owner's.
+    assert _explicit(shop, PAYMENTS) == {"compression.type": "zstd", "segment.bytes": "5000"}
+    assert str(done).endswith("; not as before it was adopted: cleanup.policy=compact, retention.ms=1000")
+    assert done.as_dict()["lost"] == {"cleanup.policy": "compact", "retention.ms": "1000"}
+
+
 def _with_defaults(shop: Migration, monkeypatch: pytest.MonkeyPatch, source: dict[str, str]) -> None:
     """Real brokers tell the default behind an explicit setting, and the ``source`` has defaults of its own."""
 

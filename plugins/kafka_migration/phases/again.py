@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.clusters.errors import TopicExists
@@ -18,9 +18,8 @@ from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.types import TopicSpec
 from kafka_migration.phases import create, release, seal, start
 from kafka_migration.phases.group_record import GroupRecord, Step
-from kafka_migration.phases.restore import HELD
-from kafka_migration.phases.topic_specs import Declared, spec_from
-from kafka_migration.phases.topic_steps import INTENT, KEPT_OPEN, KIND, Action, TopicStep, mirrored
+from kafka_migration.phases.topic_specs import Declared
+from kafka_migration.phases.topic_steps import HELD, INTENT, KEPT_OPEN, KIND, Action, TopicStep, mirrored
 from kafka_migration.phases.validate import KIND as VERDICT
 from kafka_migration.phases.validate import LATEST
 from kafka_migration.state.link import LinkTopic
@@ -97,7 +96,7 @@ def apply(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tup
 def _one(ctx: Context, topic: str) -> Again:
     note = ctx.journal.read(NOTE, topic)
     if note is not None:
-        return Again(topic=topic, old_id=note["old_id"], declared=_declared(topic, note))
+        return Again(topic=topic, old_id=note["old_id"], declared=Declared.from_dict(topic, note))
     halts = tuple(f"{tp} {halt.reason}" for tp, halt in sorted(ctx.link.halts().items()) if tp.topic == topic)
     if not halts:
         raise Refused(f"{topic} is not halted: there is nothing to copy afresh", remedy="run `mirror` without --again")
@@ -110,7 +109,7 @@ def _one(ctx: Context, topic: str) -> Again:
             f"the target's brokers give topics no ids (before Kafka 2.8), so {topic} cannot be told from its successor",
             remedy="delete it on the target, and migrate it under a plan of another name",
         )
-    kept = _declared(topic, record)
+    kept = Declared.from_dict(topic, record)
     existing = ctx.target.topics([topic]).get(topic)
     # One that was restored knows what it was before: it is to be held open again.
     held = {name: value for name, value in record.get(HELD, kept.spec.configs).items() if name in KEPT_OPEN}
@@ -122,9 +121,7 @@ def _one(ctx: Context, topic: str) -> Again:
         replication_factor=spec.replication_factor,
         configs=dict(sorted((spec.configs | held).items())),
     )
-    declared = Declared(
-        spec=spec, source_topic_id=source.topic_id, configs_source=kept.configs_source, left_out=kept.left_out
-    )
+    declared = replace(kept, spec=spec, source_topic_id=source.topic_id)
     # Asked while the topic is there: one that may be deleted and not created would be gone for good.
     with suppress(TopicExists):
         ctx.target.create_topics([spec], dry_run=True)
@@ -207,13 +204,4 @@ def _as_it_is(ctx: Context, existing: TopicDescription) -> TopicSpec:
         partitions=existing.partitions,
         replication_factor=existing.replication_factor,
         configs={name: it.value for name, it in sorted(configs.items()) if it.is_explicit and it.value is not None},
-    )
-
-
-def _declared(topic: str, value: dict[str, Any]) -> Declared:
-    return Declared(
-        spec=spec_from(topic, value["spec"]),
-        source_topic_id=value["source_topic_id"],
-        configs_source=value["configs_source"],
-        left_out=value["left_out"],
     )

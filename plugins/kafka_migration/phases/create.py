@@ -2,7 +2,8 @@
 
 The failure window: a process that dies between a creation and its note leaves a topic that nobody seems to own. So an
 intent is written before, under a kind of its own (the mirror copies into what is recorded as ``topic`` only), and a
-topic with an intent that exists, is empty and is exactly as declared is ours.
+topic with an intent that exists, is empty and is exactly as declared is ours. That of an adoption keeps the topic's
+former settings, for ``restore``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from kafka_migration.domain.types import TopicSpec
 from kafka_migration.phases.group_record import remember_subscriptions
 from kafka_migration.phases.topic_specs import spec_as_dict, spec_from
 from kafka_migration.phases.topic_steps import (
+    ADOPTS,
     INTENT,
     KIND,
     Action,
@@ -189,6 +191,9 @@ def _create_alone(ctx: Context, step: TopicStep) -> None:
 
 
 def _adopt(ctx: Context, step: TopicStep) -> None:
+    (it,) = ctx.target.topics([step.name]).values()
+    # Written before: the next run could not tell any more how the topic was.
+    ctx.journal.record(INTENT, step.name, step.declared.as_dict() | {ADOPTS: it.topic_id, "at": ctx.stamp()})
     ctx.target.alter_configs(step.name, set=step.declared.spec.configs)
     _confirm(ctx, [step])
 

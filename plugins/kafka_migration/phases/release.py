@@ -1,16 +1,19 @@
 """Release: a migration gives up its locks on topics, once it is done with them, so that another one may have them.
 
-What it made and wrote stays, its journal too; ``create`` takes them again, if nobody else has them by then.
+What it made and wrote stays, its journal too; ``create`` takes them again, if nobody else has them by then. Topics that
+are held open stay so, and are named: after this nobody restores them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.errors import Refused
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.status import mirror_state
-from kafka_migration.phases.topic_steps import INTENT, KIND
+from kafka_migration.phases.topic_specs import HELD_OPEN, Declared
+from kafka_migration.phases.topic_steps import INTENT, KIND, is_restored
 from kafka_migration.phases.translate import listed
 
 if TYPE_CHECKING:
@@ -59,9 +62,35 @@ def apply(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     topics = check(ctx, forced=forced)
     for topic in topics:
         ctx.tell(f"give up {topic}")
+    for text in left_open(ctx, topics):
+        ctx.tell(text)
     if topics and not ctx.dry_run:
         ctx.journal.unlock(topics)
     return topics
+
+
+def left_open(ctx: Context, topics: Iterable[str]) -> tuple[str, ...]:
+    """Of ``topics``, those that would keep every record for ever, uncompacted, from then on, in words; none that was
+    restored, or is gone from the target. With what an adopted one had before."""
+    records = {name: it for name, it in ctx.journal.all(KIND).items() if name in set(topics) and not is_restored(it)}
+    there = ctx.target.topics(records)
+    open_ = {name: it for name, it in records.items() if name in there and there[name].topic_id == it["topic_id"]}
+    if not open_:
+        return ()
+    settings = ", ".join(f"{name}={value}" for name, value in HELD_OPEN.items())
+    said = [
+        (
+            f"held open still ({settings}): {listed(sorted(open_))}; `restore` gives topics their sources' settings"
+            " while they are held, once the mirror is sealed (`create` takes them again); else set them by hand, or"
+            " delete the topics"
+        )
+    ]
+    for name, it in sorted(open_.items()):
+        replaced = Declared.from_dict(name, it).replaced
+        if replaced:
+            before = ", ".join(f"{setting}={value}" for setting, value in replaced.items())
+            said.append(f"{name} had {before} before it was adopted")
+    return tuple(said)
 
 
 def require_held(ctx: Context, topics: list[str]) -> None:

@@ -9,20 +9,18 @@ than the retention: so this comes last, and is a part of completing. ``undo`` ho
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import MigrationError, Refused
 from kafka_migration.phases import release
 from kafka_migration.phases.topic_specs import restorable
-from kafka_migration.phases.topic_steps import KEPT_OPEN, KIND, mirrored
+from kafka_migration.phases.topic_steps import HELD, KEPT_OPEN, KIND, is_restored, left_over, mirrored
 
 if TYPE_CHECKING:
     from kafka_migration.clusters.types import ConfigValue
     from kafka_migration.phases.context import Context
 
-#: Under it a topic's record keeps what it was declared with while mirroring, for ``undo``.
-HELD = "held_open"
 _LIMIT = "max.message.bytes"
 #: What becomes of records, and of their times: the source's value counts, be it a default of its brokers.
 _BY_DEFAULT = ("cleanup.policy", "message.timestamp.type", "retention.bytes", "retention.ms")
@@ -33,7 +31,8 @@ class Restored:
     """One topic: settings to be given (``set``) and to be left to the target's defaults (``delete``).
 
     ``configs_source`` are the source's explicit settings that these follow from; ``source``: whether they are those of
-    now, or those that it had when the topic was created.
+    now, or those that it had when the topic was created. ``lost`` is what an adopted topic had before, and does not get
+    back; ``is_excluded``: the plan does not mean the topic any more.
     """
 
     topic: str
@@ -41,13 +40,18 @@ class Restored:
     delete: tuple[str, ...]
     configs_source: Mapping[str, str]
     source: str = "now"
+    lost: Mapping[str, str] = field(default_factory=dict)
+    is_excluded: bool = False
 
     def __str__(self) -> str:
         """One line for people: the same in a dry run and in earnest."""
         parts = [f"{name}={value}" for name, value in sorted(self.set.items())]
         parts += [f"{name} as the target's default" for name in self.delete]
         when = "" if self.source == "now" else " (as the source had it when the topic was created)"
-        return f"restore {self.topic}: {', '.join(parts) or 'nothing differs'}{when}"
+        lost = ", ".join(f"{name}={value}" for name, value in sorted(self.lost.items()))
+        instead = f"; not as before it was adopted: {lost}" if lost else ""
+        excluded = " (excluded from the plan)" if self.is_excluded else ""
+        return f"restore {self.topic}{excluded}: {', '.join(parts) or 'nothing differs'}{when}{instead}"
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
@@ -56,6 +60,8 @@ class Restored:
             "set": dict(sorted(self.set.items())),
             "delete": list(self.delete),
             "source": self.source,
+            "lost": dict(sorted(self.lost.items())),
+            "excluded": self.is_excluded,
         }
 
 
@@ -64,7 +70,7 @@ def check(ctx: Context) -> tuple[Restored, ...]:
 
     Raises Refused unless the link is sealed, in every partition, and the migration holds its topics.
     """
-    records = mirrored(ctx)
+    records = _records(ctx)
     if not records:
         raise Refused(f"migration {ctx.plan.name} has no target topics", remedy="see `status`")
     release.require_held(ctx, sorted(records))
@@ -95,7 +101,7 @@ def apply(ctx: Context) -> tuple[Restored, ...]:
 
 def undo(ctx: Context) -> tuple[str, ...]:
     """Hold open again what was restored, before anything is copied once more; returns the topics."""
-    restored = {name: record for name, record in mirrored(ctx).items() if HELD in record}
+    restored = {name: record for name, record in _records(ctx).items() if is_restored(record)}
     for name, record in sorted(restored.items()):
         held = record[HELD]
         ctx.tell(f"hold {name} open again")
@@ -107,9 +113,9 @@ def undo(ctx: Context) -> tuple[str, ...]:
     return tuple(sorted(restored))
 
 
-def is_restored(record: Mapping[str, Any]) -> bool:
-    """Whether a topic, by its record in the journal, has its source's settings."""
-    return HELD in record
+def _records(ctx: Context) -> dict[str, dict[str, Any]]:
+    """Of topics that are held open, or were: also those that the plan does not mean any more."""
+    return mirrored(ctx) | left_over(ctx)
 
 
 def _steps(ctx: Context, records: Mapping[str, Mapping[str, Any]]) -> tuple[Restored, ...]:
@@ -118,7 +124,10 @@ def _steps(ctx: Context, records: Mapping[str, Mapping[str, Any]]) -> tuple[Rest
     gone = sorted(records.keys() - there.keys())
     if gone:
         raise Refused(f"target: topics of this migration are missing: {', '.join(gone[:5])}", remedy="see `status`")
-    return tuple(_one(name, record, sources.get(name), there[name]) for name, record in sorted(records.items()))
+    return tuple(
+        replace(_one(name, record, sources.get(name), there[name]), is_excluded=not ctx.plan.topics.matches(name))
+        for name, record in sorted(records.items())
+    )
 
 
 def _source_settings(ctx: Context, names: Mapping[str, Any]) -> dict[str, dict[str, ConfigValue]]:
@@ -141,22 +150,29 @@ def _one(
 ) -> Restored:
     settings = record["configs_source"] if source is None else _explicit(source)
     wanted, explicit, surplus = restorable(settings, record["left_out"]), _explicit(there), set(KEPT_OPEN)
+    before: Mapping[str, str] = record.get("before", {})
+    # Not what would delete records, or thin them, that the source keeps.
+    wanted = {n: value for n, value in before.items() if n in KEPT_OPEN and n not in _BY_DEFAULT} | wanted
     if source is not None:
         # Explicit nowhere on the source, whose brokers have another default than the target's.
         wanted = {n: source[n].value or "" for n in _BY_DEFAULT if _differs(source.get(n), there.get(n))} | wanted
     if source is not None and _LIMIT in explicit and _LIMIT not in wanted:
         # On the target only: its default is smaller than the source's, or batches wanted room to be made anew.
-        if _size(source.get(_LIMIT)) > _size(there.get(_LIMIT), default=True):
-            wanted[_LIMIT] = str(_size(source.get(_LIMIT)))
+        largest = max(_size(source.get(_LIMIT)), int(before.get(_LIMIT, 0)))
+        if largest > _size(there.get(_LIMIT), default=True):
+            wanted[_LIMIT] = str(largest)
         else:
             surplus.add(_LIMIT)
+    # What was never the source's, and is not one of those that were held open, is the target's own business.
+    delete = tuple(sorted(n for n in explicit if n in surplus and n not in wanted))
+    then = {n: value for n, value in explicit.items() if n not in delete} | wanted
     return Restored(
         topic=name,
         set={n: value for n, value in wanted.items() if explicit.get(n) != value},
-        # What was never the source's, and is not one of those that were held open, is the target's own business.
-        delete=tuple(sorted(n for n in explicit if n in surplus and n not in wanted)),
+        delete=delete,
         configs_source=settings,
         source="created" if source is None else "now",
+        lost={n: value for n, value in before.items() if then.get(n) != value},
     )
 
 
@@ -196,7 +212,7 @@ def _verify(ctx: Context, done: tuple[Restored, ...]) -> None:
     """Ask again what is left to do: brokers answer before all of them know a new setting."""
     deadline = ctx.clock.monotonic() + 30.0
     while True:
-        left = [it for it in _steps(ctx, mirrored(ctx)) if it.set or it.delete]
+        left = [it for it in _steps(ctx, _records(ctx)) if it.set or it.delete]
         if not left:
             return
         if ctx.clock.monotonic() > deadline:

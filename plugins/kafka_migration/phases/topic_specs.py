@@ -47,13 +47,20 @@ _FORMAT_2 = (0, 11)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
     """A target topic as it shall be. ``configs_source`` are the source's explicit settings, for completion;
-    ``left_out`` those that are not carried over, with the reason; ``refused`` those that the target does not take."""
+    ``left_out`` those that are not carried over, with the reason; ``refused`` those that the target does not take;
+    ``before`` the explicit settings that a topic had on the target before it was adopted."""
 
     spec: TopicSpec
     source_topic_id: str
     configs_source: Mapping[str, str]
     left_out: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    before: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def replaced(self) -> dict[str, str]:
+        """Of ``before``, what the declaration overwrites."""
+        return {name: v for name, v in sorted(self.before.items()) if self.spec.configs.get(name, v) != v}
 
     def as_dict(self) -> dict[str, Any]:
         """For the journal."""
@@ -62,7 +69,18 @@ class Declared:
             "configs_source": dict(self.configs_source),
             "left_out": dict(self.left_out),
             "spec": spec_as_dict(self.spec),
-        }
+        } | ({"before": dict(self.before)} if self.before else {})
+
+    @classmethod
+    def from_dict(cls, name: str, value: Mapping[str, Any]) -> Declared:
+        """The inverse of :meth:`as_dict`."""
+        return cls(
+            spec=spec_from(name, value["spec"]),
+            source_topic_id=value["source_topic_id"],
+            configs_source=value["configs_source"],
+            left_out=value["left_out"],
+            before=value.get("before", {}),
+        )
 
 
 def spec_as_dict(spec: TopicSpec) -> dict[str, Any]:
@@ -196,4 +214,5 @@ def fitted(
         configs_source=declared.configs_source,
         left_out=left_out,
         refused=refused,
+        before=declared.before,
     )

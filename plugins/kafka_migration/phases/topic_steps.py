@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.clusters.errors import BrokerRefused, NotSupported, TopicExists
 from kafka_migration.clusters.types import ConfigValue, TopicDescription
 from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import TopicSpec
-from kafka_migration.phases.topic_specs import HELD_OPEN, OLD_BOUND, Declared, declare, fitted, spec_from
+from kafka_migration.phases.topic_specs import HELD_OPEN, OLD_BOUND, Declared, declare, fitted
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
 
 KIND = "topic"
 INTENT = "topic-intent"
+
+#: Under it a restored topic's record keeps what it was declared with while mirroring, in case it is mirrored again.
+HELD = "held_open"
+
+#: In an intent, the id of the topic that is about to be adopted; without it, one is about to be created.
+ADOPTS = "adopts"
 
 #: Settings of a target topic that must stay as they are until completion.
 KEPT_OPEN = frozenset({*HELD_OPEN, OLD_BOUND})
@@ -50,9 +56,10 @@ class TopicStep:
         spec = self.declared.spec
         settings = ", ".join(f"{name}={value}" for name, value in sorted(spec.configs.items()))
         left = "".join(f"; without {name} ({why})" for name, why in sorted(self.declared.left_out.items()))
+        replaced = ", ".join(f"{name}={value}" for name, value in self.declared.replaced.items())
         return (
             f"{self.action} topic {spec.name}: {spec.partitions} partitions, replication {spec.replication_factor},"
-            f" {settings}{left}"
+            f" {settings}{left}" + (f"; instead of {replaced}" if replaced else "")
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -107,6 +114,23 @@ def mirrored(ctx: Context) -> dict[str, dict[str, Any]]:
     return {name: record for name, record in ctx.journal.all(KIND).items() if ctx.plan.topics.matches(name)}
 
 
+def left_over(ctx: Context) -> dict[str, dict[str, Any]]:
+    """The records of topics that were excluded from the plan since, and that still are this migration's: it holds
+    them, and they are there as it made or adopted them."""
+    records = {name: it for name, it in ctx.journal.all(KIND).items() if not ctx.plan.topics.matches(name)}
+    holders, there = ctx.journal.holders(records), ctx.target.topics(records)
+    return {
+        name: it
+        for name, it in records.items()
+        if holders.get(name) == ctx.journal.migration and name in there and there[name].topic_id == it["topic_id"]
+    }
+
+
+def is_restored(record: Mapping[str, Any]) -> bool:
+    """Whether a topic, by its record in the journal, has its source's settings, and is not held open any more."""
+    return HELD in record
+
+
 def steps(ctx: Context, *, only: Collection[str] | None = None) -> tuple[TopicStep, ...]:
     """One step per topic of the plan (or of those in ``only``), each with its problem if it has one."""
     source, target, plan = ctx.source, ctx.target, ctx.plan
@@ -141,7 +165,10 @@ def steps(ctx: Context, *, only: Collection[str] | None = None) -> tuple[TopicSt
                 )
             )
         elif name in existing:
-            found.append(existing_step(ctx, declared, existing[name], plan.topics.adopt, notes))
+            step = existing_step(ctx, declared, existing[name], plan.topics.adopt, notes)
+            # An adoption that was interrupted has noted how the topic was before.
+            is_new = step.action is Action.ADOPT and not step.problem and step.declared is declared
+            found.append(_adopted(ctx, declared, configs[name]) if is_new else step)
         elif name in notes.created:
             found.append(
                 TopicStep(
@@ -206,11 +233,29 @@ def _default_max_message_bytes(ctx: Context) -> int | None:
 
 
 def _absent(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue]) -> TopicStep:
+    return _fitting(Action.CREATE, declared, configs, ctx.target.refused_configs)
+
+
+def _adopted(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue]) -> TopicStep:
+    name = declared.spec.name
+    there = ctx.target.topic_configs([name])[name]
+    before = {n: it.value for n, it in sorted(there.items()) if it.is_explicit and it.value is not None}
+    return _fitting(Action.ADOPT, replace(declared, before=before), configs, ctx.target.refused_changes)
+
+
+def _fitting(
+    action: Action,
+    declared: Declared,
+    configs: Mapping[str, ConfigValue],
+    refused_by: Callable[[TopicSpec], Mapping[str, str]],
+) -> TopicStep:
+    """The step with what the target takes of a declaration, or with what keeps it from taking it."""
+
     def with_problem(problem: str, remedy: str) -> TopicStep:
-        return TopicStep(action=Action.CREATE, declared=declared, problem=problem, remedy=remedy)
+        return TopicStep(action=action, declared=declared, problem=problem, remedy=remedy)
 
     try:
-        declared = fitted(declared, configs, ctx.target.refused_configs)
+        declared = fitted(declared, configs, refused_by)
     except BrokerRefused as error:
         return with_problem(f"the target refuses it: {error.reason}", "see topic_defaults of the plan")
     except NotAuthorized as error:
@@ -223,7 +268,7 @@ def _absent(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue]
             f"the target does not take its settings: {reasons}",
             "delete these settings on the source topic if nobody needs them, or exclude the topic",
         )
-    return TopicStep(action=Action.CREATE, declared=declared)
+    return TopicStep(action=action, declared=declared)
 
 
 def existing_step(
@@ -235,12 +280,7 @@ def existing_step(
     """
     record = notes.created.get(it.name)
     if record is not None:
-        kept = Declared(
-            spec=spec_from(it.name, record["spec"]),
-            source_topic_id=record["source_topic_id"],
-            configs_source=record["configs_source"],
-            left_out=record["left_out"],
-        )
+        kept = Declared.from_dict(it.name, record)
         if record["topic_id"] == it.topic_id:
             return TopicStep(action=Action.KEEP, declared=kept)
         return TopicStep(
@@ -250,13 +290,11 @@ def existing_step(
             remedy="find out who; what the mirror had copied into the first one is lost",
         )
     intent = notes.intents.get(it.name)
-    if intent is not None:
-        meant = Declared(
-            spec=spec_from(it.name, intent["spec"]),
-            source_topic_id=intent["source_topic_id"],
-            configs_source=intent["configs_source"],
-            left_out=intent["left_out"],
-        )
+    if intent is not None and ADOPTS in intent:
+        if intent[ADOPTS] == it.topic_id:
+            return _foreign(ctx, Declared.from_dict(it.name, intent), it, (it.name,))
+    elif intent is not None:
+        meant = Declared.from_dict(it.name, intent)
         different = differences(meant.spec, it, ctx.target.topic_configs([it.name])[it.name])
         if not different and _is_empty(ctx, it):
             return TopicStep(action=Action.CREATE, declared=meant)

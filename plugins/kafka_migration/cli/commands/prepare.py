@@ -70,7 +70,10 @@ def release(
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:
         topics = phase_release.apply(ctx, forced=force)
-    output.result({"dry_run": dry_run, "topics": list(topics)}, f"{len(topics)} topics released")
+        left = phase_release.left_open(ctx, topics)
+    output.result(
+        {"dry_run": dry_run, "topics": list(topics), "left_open": list(left)}, f"{len(topics)} topics released"
+    )
 
 
 def restore(
