@@ -54,7 +54,7 @@ class PermissiveCluster(FakeCluster):
         return super().api_versions() | dict.fromkeys(recent, (0, 20))
 
     def broker_configs(self) -> dict[str, ConfigValue]:
-        more = {"socket.request.max.bytes": "104857600", "producer.id.expiration.ms": str(10**15)}
+        more = {"socket.request.max.bytes": "104857600", "producer.id.expiration.ms": str(2**31 - 1)}
         return super().broker_configs() | {
             name: ConfigValue(value=value, is_explicit=False) for name, value in more.items()
         }

@@ -7,6 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
@@ -16,6 +23,7 @@ from kafka_migration.domain.errors import AuthenticationFailed, ClusterUnreachab
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import create, preflight
 from tests.clusters.migration import Migration, migrations
+from tests.waiting import wait_until
 
 
 @pytest.fixture(params=["real"])
@@ -157,6 +165,29 @@ def test_reader_that_is_left_behind_is_a_warning(migration: Migration) -> None:
     found = checked(migration, groups={"include": []})["groups left behind"]
     assert found.verdict is Verdict.WARN
     assert group in found.evidence
+
+
+def test_bound_on_times_that_was_set_on_a_mirror_topic_is_found_before_a_record_is_refused(
+    migration: Migration,
+) -> None:
+    name = migration.source_lab.topic("aged")
+    migration.produce(name, 0, 10, timestamp=1_700_000_000_000)
+    create.apply(migration.ctx())
+    assert checked(migration)["record times"].verdict is Verdict.PASS
+    migration.target_lab.cluster.alter_configs(name, set={"message.timestamp.before.max.ms": "86400000"})
+    wait_until(lambda: checked(migration)["record times"].verdict is Verdict.FAIL, "the bound is seen")
+    assert "with records of 2023-11-14" in checked(migration)["record times"].evidence
+
+
+def test_memory_that_is_advised_for_the_oldest_records_is_one_that_brokers_take(migration: Migration) -> None:
+    migration.produce(migration.source_lab.topic("epoch"), 0, 1, timestamp=0)
+    advised = checked(migration)["producer id expiration"].remedy.rpartition("=")[2]
+    setting = ConfigEntry("producer.id.expiration.ms", advised, incremental_operation=AlterConfigOpType.SET)
+    (broker,) = migration.target.brokers()
+    resource = ConfigResource(ResourceType.BROKER, str(broker), incremental_configs=[setting])
+    admin = AdminClient({"bootstrap.servers": migration.target.connection.servers})
+    for future in admin.incremental_alter_configs([resource], validate_only=True).values():
+        future.result(30)
 
 
 def test_hook_that_the_administrator_did_not_allow_is_refused(migration: Migration) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from kafka_migration.clusters.facts import Inventory, ProducerFacts, TopicFacts
-from kafka_migration.clusters.types import DiskUse, LogDir, TimeSpan
+from kafka_migration.clusters.types import ConfigValue, DiskUse, LogDir, TimeSpan
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
-from kafka_migration.phases import preflight_clusters, preflight_topics
+from kafka_migration.phases import preflight_clusters, preflight_times, preflight_topics
+from kafka_migration.phases.topic_specs import HELD_OPEN
+from kafka_migration.phases.topic_steps import Action
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -159,16 +161,26 @@ class TestRetention:
 
 class TestExpiration:
     def expiration(self, *topics: TopicFacts, **changes: Any) -> CheckResult:
-        return preflight_clusters.producer_id_expiration(facts(*topics, **changes))
+        return preflight_times.producer_id_expiration(facts(*topics, **changes))
 
     @pytest.mark.parametrize(
         ("days", "oldest_days", "verdict"),
-        [(1, 1, Verdict.WARN), (7, 1, Verdict.PASS), (7, 30, Verdict.WARN), (31, 30, Verdict.PASS)],
+        [(1, 1, Verdict.WARN), (7, 1, Verdict.PASS), (7, 20, Verdict.WARN), (21, 20, Verdict.PASS)],
     )
     def test_memory_must_reach_back_to_the_oldest_record(self, days: int, oldest_days: int, verdict: Verdict) -> None:
         topic = replace(TOPIC, span=TimeSpan(earliest=NOW_MS - oldest_days * DAY_MS, latest=NOW_MS))
         result = self.expiration(topic, settings={"producer.id.expiration.ms": days * DAY_MS})
         assert result.verdict is verdict
+
+    @pytest.mark.parametrize("earliest", [0, NOW_MS - 24 * DAY_MS])
+    def test_no_more_is_advised_than_brokers_take_and_what_remains_is_said(self, earliest: int) -> None:
+        topic = replace(TOPIC, span=TimeSpan(earliest=earliest, latest=NOW_MS))
+        short = self.expiration(topic, settings={"producer.id.expiration.ms": DAY_MS})
+        assert short.remedy.endswith("producer.id.expiration.ms=2147483647")
+        most = self.expiration(topic, settings={"producer.id.expiration.ms": 2147483647})
+        assert (short.verdict, most.verdict) == (Verdict.WARN, Verdict.PASS)
+        assert all("it cannot be longer than 24.9" in it.evidence for it in (short, most))
+        assert "the partition halts by name" in most.evidence
 
     def test_unknown_setting_is_only_a_warning(self) -> None:
         assert self.expiration(TOPIC).verdict is Verdict.WARN
@@ -180,7 +192,73 @@ class TestExpiration:
             raise NotAuthorized("target", "DescribeConfigs", "broker 1")
 
         it.target_setting = denied
-        assert preflight_clusters.producer_id_expiration(it).verdict is Verdict.WARN
+        assert preflight_times.producer_id_expiration(it).verdict is Verdict.WARN
+
+
+class TestRecordTimes:
+    def times(self, topic: TopicFacts, there: dict[str, str] | None = None, **changes: Any) -> CheckResult:
+        """``there``: settings of the topic where the target has it; else it is to be made, held open."""
+        it = facts(topic, settings={"log.message.timestamp.after.max.ms": 3_600_000}, **changes)
+        spec = SimpleNamespace(configs=dict(HELD_OPEN))
+        declared = SimpleNamespace(spec=spec, configs_source=topic.configs, left_out={})
+        it.steps = [
+            SimpleNamespace(name="t", action=Action.CREATE if there is None else Action.KEEP, declared=declared)
+        ]
+        settings = {name: ConfigValue(value=value, is_explicit=True) for name, value in (there or {}).items()}
+        it.ctx.target.topics = dict.fromkeys
+        it.ctx.target.topic_configs = lambda names: dict.fromkeys(names, settings)
+        it.ctx.journal.all = lambda kind: changes.get("records", {})
+        return preflight_times.record_times(it)
+
+    @pytest.mark.parametrize("earliest", [0, NOW_MS - DAY_MS, None])
+    def test_topic_that_is_held_open_takes_every_time(self, earliest: int | None) -> None:
+        found = self.times(replace(TOPIC, span=TimeSpan(earliest=earliest, latest=NOW_MS)))
+        assert (found.verdict, "to 2030-01-01" in found.evidence) == (Verdict.PASS, True)
+
+    @pytest.mark.parametrize(
+        ("setting", "span", "said"),
+        [
+            ("message.timestamp.before.max.ms", (NOW_MS - 2 * DAY_MS, NOW_MS), "records of 2029-12-30"),
+            ("message.timestamp.after.max.ms", (NOW_MS, NOW_MS + 2 * DAY_MS), "records of 2030-01-03"),
+            ("message.timestamp.difference.max.ms", (NOW_MS - 2 * DAY_MS, NOW_MS), "records of 2029-12-30"),
+            ("message.timestamp.difference.max.ms", (NOW_MS, NOW_MS + 2 * DAY_MS), "records of 2030-01-03"),
+        ],
+    )
+    def test_bound_that_somebody_set_on_a_target_topic_is_found(
+        self, setting: str, span: tuple[int, int], said: str
+    ) -> None:
+        topic = replace(TOPIC, span=TimeSpan(earliest=span[0], latest=span[1]))
+        found = self.times(topic, {setting: str(DAY_MS)})
+        assert found.verdict is Verdict.FAIL
+        assert found.evidence == f"t: {setting}={DAY_MS}, with {said}"
+        assert self.times(topic, {setting: str(2**63 - 1)}).verdict is not Verdict.FAIL
+        restored = {"t": {"held_open": {}}}
+        assert self.times(topic, {setting: str(DAY_MS)}, records=restored).verdict is not Verdict.FAIL
+
+    @pytest.mark.parametrize(
+        ("configs", "verdict"),
+        [
+            ({}, Verdict.WARN),
+            ({"message.timestamp.after.max.ms": str(3 * DAY_MS)}, Verdict.PASS),
+            ({"message.timestamp.difference.max.ms": str(3 * DAY_MS)}, Verdict.PASS),
+        ],
+    )
+    def test_times_ahead_of_the_clock_are_named_unless_the_source_keeps_its_own_bound(
+        self, configs: dict[str, str], verdict: Verdict
+    ) -> None:
+        topic = replace(TOPIC, configs=configs, span=TimeSpan(earliest=NOW_MS, latest=NOW_MS + 2 * DAY_MS))
+        found = self.times(topic)
+        assert found.verdict is verdict
+        assert ("t (2030-01-03, 1 h are taken)" in found.evidence) is (verdict is Verdict.WARN)
+        assert self.times(replace(topic, timestamp_type="LogAppendTime")).verdict is Verdict.PASS
+
+    def test_time_that_no_calendar_has_is_told_as_a_number(self) -> None:
+        found = self.times(replace(TOPIC, span=TimeSpan(earliest=NOW_MS, latest=2**62)))
+        assert f"t ({2**62} ms, 1 h are taken)" in found.evidence
+
+    def test_unknown_times_are_only_a_warning(self) -> None:
+        found = self.times(replace(TOPIC, span=None), unchecked={"timestamps": "denied"})
+        assert (found.verdict, found.evidence) == (Verdict.WARN, "UNCHECKED: denied")
 
 
 class TestSizes:

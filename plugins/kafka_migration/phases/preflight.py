@@ -17,6 +17,7 @@ from kafka_migration.domain.errors import AuthenticationFailed, CouldNotFindOut,
 from kafka_migration.phases import preflight_clusters as on_clusters
 from kafka_migration.phases import preflight_groups as on_groups
 from kafka_migration.phases import preflight_permissions as on_permissions
+from kafka_migration.phases import preflight_times as on_times
 from kafka_migration.phases import preflight_topics as on_topics
 from kafka_migration.phases.hooks import check_hooks
 from kafka_migration.phases.preflight_facts import Facts
@@ -45,7 +46,8 @@ CHECKS: tuple[tuple[str, Callable[[Facts], CheckResult]], ...] = (
     ("retention outlasts the copy", on_topics.retention),
     ("batches made anew", on_topics.made_anew),
     ("topics with transactions", on_topics.transactions),
-    ("producer id expiration", on_clusters.producer_id_expiration),
+    ("record times", on_times.record_times),
+    ("producer id expiration", on_times.producer_id_expiration),
     ("groups of a movable protocol", on_groups.movable),
     ("groups have committed", on_groups.committed),
     ("groups left behind", on_groups.left_behind),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafka_migration.domain.checks import CheckResult
-from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.phases.preflight_facts import Facts, failed, passed, some, unchecked, warned
+from kafka_migration.phases.preflight_facts import Facts, failed, passed, some, unchecked
 
 #: API -> (lowest, highest version that we speak), after the features that need them. What clients negotiate by
 #: themselves is not listed.
@@ -27,8 +26,6 @@ _SPOKEN: Mapping[str, Mapping[str, tuple[int, int]]] = {
     },
 }
 _ROOM_MARGIN = 1.2
-_DAY_MS = 24 * 3600 * 1000
-_EXPIRATION_AT_LEAST_MS = 7 * _DAY_MS
 
 
 def another_cluster(facts: Facts) -> CheckResult:
@@ -93,35 +90,3 @@ def room(facts: Facts) -> CheckResult:
 
 def _gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
-
-
-def producer_id_expiration(facts: Facts) -> CheckResult:
-    """The target remembers the mirror's producer id for as long as the copy of old records may take.
-
-    A broker forgets a producer id by the *timestamp* of its last record (docs/adr/0006-leases-and-the-hold.md).
-    Mirrored records are as old as the source's, so with the default of one day it forgets while the mirror still
-    writes, and only the mirror's own rules guard against a doubled batch. The longer memory is a second guard: as
-    long as the oldest record is old, and at least the 7 days after which a transactional id is forgotten anyway.
-    """
-    name = "producer id expiration"
-    try:
-        has = facts.target_setting("producer.id.expiration.ms")
-    except NotAuthorized as error:
-        # Advice only: not worth a closed gate.
-        return warned(name, f"UNCHECKED: {error.message}", error.remedy)
-    if has is None:
-        return warned(name, "the target does not tell producer.id.expiration.ms (before Kafka 3.5)", "nothing")
-    oldest = min(
-        (it.span.earliest for it in facts.inventory.topics.values() if it.span and it.span.earliest is not None),
-        default=None,
-    )
-    now = int(facts.ctx.clock.now().timestamp() * 1000)
-    needed = max(_EXPIRATION_AT_LEAST_MS, 0 if oldest is None else now - oldest + _DAY_MS)
-    evidence = f"producer.id.expiration.ms is {has / _DAY_MS:.1f} days, advised {needed / _DAY_MS:.1f}"
-    if has < needed:
-        return warned(
-            name,
-            f"{evidence} (the oldest record's age and a day, at least 7)",
-            f"set it on the target's brokers until completion: producer.id.expiration.ms={needed}",
-        )
-    return passed(name, evidence)
