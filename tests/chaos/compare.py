@@ -4,7 +4,7 @@ import random
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Translate = Callable[[int], int]
@@ -62,13 +62,16 @@ def records(source: Log, target: Log) -> Found:
     return found
 
 
-def compacted(source: Log, target: Log) -> Found:
+def compacted(source: Log, target: Log, held: Container[int] | None = None) -> Found:
     """Compare a partition whose source is compacted, at any time before or after its records were copied.
 
     What was compacted away on the source after it was copied may stand on the target, but only before a later record
-    of the same key. What stands on the source must stand on the target, which is not compacted while it is mirrored;
-    but replicas are compacted each by itself, so that a later leader may have what the one that was read from had not
-    any more: then a later record of the same key stands on the target.
+    of the same key. What stands on the source must stand on the target, which is not compacted while it is mirrored.
+
+    `held` are the offsets that every replica of the source held once the mirror had ended; None where there is one
+    replica. Replicas are compacted each by itself, so that a later leader may have what the one that was read from had
+    not any more: that may be missing, if a later record of the same key stands on the target. What all of them still
+    held the mirror was shown, whoever led.
     """
     found = Found(records=len(source))
     if source.digests == target.digests:
@@ -84,23 +87,26 @@ def compacted(source: Log, target: Log) -> Found:
         if label not in known and key is not None and last[key] > at and label[1] == 0
     }
     kept = [label for label in there if label not in superseded]
-    _count(found, list(_expected(here, source.keys, there, last)), kept, set(source.digests))
+    seen = [held is None or offset in held for offset in source.offsets]
+    _count(found, list(_expected(here, source.keys, seen, there, last)), kept, set(source.digests))
     return found
 
 
 def _expected(
     here: Sequence[tuple[bytes, int]],
     keys: Sequence[bytes | None],
+    seen: Sequence[bool],
     there: Sequence[tuple[bytes, int]],
     last: Mapping[bytes | None, int],
 ) -> Iterator[tuple[bytes, int]]:
-    """Those of `here` that stand on the target, or should. `last` is the place of each key's last record there."""
+    """Those of `here` that stand on the target, or should. `seen` says which ones the mirror was shown for certain,
+    `last` is the place of each key's last record there."""
     place, before = {label: at for at, label in enumerate(there)}, -1
-    for label, key in zip(here, keys, strict=True):
+    for label, key, was_seen in zip(here, keys, seen, strict=True):
         if label in place:
             before = place[label]
             yield label
-        elif key is None or last.get(key, -1) <= before:
+        elif was_seen or key is None or last.get(key, -1) <= before:
             yield label
 
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,6 +159,8 @@ class Player:
         link.close()
 
     def _compare(self, scene: Scene, chance: random.Random, outcome: Outcome) -> None:
+        # Before the source is read: what all replicas hold now, they held all the time that the mirror read.
+        held = scene.held_by_all()
         # Past the network, so that nothing that it does can be mistaken for what the mirror did.
         reads = [
             self._readers.submit(read, cluster.direct, scene.topics, scene.keyed)
@@ -169,15 +171,19 @@ class Player:
         maps = link.offset_maps()
         link.close()
         for place in sorted(scene.places):
-            found = compared(source[place], target[place], maps.get(TopicPartition(*place)), chance)
+            found = compared(
+                source[place], target[place], maps.get(TopicPartition(*place)), chance, held=held.get(place)
+            )
             if not found.is_exact:
                 outcome.problems.append(f"{place}: {found}")
             outcome.found.add(found)
 
 
-def compared(source: Log, target: Log, offsets: OffsetMap | None, chance: random.Random) -> Found:
-    """What is wrong with one partition's copy, and with the translation of its offsets."""
-    found = compare.records(source, target) if source.keys is None else compare.compacted(source, target)
+def compared(
+    source: Log, target: Log, offsets: OffsetMap | None, chance: random.Random, *, held: Container[int] | None = None
+) -> Found:
+    """What is wrong with one partition's copy, and with the translation of its offsets. `held`: see `compacted`."""
+    found = compare.records(source, target) if source.keys is None else compare.compacted(source, target, held)
     nothing = OffsetMap((), source_end=0, target_end=0)
     translate = nothing if offsets is None else offsets
     found.add(compare.translations(source, target, translate.to_target, translate.to_source, chance, TRANSLATED))

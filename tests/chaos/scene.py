@@ -19,6 +19,7 @@ from kafka_migration.domain import ledger
 from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.state.link import LinkState, Wish
 from tests.chaos.reader import Place
+from tests.chaos.replicas import data_folders, held_by_all
 from tests.chaos.short import REQUEST_SECONDS
 from tests.chaos.stage import Stage
 from tests.chaos.topics import COMPACTED, KEPT, KINDS, topic
@@ -130,6 +131,14 @@ class Scene:
             )
         finally:
             link.close()
+
+    def held_by_all(self) -> dict[Place, frozenset[int]]:
+        """The offsets that every replica of the source holds, of what is compacted; nothing where replicas are one."""
+        if self.replicas == 1:
+            return {}
+        source = self.stage.source
+        folders = data_folders(source.kafka.data_dir, source.nodes)
+        return held_by_all(folders, {name: self.topics[name] for name in self.keyed})
 
     def remove(self) -> None:
         """Delete the round's topics, and all state: it would grow from round to round."""

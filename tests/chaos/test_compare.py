@@ -134,6 +134,10 @@ def test_of_a_compacted_topic_only_what_was_superseded_may_differ(target, expect
 LESS = keyed((1, "a"), (3, "a"), (4, "b"), (5, "c"), (6, "a"))
 
 
+#: Offsets 0 to 4; the replica that was read from has lost the first two.
+HELD = frozenset({2, 3, 4})
+
+
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
@@ -143,10 +147,21 @@ LESS = keyed((1, "a"), (3, "a"), (4, "b"), (5, "c"), (6, "a"))
         (keyed((3, "a"), (4, "b"), (5, "c")), {"lost": 1}),
         (keyed((4, "b"), (5, "c")), {"lost": 3}),
         (keyed((1, "a"), (4, "b"), (5, "c")), {"lost": 2}),
+        # No replica had lost it.
+        (keyed((1, "a"), (3, "a"), (5, "c"), (6, "a")), {"lost": 1}),
     ],
 )
 def test_what_another_replica_had_lost_already_may_be_missing_before_a_later_record_of_its_key(target, expected):
-    assert wrong(compacted(LESS, target)) == expected
+    assert wrong(compacted(LESS, target, HELD)) == expected
+
+
+@pytest.mark.parametrize("held", [None, frozenset(range(600))], ids=["one replica", "all replicas"])
+def test_records_dropped_out_of_a_compacted_log_are_lost_though_later_ones_of_their_keys_are_there(held):
+    source = keyed(*((n, f"key-{n % 60}") for n in range(600)))
+    # Whole seconds of it, and now and then one: nearly all of their keys come again.
+    kept = [n for n in range(600) if not 100 <= n < 300 and n % 7]
+    target = keyed(*((n, f"key-{n % 60}") for n in kept))
+    assert wrong(compacted(source, target, held)) == {"lost": 600 - len(kept)}
 
 
 # -- translation ----------------------------------------------------------------------------------------------
