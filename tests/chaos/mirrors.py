@@ -1,5 +1,6 @@
 """The mirror's processes, and who starts them again: as an operator, or Airflow's retries, would."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,19 +14,34 @@ from pathlib import Path
 
 import psutil
 
+from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, TakenOver
+from kafka_migration.mirror.outcome import EpochsLost
+from kafka_migration.mirror.takeover import Overtaken
+from kafka_migration.wire.cluster import LeaderUnknown
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "tests.chaos.short", "mirror")
 _RETRYABLE = 3
+#: The errors that end with that code and that whoever operates the mirror answers by starting it again: a cluster did
+#: not answer, or another mirror came. All others are findings: a state that contradicts itself, an error in a task that
+#: nobody foresaw, a topic that does not exist.
+_PASSING = frozenset(it.__name__ for it in (CouldNotFindOut, ClusterUnreachable, LeaderUnknown, TakenOver, Overtaken))
+#: Those that only a process that something was done to may end with.
+_OF_HARM = frozenset({EpochsLost.__name__})
 _POLL_SECONDS, _REST_SECONDS = 0.1, 0.5
 _GIVES_WAY_SECONDS = 120.0
 
 
 @dataclass(eq=False)
 class Run:
-    """One start of the command, with all that it starts: a session of its own. `harm` is what was done to it."""
+    """One start of the command, with all that it starts: a session of its own. `harm` is what was done to it.
+
+    `log` is what it says to people, `answer` what it says to machines, once it ends.
+    """
 
     process: "subprocess.Popen[bytes]"
     log: Path
+    answer: Path
     harm: list[str] = field(default_factory=list)
     is_frozen: bool = False
     is_over: bool = False
@@ -33,6 +49,15 @@ class Run:
     @property
     def said(self) -> str:
         return self.log.read_text(errors="replace")
+
+    @property
+    def error(self) -> str:
+        """The kind of error that it ended with, by its own word; empty if it said none, or not to its end."""
+        try:
+            value = json.loads(self.answer.read_text(errors="replace"))
+        except json.JSONDecodeError:
+            return ""
+        return str(value.get("error", {}).get("kind", ""))
 
     def _living(self) -> list[psutil.Process]:
         found = []
@@ -77,6 +102,14 @@ class Run:
         self.process.wait(30)
 
 
+def may_be_started_again(run: Run) -> bool:
+    """Whether it could not find something out, was taken over, or was killed. Whatever is done to it, what it says
+    of it must not be an error of another kind."""
+    if run.process.returncode == _RETRYABLE:
+        return run.error in (_PASSING | _OF_HARM if run.harm else _PASSING)
+    return run.process.returncode < 0 and bool(run.harm)
+
+
 class Mirrors:
     """Keeps one mirror running until one ends well. What ends otherwise than it may is a finding, and nothing is
     started again."""
@@ -84,7 +117,7 @@ class Mirrors:
     def __init__(
         self, plan: Path, environment: Mapping[str, str], folder: Path, *, command: Sequence[str] = COMMAND
     ) -> None:
-        self._arguments = [*command, str(plan), "--master", "local[2]"]
+        self._arguments = [*command, str(plan), "--master", "local[2]", "--json"]
         self._environment, self._folder = dict(environment), folder
         self.runs: list[Run] = []
         self.findings: list[str] = []
@@ -106,17 +139,18 @@ class Mirrors:
     def start(self) -> Run:
         """Start one more, whether another runs or not."""
         log = self._folder / f"mirror-{len(self.runs) + 1}.log"
-        with log.open("wb") as out:
+        answer = log.with_suffix(".json")
+        with log.open("wb") as err, answer.open("wb") as out:
             process = subprocess.Popen(
                 self._arguments,
                 env={**self._environment, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
-                stderr=out,
+                stderr=err,
                 cwd=ROOT,
                 start_new_session=True,
             )
-        run = Run(process, log)
+        run = Run(process, log, answer)
         with self._lock:
             self.runs.append(run)
         return run
@@ -150,20 +184,13 @@ class Mirrors:
                 time.sleep(_REST_SECONDS)
                 self.start()
 
-    @staticmethod
-    def _may_be_started_again(run: Run) -> bool:
-        """Whether it could not find something out, was taken over, or was killed. Whatever is done to it, what it says
-        of it must not be an error that nobody expected."""
-        code = run.process.returncode
-        return "unexpected error" not in run.said if code == _RETRYABLE else code < 0 and bool(run.harm)
-
     def _judge(self, run: Run) -> None:
         """Whether it may end as it did."""
         code = run.process.returncode
         if code == 0 and self.may_finish:
             self.is_finished.set()
-        elif not self._may_be_started_again(run):
+        elif not may_be_started_again(run):
             self.findings.append(
-                f"{run.log.name} ended with {code}, after {', '.join(run.harm) or 'nothing was done to it'}:"
-                f" {run.said[-1500:].strip()}"
+                f"{run.log.name} ended with {code} ({run.error or 'no error'}), after"
+                f" {', '.join(run.harm) or 'nothing was done to it'}: {run.said[-1500:].strip()}"
             )

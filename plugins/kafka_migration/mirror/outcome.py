@@ -45,9 +45,13 @@ def nothing_left(link: LinkBook) -> HaltedPartition:
     )
 
 
-def epochs_lost(times: int, error: BaseException) -> CouldNotFindOut:
+class EpochsLost(CouldNotFindOut):
     """Epochs die, and nothing is copied any more."""
-    return CouldNotFindOut(
+
+
+def epochs_lost(times: int, error: BaseException) -> EpochsLost:
+    """So many of them, the last one of ``error``."""
+    return EpochsLost(
         f"{times} epochs in a row died without copying anything; the last one of {last_line(error)}",
         remedy="look at the Spark executors' logs; what was copied before is safe, and the mirror can be started again",
     )
