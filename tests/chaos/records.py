@@ -13,6 +13,8 @@ from tests.kafka_tools import Headers, ToSend
 
 OLD_MS = 1_600_000_000_000
 """Years ago: brokers have forgotten the producers of such records by the next restart or change of leaders."""
+ODD_TIMES = (0, -1, 1, -5, -(10**14), OLD_MS, 253_402_300_799_999)
+"""Times that hardly anybody means, in ms: the first, none, before 1970, of the year 9999."""
 _SUM = "sum"
 
 
@@ -24,7 +26,8 @@ def digest(
 
 
 def send(producer: confluent_kafka.Producer, topic: str, record: ToSend, **more: Any) -> None:
-    """Hand `record` to `producer`; `more` goes to its `produce`."""
+    """Hand `record` to `producer`; `more` goes to its `produce`. Its timestamp cannot be 0, which librdkafka takes for
+    none."""
     producer.produce(
         topic,
         value=record.value,
@@ -74,6 +77,11 @@ class Maker:
         headers: list[tuple[str, bytes | None]] = [("n", self._unique())]
         headers.append((_SUM, _checksum(key, value, tuple(headers))))
         return ToSend(value, key, partition, timestamp, headers)
+
+    def timed(self, *, now_ms: int) -> ToSend:
+        """A record of now, or of a time out of the ordinary."""
+        key, time = self._chance.choice((None, b"", b"key")), self._chance.choice((now_ms, *ODD_TIMES))
+        return ToSend(self._unique() + b" " + self._padding(200), key, self._chance.randrange(self._partitions), time)
 
     def big(self, *, now_ms: int, largest: int) -> ToSend:
         """A record of up to `largest` bytes, which compress little."""

@@ -89,6 +89,7 @@ class Player:
                     told("the source is filled")
                     self._disturb(Injector(scene, mirrors, progress), [*it.faults, *carried], outcome, told)
                     written = producers.finish()
+                    scene.await_decided()
                     told(f"{written:,} records are written")
                     self._drain(scene, mirrors, outcome)
                     told("the mirror has ended")

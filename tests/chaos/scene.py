@@ -18,18 +18,20 @@ from kafka_migration.clusters.lookup import variable_of
 from kafka_migration.domain import ledger
 from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.state.link import LinkState, Wish
-from tests.chaos.reader import Place
+from tests.chaos.reader import Place, bounds
 from tests.chaos.replicas import data_folders, held_by_all
 from tests.chaos.short import REQUEST_SECONDS
 from tests.chaos.stage import Stage
 from tests.chaos.topics import COMPACTED, KEPT, KINDS, topic
 from tests.chaos.workload import Orders
 from tests.kafka_tools import create_topics
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 _EPOCH_SECONDS = 5
 _COMMAND_SECONDS = 120.0
 _END_SECONDS = 240.0
+_DECIDED_SECONDS = 60.0
 
 
 @dataclass
@@ -116,6 +118,17 @@ class Scene:
     def link(self) -> LinkState:
         """The link's state, as it is now."""
         return LinkState.on_target(self.name, {"bootstrap.servers": self.stage.target.direct})
+
+    def await_decided(self) -> None:
+        """Wait until no transaction is open on the source any more: those of producers that died time out."""
+        wait_until(self._is_decided, "every transaction is decided", deadline_seconds=_DECIDED_SECONDS)
+
+    def _is_decided(self) -> bool:
+        try:
+            bounds(self.stage.source.direct, self.places)
+        except ValueError:
+            return False
+        return True
 
     def wish_drain(self) -> None:
         """Have the mirror end once it has copied what is on the source now."""

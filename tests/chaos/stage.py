@@ -17,11 +17,13 @@ from tests.chaos.schedule import SIDES
 from tests.waiting import wait_until
 
 _QUICK = {
-    # Soon is seconds here: that a broker is dead, that segments can be compacted, that they are.
+    # Soon is seconds here: that a broker is dead, that segments can be compacted, that they are, that a transaction
+    # has timed out.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "log.cleaner.backoff.ms": "500",
     "log.initial.task.delay.ms": "500",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "replica.fetch.max.bytes": "8388608",
 }
 _FORGETFUL = {

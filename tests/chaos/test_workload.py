@@ -8,11 +8,13 @@ from collections import Counter
 import pytest
 
 from tests.chaos.reader import bounds, read
-from tests.chaos.records import OLD_MS, Maker, digest, is_whole
+from tests.chaos.records import ODD_TIMES, OLD_MS, Maker, digest, is_whole
 from tests.chaos.scene import workload
 from tests.chaos.topics import KEPT, KINDS, topic
-from tests.chaos.workload import CODECS, Orders
+from tests.chaos.transactions import Hanging
+from tests.chaos.workload import CODECS, Orders, stream_of
 from tests.kafka_tools import create_topics, produce, read_all
+from tests.waiting import wait_until
 
 NOW = 1_800_000_000_000
 
@@ -65,6 +67,45 @@ def test_digest_sees_every_part_of_a_record(what):
     assert digest(**record) != digest(**other)  # type: ignore[arg-type]
 
 
+def until_decided(servers, topics):
+    places = [(name, partition) for name, count in topics.items() for partition in range(count)]
+
+    def is_decided():
+        try:
+            return bool(bounds(servers, places))
+        except ValueError:
+            return False
+
+    wait_until(is_decided, "what producers left open that died has timed out", deadline_seconds=60)
+
+
+def test_producer_that_dies_leaves_its_transaction_open_until_it_times_out(source_cluster):
+    servers, name = source_cluster.bootstrap_servers, f"hanging-{uuid.uuid4().hex[:8]}"
+    create_topics(servers, {name: 2}, KEPT)
+    stream = Hanging(servers, name, "w", random.Random(1), partitions=2)
+    stream.write(200)
+    committed = stream.finish()
+    with pytest.raises(ValueError, match="transactions are open"):
+        bounds(servers, [(name, 0), (name, 1)])
+    until_decided(servers, {name: 2})
+    values = [row.value or b"" for rows in read_all(servers, {name: 2}).values() for row in rows]
+    assert len(values) == committed > 0
+    assert not any(b".dead" in value for value in values), "it was aborted"
+
+
+def test_times_of_zero_none_long_ago_and_far_ahead_are_written_and_told_apart(source_cluster):
+    servers, prefix = source_cluster.bootstrap_servers, f"times-{uuid.uuid4().hex[:8]}"
+    name = topic(prefix, "odd_times")
+    create_topics(servers, {name: 2}, KEPT)
+    orders = Orders(servers, prefix, ("odd_times",), 1, "w", 0, 0, 0)
+    stream = stream_of(orders, "odd_times", random.Random(1))
+    stream.write(300)
+    assert stream.finish() == 300
+    times = Counter(row.timestamp for rows in read_all(servers, {name: 2}).values() for row in rows)
+    assert set(ODD_TIMES) < times.keys()
+    assert sum(times[time] for time in ODD_TIMES) < 300, "some are of now"
+
+
 def test_live_workload_of_all_kinds_is_there_to_be_read_aborted_transactions_are_not(source_cluster, tmp_path):
     servers, prefix = source_cluster.bootstrap_servers, f"workload-{uuid.uuid4().hex[:8]}"
     topics = {topic(prefix, kind): it.partitions for kind, it in KINDS.items()}
@@ -84,6 +125,7 @@ def test_live_workload_of_all_kinds_is_there_to_be_read_aborted_transactions_are
     with workload([orders], tmp_path) as producers:
         producers.await_prefilled()
         written = producers.finish()
+    until_decided(servers, topics)
     keyed = {topic(prefix, "compacted")}
     logs = read(servers, topics, keyed)
     count = Counter()

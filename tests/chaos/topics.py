@@ -32,6 +32,8 @@ KINDS: Mapping[str, Kind] = {
     "empty": Kind(2, 0.0, 0.0),
     # Several producers whose transactions interleave in each partition, 30% of them aborted.
     "transactions": Kind(3, 0.15, 0.2),
+    # The same, and producers that die with a transaction open, which is aborted seconds later.
+    "hanging": Kind(2, 0.02, 0.05),
     # Compacted while it is read: many segments, few keys, tombstones.
     "compacted": Kind(
         2,
@@ -45,6 +47,8 @@ KINDS: Mapping[str, Kind] = {
             "max.compaction.lag.ms": "4000",
         },
     ),
+    # Times of 0 and none, before 1970 and of the year 9999, beside each other in one batch.
+    "odd_times": Kind(2, 0.03, 0.05),
     "append_time": Kind(2, 0.05, 0.1, configs={"message.timestamp.type": "LogAppendTime"}),
 }
 DEFAULT = tuple(KINDS)

@@ -2,6 +2,7 @@
 
 import random
 import time
+from contextlib import suppress
 
 import confluent_kafka
 from confluent_kafka import KafkaException
@@ -11,6 +12,7 @@ from tests.chaos.records import Maker, send
 _PRODUCERS = 3
 _ABORTED = 0.3
 _PATIENCE_SECONDS = 60.0
+_DIES_EVERY_SECONDS, _TIMES_OUT_SECONDS, _LEAVES = 15.0, 8.0, 20
 
 
 class Transactions:
@@ -33,6 +35,42 @@ class Transactions:
     def finish(self) -> int:
         """End the transactions that are under way; how many records were committed."""
         return sum(one.finish() for one in self._all)
+
+
+class Hanging(Transactions):
+    """As these; and every now and then a producer dies in the middle of its transaction, which then holds back whoever
+    reads committed records, until the coordinator gives it up."""
+
+    def __init__(self, servers: str, topic: str, name: str, chance: random.Random, *, partitions: int) -> None:
+        super().__init__(servers, topic, name, chance, partitions=partitions)
+        self._servers, self._partitions = servers, partitions
+        self._maker = Maker(f"{name}.dead", chance, partitions)
+        self._name, self._deaths, self._due = name, 0, time.monotonic()
+
+    def write(self, count: int) -> None:
+        super().write(count)
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + _DIES_EVERY_SECONDS
+            # While its broker is away nothing can be left open.
+            with suppress(KafkaException):
+                self._leave_open()
+
+    def _leave_open(self) -> None:
+        self._deaths += 1
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": self._servers,
+                # Never again, or whoever comes next would abort it.
+                "transactional.id": f"{self._topic}.{self._name}.dead.{self._deaths}",
+                "transaction.timeout.ms": int(_TIMES_OUT_SECONDS * 1000),
+                "log_level": 0,
+            }
+        )
+        producer.init_transactions(_TIMES_OUT_SECONDS)
+        producer.begin_transaction()
+        for _ in range(_LEAVES):
+            send(producer, self._topic, self._maker.any(now_ms=int(time.time() * 1000)))
+        producer.flush(_TIMES_OUT_SECONDS)
 
 
 class _One:

@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import confluent_kafka
+from kafka import KafkaProducer
 
 from tests.chaos.records import Maker, send
 from tests.chaos.topics import KINDS, LARGEST_RECORD, shares, topic
-from tests.chaos.transactions import Transactions
+from tests.chaos.transactions import Hanging, Transactions
 from tests.kafka_tools import ToSend
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -28,7 +29,7 @@ _BIG_EVERY_SECONDS, _BIG_AT_FIRST = 1.5, 3
 _KEYS = 60
 _SLOWLY = 0.2
 #: What part of the records that are written will be there to be compared.
-_LEFT = {"compacted": 0.0, "transactions": 0.65}
+_LEFT = {"compacted": 0.0, "transactions": 0.65, "hanging": 0.65}
 
 
 @dataclass(frozen=True)
@@ -167,16 +168,50 @@ class Keyed(Plain):
             yield self._maker.keyed(now_ms=_now(), keys=_KEYS, partition=partition)
 
 
+class Timed:
+    """Records of any time, through kafka-python: librdkafka knows no time of 0. Its batches have no producer id."""
+
+    def __init__(self, orders: Orders, kind: str, chance: random.Random) -> None:
+        self._topic, self._failures, self._count = topic(orders.prefix, kind), Failures(), 0
+        self._maker = Maker(f"{orders.name}.{kind}", chance, KINDS[kind].partitions)
+        codec = chance.choice(CODECS)
+        self._producer = KafkaProducer(
+            bootstrap_servers=orders.servers,
+            acks="all",
+            enable_idempotence=False,
+            delivery_timeout_ms=int(_FLUSH_SECONDS * 1000),
+            compression_type=None if codec == "none" else codec,
+            linger_ms=chance.choice((5, 20, 50)),
+        )
+
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            it = self._maker.timed(now_ms=_now())
+            sent = self._producer.send(self._topic, it.value, it.key, partition=it.partition, timestamp_ms=it.timestamp)
+            sent.add_errback(self._failures, None)
+        self._count += count
+
+    def finish(self) -> int:
+        self._producer.flush(_FLUSH_SECONDS)
+        self._producer.close()
+        if self._failures.first:
+            raise SystemExit(f"{self._topic}: {self._failures.first} failed")
+        return self._count
+
+
 def _now() -> int:
     return int(time.time() * 1000)
 
 
 def stream_of(orders: Orders, kind: str, chance: random.Random) -> Stream:
     """Who writes the records of a kind."""
-    if kind == "transactions":
-        return Transactions(
+    if kind in ("transactions", "hanging"):
+        streams = Hanging if kind == "hanging" else Transactions
+        return streams(
             orders.servers, topic(orders.prefix, kind), orders.name, chance, partitions=KINDS[kind].partitions
         )
+    if kind == "odd_times":
+        return Timed(orders, kind, chance)
     return {"big": Big, "compacted": Keyed}.get(kind, Mixed)(orders, kind, chance)
 
 
