@@ -23,6 +23,9 @@ from tests.waiting import wait_until
 WITHIN_SECONDS = 1.0
 """A fault counts if growth of the target was seen so shortly before."""
 FROZEN_SECONDS = LONGEST_SECONDS + 3.0
+LONG_SECONDS = 66.0
+"""Longer than a fence's transaction may take, than an append is waited for, and than clients wait for a leader."""
+_ADD_PARTITIONS_TO_TXN = 24
 _READY_SECONDS = 0.5
 _PATIENCE_SECONDS = 60.0
 _CUT_SECONDS = 0.4
@@ -194,6 +197,36 @@ def _freeze_mirror(it: Injector, _fault: Fault, _chance: random.Random) -> Done:
     return f"{len(pids)} processes stopped for {FROZEN_SECONDS:g} s at least, another mirror started", wake
 
 
+def _freeze_long(it: Injector, _fault: Fault, _chance: random.Random) -> Done:
+    """Another mirror takes over and stops in the middle of its fence, until the coordinator gives that up by itself:
+    meanwhile nobody else comes."""
+    it.running()
+    run, network = it.mirrors.start(), it.scene.stage.network
+    try:
+        if not network.keep_answer("target", _ADD_PARTITIONS_TO_TXN, seconds=_PATIENCE_SECONDS):
+            raise Missed("the second mirror did not fence")
+        run.harm.append("all frozen")
+        pids = run.pids("all")
+        if not run.signal(pids, signal.SIGSTOP):
+            raise Missed("the second mirror had just ended")
+    finally:
+        network.release_answer("target")
+
+    def wake() -> None:
+        try:
+            it.last(LONG_SECONDS)
+        finally:
+            run.signal(pids, signal.SIGCONT)
+        began = it.progress.offsets
+        wait_until(
+            lambda: it.progress.offsets > began + len(it.scene.places) or it.mirrors.findings,
+            "a mirror copies again",
+            deadline_seconds=2 * _PATIENCE_SECONDS,
+        )
+
+    return f"{len(pids)} processes of a second mirror stopped in mid-fence for {LONG_SECONDS:g} s", wake
+
+
 def _rivals(it: Injector, _fault: Fault, _chance: random.Random) -> Done:
     """A second mirror of the same link: one of them gives way."""
     first, second = it.running(), it.mirrors.start()
@@ -255,6 +288,7 @@ _KINDS: dict[str, Callable[[Injector, Fault, random.Random], Done]] = {
     "freeze_driver": _freeze("driver"),
     "freeze_worker": _freeze("worker"),
     "freeze_mirror": _freeze_mirror,
+    "freeze_long": _freeze_long,
     "rivals": _rivals,
     "cut_request": _cut("request", "late"),
     "cut_response": _cut("response"),

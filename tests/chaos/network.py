@@ -24,6 +24,8 @@ LATE_SECONDS = 0.8
 """How much later a request may land than its connection was cut. The mirror's limits (short.py) allow for more."""
 _MOST_SECONDS = 2.0
 """No frame is held up for longer: requests must land within the time that the mirror reckons with."""
+_HELD_SECONDS = 5.0
+"""What is kept back goes on after so long at the latest."""
 
 
 @dataclass
@@ -37,12 +39,21 @@ class _Cuts:
     done: list[str] = field(default_factory=list)
 
 
+@dataclass
+class _Kept:
+    """An answer to be kept back: to a request of which api, whether there was one, and whether it may go on."""
+
+    api: int = -1
+    came: threading.Event = field(default_factory=threading.Event)
+    goes_on: threading.Event = field(default_factory=threading.Event)
+
+
 class Side:
     """What befalls the connections to one cluster."""
 
     def __init__(self, seed: int) -> None:
         self._chance, self._lock = random.Random(seed), threading.Lock()
-        self._cuts, self._late = _Cuts(), list[Frame]()
+        self._cuts, self._late, self._kept = _Cuts(), list[Frame](), _Kept()
         self._delay = self._bytes_per_second = 0.0
 
     # -- commands ---------------------------------------------------------------------------------------------
@@ -66,6 +77,20 @@ class Side:
         self._delay, self._bytes_per_second = delay, bytes_per_second
         return []
 
+    def keep(self, *, api: int, seconds: float) -> list[str]:
+        """Keep back the next answer to such a request, until `release`, or for some seconds. Whether there was one
+        within `seconds`, as a text or none."""
+        kept = self._kept = _Kept(api)
+        if kept.came.wait(seconds):
+            return [f"{api}"]
+        kept.api = -1
+        return []
+
+    def release(self) -> list[str]:
+        """Let go what `keep` keeps."""
+        self._kept.goes_on.set()
+        return []
+
     # -- what the proxies ask ---------------------------------------------------------------------------------
 
     def on_request(self, frame: Frame) -> bool | None:
@@ -84,6 +109,11 @@ class Side:
 
     def on_response(self, frame: Frame) -> bool | None:
         self._hold_up(frame)
+        kept = self._kept
+        if (frame.request or frame).api == kept.api:
+            kept.api = -1
+            kept.came.set()
+            kept.goes_on.wait(_HELD_SECONDS)
         if frame.request in self._late:
             # Nobody waits for it, and nothing else will be asked there.
             self._late.remove(frame.request)
@@ -162,6 +192,14 @@ class Network:
     def slow(self, side: str, *, delay: float, bytes_per_second: float) -> None:
         """See :meth:`Side.slow`."""
         self._tell(do="slow", side=side, delay=delay, bytes_per_second=bytes_per_second)
+
+    def keep_answer(self, side: str, api: int, *, seconds: float) -> bool:
+        """See :meth:`Side.keep`."""
+        return bool(self._tell(do="keep", side=side, api=api, seconds=seconds))
+
+    def release_answer(self, side: str) -> None:
+        """See :meth:`Side.release`."""
+        self._tell(do="release", side=side)
 
     def _tell(self, **told: Any) -> list[str]:
         with self._lock:

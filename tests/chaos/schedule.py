@@ -14,9 +14,12 @@ HEAVY = (
     "freeze_driver",
     "freeze_worker",
     "freeze_mirror",
+    "freeze_long",
     "rivals",
     "rolling_restart",
 )
+#: Those of them that take more than a minute: so seldom that they lengthen a run by a tenth at most.
+SELDOM = ("freeze_long",)
 #: Kinds that are over in seconds.
 LIGHT = ("kill_worker", "cut_request", "cut_response", "slow_network", "leader_moves", "quota")
 KINDS = (*HEAVY, *LIGHT)
@@ -24,6 +27,7 @@ KINDS = (*HEAVY, *LIGHT)
 OF_BROKERS = frozenset({"kill_source_broker", "kill_target_broker", "rolling_restart", "leader_moves"})
 #: Others may fall while these last.
 LASTING = frozenset({"slow_network", "quota", "kill_source_broker", "kill_target_broker"})
+_SELDOM_EVERY = 12
 
 
 @dataclass(frozen=True)
@@ -95,8 +99,9 @@ class _Sides:
 def rounds(
     seed: int, count: int, *, kinds: Collection[str] = KINDS, brokers: int = 3, heavy: int = 1, light: int = 2
 ) -> Sequence[Round]:
-    """The schedule of a run: `heavy` and `light` kinds a round out of `kinds`. With fewer than three brokers a side
-    those that need three are left out. Raises ValueError for an unknown kind, or if none is left."""
+    """The schedule of a run: `heavy` and `light` kinds a round out of `kinds`; in every twelfth round one of the heavy
+    ones is of those that are `SELDOM`. With fewer than three brokers a side those that need three are left out. Raises
+    ValueError for an unknown kind, or if none is left."""
     unknown = sorted(set(kinds) - set(KINDS))
     if unknown:
         raise ValueError(f"unknown faults: {', '.join(unknown)}; there are {', '.join(KINDS)}")
@@ -105,13 +110,15 @@ def rounds(
         raise ValueError(f"none of {', '.join(kinds)} is possible with {brokers} brokers a side")
     chance = random.Random(seed)
     sides = _Sides(chance)
-    decks = [
-        (_Deck([kind for kind in dealt if kind in possible], chance), wanted)
-        for dealt, wanted in ((HEAVY, heavy), (LIGHT, light))
-    ]
+    often = [kind for kind in HEAVY if kind in possible and kind not in SELDOM]
+    seldom = [kind for kind in SELDOM if kind in possible]
+    of_heavy, of_seldom = _Deck(often, chance), _Deck(seldom, chance)
+    of_light = _Deck([kind for kind in LIGHT if kind in possible], chance)
+    turn = chance.randrange(_SELDOM_EVERY)
     found = []
     for number in range(1, count + 1):
-        dealt = [kind for deck, wanted in decks for kind in deck.deal(wanted)]
+        rare = of_seldom.deal(1 if heavy and (number % _SELDOM_EVERY == turn or not often) else 0)
+        dealt = [*rare, *of_heavy.deal(heavy - len(rare)), *of_light.deal(light)]
         chance.shuffle(dealt)
         faults = tuple(
             Fault(

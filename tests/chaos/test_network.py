@@ -146,6 +146,34 @@ def test_what_passes_through_the_process_arrives_as_it_was_also_when_it_is_slow(
     assert [data[8:] for data in broker.got] == payloads * 2
 
 
+def test_answer_is_kept_back_until_it_may_go_on_and_others_pass(broker):
+    ports = PortReservation(1)
+    (port,) = ports
+    with Network({"source": [], "target": [(port, broker.port)]}) as network:
+        answers: list[bytes | None] = []
+        asking = threading.Thread(target=lambda: answers.append(Client(port).ask(1, api=24)))
+        kept: list[bool] = []
+        keeping = threading.Thread(target=lambda: kept.append(network.keep_answer("target", 24, seconds=10)))
+        keeping.start()
+        # It may be asked for before it is kept: then it passes, and is asked for anew.
+        asking.start()
+        asking.join(0.5)
+        while keeping.is_alive() and not asking.is_alive():
+            asking = threading.Thread(target=lambda: answers.append(Client(port).ask(1, api=24)))
+            asking.start()
+            asking.join(0.5)
+        keeping.join(15)
+        assert kept == [True]
+        assert asking.is_alive(), "its answer is kept"
+        assert Client(port).ask(2) is not None
+        network.release_answer("target")
+        asking.join(3)
+        assert not asking.is_alive()
+        assert None not in answers
+        assert network.keep_answer("target", 24, seconds=0.1) is False
+    ports.release()
+
+
 def test_broker_that_is_down_closes_its_clients(broker):
     side = Side(1)
     with Proxy(on_request=side.on_request, on_response=side.on_response, to=("127.0.0.1", broker.port)) as proxy:

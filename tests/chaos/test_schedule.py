@@ -1,10 +1,11 @@
 """The schedule is the seed's alone, fair, and within what a cluster can bear."""
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
-from tests.chaos.schedule import HEAVY, KINDS, OF_BROKERS, SIDES, rounds
+from tests.chaos.schedule import HEAVY, KINDS, OF_BROKERS, SELDOM, SIDES, rounds
 
 
 def test_same_seed_gives_the_same_schedule_and_another_seed_another_one():
@@ -22,6 +23,20 @@ def test_fifty_rounds_have_every_kind_three_times_and_both_sides_of_each_that_ha
     assert min(Counter(fault.kind for fault in faults)[kind] for kind in KINDS) >= 3
     for kind in ("rolling_restart", "leader_moves", "cut_request", "cut_response", "slow_network"):
         assert {fault.side for fault in faults if fault.kind == kind} == set(SIDES)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_kinds_that_take_more_than_a_minute_fall_in_every_twelfth_round_instead_of_another_one(seed):
+    found = rounds(seed, 50)
+    numbers = [it.number for it in found if any(fault.kind in SELDOM for fault in it.faults)]
+    assert len(numbers) in (4, 5)
+    assert {later - number for number, later in pairwise(numbers)} == {12}
+    assert {sum(fault.kind in HEAVY for fault in it.faults) for it in found} == {1}
+
+
+def test_kind_that_is_seldom_falls_in_every_round_if_it_is_asked_for_alone():
+    found = rounds(1, 3, kinds=["freeze_long"])
+    assert [[fault.kind for fault in it.faults] for it in found] == [["freeze_long"]] * 3
 
 
 def test_round_has_each_kind_once_and_as_many_that_take_long_as_asked_for():

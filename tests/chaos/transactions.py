@@ -12,6 +12,8 @@ from tests.chaos.records import Maker, send
 _PRODUCERS = 3
 _ABORTED = 0.3
 _PATIENCE_SECONDS = 60.0
+_TIMEOUT_SECONDS, _LONGEST_SECONDS = 60.0, 20.0
+"""After so long a transaction is given up by its coordinator; and it is ended long before, however slowly it grows."""
 _DIES_EVERY_SECONDS, _TIMES_OUT_SECONDS, _LEAVES = 15.0, 8.0, 20
 
 
@@ -80,6 +82,7 @@ class _One:
         self._servers, self._topic, self._name, self._chance = servers, topic, name, chance
         self._maker = Maker(name, chance, partitions)
         self._committed = self._open = self._left = 0
+        self._began = time.monotonic()
         self._producer = self._connected()
 
     def _connected(self) -> confluent_kafka.Producer:
@@ -87,7 +90,7 @@ class _One:
             {
                 "bootstrap.servers": self._servers,
                 "transactional.id": self._name,
-                "transaction.timeout.ms": 60_000,
+                "transaction.timeout.ms": int(_TIMEOUT_SECONDS * 1000),
                 "compression.type": self._chance.choice(("none", "lz4", "zstd")),
                 "linger.ms": self._chance.choice((0, 5)),
                 "log_level": 0,
@@ -100,16 +103,16 @@ class _One:
         for _ in range(count):
             try:
                 self._write_one()
+                self._producer.poll(0)
             except KafkaException:
                 # Its broker died in the middle, and it can do nothing more: another one aborts what it left open.
                 self._replace()
-        self._producer.poll(0)
 
     def _write_one(self) -> None:
-        if not self._left:
+        if not self._left or time.monotonic() - self._began > _LONGEST_SECONDS:
             self._end()
             self._producer.begin_transaction()
-            self._open, self._left = 0, self._chance.choice((1, 2, 20, 200))
+            self._open, self._left, self._began = 0, self._chance.choice((1, 2, 20, 200)), time.monotonic()
         record = self._maker.any(now_ms=int(time.time() * 1000), age="mixed")
         send(self._producer, self._topic, record)
         self._open, self._left = self._open + 1, self._left - 1
