@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
+from kafka_migration.domain.controls import Pause, Throttle
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.mirror.epochs import Settings
 from kafka_migration.mirror.orders import Limits
@@ -90,20 +91,50 @@ def test_thinned_log_arrives_with_every_offset_translated(both, topic):
     assert len(both.link.offset_maps()[TopicPartition(topic, 0)]) > 20, "a run for each row"
 
 
+#: A mirror that fetches little at a time, and copies it slowly, in one epoch.
+SLOWLY = Settings(
+    streams=1,
+    epoch_seconds=120,
+    limits=Limits(
+        **BRIEF,
+        partition_fetch_bytes=2_000,
+        fetch_bytes=2_000,
+        partition_queue_bytes=4_000,
+        throttle_bytes_per_second=5_000,
+    ),
+)
+PARTS, PART = 2, 400
+
+
 def test_log_that_is_compacted_while_it_is_read_arrives_as_it_was_or_is(both, topic):
-    little = {"partition_fetch_bytes": 2_000, "fetch_bytes": 2_000, "partition_queue_bytes": 4_000}
-    slow = Settings(streams=1, epoch_seconds=5, limits=Limits(**BRIEF, **little, throttle_bytes_per_second=20_000))
-    for part in range(4):
-        with running(both, slow) as ends:
-            write(both, topic, 250, first=250 * part, seed=part)
-        assert ends[0].halted == ()
-        # The mirror is down: what it has not read yet is thinned, and what it has, around its position.
-        wait_until(lambda: len(rows(both.source, topic)) < 150, "a compaction pass", deadline_seconds=30)
-    with running(both, SETTINGS):
+    tp, thinned = TopicPartition(topic, 0), 0
+    # Not before the mirror is in the middle of it.
+    compact(both, topic, now=False)
+    both.link.pause(Pause(by="ada", at="now"))
+    with running(both, SLOWLY) as ends:
+        for part in range(PARTS):
+            write(both, topic, PART, first=PART * part, seed=part)
+            both.link.resume(by="ada", at="now")
+            wait_until(lambda part=part: position(both, tp) > PART * part + 20, "a part is copied", deadline_seconds=30)
+            both.link.pause(Pause(by="ada", at="now"))
+            at = until_still(both, tp)
+            before = ahead(both, tp, at)
+            compact(both, topic, now=True)
+            wait_until(
+                lambda at=at, before=before: ahead(both, tp, at) < before - 20,
+                f"batches ahead of {at} are thinned",
+                deadline_seconds=30,
+            )
+            thinned += before - ahead(both, tp, at)
+            compact(both, topic, now=False)
+        both.link.resume(by="ada", at="now")
+        both.link.throttle(Throttle(bytes_per_second=None, by="ada", at="now"))
         until_caught_up(both)
-    written = dict(enumerate(each for part in range(4) for each in _written(part)))
+    assert (ends[0].halted, ends[0].fences, ends[0].epochs) == ((), 1, 1), "all of it fell between fetches of one run"
+    assert thinned > 100
+    written = dict(enumerate(each for part in range(PARTS) for each in _written(part)))
     source, target = rows(both.source, topic), rows(both.target, topic)
-    found = both.link.offset_maps()[TopicPartition(topic, 0)]
+    found = both.link.offset_maps()[tp]
     offsets = [found.to_source(row.offset) for row in target]
     assert offsets == sorted(set(offsets))
     for offset, row in zip(offsets, target, strict=True):
@@ -112,17 +143,47 @@ def test_log_that_is_compacted_while_it_is_read_arrives_as_it_was_or_is(both, to
     by_source = dict(zip(offsets, target, strict=True))
     for row in source:
         assert by_source[row.offset].without_offset() == row.without_offset(), row.offset
-    assert len(source) < len(target) < 1_000, "some were copied before they went, others went before"
+    assert len(source) < len(target) < PARTS * PART, "some were copied before they went, others went before"
     for at in range(offsets[0], found.source_end + 1):
         index = bisect_left(offsets, at)
         assert found.to_target(at) == (target[index].offset if index < len(target) else found.target_end), at
 
 
+def compact(it: Bench, topic: str, *, now: bool) -> None:
+    """Let the cleaner at the log, or keep it away: no log is dirtier than wholly."""
+    set_topic_config(it.source, topic, {"min.cleanable.dirty.ratio": "0.0" if now else "1.0"})
+
+
+def position(it: Bench, tp: TopicPartition) -> int:
+    at = it.link.positions().get(tp)
+    return 0 if at is None else at.source
+
+
+def until_still(it: Bench, tp: TopicPartition) -> int:
+    """Where a paused mirror stands, once it does."""
+    seen, since = position(it, tp), time.monotonic()
+
+    def is_still() -> bool:
+        nonlocal seen, since
+        if (now := position(it, tp)) != seen:
+            seen, since = now, time.monotonic()
+        return time.monotonic() - since > 2.5
+
+    wait_until(is_still, "it stands still", deadline_seconds=30)
+    return seen
+
+
+def ahead(it: Bench, tp: TopicPartition, at: int) -> int:
+    """How many records the batches from `at` on have, as they are stored."""
+    with wired(it.source, tp.topic) as wire:
+        return sum(header.records for header, _ in wire.stored(tp, at))
+
+
 def _written(part: int) -> list[ToSend]:
     """What :func:`write` writes, without writing it."""
-    chance, at, found = random.Random(part), 250 * part, list[ToSend]()
-    while at < 250 * (part + 1):
-        size = min(chance.randrange(1, 30), 250 * (part + 1) - at)
+    chance, at, found = random.Random(part), PART * part, list[ToSend]()
+    while at < PART * (part + 1):
+        size = min(chance.randrange(1, 30), PART * (part + 1) - at)
         chance.choice(CODECS), chance.random()
         found += changes(size, first=at, seed=part + at)
         at += size
