@@ -21,7 +21,7 @@ from kafka_migration.domain.controls import Controls, Pause
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import Desired, Position, TopicPartition, TopicSpec
-from kafka_migration.phases import validate, verdict
+from kafka_migration.phases import validate, validate_record, verdict
 from kafka_migration.phases.context import Context
 from kafka_migration.phases.validate_pins import CATCH_UP_SECONDS
 from kafka_migration.plans.load import restore_plan
@@ -276,7 +276,7 @@ def test_difference_is_recorded_though_the_suite_fails(lab):
         lab.answer = answer
         found = lab.validate(suite=failing, full=True)
         assert (found.verdict, found.expectations.failed) == (expected, ("no space is left",))
-        assert lab.journal.read(validate.KIND, validate.LATEST)["verdict"] == expected
+        assert lab.journal.read(validate_record.KIND, validate_record.LATEST)["verdict"] == expected
 
 
 def test_equal_digests_are_inconclusive_if_the_suite_contradicts(lab):
@@ -412,7 +412,7 @@ def test_dry_run_compares_and_leaves_nothing_behind(lab):
 
 
 def test_record_of_very_many_partitions_keeps_those_that_differ(lab, monkeypatch):
-    monkeypatch.setattr(validate, "_MOST_BYTES", 20_000)
+    monkeypatch.setattr(validate_record, "_MOST_BYTES", 20_000)
     tps = lab.topic("a", partitions=100)
     lab.answer = altered(tps[70])
     lab.validate(suite=contradicts)

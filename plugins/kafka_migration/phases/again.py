@@ -20,8 +20,8 @@ from kafka_migration.phases import create, release, seal, start
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.topic_specs import Declared
 from kafka_migration.phases.topic_steps import HELD, INTENT, KEPT_OPEN, KIND, Action, TopicStep, mirrored
-from kafka_migration.phases.validate import KIND as VERDICT
-from kafka_migration.phases.validate import LATEST
+from kafka_migration.phases.validate_record import KIND as VERDICT
+from kafka_migration.phases.validate_record import LATEST
 from kafka_migration.state.link import LinkTopic
 
 if TYPE_CHECKING:

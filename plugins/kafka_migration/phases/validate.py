@@ -25,11 +25,12 @@ from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.phases.validate_drill import OpenLogs, drilled, with_tails, without_compacted
 from kafka_migration.phases.validate_job import write_json
 from kafka_migration.phases.validate_pins import Pins, pin, pin_again
+from kafka_migration.phases.validate_record import accounted
 from kafka_migration.phases.validate_segments import Chosen, Segments
 from kafka_migration.validation.digests import DigestReport
 from kafka_migration.validation.drill_log import open_logs
 from kafka_migration.validation.launch import Expectations, Runner, local_runner, run_expectations
-from kafka_migration.validation.request import ValidationRequest
+from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from kafka_migration.validation.result import Equality, PartitionResult, ValidationResult
 from kafka_migration.validation.session import spark_jars
 from kafka_migration.validation.summary import Limits, summary
@@ -38,15 +39,12 @@ from kafka_migration.validation.verdict import judge, misrouted, not_compared
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
 
-#: Ids in the journal: the last validation of everything, and the last one of some topics.
-KIND, LATEST, PARTIAL = "validation", "latest", "partial"
 #: Retention may take records while they are read. What it leaves is pinned again, so many times.
 _ATTEMPTS = 3
 #: Compaction may do so, too: then the rest is read again.
 _PASSES = 6
-_KEPT_VERDICTS = 20
-#: A record of the journal has a limit of about 1 MB. The whole result is in validation.json.
-_MOST_BYTES = 700_000
+
+_NOT_ASKED = Expectations(success=False, failed=("the suite was not asked yet",))
 
 #: Judges a summary file, and writes Data Docs into a directory.
 Suite = Callable[[Path, Path, Mapping[str, str]], Expectations]
@@ -137,26 +135,38 @@ def apply(
         else:
             folder = reports / ctx.plan.name / ("partial" if topics else "")
             _make(folder)
-        result = _compare(ctx, pins, run, logs, segments, level, asked)
-        ctx.tell(result.summary())
-        with tempfile.TemporaryDirectory(prefix="kafka-migration-") as work:
-            table = Path(work) / "summary.json"
-            limits = Limits(age_seconds=plan.reread_seconds, pinned_seconds=plan.max_age_seconds)
-            write_json(table, summary(result, now=ctx.clock.now(), limits=limits))
-            try:
-                expectations = suite(table, folder / "data_docs", os.environ)
-            except CouldNotFindOut as error:
-                # What we found stands, and must close the gates that an earlier verdict has opened.
-                expectations = Expectations(success=False, failed=(error.message,))
-        validation = Validation(
-            result=result, expectations=expectations, folder=folder, is_partial=bool(topics), topic_ids=ids
+        account = stack.enter_context(accounted(ctx, asked, topics))
+        segments.differs = account.differs
+        compared, result = _compare(ctx, pins, run, logs, segments, level, asked)
+        found = Validation(
+            result=result, expectations=_NOT_ASKED, folder=folder, is_partial=bool(topics), topic_ids=ids
         )
-        if result.verdict is Equality.EQUAL and not expectations.success:
-            ctx.tell(f"the Great Expectations suite contradicts: {'; '.join(expectations.failed)}")
+        if found.result.verdict is not Equality.EQUAL:
+            # Before it is known what differs: that takes its time, and a gate that is open must not stay so meanwhile.
+            account.ends(found)
+        named = drilled(ctx, compared, result.partitions, logs)
+        result = replace(result, partitions=named)
+        ctx.tell(result.summary())
+        found = replace(found, result=result, expectations=_expected(ctx, result, folder, suite))
+        if result.verdict is Equality.EQUAL and not found.expectations.success:
+            ctx.tell(f"the Great Expectations suite contradicts: {'; '.join(found.expectations.failed)}")
         if not ctx.dry_run:
-            write_json(folder / "validation.json", {**validation.as_dict(), "pins": pins.as_dict()})
-            _record(ctx, validation)
-    return validation
+            write_json(folder / "validation.json", {**found.as_dict(), "pins": pins.as_dict()})
+        account.ends(found)
+    return found
+
+
+def _expected(ctx: Context, result: ValidationResult, folder: Path, suite: Suite) -> Expectations:
+    plan = ctx.plan.validation
+    limits = Limits(age_seconds=plan.reread_seconds, pinned_seconds=plan.max_age_seconds)
+    with tempfile.TemporaryDirectory(prefix="kafka-migration-") as work:
+        table = Path(work) / "summary.json"
+        write_json(table, summary(result, now=ctx.clock.now(), limits=limits))
+        try:
+            return suite(table, folder / "data_docs", os.environ)
+        except CouldNotFindOut as error:
+            # What we found stands, and must close the gates that an earlier verdict has opened.
+            return Expectations(success=False, failed=(error.message,))
 
 
 def topic_ids(ctx: Context, names: Iterable[str]) -> dict[str, list[str | None]]:
@@ -204,7 +214,8 @@ def _partitions(ctx: Context, topics: Collection[str]) -> list[TopicPartition]:
 
 def _compare(
     ctx: Context, pins: Pins, run: Runner, logs: OpenLogs, segments: Segments, level: Level, asked: str
-) -> ValidationResult:
+) -> tuple[tuple[PartitionRange, ...], ValidationResult]:
+    """What was compared, and how it ended, without a word on what exactly differs."""
     results = {
         tp: not_compared(tp, ends.start, ends.end, pins.reasons[tp], lag=pins.short[tp])
         for tp, ends in pins.unpinned.items()
@@ -250,8 +261,8 @@ def _compare(
             ctx.tell(f"records were compacted away while being read, in {names}: reading what is left")
         ranges = (*(pin_again(ctx, expired) if expired and attempt < _ATTEMPTS else ()), *gone)
     segments.settle()
-    partitions = drilled(ctx, tuple(compared.values()), [results[tp] for tp in sorted(results)], logs)
-    return ValidationResult(
+    partitions = tuple(results[tp] for tp in sorted(results))
+    return tuple(compared.values()), ValidationResult(
         id=asked,
         migration=ctx.plan.name,
         at=pins.at,
@@ -313,30 +324,6 @@ def _make(folder: Path) -> None:
             value=str(folder),
             remedy="name a directory that can be written to",
         ) from error
-
-
-def _record(ctx: Context, validation: Validation) -> None:
-    name = PARTIAL if validation.is_partial else LATEST
-    before = ctx.journal.read(KIND, name)
-    earlier = [] if before is None else [*before.get("earlier", []), {k: before[k] for k in ("at", "verdict", "id")}]
-    value = {**validation.as_dict(with_segments=False), "earlier": earlier[-_KEPT_VERDICTS:]}
-    ctx.journal.record(KIND, name, _bounded(value))
-    whole = ctx.journal.read(KIND, LATEST) if validation.is_partial else None
-    if whole is not None and whole["verdict"] == Equality.EQUAL and validation.verdict is not Equality.EQUAL:
-        # Some topics cannot make the whole equal, but they can end that it is: gates look at the whole.
-        changed = {"verdict": str(validation.verdict), "passed": False, "at": validation.result.at}
-        said = f"{', '.join(sorted({it.topic for it in validation.result.partitions})[:10])}: validated again, alone"
-        ctx.journal.record(KIND, LATEST, {**whole, **changed, "hints": [*whole["hints"], said]})
-
-
-def _bounded(value: dict[str, Any]) -> dict[str, Any]:
-    # Those that are not equal are what a person looks for: they stay longest.
-    partitions = sorted(value["partitions"], key=lambda it: it["equal"])
-    while partitions and len(json.dumps({**value, "partitions": partitions})) > _MOST_BYTES:
-        partitions = partitions[: len(partitions) // 2]
-    left_out = len(value["partitions"]) - len(partitions)
-    partitions.sort(key=lambda it: (it["topic"], it["partition"]))
-    return {**value, "partitions": partitions, "left_out": left_out}
 
 
 def _something_to_compare(ctx: Context, topics: Collection[str]) -> CheckResult:

@@ -13,7 +13,7 @@ too; of what a run left that was killed before, or could not read its sample, th
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -73,6 +73,8 @@ class Segments:
         self._done: set[tuple[TopicPartition, int, str]] = set()
         self._expected = self._read = self._pairs = 0
         self._began = self._told = 0.0
+        #: Told of segments as soon as they certainly differ, and are kept as such.
+        self.differs: Callable[[Sequence[SegmentOutcome]], None] = lambda _outcomes: None
 
     def choose(self, ranges: Sequence[PartitionRange]) -> Chosen:
         """What of ``ranges`` is to be read now, and what is kept: nothing of those that only record level compares."""
@@ -226,14 +228,25 @@ class Segments:
         new = [it for it in outcomes if (it.tp, it.start, it.level) not in self._done]
         self._done |= {(it.tp, it.start, it.level) for it in new if not it.failure}
         values: dict[tuple[TopicPartition, int], dict[str, Any]] = {}
+        differ: list[SegmentOutcome] = []
         for it in new:
             if not it.failure and it.tp in self._ranges:
                 # One after the other: the second level of a segment rests on what the first has found.
                 value = values[it.tp, it.segment] = self._value(it)
                 self._values.setdefault(it.tp, {})[it.segment] = value
+                if value["verdict"] != Equality.EQUAL and not self._may_be_explained(it):
+                    differ.append(it)
         if values and not self._ctx.dry_run:
             self._ctx.segments.record(values)
+        if differ:
+            self.differs(differ)
         self._tell(new)
+
+    def _may_be_explained(self, it: SegmentOutcome) -> bool:
+        """Whether compaction or retention, which take records while they are read, may have made the difference."""
+        range_ = self._ranges[it.tp]
+        records = sum(run.length for run in clip(range_.runs, it.start, it.end))
+        return range_.by_key or it.source.rows < records == it.target.rows
 
     def _value(self, it: SegmentOutcome) -> dict[str, Any]:
         range_, kept = self._ranges[it.tp], self._kept.get(it.tp, {}).get(it.segment)

@@ -1,7 +1,8 @@
 """What the last validation said, for those who build on it: the cutover gate, status and report.
 
 One place, so that whoever asks gets the same answer: a verdict that is not "equal" never opens a gate, and neither
-does one that was never given, is of other topics than those that stand under these names now, or is too old.
+does one that was never given, is of other topics than those that stand under these names now, or is too old; nor one
+that a later validation, which has not come to a verdict or never will, has heard something against.
 """
 
 from __future__ import annotations
@@ -13,16 +14,28 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.phases import translate
 from kafka_migration.phases.topic_steps import mirrored
-from kafka_migration.phases.validate import KIND, LATEST, topic_ids
-from kafka_migration.validation.result import Equality
+from kafka_migration.phases.validate import topic_ids
+from kafka_migration.phases.validate_record import KIND, LATEST, notes
+from kafka_migration.validation.result import Equality, worst
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
 
 
 def latest(ctx: Context) -> dict[str, Any] | None:
-    """The newest validation's record (``Validation.as_dict``, without equal segments), or None if there was none."""
-    return ctx.journal.read(KIND, LATEST)
+    """The newest validation's record (``Validation.as_dict``, without equal segments), or None if there was none.
+
+    An EQUAL that another validation contradicts since, ended or not, is none any more: ``against`` says why.
+    """
+    found = ctx.journal.read(KIND, LATEST)
+    if found is None or found["verdict"] != Equality.EQUAL:
+        return found
+    against = [(it.says, it.text) for it in notes(ctx).values() if it.says is not None]
+    if not against:
+        return found
+    said = [text for _, text in against]
+    ours = {"verdict": str(worst(says for says, _ in against)), "passed": False, "against": said}
+    return {**found, **ours, "hints": [*found.get("hints", ()), *said]}
 
 
 def check(ctx: Context) -> CheckResult:
@@ -35,7 +48,10 @@ def check(ctx: Context) -> CheckResult:
     found = latest(ctx)
     if found is None:
         return result(Verdict.FAIL, "nothing was validated yet", "run `validate` first")
-    evidence = f"validation said {found['verdict']} at {found['at']}"
+    against = found.get("against", ())
+    evidence = "; ".join(
+        [f"validation said {Equality.EQUAL if against else found['verdict']} at {found['at']}", *against]
+    )
     if found["verdict"] != Equality.EQUAL:
         # Expired or unread is not a difference, and no equality either.
         is_difference = found["verdict"] == Equality.DIFFERENT
@@ -60,7 +76,13 @@ def check(ctx: Context) -> CheckResult:
     if age.total_seconds() > limit:
         said = f"{evidence}, {timedelta(seconds=round(age.total_seconds()))} ago; max_age_seconds is {limit:g}"
         return result(Verdict.FAIL, said, "run `validate` again (or raise validation.max_age_seconds of the plan)")
-    return result(Verdict.PASS, f"{evidence}, of {compared} partitions")
+    evidence = f"{evidence}, of {compared} partitions"
+    under_way = [it.text for it in notes(ctx).values() if it.says is None]
+    if under_way:
+        # It has heard nothing against this one, and may end in an hour: that is no reason to hold a cutover up.
+        said = "; ".join([evidence, *under_way])
+        return result(Verdict.WARN, said, "wait for its verdict, or run `validate` again if it was killed")
+    return result(Verdict.PASS, evidence)
 
 
 def _others(validated: dict[str, list[str | None]], now: dict[str, list[str | None]]) -> Iterable[str]:
