@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from kafka_migration.clusters.types import TopicDescription
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.levels import Level
+from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import validate
 from kafka_migration.phases.context import Context
@@ -19,6 +20,7 @@ from kafka_migration.validation.digests import Digest, DigestReport, ReadFailure
 from kafka_migration.validation.lines import heard, said
 from kafka_migration.validation.request import ValidationRequest
 from kafka_migration.validation.result import Equality
+from kafka_migration.validation.segments import expected_records
 from kafka_migration.validation.verdict import outcomes_of
 from tests.phases.test_validate import RECORDS, SEGMENT, Lab, altered, right_answer
 
@@ -276,11 +278,65 @@ def test_drawn_segment_that_cannot_be_read_is_drawn_again(lab, monkeypatch):
     assert (len(lab.asked), again.twice) == (3, failed.twice)
 
 
-def test_levels_without_a_sample_need_none(lab):
-    lab.topic("orders")
+def test_what_was_read_at_batch_level_alone_has_its_sample_drawn_later(lab):
+    lab.topic("orders", partitions=3)
     lab.validate(level=Level.BATCH)
+    lab.validate(level=Level.BATCH)
+    assert len(lab.asked) == 1, "that level needs none"
+    lab.validate()
+    ((topic, partition, segment),) = lab.asked[-1].twice
+    (it,) = lab.asked[-1].ranges
+    assert (it.topic, it.partition, it.source_start // SEGMENT) == (topic, partition, segment)
+    assert it.source_end - it.source_start <= SEGMENT
+    lab.validate()
+    assert len(lab.asked) == 2, "now it is settled"
+
+
+def test_what_was_read_record_by_record_needs_no_sample(lab):
+    lab.topic("orders")
+    lab.validate(level=Level.RECORD)
     lab.validate()
     assert len(lab.asked) == 1
+
+
+@dataclass
+class Mapped:
+    """A map of two runs. Between them the source has a marker at ``marker``, and the target one more."""
+
+    marker: int
+
+    def offset_maps(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetMap]:
+        before, behind = self.marker, RECORDS - self.marker - 1
+        runs = [Run(0, 0, before), Run(before + 1, before + 1, behind)]
+        return {tp: OffsetMap(runs, source_end=RECORDS, target_end=RECORDS) for tp in tps}
+
+
+def test_segment_of_which_the_map_says_something_else_between_its_bounds_is_read_again(lab, monkeypatch):
+    lab.topic("orders")
+
+    def of_the_map(request: ValidationRequest, report: DigestReport) -> DigestReport:
+        (it,) = request.ranges
+        rows = expected_records(it, SEGMENT)
+        found = (
+            replace(one, digest=Digest(rows=rows[one.segment], total=rows[one.segment])) for one in report.segments
+        )
+        return replace(report, segments=tuple(found))
+
+    lab.answer = of_the_map
+    for marker, times, read in ((400, 1, RECORDS), (400, 1, RECORDS), (500, 2, SEGMENT), (500, 2, SEGMENT)):
+        monkeypatch.setattr(lab.link, "offset_maps", Mapped(marker).offset_maps)
+        assert lab.validate().verdict is EQUAL
+        assert (len(lab.asked), lab.read[0][:2]) == (times, (0, read))
+
+
+def test_segment_that_was_kept_without_a_hash_of_its_map_is_read_once_more(lab):
+    (tp,) = lab.topic("orders")
+    lab.validate()
+    older = {name: it for name, it in lab.segments.of(tp)[0].items() if name != "places"}
+    lab.segments.record({(tp, 0): older})
+    for _ in range(2):
+        assert lab.validate().verdict is EQUAL
+        assert (len(lab.asked), lab.read) == (2, [(0, SEGMENT, 0, SEGMENT + 3)])
 
 
 def test_level_is_the_plans_unless_another_is_asked_for(lab):

@@ -17,6 +17,7 @@ from kafka_migration.validation.segments import (
     expected_records,
     part,
     pieces,
+    places_hash,
     split_bounds,
     tiles,
 )
@@ -199,3 +200,17 @@ def test_request_survives_json():
     found = OffsetMap([Run(10, 3, 5), Run(17, 9, 2)], source_end=20, target_end=12)
     request = request_of([_range(found, 11, 20)])
     assert ValidationRequest.from_dict(request.as_dict()) == request
+
+
+def test_hash_of_places_is_that_of_the_map_however_it_is_divided():
+    whole = [Run(0, 3, 400), Run(401, 404, 600)]
+    divided = [Run(0, 3, 150), Run(150, 153, 250), Run(401, 404, 1), Run(402, 405, 599)]
+    others = [
+        [],
+        [Run(0, 3, 500), Run(501, 504, 500)],
+        [Run(0, 3, 400), Run(401, 404, 599)],
+        [Run(0, 3, 400), Run(401, 405, 600)],
+        [Run(0, 3, 401), Run(401, 404, 600)],
+    ]
+    assert places_hash(whole) == places_hash(divided)
+    assert len({places_hash(runs) for runs in (whole, *others)}) == 1 + len(others)

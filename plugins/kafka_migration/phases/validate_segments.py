@@ -1,13 +1,14 @@
 """Segments across validations: which need not be read again, keeping what is found as it comes, and how far it is.
 
-A segment that was found equal is kept with its bounds on both sides, counts and digests, the topics' ids, and the
-leader epochs that both logs had when their ends were pinned. It is read again if a bound changed, the offset map says
-something else of it, either log was truncated beneath it since (its epoch ends before the segment by now), it is too
-old, or a person asks for everything. The newest segment is kept as far as it reaches: a later validation goes on behind
-it, since digests add up. One that is not equal is always read again.
+A segment that was found equal is kept with its bounds on both sides, a hash of the map between, counts and digests, the
+topics' ids, and the leader epochs that both logs had when their ends were pinned. It is read again if a bound changed,
+the offset map says something else of it, either log was truncated beneath it since (its epoch ends before the segment
+by now), it is too old, or a person asks for everything. The newest segment is kept as far as it reaches: a later
+validation goes on behind it, since digests add up. One that is not equal is always read again.
 
-The level sampled rests on its sample. So what a run of it found equal is settled only once its sample has been read,
-too; of what a run left that was killed before, or could not read its sample, the next one draws a sample anew.
+The level sampled rests on its sample. So what was found equal by its bytes is settled only once a sample of it has been
+read, too; of what a run of level batch left, or one that was killed before, or could not read its sample, the next one
+draws a sample anew.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kafka_migration.validation.digests import Digest, DigestReport, SegmentOutc
 from kafka_migration.validation.lines import heard
 from kafka_migration.validation.request import PartitionRange, ValidationRequest, clip
 from kafka_migration.validation.result import Equality
-from kafka_migration.validation.segments import cut, split_bounds, tiles
+from kafka_migration.validation.segments import cut, places_hash, split_bounds, tiles
 from kafka_migration.validation.verdict import Kept, outcomes_of
 
 if TYPE_CHECKING:
@@ -197,8 +198,8 @@ class Segments:
         if (value["start"], value["target_start"]) != (at, target) or not at < end <= tile.source_end:
             return False
         low, high = split_bounds(it, end)
-        records = sum(run.length for run in clip(it.runs, at, end))
-        return bool(low <= value["target_end"] <= high and records == value["records"])
+        # One that was kept before there was a hash is read once more.
+        return bool(low <= value["target_end"] <= high and places_hash(clip(it.runs, at, end)) == value.get("places"))
 
     # -- what is found ----------------------------------------------------------------------------------------
 
@@ -277,11 +278,12 @@ class Segments:
             "target_start": target_start,
             "target_end": it.target_end,
             "records": records,
+            "places": places_hash(clip(range_.runs, start, it.end)),
             "source": asdict(source),
             "target": asdict(target),
             "verdict": str(Equality.EQUAL if same else Equality.DIFFERENT),
             "level": level,
-            "settled": not self._share or range_.by_key,
+            "settled": range_.by_key or level != BATCH,
             "epochs": epochs,
             "at": at,
             "run": self._run,

@@ -11,7 +11,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
+from kafka_migration.domain.offset_map import Run
 from kafka_migration.validation.request import PartitionRange, clip
 
 #: Pieces are found by their offset's high bits; the bounds keep a bucket from holding thousands of them, or none.
@@ -95,6 +97,17 @@ def split_bounds(it: PartitionRange, source_offset: int) -> tuple[int, int]:
             return low, low
     high = it.runs[place].target if place < len(it.runs) else it.target_end
     return min(max(low, it.target_start), it.target_end), min(high, it.target_end)
+
+
+def places_hash(runs: Iterable[Run]) -> str:
+    """A short hash of which record ``runs`` put where, however they are divided."""
+    found, source, target = blake2b(digest_size=8), -1, -1
+    for run in runs:
+        if (run.source, run.target) != (source, target):
+            found.update(b"%d;%d>%d," % (source, run.source, run.target))
+        source, target = run.source + run.length, run.target + run.length
+    found.update(b"%d" % source)
+    return found.hexdigest()
 
 
 def cut(it: PartitionRange, start: int, end: int, target_start: int, target_end: int) -> PartitionRange:
