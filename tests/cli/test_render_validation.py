@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from kafka_migration.cli.render.validation import validation
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases.validate import Validation
 from kafka_migration.validation.digests import Digest
@@ -32,7 +33,9 @@ def _shown(verdict: Equality) -> str:
         is_read=True,
         drilled=drilled(tp) if verdict is Equality.DIFFERENT else None,
     )
-    result = ValidationResult(id="v", migration="shop", at="", segment_records=1000, partitions=(it,), seconds=1.0)
+    result = ValidationResult(
+        id="v", migration="shop", at="", level=Level.BATCH, segment_records=1000, partitions=(it,), seconds=1.0
+    )
     found = Validation(result=result, expectations=Expectations(success=True, failed=()), folder=Path("reports"))
     out = StringIO()
     Console(file=out, width=160).print(validation(found))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_migration.clusters.types import TopicDescription
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.phases import approvals, create
 from kafka_migration.phases.evidence import GateName
@@ -55,7 +56,13 @@ def validated(shop: Migration, verdict: Equality = Equality.EQUAL) -> None:
     ctx = shop.ctx()
     partitions = tuple(_judged(tp, verdict) for tp in (*ORDERS, PAYMENTS))
     result = ValidationResult(
-        id="v1", migration="shop", at=ctx.stamp(), segment_records=1000, partitions=partitions, seconds=4.0
+        id="v1",
+        migration="shop",
+        at=ctx.stamp(),
+        level=Level.SAMPLED,
+        segment_records=1000,
+        partitions=partitions,
+        seconds=4.0,
     )
     with phase(ctx, "validate") as run:
         ctx.journal.record("validation", "latest", _recorded(result, topic_ids(ctx, ["shop.orders", "shop.payments"])))

@@ -43,7 +43,7 @@ def say_verdict(shop: Migration, verdict: str, *topics: str) -> None:
     partitions = [{"topic": name} for name in topics or counts for _ in range(counts[name])]
     totals = {"partitions": len(partitions)}
     record = {"verdict": verdict, "at": shop.ctx().stamp(), "partitions": partitions, "totals": totals, "left_out": 0}
-    record["topic_ids"] = topic_ids(shop.ctx(), counts)
+    record |= {"topic_ids": topic_ids(shop.ctx(), counts), "level": "sampled"}
     shop.ctx().journal.record("validation", "latest", record)
 
 
@@ -368,6 +368,33 @@ def test_verdict_without_ids_of_its_topics_opens_no_gate(shop: Migration) -> Non
     assert record is not None
     shop.ctx().journal.record("validation", "latest", {k: v for k, v in record.items() if k != "topic_ids"})
     assert str(verdict.check(shop.ctx()).verdict) == "UNCHECKED"
+
+
+@pytest.mark.parametrize(
+    ("validated", "wanted", "opens"),
+    [
+        ("batch", "sampled", False),
+        ("sampled", "record", False),
+        ("batch", "record", False),
+        (None, "batch", False),
+        ("batch", "batch", True),
+        ("sampled", "batch", True),
+        ("record", "sampled", True),
+        ("record", "record", True),
+    ],
+)
+def test_verdict_of_a_weaker_level_than_the_plans_opens_no_gate(
+    validated: str | None, wanted: str, opens: bool, shop: Migration
+) -> None:
+    mirrored_and_equal(shop)
+    record = shop.ctx().journal.read("validation", "latest")
+    assert record is not None
+    changed = {k: v for k, v in record.items() if k != "level"} | ({"level": validated} if validated else {})
+    shop.ctx().journal.record("validation", "latest", changed)
+    found = verdict.check(shop.ctx(validation={"level": wanted}))
+    assert str(found.verdict) == ("PASS" if opens else "UNCHECKED")
+    assert f"level {validated or ''}".strip() in found.evidence
+    assert opens or not validated or f"the plan says {wanted}" in found.evidence
 
 
 def test_verdict_older_than_the_plan_allows_opens_no_gate(shop: Migration) -> None:

@@ -19,6 +19,7 @@ from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.controls import Controls, Pause
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import Desired, Position, TopicPartition, TopicSpec
 from kafka_migration.phases import validate, validate_record, verdict
@@ -469,3 +470,14 @@ def test_check_says_what_a_validation_would_meet(lab, monkeypatch):
     gate = validate.check(lab.context())
     assert gate.is_open
     assert [it.verdict for it in gate.results] == [Verdict.PASS, Verdict.PASS, Verdict.WARN]
+
+
+def test_weaker_level_than_the_plans_opens_no_gate_and_is_named(lab):
+    lab.topic("a")
+    assert lab.validate(level=Level.BATCH).exit_code == 0
+    found = verdict.check(lab.context())
+    assert found.verdict is Verdict.UNCHECKED
+    assert "at level batch, and the plan says sampled" in found.evidence
+    assert json.loads((lab.reports / "lab" / "validation.json").read_text())["level"] == "batch"
+    assert lab.validate().exit_code == 0
+    assert verdict.check(lab.context()).verdict is Verdict.PASS

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.validation.digests import (
@@ -186,7 +187,13 @@ def test_summary_has_a_row_for_every_partition_and_every_column_and_none_for_wha
     unread = not_compared(TopicPartition("topic", 1), 0, 5, "the mirror is halted", lag=3)
     at = datetime(2030, 1, 1, 0, 1, tzinfo=UTC)
     result = ValidationResult(
-        id="1", migration="m", at=at.isoformat(), segment_records=10, partitions=(equal, unread), seconds=2.0
+        id="1",
+        migration="m",
+        at=at.isoformat(),
+        level=Level.BATCH,
+        segment_records=10,
+        partitions=(equal, unread),
+        seconds=2.0,
     )
     table = summary(result, now=at + timedelta(seconds=7), limits=Limits(age_seconds=60, pinned_seconds=10))
     assert table["limits"] == {"age_seconds": 60, "pinned_seconds": 10}

@@ -12,6 +12,13 @@ class Level(enum.StrEnum):
     RECORD = "record"
     SAMPLED = "sampled"
 
+    def covers(self, other: Level) -> bool:
+        """Whether what was found equal at this level would do where ``other`` is asked for."""
+        return _RISING.index(self) >= _RISING.index(other)
+
+
+_RISING = (Level.BATCH, Level.SAMPLED, Level.RECORD)
+
 
 def sample_size(count: int, share: float) -> int:
     """How many of ``count`` segments a sample of ``share`` holds: one at the least, of any and for any."""

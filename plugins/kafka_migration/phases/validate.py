@@ -266,6 +266,7 @@ def _compare(
         id=asked,
         migration=ctx.plan.name,
         at=pins.at,
+        level=level,
         segment_records=ctx.plan.validation.segment_records,
         partitions=partitions,
         seconds=round(seconds, 3),

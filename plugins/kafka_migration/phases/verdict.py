@@ -1,8 +1,9 @@
 """What the last validation said, for those who build on it: the cutover gate, status and report.
 
 One place, so that whoever asks gets the same answer: a verdict that is not "equal" never opens a gate, and neither
-does one that was never given, is of other topics than those that stand under these names now, or is too old; nor one
-that a later validation, which has not come to a verdict or never will, has heard something against.
+does one that was never given, is of a weaker level than the plan's or of other topics than those that stand under these
+names now, or is too old; nor one that a later validation, which has not come to a verdict or never will, has heard
+something against.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.levels import Level
 from kafka_migration.phases import translate
 from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.phases.validate import topic_ids
@@ -49,14 +51,18 @@ def check(ctx: Context) -> CheckResult:
     if found is None:
         return result(Verdict.FAIL, "nothing was validated yet", "run `validate` first")
     against = found.get("against", ())
-    evidence = "; ".join(
-        [f"validation said {Equality.EQUAL if against else found['verdict']} at {found['at']}", *against]
-    )
+    said = Equality.EQUAL if against else found["verdict"]
+    level, wanted = found.get("level"), Level(ctx.plan.validation.level)
+    of_level = f", at level {level}" if level else ""
+    evidence = "; ".join([f"validation said {said} at {found['at']}{of_level}", *against])
     if found["verdict"] != Equality.EQUAL:
         # Expired or unread is not a difference, and no equality either.
         is_difference = found["verdict"] == Equality.DIFFERENT
         remedy = "see what differs in `report` and in the Data Docs, then run `validate` again"
         return result(Verdict.FAIL if is_difference else Verdict.UNCHECKED, evidence, remedy)
+    if level is None or not Level(level).covers(wanted):
+        weak = f"{evidence}, and the plan says {wanted}" if level else f"{evidence}, but not at which level"
+        return result(Verdict.UNCHECKED, weak, "run `validate` again, at the level of the plan")
     # A validation may have been asked for some topics only: it says nothing of the others.
     topics = mirrored(ctx)
     declared = sum(it["spec"]["partitions"] for it in topics.values())

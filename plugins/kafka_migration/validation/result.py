@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.digests import Digest, sum_of
 from kafka_migration.validation.drill_result import Drilled
@@ -228,11 +229,13 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationResult:
-    """All partitions. ``at`` is when they were pinned (ISO-8601, UTC), ``seconds`` how long reading took."""
+    """All partitions, compared at ``level``. ``at`` is when they were pinned (ISO-8601, UTC), ``seconds`` how long
+    reading took."""
 
     id: str
     migration: str
     at: str
+    level: Level
     segment_records: int
     partitions: tuple[PartitionResult, ...]
     seconds: float
@@ -282,6 +285,7 @@ class ValidationResult:
             "id": self.id,
             "migration": self.migration,
             "at": self.at,
+            "level": str(self.level),
             "verdict": str(self.verdict),
             "passed": self.verdict is Equality.EQUAL,
             "segment_records": self.segment_records,
