@@ -257,6 +257,43 @@ def test_target_is_read_to_its_end_while_nothing_newer_can_have_been_mirrored(la
     assert it.target_end == RECORDS + 4
 
 
+def test_records_in_a_partition_that_the_source_lacks_are_foreign_and_shut_the_gate(lab):
+    lab.topic("a", partitions=3)
+    lab.topic("b")
+    lab.target.add_partitions("a", 5)
+    assert lab.validate().verdict is Equality.EQUAL, "they are empty"
+    stray = TopicPartition("a", 3)
+    lab.target.append(stray, 7)
+    found = lab.validate(suite=contradicts)
+    assert (found.verdict, found.exit_code) == (Equality.DIFFERENT, 1)
+    (wrong,) = (it for it in found.result.partitions if it.verdict is not Equality.EQUAL)
+    assert (wrong.tp, wrong.target_start, wrong.target_end) == (stray, 0, 7)
+    assert "foreign: the source has no such partition" in wrong.detail
+    assert verdict.check(lab.context()).verdict is Verdict.FAIL
+    assert lab.validate(topics=["b"]).verdict is Equality.EQUAL
+    assert lab.validate(topics=["a"], suite=contradicts).verdict is Equality.DIFFERENT
+    lab.link.sealed = "sealed"
+    assert lab.validate().verdict is Equality.EQUAL, "producers may write to the target by now"
+
+
+def test_partition_that_the_mirror_adds_meanwhile_is_not_foreign(lab):
+    lab.topic("a")
+    topics = lab.source.topics
+
+    def outgrown(names: Any = None) -> Any:
+        """Once the source has been looked at after reading, both have one more."""
+        found = topics(names)
+        if lab.asked and found["a"].partitions == 1:
+            for cluster in (lab.source, lab.target):
+                cluster.add_partitions("a", 2)
+                cluster.append(TopicPartition("a", 1), 5)
+        return found
+
+    lab.source.topics = outgrown  # type: ignore[method-assign]
+    assert lab.validate().verdict is Equality.EQUAL
+    assert topics(["a"])["a"].partitions == 2
+
+
 def test_partition_that_spark_could_not_read_is_exit_code_3_and_never_equal(lab):
     one, other = lab.topic("a", partitions=2)
     lab.answer = unread(one)

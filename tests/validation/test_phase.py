@@ -13,15 +13,18 @@ from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.errors import CouldNotFindOut
-from kafka_migration.domain.types import TopicPartition
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.phases import validate, verdict
 from kafka_migration.phases.context import Context
+from kafka_migration.phases.validate_pins import foreign_partitions
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore
 from kafka_migration.validation.result import Equality
 from kafka_migration.validation.session import JARS_VARIABLE
+from tests.kafka_tools import ToSend, produce
 from tests.validation.lab import LEADING, Copied, Copy, Lab, Partitions, Wanted
+from tests.waiting import wait_until
 
 
 def _context(lab: Lab, copies: Iterable[Copy], told: list[str]) -> Context:
@@ -85,6 +88,17 @@ def test_command_finds_equal_what_is_equal_and_different_what_is_not(lab, tmp_pa
     pages = [path.read_text() for path in (folder / "data_docs").rglob("*.html")]
     assert any(f"{copies['wrong'].topic}-1" in page for page in pages), "the docs name the partition"
     assert verdict.check(ctx).verdict is Verdict.FAIL
+
+
+def test_partitions_that_the_source_lacks_are_told_with_what_they_hold(lab):
+    copy = lab.copy()
+    ctx = _context(lab, [copy], [])
+    assert foreign_partitions(ctx, [copy.topic]) == {}
+    ctx.target.create_partitions(copy.topic, 3)
+    wait_until(lambda: ctx.target.topics([copy.topic])[copy.topic].partitions == 3, "the target has grown")
+    assert foreign_partitions(ctx, [copy.topic]) == {}
+    produce(lab.servers["target"], copy.topic, [ToSend(b"stray", partition=2)] * 4)
+    assert foreign_partitions(ctx, [copy.topic]) == {TopicPartition(copy.topic, 2): PartitionEnds(start=0, end=4)}
 
 
 def test_spark_job_that_cannot_start_is_an_error_with_its_last_words(lab, tmp_path, jars_in_environment):

@@ -54,7 +54,7 @@ def remedy(it: Drift) -> str:
     if it.what == "source partitions":
         return "nothing: they join the mirror that runs, or the next one"
     if it.what == "partitions":
-        return "nothing, if they are the source's; partitions that the source lacks stay empty"
+        return "nothing, if they are the source's; what stands in those that the source lacks, `validate` finds"
     if it.what == "replication factor":
         return "nothing, if it is meant: the mirror does not depend on it"
     if it.what.startswith(_SOURCES):

@@ -24,7 +24,7 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.phases.validate_drill import OpenLogs, drilled, with_tails, without_compacted
 from kafka_migration.phases.validate_job import write_json
-from kafka_migration.phases.validate_pins import Pins, pin, pin_again
+from kafka_migration.phases.validate_pins import Pins, foreign_partitions, pin, pin_again
 from kafka_migration.phases.validate_record import accounted
 from kafka_migration.phases.validate_segments import Chosen, Segments
 from kafka_migration.validation.digests import DigestReport
@@ -34,7 +34,7 @@ from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from kafka_migration.validation.result import Equality, PartitionResult, ValidationResult
 from kafka_migration.validation.session import spark_jars
 from kafka_migration.validation.summary import Limits, summary
-from kafka_migration.validation.verdict import judge, misrouted, not_compared
+from kafka_migration.validation.verdict import foreign, judge, misrouted, not_compared
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -261,6 +261,7 @@ def _compare(
             ctx.tell(f"records were compacted away while being read, in {names}: reading what is left")
         ranges = (*(pin_again(ctx, expired) if expired and attempt < _ATTEMPTS else ()), *gone)
     segments.settle()
+    results |= {tp: foreign(tp, ends) for tp, ends in foreign_partitions(ctx, {tp.topic for tp in results}).items()}
     partitions = tuple(results[tp] for tp in sorted(results))
     return tuple(compared.values()), ValidationResult(
         id=asked,

@@ -96,6 +96,20 @@ def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partition
     return tuple(found)
 
 
+def foreign_partitions(ctx: Context, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
+    """Partitions of the target's ``topics`` that the source lacks and that are not empty, with what they hold.
+
+    None once the mirror has been drained: then producers may have gone over to the target.
+    """
+    if was_drained(ctx):
+        return {}
+    names = sorted(set(topics))
+    # The target first: what the mirror adds there, the source has had before.
+    there, here = ctx.target.topics(names), ctx.source.topics(names)
+    more = [tp for name in there.keys() & here.keys() for tp in there[name].topic_partitions[here[name].partitions :]]
+    return {tp: ends for tp, ends in ctx.target.ends(more).items() if ends.start < ends.end} if more else {}
+
+
 def _at_rest(
     ctx: Context, sources: Mapping[TopicPartition, PartitionEnds], reached: Sequence[TopicPartition]
 ) -> frozenset[TopicPartition]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kafka_migration.domain.types import TopicPartition
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.validation.digests import SOURCE, TARGET, Digest, DigestReport, SegmentOutcome, sum_of
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from kafka_migration.validation.result import Equality, PartitionResult, SegmentResult, worst
@@ -99,6 +99,23 @@ def not_compared(tp: TopicPartition, source_start: int, source_end: int, reason:
         detail=reason,
         is_read=False,
         lag=lag,
+    )
+
+
+def foreign(tp: TopicPartition, ends: PartitionEnds) -> PartitionResult:
+    """The result of a partition of the target that the source does not have, and that holds something all the same."""
+    return PartitionResult(
+        topic=tp.topic,
+        partition=tp.partition,
+        source_start=0,
+        source_end=0,
+        target_start=ends.start,
+        target_end=ends.end,
+        expected=0,
+        segments=(),
+        verdict=Equality.DIFFERENT,
+        detail=f"foreign: the source has no such partition, and the target's holds offsets {ends.start}..{ends.end}",
+        is_read=False,
     )
 
 
