@@ -2,6 +2,12 @@
 
 import json
 import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -9,6 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.validation.expectations import replaced
 from kafka_migration.validation.launch import run_expectations
 
 ROW: dict[str, Any] = {
@@ -49,7 +56,7 @@ def test_equal_partitions_meet_the_suite_and_leave_data_docs(tmp_path):
     assert "m-validation" in (tmp_path / "data_docs" / "index.html").read_text()
     assert len(list((tmp_path / "data_docs").rglob("*.html"))) == 3, "index, suite and one validation"
     assert not stale.exists()
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [".data_docs.lock"]
 
 
 def test_data_docs_grow_with_each_run(tmp_path):
@@ -63,6 +70,67 @@ def test_data_docs_grow_with_each_run(tmp_path):
         assert f"m {at}" in index
     for page in pages:
         assert quote(page.relative_to(tmp_path / "data_docs").as_posix()) in index
+
+
+PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
+KILLED_AT_A_RENAME = """
+import os, signal, sys
+from pathlib import Path
+from kafka_migration.validation import expectations
+
+rename, left = os.rename, int(sys.argv[2])
+
+
+def renaming(*paths):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(*paths)
+
+
+os.rename = renaming
+with expectations.replaced(Path(sys.argv[1])) as part:
+    (part / "index.html").write_text("new")
+    (part / "results").mkdir(exist_ok=True)
+    (part / "results" / "new.json").touch()
+"""
+
+
+@pytest.mark.parametrize("renames", [0, 1])
+def test_site_is_whole_wherever_the_run_before_died(tmp_path, renames):
+    site = tmp_path / "data_docs"
+    (site / "results").mkdir(parents=True)
+    (site / "index.html").write_text("old")
+    (site / "results" / "old.json").touch()
+    # What earlier versions left behind when they were killed.
+    (tmp_path / ".data_docs.4711" / "results").mkdir(parents=True)
+    command = [sys.executable, "-c", KILLED_AT_A_RENAME, str(site), str(renames)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(PLUGINS)}, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    with replaced(site) as part:
+        assert (site / "index.html").read_text() == "old", "it is there while the next one is made"
+        assert [path.name for path in (part / "results").iterdir()] == ["old.json"]
+        (part / "index.html").write_text("newer")
+    assert (site / "index.html").read_text() == "newer"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".data_docs.lock", "data_docs"]
+
+
+def test_runs_that_end_at_once_are_both_in_the_site(tmp_path):
+    site, inside = tmp_path / "data_docs", threading.Barrier(2, timeout=60)
+
+    def add(name: str) -> None:
+        inside.wait()
+        with replaced(site) as part:
+            (part / "results").mkdir(exist_ok=True)
+            (part / "results" / f"{name}.json").touch()
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(20):
+            shutil.rmtree(site, ignore_errors=True)
+            for one in [pool.submit(add, name) for name in ("a", "b")]:
+                one.result(timeout=60)
+            assert sorted(path.name for path in (site / "results").iterdir()) == ["a.json", "b.json"]
 
 
 def test_suite_contradicts_rows_that_call_themselves_equal(tmp_path):

@@ -10,12 +10,13 @@ wrong; the caller takes the two for equal only if both say so.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,11 @@ def validate(summary: dict[str, Any], directory: Path) -> dict[str, Any]:
     frame = pandas.DataFrame(summary["rows"], columns=list(COLUMNS)).astype(
         {name: "Int64" for name in COLUMNS if name.endswith(("_records", "_offsets", "_segments", "_seconds"))}
     )
-    part = directory.with_name(f".{directory.name}.{os.getpid()}")
-    _take_over(directory, part)
+    with replaced(directory) as part:
+        return _run(gx, summary, frame, part)
+
+
+def _run(gx: Any, summary: dict[str, Any], frame: Any, part: Path) -> dict[str, Any]:
     context = gx.get_context(mode="ephemeral", project_config=_project(part / RESULTS))
     # Progress bars belong to notebooks.
     context.variables.progress_bars = {"globally": False}
@@ -88,9 +92,6 @@ def validate(summary: dict[str, Any], directory: Path) -> dict[str, Any]:
         batch_parameters={"dataframe": frame},
         run_id=gx.RunIdentifier(run_name=f"{summary['migration']} {summary['at']}"),
     )
-    # In one step, so that whoever reads meanwhile sees the old pages or the new ones.
-    shutil.rmtree(directory, ignore_errors=True)
-    os.replace(part, directory)
     results = [one for run in outcome.run_results.values() for one in run.results]
     failed = [
         str((one.expectation_config.meta or {}).get("says", one.expectation_config.type))
@@ -112,6 +113,34 @@ def _project(results: Path) -> Any:
         "filepath_suffix": ".json",
     }
     return config
+
+
+@contextmanager
+def replaced(directory: Path) -> Iterator[Path]:
+    """A copy of the site in ``directory``, which takes its place at the end of the block: whoever reads meanwhile sees
+    the old pages, then the new ones. One after the other, so that of two runs each finds what the other has added.
+
+    Whatever dies, and whenever, the next one finds a whole site, and removes what was left beside it.
+    """
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    part, before = (directory.with_name(f".{directory.name}.{name}") for name in ("new", "old"))
+    lock = directory.with_name(f".{directory.name}.lock")
+    # Let go of by closing the file, which the end of a process does, too.
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        if before.is_dir() and not directory.exists():
+            os.rename(before, directory)
+        for left in directory.parent.glob(f".{directory.name}.*"):
+            if left != lock:
+                shutil.rmtree(left)
+        part.mkdir()
+        _take_over(directory, part)
+        yield part
+        # A directory cannot take the place of one that is not empty. Nothing is removed before the new one stands.
+        if directory.exists():
+            os.rename(directory, before)
+        os.rename(part, directory)
+        shutil.rmtree(before, ignore_errors=True)
 
 
 def _take_over(directory: Path, part: Path) -> None:
