@@ -42,7 +42,7 @@ from tests.waiting import wait_until
 
 #: Epochs so long that nothing is found out by the beginning of the next one.
 LONG = Settings(streams=2, epoch_seconds=300, follow_seconds=1, limits=Limits(**BRIEF))
-_SLACK_SECONDS = 5.0
+_SLACK_SECONDS = 10.0
 
 
 @dataclass
@@ -131,7 +131,7 @@ def _until_copied(it: Bench, offsets: Mapping[TopicPartition, int]) -> None:
 
 
 def _until_halted(it: Made, *tps: TopicPartition, within: float) -> None:
-    """These, and no other. ``within`` seconds, as documented; a machine that is busy may take some more."""
+    """These, and no other, ``within`` the seconds that are documented, and some more where the machine is busy."""
     wait_until(lambda: it.ctx.link.halted() >= set(tps), "halted", deadline_seconds=within + _SLACK_SECONDS)
     assert it.ctx.link.halted() == set(tps)
 
@@ -174,10 +174,11 @@ def test_partition_that_may_not_be_added_halts_alone_and_goes_on_once_it_may(
         with running(it.bench, LONG, growth=it.growth()) as live:
             _until_copied(it.bench, {TopicPartition(topic, 0): 100})
             it.add_partitions(topic, 2)
-            wait_until(lambda: bool(it.ctx.link.halts()), "it halts", deadline_seconds=20)
+            tp = TopicPartition(topic, 1)
+            _until_halted(it, tp, within=7)
             produce(it.bench.source, topic, records(100, 2, 2))
-            ((tp, halt),) = it.ctx.link.halts().items()
-            assert (tp, halt.reason) == (TopicPartition(topic, 1), Halt.NO_PARTITION)
+            halt = it.ctx.link.halts()[tp]
+            assert halt.reason == Halt.NO_PARTITION
             assert "Alter" in halt.detail
             _until_copied(it.bench, {TopicPartition(topic, 0): 150})
             monkeypatch.undo()
@@ -250,7 +251,7 @@ def test_records_deleted_above_the_position_halt_their_partition_and_it_goes_on_
             produce(it.bench.source, topic, records(400, 2, 2))
             delete_records(it.bench.source, {tp: 150})
             it.ctx.link.resume(by="test", at=it.ctx.stamp())
-            wait_until(lambda: bool(it.ctx.link.halts()), "it halts", deadline_seconds=20)
+            _until_halted(it, tp, within=5)
             halt = it.ctx.link.halts()[tp]
             assert (halt.reason, halt.source_offset) == (Halt.DATA_LOSS, 100)
             _until_copied(it.bench, {other: 300})
@@ -330,7 +331,7 @@ def test_topic_that_is_made_again_while_the_mirror_runs_halts_alone(any_source, 
             # One partition more: those of another topic are none of the mirror's.
             _make_again(where, {topic: 2})
             produce(where, topic, records(100, 1, 2))
-            wait_until(lambda: bool(it.ctx.link.halts()), "it halts", deadline_seconds=20)
+            _until_halted(it, tp, within=5)
             assert it.ctx.link.halts()[tp].reason == Halt.RECREATED
             produce(it.bench.source, other, records(100, 1, 3))
             _until_copied(it.bench, {neighbour: 200})
@@ -387,7 +388,7 @@ def test_foreign_record_is_noticed_whether_the_mirror_writes_there_or_not(
             produce(it.bench.target, topic, [ToSend(b"foreign", partition=0)])
             if moves:
                 produce(it.bench.source, topic, [ToSend(b"ours", partition=0)])
-            wait_until(lambda: bool(it.ctx.link.halts()), "it halts", deadline_seconds=30)
+            _until_halted(it, tp, within=5 if moves else 10)
             assert it.ctx.link.halts()[tp].reason == Halt.FOREIGN_WRITER
             produce(it.bench.source, topic, [ToSend(b"ours", partition=1)])
             _until_copied(it.bench, {other: 101})
