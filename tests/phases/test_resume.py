@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from kafka_migration.domain.errors import BadInput, Refused
+from kafka_migration.domain.offset_map import RunOpening
+from kafka_migration.domain.openings import Openings
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.phases import approvals, lag, report, resume, status
@@ -148,6 +150,28 @@ def test_halt_after_which_both_logs_do_not_go_together_names_the_copy_afresh(sho
     shop.ctx().link.halt(OTHER, reason, "", 10, 11, "")
     with pytest.raises(Refused, match=r"mirror --again shop\.orders"):
         resume.apply(shop.ctx(), at=[(OTHER, 50)], by="ada")
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_records_that_are_gone_on_the_target_count_unless_they_were_to_expire_after_restoring(
+    shop: Migration, monkeypatch: pytest.MonkeyPatch, restored: bool
+) -> None:
+    _stood_at(shop, 10, monkeypatch)
+    ctx = shop.ctx()
+    opening = RunOpening(fence=0, records=0, source=0, target=1, closes=0)
+    monkeypatch.setattr(LinkState, "openings", lambda _self: {OTHER: Openings([opening])})
+    ctx.link.halt(OTHER, "CONFIG_DRIFT", "retention.ms", 10, 11, ctx.stamp())
+    shop.target.append(OTHER, 11)
+    shop.target.delete_records(OTHER, 5)
+    if restored:
+        record = ctx.journal.read("topic", OTHER.topic)
+        assert record is not None
+        ctx.journal.record("topic", OTHER.topic, record | {"restored_at": ctx.stamp()})
+        assert [it.given_up for it in resume.apply(ctx, at=[(OTHER, 10)], by="ada")] == [0]
+    else:
+        with pytest.raises(Refused, match=r"(?s)records are gone.* begins at 5.*--again shop\.orders"):
+            resume.apply(ctx, at=[(OTHER, 10)], by="ada")
+    assert (OTHER in ctx.link.halted()) is not restored
 
 
 def test_topic_that_was_made_again_meanwhile_is_refused(shop: Migration) -> None:
