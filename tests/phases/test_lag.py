@@ -135,3 +135,18 @@ def test_gate_with_a_halted_partition_gives_up_at_once() -> None:
     assert not result.passed
     assert result.reason == "halted partitions: shop.payments-0 CORRUPT"
     assert shop.clock.monotonic() == began
+
+
+def test_gate_with_topics_that_changed_so_that_records_are_in_danger_gives_up_at_once_or_at_the_end() -> None:
+    shop = Migration()
+    gate = {"threshold_records": 10, "samples": 3, "interval_seconds": 1, "deadline_seconds": 60}
+    ctx, _ = mirrored(shop, at=100, lag_gate=gate)
+    shop.clock.at(1.5, lambda: shop.target.alter_configs("shop.payments", set={"retention.ms": "1000"}))
+    began = shop.clock.monotonic()
+    late, again = lag.verify(ctx), lag.verify(ctx)
+    assert [it.passed for it in (late, again)] == [False, False]
+    assert late.reason == "topics have changed: shop.payments: retention.ms is 1000, declared -1"
+    assert (late.reason, shop.clock.monotonic() - began) == (again.reason, 2.0), "the second at its first look"
+    shop.target.alter_configs("shop.payments", set={"retention.ms": "-1"})
+    shop.source.alter_configs("shop.payments", set={"retention.ms": "2000"})
+    assert lag.verify(ctx).passed, "no danger"

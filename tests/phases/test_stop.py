@@ -51,6 +51,14 @@ def test_still_source_without_lag_drains_up_to_its_ends_waits_for_the_mirror_to_
     assert shop.clock.monotonic() >= 30
 
 
+def test_topic_that_changed_so_that_records_are_in_danger_keeps_the_mirror_from_being_drained() -> None:
+    shop = Migration()
+    ctx, link = mirrored(shop, at=100, **DRAIN)
+    shop.target.alter_configs("shop.payments", set={"retention.ms": "1000"})
+    assert failed(stop.apply(ctx)) == {"topics are as declared": "shop.payments: retention.ms is 1000, declared -1"}
+    assert link.wished().desired is not Desired.DRAIN
+
+
 @pytest.mark.parametrize("reason", ["stopped", "halted"])
 def test_mirror_that_ends_short_of_the_drain_is_not_sealed(reason: str, sealed: list[Context]) -> None:
     shop = Migration()

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_migration.domain.lag import LagSample, LagTrend
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.phases import lag, watch_groups
+from kafka_migration.phases import create, lag, watch_groups
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.lag import LagReport
 from kafka_migration.phases.watch_groups import GroupLife, Life, WatchResult
@@ -58,6 +58,7 @@ def measured(monkeypatch):
         )
 
     monkeypatch.setattr(lag.LagMeter, "read", read)
+    monkeypatch.setattr(create, "verify", lambda _ctx: ())
     return SimpleNamespace(samples=samples, halted=halted)
 
 

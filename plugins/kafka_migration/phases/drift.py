@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.phases import create
 from kafka_migration.phases.topic_steps import KEPT_OPEN, Drift
+from kafka_migration.phases.translate import listed
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -45,6 +48,28 @@ def read(ctx: Context) -> tuple[DriftStatus, ...]:
         for it in create.verify(ctx)
     ]
     return tuple(sorted(found, key=lambda it: (not it.endangers, it.topic, it.what)))
+
+
+def as_declared(found: Iterable[Drift]) -> CheckResult:
+    """The check of a gate: shut by what endangers records."""
+    name = "topics are as declared"
+    drift = sorted(found, key=lambda it: not it.endangers_records)
+    if not drift:
+        return CheckResult(name=name, verdict=Verdict.PASS, evidence="no drift on either cluster")
+    if drift[0].endangers_records:
+        return CheckResult(
+            name=name,
+            verdict=Verdict.FAIL,
+            evidence=listed(drift),
+            remedy="find out who changed it: set a setting back, restart the mirror and validate again; a topic that is"
+            " gone or another one by now has lost what was copied",
+        )
+    return CheckResult(
+        name=name,
+        verdict=Verdict.WARN,
+        evidence=listed(drift),
+        remedy="decide whether this matters to the consumers; nothing is repaired by itself",
+    )
 
 
 def remedy(it: Drift) -> str:

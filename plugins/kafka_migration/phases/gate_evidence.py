@@ -9,12 +9,13 @@ from kafka_migration.clusters.facts import GroupFacts, Inventory
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.phases import create, inventory, lag, preflight, table, translate, verdict
+from kafka_migration.phases.drift import as_declared
 from kafka_migration.phases.evidence import Evidence, Facts, GateName, Table, item, limited
 from kafka_migration.phases.group_record import GroupRecord
 from kafka_migration.phases.halts import meaning_of
 from kafka_migration.phases.hooks import check_hooks
 from kafka_migration.phases.losses import losses, sentence
-from kafka_migration.phases.topic_steps import Drift, mirrored
+from kafka_migration.phases.topic_steps import mirrored
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -56,7 +57,7 @@ def cutover_evidence(ctx: Context) -> Evidence:
         "cutover",
         (
             _every_topic_is_mirrored(taken, mirrored(ctx)),
-            _nothing_drifted(drift),
+            as_declared(drift),
             _nothing_halted({str(tp): halt.reason for tp, halt in halts.items()}),
             _nothing_given_up(given_up),
             verdict.check(ctx),
@@ -139,27 +140,6 @@ def _nothing_given_up(given_up: Iterable[dict[str, Any]]) -> CheckResult:
             remedy="nothing, if nobody needs these records on the target; their offsets are in the report",
         )
     return CheckResult(name=name, verdict=Verdict.PASS, evidence="none")
-
-
-def _nothing_drifted(drift: Iterable[Drift]) -> CheckResult:
-    name = "topics are as declared"
-    found = sorted(drift, key=lambda it: not it.endangers_records)
-    if not found:
-        return CheckResult(name=name, verdict=Verdict.PASS, evidence="no drift on either cluster")
-    if found[0].endangers_records:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
-            evidence=translate.listed(found),
-            remedy="find out who changed it: set a setting back, restart the mirror and validate again; a topic that is"
-            " gone or another one by now has lost what was copied",
-        )
-    return CheckResult(
-        name=name,
-        verdict=Verdict.WARN,
-        evidence=translate.listed(found),
-        remedy="decide whether this matters to the consumers; nothing is repaired by itself",
-    )
 
 
 def _nothing_halted(halts: dict[str, str]) -> CheckResult:

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.lag import LagGate, LagSample, LagTrend, sample, trend
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases import create
+from kafka_migration.phases.drift import as_declared
 from kafka_migration.phases.halts import meaning_of
 from kafka_migration.phases.topic_steps import mirrored
 
@@ -102,16 +105,23 @@ class LagWait:
         self.interval_seconds = settings.interval_seconds
         self.last: LagReport | None = None
         self._gate = LagGate(threshold=settings.threshold_records, samples=settings.samples)
-        self._meter, self._tell = LagMeter(ctx), ctx.tell
+        self._ctx, self._meter = ctx, LagMeter(ctx)
 
     def look(self) -> LagGateResult | None:
-        """Take one sample; None: not yet. A halted partition never catches up, so waiting ends there."""
-        report = self.last = self._meter.read()
-        self._tell(describe(report))
+        """Take one sample; None: not yet. A halted partition never catches up, so waiting ends there, as it does where
+        topics have changed so that records are in danger: looked at first and last, since it asks for all settings."""
+        is_first, report = self.last is None, self._meter.read()
+        self.last = report
+        self._ctx.tell(describe(report))
         if report.halted:
             halted = ", ".join(f"{tp} {reason}" for tp, reason in sorted(report.halted.items())[:5])
             return LagGateResult(passed=False, reason=f"halted partitions: {halted}", report=report)
-        if self._gate.observe(report.sample):
+        has_passed = self._gate.observe(report.sample)
+        if is_first or has_passed:
+            declared = as_declared(create.verify(self._ctx))
+            if declared.verdict is Verdict.FAIL:
+                return LagGateResult(passed=False, reason=f"topics have changed: {declared.evidence}", report=report)
+        if has_passed:
             reason = f"{self._gate.needed} samples in a row at or under {self._gate.threshold}"
             return LagGateResult(passed=True, reason=reason, report=report)
         return None

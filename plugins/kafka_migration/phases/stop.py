@@ -1,9 +1,10 @@
 """The stop gate: end the mirror once producers have left the source and everything has been copied.
 
-Refuses while any source log end moves, any lag remains, or a moved group has gone on on the source; then drains: the
-mirror copies up to the ends that were proved still and ends by itself. Then the link is sealed: no mirror may write to
-it any more. ``now`` stops it where it stands, unsealed (nothing is lost: a later run goes on). A mirror that died says
-nothing any more: for ``now`` that is enough, since the wish stands; a drain takes a mirror that is started again.
+Refuses while any source log end moves, any lag remains, topics have changed so that records are in danger, or a moved
+group has gone on on the source; then drains: the mirror copies up to the ends that were proved still and ends by
+itself. Then the link is sealed: no mirror may write to it any more. ``now`` stops it where it stands, unsealed (nothing
+is lost: a later run goes on). A mirror that died says nothing any more: for ``now`` that is enough, since the wish
+stands; a drain takes a mirror that is started again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.lag import sample
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
-from kafka_migration.phases import seal, source_after
+from kafka_migration.phases import create, seal, source_after
+from kafka_migration.phases.drift import as_declared
 from kafka_migration.phases.lag import LagMeter, LagReport, undecided
 from kafka_migration.phases.status import mirror_state
 from kafka_migration.phases.topic_steps import mirrored
@@ -73,7 +75,14 @@ def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, Partition
     report = LagMeter(ctx).read()
     moves = {tp: after[tp].high_watermark - before[tp].high_watermark for tp in partitions}
     moved = {tp: by for tp, by in moves.items() if by}
-    checks = (_still(moved, window), _decided(report), _lag(report), _halts(report), source_after.check(ctx))
+    checks = (
+        _still(moved, window),
+        _decided(report),
+        _lag(report),
+        _halts(report),
+        as_declared(create.verify(ctx)),
+        source_after.check(ctx),
+    )
     return Gate.of("stop", checks), report, after
 
 
