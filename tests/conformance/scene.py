@@ -29,6 +29,7 @@ from tests.kafka_tools import ToSend, create_topics, forget_clients, produce, re
 from tests.mirror.bench import BRIEF, Bench
 from tests.mirror.everywhere import assert_same_everywhere
 from tests.mirror.test_watching import Running, running
+from tests.proxy import Proxy
 from tests.waiting import wait_until
 
 LIVE = Settings(streams=2, epoch_seconds=5, follow_seconds=1, limits=Limits(**BRIEF))
@@ -108,8 +109,8 @@ class Scene:
         """A run of the mirror up to the source's present ends."""
         return self.bench.mirror(settings=LIVE).run(until_caught_up=True)
 
-    def mirroring(self, settings: Settings = LIVE) -> AbstractContextManager[Running]:
-        """A mirror that runs beside."""
+    def mirroring(self, settings: Settings = LIVE, **through: Proxy) -> AbstractContextManager[Running]:
+        """A mirror that runs beside; `source_through` and `target_through` are proxies that it goes through."""
         # As `mirror` does that is started again: what an earlier run obeyed is taken back.
         self.ctx.link.wish(Wish(desired=Desired.RUN, reason="the mirror was started", at=self.ctx.stamp()))
         link = LinkState.on_target(self.ctx.link.name, {"bootstrap.servers": self.target})
@@ -119,6 +120,7 @@ class Scene:
             self.bench,
             settings,
             growth=growth.TargetGrowth(ctx, lambda names: mirror.pin(ctx, names, is_new=True)),
+            **through,
         )
 
     def until_caught_up(self) -> None:
@@ -151,6 +153,16 @@ class Scene:
         (preview,) = translate.preview(self.ctx, [group]).groups
         assert preview.problems == ()
         return {it.tp: it.target for it in preview.translations}
+
+    def until_translated(self, group: str) -> dict[TopicPartition, int]:
+        """As `translated`, once all that it has committed is mirrored."""
+
+        def is_mirrored() -> bool:
+            (preview,) = translate.preview(self.ctx, [group]).groups
+            return preview.problems == ()
+
+        wait_until(is_mirrored, f"what {group} has committed is mirrored", deadline_seconds=_PATIENCE_SECONDS)
+        return self.translated(group)
 
     def move(self, *groups: str) -> tuple[GroupOutcome, ...]:
         """Cut groups over."""

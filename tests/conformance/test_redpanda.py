@@ -5,7 +5,9 @@ differ, and each must lead to the very record all the same."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +22,7 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import again, mirror, restore, seal, stop
 from kafka_migration.phases.cutover import Fate
 from tests.conformance.scene import Scene, scene
-from tests.kafka_tools import ToSend, delete_records, produce, read_all, set_topic_config
+from tests.kafka_tools import ToSend, delete_records, produce, read_all, set_topic_config, stable_ends
 from tests.proxy import FETCH, PRODUCE, Frame, Proxy
 from tests.waiting import wait_until
 
@@ -237,58 +239,87 @@ def test_consumer_that_begins_at_a_time_before_the_migration_misses_nothing(it: 
 # -- groups -----------------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _writing(it: Scene, topics: Sequence[str]) -> Iterator[None]:
+    """A producer that writes on, in turn to each of `topics`, to every second one in transactions."""
+    over, problems = threading.Event(), list[BaseException]()
+
+    def write() -> None:
+        try:
+            for first in range(1000, 10**6, 60):
+                for number, topic in enumerate(topics):
+                    if over.wait(0.05):
+                        return
+                    it.write(topic, 60, transactions=number % 2 == 1, first=first)
+        except BaseException as error:  # the test's main thread raises it
+            problems.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    if problems:
+        raise problems[0]
+
+
 @pytest.mark.parametrize("with_failures", [False, True], ids=["quiet", "cut connections"])
 def test_groups_that_go_on_translate_at_every_moment_and_are_moved_exactly(it: Scene, with_failures: bool) -> None:
     """ShadowLinkConsumeGroupsMirroringTest.test_continuous_group_sync: twenty groups go on at random in six topics of
-    120 partitions; their states are found equal again within two minutes, also while the network fails; then they are
-    failed over, and begin at the right record. Here every state is equal as soon as the records are there, and no group
-    reads a record twice, or misses one."""
+    120 partitions while they are written and mirrored; their states are found equal again within two minutes, also
+    while the network fails; then they are failed over, and begin at the right record. Here every state is equal as soon
+    as the records are there, and no group reads a record twice, or misses one."""
     chance = random.Random(7)
     topics = [it.make(f"topic-{n}", 20) for n in range(6)]
     groups = [it.name(f"group-{n}") for n in range(20)]
     for number, topic in enumerate(topics):
         it.write(topic, 1000, transactions=number % 2 == 1)
     it.begin()
-    here = read_all(it.source, it.topics)
+    began = stable_ends(it.source, it.topics)
     at: dict[str, dict[TopicPartition, int]] = {group: {} for group in groups}
+    told: list[tuple[TopicPartition, int, int]] = []
     cuts = 0
 
     def cut(frame: Frame) -> bool | None:
         nonlocal cuts
-        if frame.request is not None and frame.api in (FETCH, PRODUCE) and with_failures and chance.random() < 0.05:
+        if frame.request is not None and frame.api in (FETCH, PRODUCE) and with_failures and chance.random() < 0.02:
             cuts += 1
             frame.connection.cut()
             return False
         return None
 
-    with Proxy(on_response=cut) as proxy:
-        end = it.bench.mirror(source_through=proxy, target_through=proxy).run(until_caught_up=True)
-        assert end.halted == ()
-        for _ in range(5):
-            for _ in range(10):
-                group, topic = chance.choice(groups), chance.choice(topics)
-                for tp in (tp for tp in here if tp.topic == topic):
-                    # Forward only, as consumers go.
-                    at[group][tp] = chance.randint(at[group].get(tp, 0), len(here[tp]))
-                it.commit(group, {tp: _offset(here[tp], n) for tp, n in at[group].items()})
-            there = read_all(it.target, it.topics)
-            for group in (group for group in groups if at[group]):
-                for tp, place in it.translated(group).items():
-                    left = [row.value for row in here[tp][at[group][tp] :]]
-                    assert [row.value for row in there[tp] if row.offset >= place] == left, (group, tp)
-    assert bool(cuts) == with_failures
-    moved = [group for group in groups if at[group]]
-    settings = it.ctx.plan.cutover.model_copy(update={"stopped_groups": tuple(moved)})
-    it.ctx = replace(it.ctx, plan=it.ctx.plan.model_copy(update={"cutover": settings}))
-    assert {outcome.outcome for outcome in it.move(*moved)} == {Fate.MOVED}
+    with Proxy(on_response=cut) as proxy, it.mirroring(source_through=proxy, target_through=proxy) as live:
+        with _writing(it, topics):
+            for _ in range(5):
+                here = read_all(it.source, it.topics)
+                touched = set()
+                for _ in range(10):
+                    group, topic = chance.choice(groups), chance.choice(topics)
+                    for tp in (tp for tp in here if tp.topic == topic):
+                        # Forward only, as consumers go; up to the very end that was read.
+                        ahead = [row.offset for row in here[tp] if row.offset >= at[group].get(tp, 0)]
+                        at[group][tp] = chance.choice([*ahead, here[tp][-1].offset + 1])
+                    it.commit(group, at[group])
+                    touched.add(group)
+                for group in sorted(touched):
+                    told += [(tp, at[group][tp], place) for tp, place in it.until_translated(group).items()]
+        it.until_caught_up()
+        assert live.thread.is_alive(), "it was one run, all the time"
+        assert bool(cuts) == with_failures
+        moved = [group for group in groups if at[group]]
+        settings = it.ctx.plan.cutover.model_copy(update={"stopped_groups": tuple(moved)})
+        it.ctx = replace(it.ctx, plan=it.ctx.plan.model_copy(update={"cutover": settings}))
+        assert {outcome.outcome for outcome in it.move(*moved)} == {Fate.MOVED}
+    here, there = read_all(it.source, it.topics), read_all(it.target, it.topics)
+    assert any(committed > began[tp] for tp, committed, _ in told), "of records that came while it was mirrored"
+    for tp, committed, place in told:
+        left = [row.value for row in here[tp] if row.offset >= committed]
+        assert [row.value for row in there[tp] if row.offset >= place] == left, (tp, committed)
     for group in moved[:3]:
-        names = sorted({tp.topic for tp in at[group]})
-        after = it.read("target", group, *names)
-        assert after == {tp: [row.value for row in here[tp][at[group][tp] :]] for tp in after}
-
-
-def _offset(rows: list[Any], index: int) -> int:
-    return rows[index].offset if index < len(rows) else rows[-1].offset + 1
+        after = it.read("target", group, *sorted({tp.topic for tp in at[group]}))
+        assert after == {tp: [row.value for row in here[tp] if row.offset >= at[group][tp]] for tp in after}
 
 
 def test_group_of_many_members_leaves_one_cluster_and_joins_the_other(it: Scene) -> None:
