@@ -384,10 +384,11 @@ def test_dag_that_is_no_migration_has_no_page(stage):
     assert stage.api.request("GET", "/kafka-migration/migrate_nothing/report").status_code == 404
 
 
-def test_tasks_link_to_the_report(stage):
+def test_tasks_link_to_the_report_and_to_the_data_docs(stage):
     run = stage.runs["wanted"]
     links = stage.api.call("GET", f"/dags/{stage.dag('wanted')}/dagRuns/{run}/taskInstances/validate/links")
     assert links["extra_links"]["Migration report"] == f"/kafka-migration/{stage.dag('wanted')}/report"
+    assert links["extra_links"]["Data Docs"] == f"/kafka-migration/{stage.dag('wanted')}/docs/index.html"
 
 
 def test_secrets_are_in_no_file_log_event_log_rendered_field_or_xcom(stage):

@@ -442,6 +442,21 @@ def test_some_topics_alone_never_open_the_gate_but_shut_it(lab):
     assert (lab.reports / "lab" / "partial" / "validation.json").is_file()
 
 
+def test_all_runs_of_a_plan_are_in_one_site_which_tells_those_of_some_topics(lab):
+    lab.topic("a")
+    lab.topic("b")
+    asked: list[tuple[Path, str]] = []
+
+    def suite(table: Path, directory: Path, _environ: Mapping[str, str]) -> Expectations:
+        asked.append((directory, json.loads(table.read_text())["of"]))
+        return Expectations(success=True, failed=())
+
+    site = lab.reports / "lab" / "data_docs"
+    for topics in ((), ("a",)):
+        assert lab.validate(suite=suite, topics=topics).data_docs == site / "index.html"
+    assert asked == [(site, ""), (site, "some topics")]
+
+
 def test_dry_run_compares_and_leaves_nothing_behind(lab):
     lab.topic("a")
     assert lab.validate(dry_run=True).exit_code == 0

@@ -39,10 +39,12 @@ LIMITS = {"age_seconds": 600.0, "pinned_seconds": 60.5}
 NOT_READ = dict.fromkeys(name for name in ROW if name.startswith(("source_", "target_")))
 
 
-def _run(folder: Path, rows: list[dict[str, Any]], partitions: int, *, at: str = "2030"):
+def _run(folder: Path, rows: list[dict[str, Any]], partitions: int, *, at: str = "2030", of: str = ""):
     path = folder / "summary.json"
     path.write_text(
-        json.dumps({"migration": "m", "id": "1", "at": at, "partitions": partitions, "limits": LIMITS, "rows": rows})
+        json.dumps(
+            {"migration": "m", "id": "1", "at": at, "of": of, "partitions": partitions, "limits": LIMITS, "rows": rows}
+        )
     )
     return run_expectations(path, folder / "data_docs", os.environ)
 
@@ -60,14 +62,19 @@ def test_equal_partitions_meet_the_suite_and_leave_data_docs(tmp_path):
 
 
 def test_data_docs_grow_with_each_run(tmp_path):
-    for at, verdict in (("2030-01-01", "EQUAL"), ("2030-01-02", "DIFFERENT"), ("2030-01-03", "EQUAL")):
-        found = _run(tmp_path, [{**ROW, "verdict": verdict}], 1, at=at)
+    for at, verdict, of in (
+        ("2030-01-01", "EQUAL", ""),
+        ("2030-01-02", "DIFFERENT", "some topics"),
+        ("2030-01-03", "EQUAL", ""),
+    ):
+        found = _run(tmp_path, [{**ROW, "verdict": verdict}], 1, at=at, of=of)
         assert found.success is (verdict == "EQUAL")
     pages = list((tmp_path / "data_docs" / "validations").rglob("*.html"))
     assert len(pages) == 3
     index = (tmp_path / "data_docs" / "index.html").read_text()
     for at in ("2030-01-01", "2030-01-02", "2030-01-03"):
         assert f"m {at}" in index
+    assert "m 2030-01-02 some topics" in index
     for page in pages:
         assert quote(page.relative_to(tmp_path / "data_docs").as_posix()) in index
 

@@ -44,9 +44,8 @@ class SparkValidateOperator(MigrationOperator):
                 full=bool(form.get("full")),
             )
             run.ends(found.exit_code, found.result.summary())
-        require(
-            found.exit_code, f"{found.result.summary()}\n  remedy: see the Data Docs, and validation.json beside them"
-        )
+        remedy = f"see the Data Docs, and {found.folder / 'validation.json'}"
+        require(found.exit_code, f"{found.result.summary()}\n  remedy: {remedy}")
         return {"verdict": str(found.verdict), "folder": str(found.folder)}
 
 

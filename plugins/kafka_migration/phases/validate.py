@@ -86,6 +86,11 @@ class Validation:
             "data_docs": "data_docs/index.html",
         }
 
+    @property
+    def data_docs(self) -> Path:
+        """The Data Docs' first page: one site for all runs of a plan, so that whoever opens it sees the last one."""
+        return (self.folder.parent if self.is_partial else self.folder) / "data_docs" / "index.html"
+
 
 def check(ctx: Context, topics: Collection[str] = ()) -> Gate:
     """Whether a validation could run now: named checks. Reads only, and no records."""
@@ -131,10 +136,9 @@ def apply(
     pins = pins or pin(ctx, partitions)
     with ExitStack() as stack:
         if ctx.dry_run:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-migration-")))
-        else:
-            folder = reports / ctx.plan.name / ("partial" if topics else "")
-            _make(folder)
+            reports = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-migration-")))
+        folder = reports / ctx.plan.name / ("partial" if topics else "")
+        _make(folder)
         account = stack.enter_context(accounted(ctx, asked, topics))
         segments.differs = account.differs
         compared, result = _compare(ctx, pins, run, logs, segments, level, asked)
@@ -147,7 +151,8 @@ def apply(
         named = drilled(ctx, compared, result.partitions, logs)
         result = replace(result, partitions=named)
         ctx.tell(result.summary())
-        found = replace(found, result=result, expectations=_expected(ctx, result, folder, suite))
+        found = replace(found, result=result)
+        found = replace(found, expectations=_expected(ctx, found, suite))
         if result.verdict is Equality.EQUAL and not found.expectations.success:
             ctx.tell(f"the Great Expectations suite contradicts: {'; '.join(found.expectations.failed)}")
         if not ctx.dry_run:
@@ -156,14 +161,14 @@ def apply(
     return found
 
 
-def _expected(ctx: Context, result: ValidationResult, folder: Path, suite: Suite) -> Expectations:
+def _expected(ctx: Context, found: Validation, suite: Suite) -> Expectations:
     plan = ctx.plan.validation
     limits = Limits(age_seconds=plan.reread_seconds, pinned_seconds=plan.max_age_seconds)
     with tempfile.TemporaryDirectory(prefix="kafka-migration-") as work:
         table = Path(work) / "summary.json"
-        write_json(table, summary(result, now=ctx.clock.now(), limits=limits))
+        write_json(table, summary(found.result, now=ctx.clock.now(), limits=limits, is_partial=found.is_partial))
         try:
-            return suite(table, folder / "data_docs", os.environ)
+            return suite(table, found.data_docs.parent, os.environ)
         except CouldNotFindOut as error:
             # What we found stands, and must close the gates that an earlier verdict has opened.
             return Expectations(success=False, failed=(error.message,))

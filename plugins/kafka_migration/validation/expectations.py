@@ -90,7 +90,7 @@ def _run(gx: Any, summary: dict[str, Any], frame: Any, part: Path) -> dict[str, 
     )
     outcome = checkpoint.run(
         batch_parameters={"dataframe": frame},
-        run_id=gx.RunIdentifier(run_name=f"{summary['migration']} {summary['at']}"),
+        run_id=gx.RunIdentifier(run_name=" ".join(filter(None, (summary["migration"], summary["at"], summary["of"])))),
     )
     results = [one for run in outcome.run_results.values() for one in run.results]
     failed = [

@@ -36,13 +36,17 @@ class Limits:
     pinned_seconds: float
 
 
-def summary(result: ValidationResult, *, now: datetime, limits: Limits) -> dict[str, Any]:
-    """JSON types only: the table's rows, and what a person should read beside them. ``now`` is when it was judged."""
+def summary(result: ValidationResult, *, now: datetime, limits: Limits, is_partial: bool = False) -> dict[str, Any]:
+    """JSON types only: the table's rows, and what a person should read beside them. ``now`` is when it was judged.
+
+    ``is_partial``: it is of some topics only.
+    """
     pinned = datetime.fromisoformat(result.at)
     return {
         "migration": result.migration,
         "id": result.id,
         "at": result.at,
+        "of": "some topics" if is_partial else "",
         "partitions": len(result.partitions),
         "limits": asdict(limits),
         "rows": [{**_row(it, pinned), "pinned_seconds": _seconds(pinned, now)} for it in result.partitions],

@@ -43,7 +43,7 @@ def validation(found: Validation) -> RenderableType:
         note = f"{len(unequal) - _SHOWN} more partitions are not equal" if len(unequal) > _SHOWN else ""
         parts.append(grid("Not equal", ("partition", "verdict", ">source", ">target", "detail"), cells, note=note))
     parts += _drilled(result.partitions)
-    parts.append(Text(f"Data Docs: {found.folder / 'data_docs' / 'index.html'}"))
+    parts.append(Text(f"Data Docs: {found.data_docs}"))
     return Group(*parts)
 
 
