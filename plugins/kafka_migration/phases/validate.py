@@ -145,13 +145,11 @@ def apply(
         found = Validation(
             result=result, expectations=_NOT_ASKED, folder=folder, is_partial=bool(topics), topic_ids=ids
         )
-        if found.result.verdict is not Equality.EQUAL:
+        if result.verdict is not Equality.EQUAL:
             # Before it is known what differs: that takes its time, and a gate that is open must not stay so meanwhile.
             account.ends(found)
-        named = drilled(ctx, compared, result.partitions, logs)
-        result = replace(result, partitions=named)
-        ctx.tell(result.summary())
-        found = replace(found, result=result)
+        found = replace(found, result=replace(result, partitions=drilled(ctx, compared, result.partitions, logs)))
+        ctx.tell(found.result.summary())
         found = replace(found, expectations=_expected(ctx, found, suite))
         if result.verdict is Equality.EQUAL and not found.expectations.success:
             ctx.tell(f"the Great Expectations suite contradicts: {'; '.join(found.expectations.failed)}")

@@ -138,7 +138,7 @@ def accounted(ctx: Context, run: str, topics: Collection[str]) -> Iterator[Accou
     except BaseException as error:
         # The first error is what a person must see, also where the journal cannot be written any more.
         with suppress(MigrationError):
-            said = error.message.splitlines()[0] if isinstance(error, MigrationError) else type(error).__name__
+            said = error.message.partition("\n")[0] if isinstance(error, MigrationError) else type(error).__name__
             account.breaks_off(said)
         raise
 
