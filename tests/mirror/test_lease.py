@@ -74,6 +74,22 @@ def test_lease_counts_from_before_the_look_and_ends_by_time():
     assert not lease.holds
 
 
+def test_look_that_sees_the_recall_renews_nothing_and_none_after_it_does():
+    """Who recalls a task that does not answer counts a lease from the recall, and then takes it for dead."""
+    clock = Clock()
+    lease = _lease(clock, Tail(clock))
+    _run(lease.renew())
+    clock.now += 9.0
+    _run(lease.renew())
+    lease.let_lapse()
+    assert lease.holds, "until then it may send what it has"
+    clock.now += 1.1
+    assert not lease.holds
+    _run(lease.renew())
+    lease.let_lapse()
+    assert not lease.holds
+
+
 def test_look_that_could_not_see_everything_renews_nothing():
     clock = Clock()
     tail = Tail(clock)

@@ -204,3 +204,22 @@ def test_markers_that_retention_takes_while_the_mirror_runs_are_no_loss_behind_i
     assert (mirror.error, both.link.halts()) == (None, {})
     assert any("epoch lost" in text for text in mirror.said)
     assert len(read_all(both.target, both.topics)[tp]) == (14 if commit else 10)
+
+
+def test_backlog_of_transactions_takes_no_fence_at_the_end_of_each_epoch(both, topic):
+    """A producer has 32,766 epochs: with a fence every fifteen seconds those are used up within a week."""
+    interleave(both.source, topic, transactions=60, seed=5)
+    slow = {"throttle_bytes_per_second": 10_000, "partition_fetch_bytes": 4_000, "partition_queue_bytes": 4_000}
+    limits = Limits(**(SHORT | slow | {"lease_seconds": 10}))  # what is queued takes more than a second
+    with watched(both, Settings(streams=1, epoch_seconds=300, limits=limits)) as mirror:
+        for epoch in (1, 2, 3):
+            stood = mirror.copied(topic)
+            wait_until(lambda at=epoch: len(mirror.runner.orders) == at, "an epoch begins")
+            wait_until(lambda at=stood: mirror.copied(topic) > at, "it copies")
+            assert mirror.copied(topic) < stable_ends(both.source, both.topics)[TopicPartition(topic, 0)]
+            both.link.recall(mirror.runner.orders[-1][0].epoch)
+        until_caught_up(both)
+        assert len(mirror.runner.orders) == 4
+    assert (mirror.error, both.link.halts()) == (None, {})
+    assert sum(text.startswith("fence ") for text in mirror.said) == 1
+    assert assert_same_everywhere(both) > 0

@@ -44,7 +44,7 @@ Written = Callable[[list[tuple[PartitionCopy, list[RunOpening]]]], Awaitable[Non
 
 
 class Intake:
-    """Fetches for ``copies``, and hands openings of new runs to ``write_ahead``."""
+    """Fetches for ``copies`` until it ``is_closed``, and hands openings of new runs to ``write_ahead``."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Intake:
     ) -> None:
         self.loop, self.source, self.copies, self.limits, self.write_ahead = loop, source, copies, limits, write_ahead
         self.valve = valve
-        self.is_stale = False
+        self.is_stale = self.is_closed = False
         self._busy: set[int] = set()
         self._turns = Turns()
         self._trouble: dict[TopicPartition, tuple[float, float]] = {}
@@ -75,6 +75,10 @@ class Intake:
         """True if the newest metadata are out of date, or lack a leader."""
         return self.is_stale or any(tp not in self.source.leaders for tp in self.copies)
 
+    @property
+    def _is_over(self) -> bool:
+        return self.is_closed or self.loop.ending
+
     async def refresh(self) -> None:
         """Ask who leads what."""
         self.is_stale = False
@@ -82,7 +86,7 @@ class Intake:
 
     async def _fetch_from(self, node: int) -> None:
         try:
-            while not self.loop.ending:
+            while not self._is_over:
                 mine = [c for tp, c in self.copies.items() if self._leads(node, tp)]
                 if not mine:
                     return
@@ -98,7 +102,7 @@ class Intake:
                     self.is_stale = True
                     await self.loop.woken(0.2)
                     continue
-                if self.loop.ending:
+                if self._is_over:
                     # What came too late is not taken: its openings would be written ahead for batches never sent.
                     return
                 if self.valve.is_open:

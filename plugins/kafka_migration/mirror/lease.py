@@ -36,6 +36,7 @@ class Lease:
         self._tail, self._seconds, self._clock = tail, seconds, clock
         self._attempts, self._seal = ledger.link_key(link, "attempt", ""), ledger.link_key(link, "seal")
         self._began, self._until = clock(), float("-inf")
+        self._before, self._is_last = self._until, False
         self.lost = ""
 
     @property
@@ -60,9 +61,15 @@ class Lease:
             elif key.startswith(self._attempts) and ledger.decode(value, where=key.decode())["state"] == "running":
                 # Whoever claims the link does so before its fence, also the driver that gave this task up for lost.
                 self.lost = "another attempt claimed the link"
-        if self._tail.is_current:
-            self._until = began + self._seconds
+        if self._tail.is_current and not self._is_last:
+            self._before, self._until = self._until, began + self._seconds
         return entries
+
+    def let_lapse(self) -> None:
+        """No look renews it any more, and the newest one, which saw the recall, has not: whoever recalled this task
+        counts from there, and takes it for dead a lease later."""
+        if not self._is_last:
+            self._until, self._is_last = self._before, True
 
 
 class Hold:

@@ -59,6 +59,7 @@ class Limits:
     ``join_bytes``: up to what size small neighbours become one batch, until a topic takes less. ``lease_seconds``: how
     long it may send after its last look at the link's state. ``late_seconds``: how long a
     request may take from its sender to the log, ``closed_seconds`` if the sender's connections are known to be closed.
+    ``flush_seconds``: how long it still sends what is queued at its end, ``settle_seconds`` awaits answers.
     """
 
     fetch_bytes: int = 16 * 1024 * 1024
@@ -70,6 +71,7 @@ class Limits:
     throttle_bytes_per_second: int | None = None
     progress_seconds: float = 1.0
     command_seconds: float = 0.5
+    flush_seconds: float = 5.0
     settle_seconds: float = 60.0
     join_bytes: int = JOIN_BYTES
     lease_seconds: float = 10.0

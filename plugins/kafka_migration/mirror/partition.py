@@ -339,6 +339,11 @@ class PartitionCopy:
             return False
         return self.stand is not Stand.RUN or (self.is_past_end and not self.queue)
 
+    @property
+    def has_runs_ahead(self) -> bool:
+        """True if dropping the queue would take a fence."""
+        return self.stand is Stand.RUN and any(prepared.openings for prepared in self.queue)
+
     def drop_queue(self) -> None:
         """Forget what was fetched but not sent; the position knows nothing of it.
 
@@ -346,7 +351,7 @@ class PartitionCopy:
         (docs/mirror.md, rule 6): should the source be compacted before the partition goes on, the same record
         counts would mean others.
         """
-        if self.stand is Stand.RUN and any(prepared.openings for prepared in self.queue):
+        if self.has_runs_ahead:
             self._unsettle("runs were written ahead for batches that were not sent")
         self.queue.clear()
         self.queued_bytes = 0
