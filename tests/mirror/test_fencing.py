@@ -241,6 +241,7 @@ def test_target_that_is_not_what_the_link_left_halts_by_name_and_the_neighbour_g
             "written to": Halt.FOREIGN_WRITER,
         }
         assert {tp: halt.reason for tp, halt in it.link.halts().items()} == {TopicPartition(topic, 0): reasons[harm]}
+        assert it.link.halts()[TopicPartition(topic, 0)].source_offset == 50, "where it stands, for `status` to say"
         assert outcome.records == 50
         assert len(read_all(it.target, {other: 1})[TopicPartition(other, 0)]) == 100
 

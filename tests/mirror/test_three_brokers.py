@@ -28,19 +28,6 @@ from tests.wire.made import until_forgotten, wired
 UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 
 
-@pytest.fixture(scope="module")
-def three() -> Iterator[EmbeddedKafka]:
-    """Three brokers, which forget producers of old records soon, and notice a dead broker soon."""
-    properties = {
-        "producer.id.expiration.ms": "30000",
-        "producer.id.expiration.check.interval.ms": "200",
-        "broker.session.timeout.ms": "3000",
-        "broker.heartbeat.interval.ms": "500",
-    }
-    with EmbeddedKafka(name="three", nodes=3, properties=properties, heap_megabytes=384) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def topic() -> str:
     return f"three-{uuid.uuid4().hex[:8]}"

@@ -7,9 +7,8 @@ run begins by fencing whatever came before it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, TakenOver
@@ -17,29 +16,29 @@ from kafka_migration.domain.types import Desired, Halt, Receipt, TopicPartition
 from kafka_migration.mirror.active import Active
 from kafka_migration.mirror.attempts import Attempts
 from kafka_migration.mirror.book import LinkBook, PinnedTopic
+from kafka_migration.mirror.dealing import Dealer
 from kafka_migration.mirror.fencing import Fences, now
 from kafka_migration.mirror.lookout import Lookout
 from kafka_migration.mirror.newcomers import Growth, Newcomers, NoGrowth
-from kafka_migration.mirror.orders import TaskOrders
 from kafka_migration.mirror.outcome import MirrorEnd, epochs_lost, last_line, nothing_left
-from kafka_migration.mirror.pace import LONGEST_SECONDS, Slots, Standstill
+from kafka_migration.mirror.pace import Slots, Standstill
 from kafka_migration.mirror.partition import Stand
+from kafka_migration.mirror.reach import Reach
 from kafka_migration.mirror.runner import EpochUnderWay, Runner
 from kafka_migration.mirror.settings import Settings
-from kafka_migration.mirror.shares import balance, share_of
 from kafka_migration.mirror.survey import survey
 from kafka_migration.mirror.takeover import Stopped
 from kafka_migration.mirror.trespass import Trespass
 from kafka_migration.mirror.valve import Debt
 from kafka_migration.mirror.watching import EpochWatch
-from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster
+from kafka_migration.wire.cluster import LATEST, WireCluster
 from kafka_migration.wire.selector import Selector
 
 __all__ = ["EpochUnderWay", "Mirror", "MirrorEnd", "Runner", "Settings"]
 
 T = TypeVar("T")
 
-_ASK_SECONDS, _OUTAGE_PAUSE_SECONDS = 15.0, 2.0
+_ASK_SECONDS, _BEGIN_SECONDS, _OUTAGE_PAUSE_SECONDS = 15.0, 120.0, 2.0
 _LOST_IN_A_ROW = 5
 _STILL_TOLD = 3
 """How often a partition must have told, at least, that it has not moved."""
@@ -64,7 +63,6 @@ class Mirror:
         on the source; ``interrupted`` asks for a clean end."""
         self.link, self.runner, self.settings, self.tell = link, runner, settings, tell
         self._interrupted = interrupted
-        self._configs = (dict(source), dict(target))
         self._net = Selector()
         self._source = WireCluster(self._net, source, "source")
         self._target = WireCluster(self._net, target, "target")
@@ -85,7 +83,19 @@ class Mirror:
         )
         self._attempts = Attempts(link, self._target, settings.limits, tell)
         self._lookout = Lookout(self._source, self._target, self._net, tell, held_open=settings.held_open)
-        self._slots = Slots(settings.streams, runner.slots)
+        self._slots, self._debt = Slots(settings.streams, runner.slots), Debt()
+        self._dealer = Dealer(
+            link=link,
+            source=source,
+            target=target,
+            topics=self._topics,
+            attempts=self._attempts,
+            lookout=self._lookout,
+            slots=self._slots,
+            limits=settings.limits,
+            debt=self._debt,
+        )
+        self._reach = Reach(self._source, self._target, self._net, tell)
         self._watch = EpochWatch(
             link=link,
             lookout=self._lookout,
@@ -98,7 +108,8 @@ class Mirror:
             tell=tell,
             interrupted=interrupted,
             say_running=self._say_running,
-            newcomers=lambda: self._takes_newcomers and self._newcomers.are_there(self._active),
+            newcomers=self._may_join,
+            waiting=self._reach.waiting,
             trespass=Trespass(self._target, self._net),
         )
         self._is_quiet = True
@@ -107,7 +118,6 @@ class Mirror:
         self._epoch = int(time.time() * 1000)  # grows over runs, so that a recall of an earlier run cannot hit this one
         self._epochs = self._records = self._bytes = self._batches = 0
         self._lost, self._lost_since = 0, 0.0
-        self._debt = Debt()
         self._executors: set[str] = set()
 
     def run(self, *, until_caught_up: bool = False) -> MirrorEnd:
@@ -126,8 +136,7 @@ class Mirror:
             try:
                 self._take_stock()
                 self._join()
-                ends = self._ends() if until_caught_up else {}
-                reason = self._loop(ends)
+                reason = self._loop(until_caught_up)
             except MigrationError:
                 self._say_quiet()
                 raise
@@ -140,7 +149,8 @@ class Mirror:
 
     def _say_quiet(self) -> None:
         """Let the next run know that nothing of this one can land any more, if that is so."""
-        if self._is_quiet:
+        # Whoever waits may have been sent what was never answered, and no fence has told yet.
+        if self._is_quiet and not self._reach.waiting:
             with suppress(CouldNotFindOut):
                 self._attempts.ended()
 
@@ -158,29 +168,50 @@ class Mirror:
         self._patiently(lambda: self.link.record_run({"state": "ended", "at": now(), **outcome.as_dict()}))
         return outcome
 
-    def _loop(self, ends: Mapping[TopicPartition, int]) -> str:
+    def _loop(self, until_caught_up: bool) -> str:
+        ends: dict[TopicPartition, int] = {}
+        idle_since: float | None = None
         while True:
             self._patiently(self._attempts.check)
             self._keep_alive()
             desired, wished_ends = self._patiently(self.link.wanted)
             if desired is Desired.STOP or self._interrupted():
                 return "stopped"
-            until = dict(wished_ends) if desired is Desired.DRAIN else dict(ends)
             self._halt_lost()
-            # Who copies up to given ends has none for what appears later.
-            self._takes_newcomers = not until
+            # Who copies up to given ends has none for what appears later, but for what waited when they were given.
+            self._takes_newcomers = not (wished_ends if desired is Desired.DRAIN else until_caught_up)
             if self._takes_newcomers:
                 self._join()
-            if not self._active:
-                raise nothing_left(self.link)
-            if until and all(a.position.source >= until.get(tp, 0) for tp, a in self._active.items()):
-                return "drained" if desired is Desired.DRAIN else "caught_up"
+            else:
+                self._fence(set(self._reach.waiting))
+            if until_caught_up:
+                ends |= self._ends(self._active.keys() - ends.keys())
+            until = dict(wished_ends) if desired is Desired.DRAIN else ends
+            is_done = bool(until) and all(a.position.source >= until.get(tp, 0) for tp, a in self._active.items())
+            if not self._reach.waiting:
+                if not self._active:
+                    raise nothing_left(self.link)
+                if is_done:
+                    return "drained" if desired is Desired.DRAIN else "caught_up"
             try:
-                self._run_epoch(until, desired)
+                if self._active and not is_done:
+                    idle_since = None
+                    self._run_epoch(until, desired)
+                else:
+                    idle_since = idle_since or time.monotonic()
+                    self._wait_for_brokers(idle_since)
             except CouldNotFindOut:
                 if self._is_to_stop():
                     return "stopped"
                 raise
+
+    def _wait_for_brokers(self, since: float) -> None:
+        """All that is left waits for its brokers: so does the run, as in any outage."""
+        bears = self.settings.outage_seconds if self._fences.count else _BEGIN_SECONDS
+        if time.monotonic() - since > bears:
+            raise CouldNotFindOut(self._reach.describe(), remedy="start these brokers, then run this again")
+        self._patiently(self._say_running)
+        self._net.run(self._rest, _OUTAGE_PAUSE_SECONDS)
 
     def _patiently(self, work: Callable[[], T]) -> T:
         """What ``work`` returns; an outage of either cluster is borne for a while, once the run has begun to copy."""
@@ -215,40 +246,50 @@ class Mirror:
         for name, (reason, detail) in lost.items():
             # A topic that nobody knows a partition of any more must not pass for one that is done.
             for tp in ({tp for tp in known if tp.topic == name} or {TopicPartition(name, 0)}) - halted:
-                self._halt(tp, reason, detail, 0, 0)
+                self._halt(tp, reason, detail)
 
     def _join(self) -> None:
         """Take in what nobody copies yet: everything at first, and later what appears or is no longer halted."""
         ready, stuck = self._patiently(lambda: self._newcomers.take(self._active))
         self._keys.update((name, topic.key) for name, topic in self._topics.items() if name not in self._keys)
         for tp, why in stuck.items():
-            self._halt(tp, Halt.NO_PARTITION, f"the target topic has no partition {tp.partition}: {why}", 0, 0)
+            self._halt(tp, Halt.NO_PARTITION, f"the target topic has no partition {tp.partition}: {why}")
         self._fence(ready)
 
     def _partitions(self) -> set[TopicPartition]:
         return {TopicPartition(name, p) for name, found in self._source.partitions.items() for p in found}
 
-    def _halt(self, tp: TopicPartition, reason: str, detail: str, source: int, target: int) -> None:
-        self._active.pop(tp, None)
+    def _may_join(self) -> bool:
+        """True if there is a partition that the next epoch should take in."""
+        known = self._active.keys() | self._reach.waiting.keys()
+        return (self._takes_newcomers and self._newcomers.are_there(known)) or self._reach.are_back()
+
+    def _halt(self, tp: TopicPartition, reason: str, detail: str, *, target: int | None = None) -> None:
+        """``target`` is where the trouble was seen; without, where the partition stands."""
+        active = self._active.pop(tp, None) or self._reach.waiting.get(tp)
+        self._reach.drop([tp])
+        at = active.position if active is not None else self._patiently(self.link.positions).get(tp)
+        source, stands = (at.source, at.target) if at is not None else (0, 0)
         # Of the topic that this run copied into: by now another one may be pinned under its name.
-        key = self._topics[tp.topic].key
-        self._patiently(lambda: self.link.halt(tp, str(reason), detail, source, target, now(), key))
+        key, seen = self._topics[tp.topic].key, stands if target is None else target
+        self._patiently(lambda: self.link.halt(tp, str(reason), detail, source, seen, now(), key))
         self.tell(f"{tp}: {reason}: {detail}")
 
-    def _ends(self) -> dict[TopicPartition, int]:
-        return self._net.run(self._list, list(self._active), LATEST)  # type: ignore[no-any-return]
+    def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = self._patiently(lambda: self._net.run(self._list, partitions))
+        return found
 
     def _halt_lost(self) -> None:
-        lost = self._patiently(lambda: self._lookout.lost(self._active))
+        mine = self._active.keys() | self._reach.waiting.keys()
+        lost = self._patiently(lambda: self._lookout.lost(mine))
         if lost:
             # What a later run does to its topics, or restoring after the seal, is none of this run's business.
             self._patiently(self._attempts.check)
         for tp, (reason, detail) in lost.items():
-            at = self._active[tp].position
-            self._halt(tp, reason, detail, at.source, at.target)
+            self._halt(tp, reason, detail)
 
-    async def _list(self, tps: list[TopicPartition], when: int) -> dict[TopicPartition, int]:
-        return await self._source.list_offsets(tps, when, deadline=time.monotonic() + _ASK_SECONDS, committed=True)
+    async def _list(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return await self._source.list_offsets(tps, LATEST, deadline=time.monotonic() + _ASK_SECONDS, committed=True)
 
     # -- fencing ----------------------------------------------------------------------------------------------
 
@@ -258,24 +299,32 @@ class Mirror:
             self._patiently(lambda: self._fence_once(partitions))
 
     def _fence_once(self, partitions: set[TopicPartition]) -> None:
-        positions = {tp: active.position for tp, active in self._active.items()}
         self._attempts.check()
-        # Of today: retention goes on while the mirror runs, and what only it took is told from a loss by this.
-        starts = self._net.run(self._list, sorted(partitions), EARLIEST)
-        identity, outcome = self._fences.fence(partitions, positions=positions, source_starts=starts)
-        self._attempts.hold(partitions)
+        known = {tp: self._active.get(tp) or self._reach.waiting.get(tp) for tp in partitions}
+        starts = self._reach.look(partitions)
+        self._reach.set_aside({tp: known[tp] for tp in partitions - starts.keys()})
+        for tp in self._reach.waiting:
+            self._active.pop(tp, None)
+        if not starts:
+            return
+        if self._reach.waiting.keys() & starts.keys():
+            # A broker that was frozen may take what it was sent before only now.
+            self._attempts.closed()
+        positions = {tp: active.position for tp, active in known.items() if active is not None}
+        identity, outcome = self._fences.fence(starts, positions=positions, source_starts=starts)
+        self._attempts.hold(starts)
         for tp, result in outcome.items():
             if isinstance(result, Stopped):
-                source = positions[tp].source if tp in positions else 0
-                self._halt(tp, result.reason, result.detail, source, result.target_offset)
+                self._halt(tp, result.reason, result.detail, target=result.target_offset)
             else:
-                before = self._active.get(tp)
+                before = known[tp]
                 join_bytes = self.settings.limits.join_bytes if before is None else before.join_bytes
                 most_bytes = 0 if before is None else before.most_bytes
                 start = None if before is None else before.target_start
                 self._active[tp] = Active.behind(
                     result, identity, join_bytes=join_bytes, most_bytes=most_bytes, target_start=start
                 )
+        self._reach.drop(starts)
 
     def _keep_alive(self) -> None:
         try:
@@ -292,7 +341,7 @@ class Mirror:
         self._epoch += 1
         self._epochs += 1
         self._patiently(self._say_running)
-        orders = self._patiently(lambda: self._orders(until))
+        orders = self._patiently(lambda: self._dealer.deal(self._active, until, self._epoch))
         self._is_quiet = False
         under_way = self.runner.start(orders)
         self._watch.watch(under_way, orders, desired, self._epochs)
@@ -311,6 +360,7 @@ class Mirror:
 
     def _say_running(self) -> None:
         said = {"state": "running", "at": now(), "epoch": self._epoch, "partitions": len(self._active)}
+        said["waiting"] = self._reach.describe()
         self.link.record_run(said)
 
     def _after_lost_epoch(self, error: Exception) -> None:
@@ -329,42 +379,6 @@ class Mirror:
         elif self._lost >= _LOST_IN_A_ROW:
             raise epochs_lost(self._lost, error) from error
 
-    def _orders(self, until: Mapping[TopicPartition, int]) -> list[TaskOrders]:
-        source, target = self._configs
-        self._attempts.check_state()
-        commands_from = self.link.commands_from()
-        # After that offset tasks see for themselves: a command given meanwhile reaches them twice rather than never,
-        # and a claim or a seal that stands before it is seen here.
-        self._attempts.check()
-        controls, limits = self.link.controls(), self.settings.limits
-        limits = replace(limits, throttle_bytes_per_second=controls.rate(limits.throttle_bytes_per_second))
-        ends = self._lookout.ends(self._active)
-        backlog = {tp: ends.get(tp, 0) - a.position.source for tp, a in self._active.items()}
-        shares = balance(backlog, self._slots.now)
-        return [
-            TaskOrders(
-                link=self.link.name,
-                epoch=self._epoch,
-                seconds=LONGEST_SECONDS,
-                commands_from=commands_from,
-                assignments=tuple(
-                    self._active[tp].assignment(
-                        tp, self._topics[tp.topic], until.get(tp), self._attempts.hold_seconds(tp)
-                    )
-                    for tp in share
-                ),
-                limits=share_of(limits, len(shares)),
-                is_paused=controls.pause is not None,
-                tasks=len(shares),
-                source=source,
-                target=target,
-                young_ms=self._attempts.young_ms(),
-                owed_bytes=self._debt.now(limits.throttle_bytes_per_second) // len(shares),
-                state_ids=self._attempts.state_ids,
-            )
-            for share in shares
-        ]
-
     def _fold(self, receipts: list[Receipt]) -> None:
         if any(receipt.stand == Stand.TAKEN_OVER for receipt in receipts):
             # A seal fences too, and says so.
@@ -374,7 +388,7 @@ class Mirror:
         unsettled, suspected = set(self._active), self._watch.suspected
         for receipt in receipts:
             tp = TopicPartition(receipt.topic, receipt.partition)
-            active = self._active[tp] = self._active[tp].after(receipt)
+            self._active[tp] = self._active[tp].after(receipt)
             self._records += receipt.records
             self._bytes += receipt.bytes
             self._debt.add(receipt.bytes)
@@ -386,8 +400,7 @@ class Mirror:
                 continue
             unsettled.discard(tp)
             if receipt.stand == Stand.HALTED:
-                at = active.position
-                self._halt(tp, receipt.halt, receipt.detail, at.source, at.target)
+                self._halt(tp, receipt.halt, receipt.detail)
         if unsettled:
             self._attempts.closed()
         self._fence((unsettled | suspected) & self._active.keys())

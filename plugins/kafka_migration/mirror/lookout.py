@@ -16,7 +16,7 @@ from kafka_migration.mirror.survey import GONE_SECONDS, UNKNOWN_TOPIC, missing, 
 from kafka_migration.wire.cluster import LATEST, UNAUTHORIZED, WireCluster
 from kafka_migration.wire.selector import Selector
 
-_EVERY_SECONDS, _ASK_SECONDS = 5.0, 15.0
+_EVERY_SECONDS = 5.0
 
 
 class Lookout:
@@ -42,14 +42,9 @@ class Lookout:
         self._told: dict[str, set[TopicPartition]] = {}
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The source's last stable offsets, without partitions that have no leader: the others do not wait for them."""
-        wanted = list(partitions)
-        self._net.run(self._source.refresh, {tp.topic for tp in wanted})
-        led = [tp for tp in wanted if tp in self._source.leaders]
-        return self._net.run(self._list, led)  # type: ignore[no-any-return]
-
-    async def _list(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return await self._source.list_offsets(tps, LATEST, deadline=time.monotonic() + _ASK_SECONDS, committed=True)
+        """The source's last stable offsets, without partitions whose leader does not answer: the others do not wait."""
+        wanted, work = list(partitions), self._source.offsets_in_reach
+        return self._net.run(lambda: work(wanted, LATEST, seconds=1, committed=True))  # type: ignore[no-any-return]
 
     def lost(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[Halt, str]]:
         """Those of ``partitions`` whose topic is gone for ten seconds, another one now, or not held open on the target

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from kafka_migration.domain.errors import HaltedPartition, Refused, TakenOver
 from kafka_migration.domain.seal import Seal
-from kafka_migration.domain.types import Identity, Position, TopicPartition
+from kafka_migration.domain.types import Identity
 from kafka_migration.mirror.book import LinkBook
 from kafka_migration.mirror.fencing import known_of, now
 from kafka_migration.mirror.takeover import Fenced, take_over
@@ -24,7 +24,6 @@ _SECONDS, _ASK_SECONDS = 120.0, 30.0
 class SealableLink(LinkBook, Protocol):
     """A link whose seal can be written."""
 
-    def positions(self) -> Mapping[TopicPartition, Position]: ...
     def record_seal(self, seal: Seal) -> None: ...
 
 

@@ -32,8 +32,8 @@ Progress = Mapping[TopicPartition, tuple[Position, dict[str, Any]]]
 @dataclass(slots=True, kw_only=True)
 class EpochWatch:
     """Watches one epoch after the other. ``throttle`` is in force where nobody has said anything else (bytes/s);
-    ``newcomers`` is true if there is a partition that the next epoch should take in. ``suspected`` are the partitions
-    of the newest epoch in which somebody else may have written."""
+    ``newcomers`` is true if there is a partition that the next epoch should take in; ``waiting`` are those that wait
+    for their brokers. ``suspected`` are the partitions of the newest epoch in which somebody else may have written."""
 
     link: LinkBook
     lookout: Lookout
@@ -47,6 +47,7 @@ class EpochWatch:
     interrupted: Callable[[], bool]
     say_running: Callable[[], None]
     newcomers: Callable[[], bool]
+    waiting: Mapping[TopicPartition, object]
     trespass: Trespass
     suspected: set[TopicPartition] = field(default_factory=set)
     _orders: Sequence[TaskOrders] = ()
@@ -80,7 +81,8 @@ class EpochWatch:
                 progress = self.link.progress()
                 waits = self.interrupted() or self.link.wanted()[0] is not desired
                 waits = waits or self._needs_driver(progress) or self._died(tasks, progress)
-                waits = waits or bool(self.lookout.lost(self._positions)) or self.newcomers()
+                mine = self._positions.keys() | self.waiting.keys()
+                waits = waits or bool(self.lookout.lost(mine)) or self.newcomers()
                 waits = waits or self._is_suspicious(progress)
                 if time.monotonic() > look_at:
                     look_at = time.monotonic() + self.epoch_seconds

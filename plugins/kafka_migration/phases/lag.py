@@ -32,7 +32,7 @@ class LagReport:
     halted: Mapping[TopicPartition, str]
     mirror: str
     held: str = ""
-    """Why the mirror is slower than it could be (paused, throttled), by whom and since when."""
+    """Why the mirror is slower than it could be (paused, throttled), by whom and since when; or what it waits for."""
 
     @property
     def total(self) -> int:
@@ -80,7 +80,7 @@ class LagMeter:
             trend=trend(list(self._recent)),
             halted={tp: halt.reason for tp, halt in ctx.link.halts().items()},
             mirror=str(run.get("state", "not started")),
-            held=ctx.link.controls().describe(),
+            held="; ".join(filter(None, (ctx.link.controls().describe(), str(run.get("waiting", ""))))),
         )
 
 

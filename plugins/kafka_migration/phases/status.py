@@ -45,7 +45,8 @@ class PhaseStatus:
 class MirrorStatus:
     """The running copy. ``state`` is not started, running, silent (probably dead) or ended; ages are seconds.
 
-    ``sealed`` says since when the mirror may not write any more, and whether every partition shows the seal.
+    ``sealed`` says since when the mirror may not write any more, and whether every partition shows the seal;
+    ``waiting`` which brokers' partitions stand still, and why.
     """
 
     state: str
@@ -60,6 +61,7 @@ class MirrorStatus:
     controls: Controls = field(default_factory=Controls)
     """Pause and throttle, by whom and since when."""
     sealed: str = ""
+    waiting: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +255,7 @@ def _mirror(ctx: Context) -> MirrorStatus:
         ended_as=str(run.get("reason", "")) if run and run["state"] == "ended" else "",
         controls=ctx.link.controls(),
         sealed=_sealed(ctx),
+        waiting=str((run or {}).get("waiting", "")),
     )
 
 

@@ -17,7 +17,13 @@ from kafka.future import Future
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from kafka_migration.domain.errors import AuthenticationFailed, ClusterUnreachable, CouldNotFindOut, NotAuthorized
+from kafka_migration.domain.errors import (
+    AuthenticationFailed,
+    ClusterUnreachable,
+    CouldNotFindOut,
+    MigrationError,
+    NotAuthorized,
+)
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.connections import Connections
 from kafka_migration.wire.selector import Selector
@@ -27,6 +33,7 @@ EARLIEST, LATEST = -2, -1
 UNAUTHORIZED = frozenset({29, 30, 31, 53, 65})
 _REJECTED = (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError)
 _RECEIVE_MAX_BYTES = 256 * 1024 * 1024
+_ANSWER_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,18 @@ class Leader:
 
     node: int
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """How many replicas a partition has, and how many of them are in sync."""
+
+    count: int
+    in_sync: int
+
+    def lack(self, wanted: int) -> bool:
+        """True if a write to all of them is refused where ``wanted`` (``min.insync.replicas``) must be in sync."""
+        return self.in_sync < min(self.count, wanted)
 
 
 class LeaderUnknown(CouldNotFindOut):
@@ -70,6 +89,7 @@ class WireCluster:
         self.leaders: dict[TopicPartition, Leader] = {}
         self.moves = 0
         self.partitions: dict[str, frozenset[int]] = {}
+        self.replicas: dict[TopicPartition, Replicas] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.pinned: dict[str, uuid.UUID] = {}
 
@@ -168,11 +188,11 @@ class WireCluster:
             self.topic_ids[topic.name] = getattr(topic, "topic_id", None) or NO_TOPIC_ID
             self.partitions[topic.name] = frozenset(partition.partition_index for partition in topic.partitions)
             for partition in topic.partitions:
+                tp = TopicPartition(topic.name, partition.partition_index)
+                self.replicas[tp] = Replicas(len(partition.replica_nodes), len(partition.isr_nodes))
                 if partition.leader_id >= 0:
                     epoch = partition.leader_epoch
-                    self.leaders[TopicPartition(topic.name, partition.partition_index)] = Leader(
-                        partition.leader_id, -1 if epoch is None else epoch
-                    )
+                    self.leaders[tp] = Leader(partition.leader_id, -1 if epoch is None else epoch)
         known = {broker.node_id for broker in self.manager.cluster.brokers()}
         if any(broker.node_id not in known for broker in response.brokers):
             try:
@@ -224,26 +244,17 @@ class WireCluster:
         await self.wait_for_leaders(pending, deadline=deadline)
         while pending:
             for node, group in self.by_leader(pending).items():
-                request = ListOffsetsRequest(
-                    replica_id=-1,
-                    isolation_level=int(committed),
-                    topics=_list_offsets_topics(group, when, self.leaders),
-                )
                 try:
-                    response = await self.send(request, node)
+                    answers = await self._offsets_of(node, group, when, committed=committed)
                 except kafka_errors.KafkaError as error:
                     # The broker may be gone for good: ask again who leads, do not wait for this one.
                     problem = str(error) or type(error).__name__
                     continue
-                for topic in response.topics:
-                    for answer in topic.partitions:
-                        tp = TopicPartition(topic.name, answer.partition_index)
-                        problem = code_name(answer.error_code) if answer.error_code else problem
-                        if answer.error_code in UNAUTHORIZED:
-                            raise NotAuthorized(self.role, "Describe", f"topic {topic.name}")
-                        if answer.error_code == 0:
-                            found[tp] = answer.offset
-                            pending.discard(tp)
+                for tp, (offset, code) in answers.items():
+                    problem = code_name(code) if code else problem
+                    if code == 0:
+                        found[tp] = offset
+                        pending.discard(tp)
             if pending:
                 if time.monotonic() > deadline:
                     raise LeaderUnknown(
@@ -252,6 +263,57 @@ class WireCluster:
                     )
                 await self.net.sleep(0.05)
                 await self.wait_for_leaders(pending, deadline=deadline)
+        return found
+
+    async def offsets_in_reach(
+        self, partitions: Iterable[TopicPartition], when: int, *, seconds: float, committed: bool = False
+    ) -> dict[TopicPartition, int]:
+        """As :meth:`list_offsets`, but of those partitions only whose leader answers: no longer than ``seconds`` are
+        the others asked again, and no broker is waited for longer than some seconds.
+
+        Raises ClusterUnreachable if nobody says who leads, and NotAuthorized.
+        """
+        pending, found, until = set(partitions), dict[TopicPartition, int](), time.monotonic() + seconds
+        while pending:
+            await self.refresh({tp.topic for tp in pending})
+            # All at once: behind a broker that does not answer the others would wait.
+            under_way = [
+                self.net.call_soon_with_future(
+                    lambda at=node, of=group: self._offsets_of(at, of, when, committed=committed)
+                )
+                for node, group in self.by_leader(pending).items()
+            ]
+            late = time.monotonic() + _ANSWER_SECONDS
+            while not all(it.is_done for it in under_way) and time.monotonic() < late:
+                await self.net.sleep(0.01)
+            for it in under_way:
+                if it.is_done and it.failed() and isinstance(it.exception, MigrationError):
+                    raise it.exception
+                if it.is_done and it.succeeded():
+                    found |= {tp: offset for tp, (offset, code) in it.value.items() if code == 0}
+            pending -= found.keys()
+            if time.monotonic() >= until:
+                break
+            if pending:
+                await self.net.sleep(0.1)
+        return found
+
+    async def _offsets_of(
+        self, node: int, group: list[TopicPartition], when: int, *, committed: bool
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """What ``node`` says of partitions that it leads: offset and error code."""
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=int(committed),
+            topics=_list_offsets_topics(group, when, self.leaders),
+        )
+        response = await self.send(request, node)
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        for topic in response.topics:
+            for answer in topic.partitions:
+                if answer.error_code in UNAUTHORIZED:
+                    raise NotAuthorized(self.role, "Describe", f"topic {topic.name}")
+                found[TopicPartition(topic.name, answer.partition_index)] = (answer.offset, answer.error_code)
         return found
 
 

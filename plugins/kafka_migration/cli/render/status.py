@@ -71,6 +71,8 @@ def _mirror(page: Status) -> RenderableType:
     rows: list[tuple[str, str | Text]] = [("mirror", _state(it))]
     if held := it.controls.describe():
         rows.append(("held back", Text(held, "yellow")))
+    if it.waiting:
+        rows.append(("held back", Text(it.waiting, "yellow")))
     if it.last_word is not None:
         rows.append(("last word", f"{moment(it.last_word)} UTC, {seconds(it.age_seconds)} ago"))
         rows.append(("copied", f"{number(it.records)} records in {it.partitions} partitions, {it.fences} fences"))

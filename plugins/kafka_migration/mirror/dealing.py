@@ -1,0 +1,70 @@
+"""What the tasks of an epoch are told: partitions are dealt out among them by backlog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.mirror.active import Active
+from kafka_migration.mirror.attempts import Attempts
+from kafka_migration.mirror.book import LinkBook, PinnedTopic
+from kafka_migration.mirror.lookout import Lookout
+from kafka_migration.mirror.orders import Limits, TaskOrders
+from kafka_migration.mirror.pace import LONGEST_SECONDS, Slots
+from kafka_migration.mirror.shares import balance, share_of
+from kafka_migration.mirror.valve import Debt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dealer:
+    """Deals for one run. ``source`` and ``target`` are kafka-python properties; they hold credentials."""
+
+    link: LinkBook
+    source: Mapping[str, Any] = field(repr=False)
+    target: Mapping[str, Any] = field(repr=False)
+    topics: Mapping[str, PinnedTopic]
+    attempts: Attempts
+    lookout: Lookout
+    slots: Slots
+    limits: Limits
+    debt: Debt
+
+    def deal(
+        self, active: Mapping[TopicPartition, Active], until: Mapping[TopicPartition, int], epoch: int
+    ) -> list[TaskOrders]:
+        """One share per task; ``until`` are the source offsets at which partitions end, if they do.
+
+        Raises TakenOver, Refused if the link was sealed, CouldNotFindOut.
+        """
+        self.attempts.check_state()
+        commands_from = self.link.commands_from()
+        # After that offset tasks see for themselves: a command given meanwhile reaches them twice rather than never,
+        # and a claim or a seal that stands before it is seen here.
+        self.attempts.check()
+        controls, limits = self.link.controls(), self.limits
+        limits = replace(limits, throttle_bytes_per_second=controls.rate(limits.throttle_bytes_per_second))
+        ends = self.lookout.ends(active)
+        shares = balance({tp: ends.get(tp, 0) - it.position.source for tp, it in active.items()}, self.slots.now)
+        return [
+            TaskOrders(
+                link=self.link.name,
+                epoch=epoch,
+                seconds=LONGEST_SECONDS,
+                commands_from=commands_from,
+                assignments=tuple(
+                    active[tp].assignment(tp, self.topics[tp.topic], until.get(tp), self.attempts.hold_seconds(tp))
+                    for tp in share
+                ),
+                limits=share_of(limits, len(shares)),
+                is_paused=controls.pause is not None,
+                tasks=len(shares),
+                source=dict(self.source),
+                target=dict(self.target),
+                young_ms=self.attempts.young_ms(),
+                owed_bytes=self.debt.now(limits.throttle_bytes_per_second) // len(shares),
+                state_ids=self.attempts.state_ids,
+            )
+            for share in shares
+        ]
