@@ -163,7 +163,7 @@ def run(
                 with running(it, _SETTINGS):
                     wait_until(lambda it=it: _is_running(it), "the mirror runs", deadline_seconds=60)  # type: ignore[misc]
                     for _ in range(count - afterwards):
-                        _judge(found, validator, it, kept)
+                        judge(found, validator, it, kept)
                     workload.end()
                     until_caught_up(it)
             finally:
@@ -171,7 +171,7 @@ def run(
             for name in compacted:
                 set_topic_config(target, name, _both(name))
             for _ in range(afterwards):
-                _judge(found, validator, it, kept)
+                judge(found, validator, it, kept)
         tell(
             f"{found.runs} clean runs, {found.alarms} false alarms; {found.records:,} records compared,"
             f" {found.compacted:,} compacted away since they were copied, {found.expired:,} expired;"
@@ -189,17 +189,20 @@ def _both(name: str) -> dict[str, str]:
     return {**KINDS["compacted"].configs, "delete.retention.ms": "0"} if name else {}
 
 
-def _judge(found: Clean, validator: Validator, it: Any, kept: SegmentStore) -> None:
+def judge(found: Clean, validator: Validator, it: Any, kept: SegmentStore) -> None:
+    """Validate once more: an alarm is whatever would keep the gate shut, the suite's word, too."""
     # Every third reads everything, the others what is new.
     store = kept if found.runs % 3 else None
-    result = validator.validate(it.link, it.topics, segment_records=_SEGMENT, kept=store).result
+    validation = validator.validate(it.link, it.topics, segment_records=_SEGMENT, kept=store)
+    result = validation.result
     found.runs += 1
     found.records += result.totals.source_records
     for one in result.partitions:
         found.compacted += sum(segment.source.compacted + segment.target.compacted for segment in one.segments)
         found.expired += one.expired
-    if result.verdict is not Equality.EQUAL:
+    if validation.verdict is not Equality.EQUAL:
         found.alarms += 1
+        found.wrong += [f"run {found.runs}: the suite says {it}" for it in validation.expectations.failed]
         found.wrong += [
             f"run {found.runs}: {one.tp}: {one.verdict}: {one.detail}; {one.drilled.text if one.drilled else ''}"
             for one in result.partitions

@@ -24,8 +24,7 @@ class Faults:
     class_right: int = 0
     offset_right: int = 0
     others_equal: int = 0
-    kinds: Counter[str] = field(default_factory=Counter)
-    codecs: Counter[str] = field(default_factory=Counter)
+    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
     @property
@@ -44,9 +43,10 @@ class Fault:
 
 
 def faults(count: int, seed: int, kinds: Sequence[str], codecs: Sequence[str]) -> Iterator[Fault]:
-    """Every kind in turn, and every codec of each."""
+    """Every kind in turn, and every codec of each: as many rounds over the kinds as there are codecs hold all pairs."""
     for n in range(count):
-        yield Fault(n, kinds[n % len(kinds)], codecs[(n + n // len(kinds)) % len(codecs)], seed)
+        turn, which = divmod(n, len(kinds))
+        yield Fault(n, kinds[which], codecs[(which + turn) % len(codecs)], seed)
 
 
 def run(
@@ -110,8 +110,7 @@ def _judge(found: Faults, fault: Fault, expected: Expected, results: dict[int, P
     class_right = class_right and it.drilled is not None and it.drilled.counts == {expected.fault: expected.count}
     others = all(other.verdict is Equality.EQUAL for n, other in results.items() if n not in concerned)
     found.faults += 1
-    found.kinds[fault.kind] += 1
-    found.codecs[fault.codec] += 1
+    found.pairs[fault.kind, fault.codec] += 1
     found.detected += is_detected
     found.class_right += class_right
     found.offset_right += offset_right

@@ -40,16 +40,20 @@ class Found:
     seed: int
     faulty: Faults
     clean: Clean
+    #: Kinds of faults times codecs: as many of them as there are faults must have been tried.
+    pairs: int
 
     @property
     def is_good(self) -> bool:
-        return self.faulty.is_good and not self.clean.alarms
+        is_crossed = len(self.faulty.pairs) == min(self.pairs, self.faulty.faults)
+        return self.faulty.is_good and is_crossed and not self.clean.alarms
 
     def as_dict(self) -> dict[str, object]:
         """The last line."""
         return {
             "seed": self.seed,
             "faults": self.faulty.faults,
+            "pairs": len(self.faulty.pairs),
             "detected": self.faulty.detected,
             "class_right": self.faulty.class_right,
             "offset_right": self.faulty.offset_right,
@@ -104,7 +108,7 @@ def run(
         for problem in runs.wrong:
             tell(f"FALSE ALARM: {problem}")
     tell("over")
-    return Found(seed, found, runs)
+    return Found(seed, found, runs, len(kinds) * len(CODECS))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -40,7 +40,7 @@ def test_every_kind_of_fault_is_detected_named_and_placed_on_logs_of_the_mirror(
     found = faulty.run(it, *clusters, made, wanted, segment_records=1_000, at_once=len(wanted), tell=print)
     assert found.wrong == []
     assert found.is_good
-    assert found.faults == len(FAULTS) == len(found.kinds)
+    assert found.faults == len(FAULTS) == len(found.pairs)
 
 
 @pytest.mark.long

@@ -1,0 +1,52 @@
+"""What `make mutation` counts: every kind of fault in every codec, and every word that would keep the gate shut."""
+
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from kafka_migration.phases.validate import Validation
+from kafka_migration.state.segments import SegmentStore
+from kafka_migration.validation.launch import Expectations
+from kafka_migration.validation.result import Equality, ValidationResult
+from tests.mutation.clean import Clean, judge
+from tests.mutation.copies import CODECS
+from tests.mutation.faults import FAULTS
+from tests.mutation.faulty import Faults, faults
+from tests.mutation.run import Found
+from tests.mutation.validator import Validator
+
+
+def _tried(count: int) -> Counter[tuple[str, str]]:
+    return Counter((it.kind, it.codec) for it in faults(count, 1, list(FAULTS), CODECS))
+
+
+def test_every_kind_of_fault_is_tried_in_every_codec_and_all_about_as_often():
+    every = {(kind, codec) for kind in FAULTS for codec in CODECS}
+    assert _tried(len(every)).keys() == every
+    usual = _tried(308)
+    assert usual.keys() == every
+    assert max(usual.values()) - min(usual.values()) <= 1
+
+
+def test_run_that_left_a_codec_out_is_not_good():
+    def found(pairs: Counter[tuple[str, str]]) -> Found:
+        count = pairs.total()
+        return Found(1, Faults(count, count, count, count, count, pairs), Clean(), len(FAULTS) * len(CODECS))
+
+    assert found(_tried(308)).is_good
+    assert not found(Counter({(kind, "lz4"): 22 for kind in FAULTS})).is_good
+
+
+def test_clean_run_that_the_expectations_contradict_is_a_false_alarm():
+    def validated(*failed: str) -> Clean:
+        result = ValidationResult(id="1", migration="m", at="", segment_records=1, partitions=(), seconds=1.0)
+        said = Validation(result=result, expectations=Expectations(success=not failed, failed=failed), folder=Path())
+        assert said.result.verdict is Equality.EQUAL
+        found, it = Clean(), SimpleNamespace(link=None, topics={})
+        judge(found, cast(Validator, SimpleNamespace(validate=lambda *_, **__: said)), cast(Any, it), SegmentStore())
+        return found
+
+    assert (validated().runs, validated().alarms) == (1, 0)
+    found = validated("freshness")
+    assert (found.alarms, found.wrong) == (1, ["run 1: the suite says freshness"])
