@@ -5,8 +5,8 @@ follow over their borders. What is left on either side of a topic is then classi
 went to another partition is one finding and not two. A record that is on the target only is looked for on the source,
 where alone the topic is read beyond its unequal segments.
 
-Memory is bounded by a window of records, and by how many differing ones are kept; time by a deadline. Where either
-ends it, a note says what was not looked through: never silence.
+Memory is bounded by a window of digests, and by how many differing records are kept; time by a deadline. Where any of
+these ends it, a note says what was not looked through: never silence.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.compacted import BEHIND, Missing, Seen, is_explained
 from kafka_migration.validation.digests import SOURCE, TARGET
-from kafka_migration.validation.drill_align import Aligner, Content, Left, Leftovers, TooMany
-from kafka_migration.validation.drill_class import classify, with_note
+from kafka_migration.validation.drill_align import Aligner, Apart
+from kafka_migration.validation.drill_class import Originals, classify, with_note
 from kafka_migration.validation.drill_fields import Record
+from kafka_migration.validation.drill_left import Content, Left, Leftovers, Thin, TooMany
 from kafka_migration.validation.drill_log import Chunk, Chunks, Old
 from kafka_migration.validation.drill_places import Places, regions
 from kafka_migration.validation.drill_result import Drilled
+from kafka_migration.validation.drill_stream import OpenAt, digest
 from kafka_migration.validation.request import PartitionRange
 from kafka_migration.wire.batch import CorruptBatch
 
@@ -64,6 +67,10 @@ class Found:
 
 class _Late(Exception):
     """The deadline has passed."""
+
+
+class _Enough(Exception):
+    """As much was read as shall be."""
 
 
 class Drill:
@@ -127,15 +134,20 @@ class Drill:
             for start, end in regions(scope.spans):
                 at = start
                 low, high = places.window(start, end)
-                source = self._source(it, start, end)
-                target = self._logs[TARGET].chunks(it.tp, low, high)
+                source = partial(self._source, it, end=end)
+                target = partial(self._logs[TARGET].chunks, it.tp, end=high)
                 if it.by_key:
                     gone = frozenset(it.explained)
-                    aligner.by_place(_but(source, gone.__contains__), _but(target, places.are_in(gone)))
+                    aligner.by_place(_but(source, gone.__contains__), start, _but(target, places.are_in(gone)), low)
                 else:
-                    aligner.by_content(source, target)
+                    aligner.by_content(source, start, target, low)
         except TooMany:
             return f"too many records differ from source offset {at} on: not all were looked at"
+        except Apart:
+            return (
+                f"from source offset {at} on both sides go on differently, for more records than are followed:"
+                " what follows was not looked at"
+            )
         except _Late:
             return f"no time was left to look at all from source offset {at} on"
         except (MigrationError, CorruptBatch) as error:
@@ -220,17 +232,19 @@ class Drill:
 
     # -- searching ------------------------------------------------------------------------------------------------
 
-    def _search(self, wanted: Collection[Left]) -> tuple[dict[int, tuple[TopicPartition, int]], str]:
-        """Where the source has the records that are on the target only: by their identity, and why it is not sure."""
+    def _search(self, wanted: Collection[Left], thin: Mapping[TopicPartition, Thin]) -> Originals:
+        """Where the source has the records that are on the target only, and which of ``thin`` it has."""
         by_content: defaultdict[Content, list[Left]] = defaultdict(list)
         for it in wanted:
             by_content[it.record.content].append(it)
-        oldest = min(stamp for stamp, _ in by_content)
+        oldest = min([stamp for stamp, _ in by_content] + [it.oldest for it in thin.values()])
         found: dict[int, tuple[TopicPartition, int]] = {}
         open_homes = {id(it) for it in wanted}
-        homes = {it.tp for it in wanted}
-        count = 0
-        (topic,) = {it.tp.topic for it in wanted}
+        open_digests = {one for it in thin.values() for one in it.digests}
+        digests: set[int] = set()
+        homes = {it.tp for it in wanted} | thin.keys()
+        count, note = 0, ""
+        (topic,) = {tp.topic for tp in homes}
         try:
             for pinned in sorted(self._ranges[topic], key=lambda one: one.tp not in homes):
                 for chunk in self._source(pinned, pinned.source_start, pinned.source_end):
@@ -245,20 +259,28 @@ class Drill:
                             if id(one) in open_homes and (id(one) not in found or one.tp == pinned.tp):
                                 found[id(one)] = (pinned.tp, record.offset)
                                 open_homes -= {id(one)} if one.tp == pinned.tp else set()
+                        if open_digests and (mine := digest(record)) in open_digests:
+                            open_digests.discard(mine)
+                            digests.add(mine)
                     if count > _MOST_SEARCHED:
-                        return found, f"only {count:,} records of the source were looked through for its original"
+                        raise _Enough
                 open_homes -= found.keys()
-                if not open_homes:
+                if not open_homes and not open_digests:
                     break
+        except _Enough:
+            note = f"only {count:,} records of the source were looked through for its original"
         except _Late:
-            return found, "no time was left to look for its original on all of the source"
+            note = "no time was left to look for its original on all of the source"
         except (MigrationError, CorruptBatch) as error:
-            return found, f"the source could not be looked through for its original: {error}"
-        return found, ""
+            note = f"the source could not be looked through for its original: {error}"
+        return Originals(places=found, digests=digests, note=note)
 
 
-def _but(chunks: Chunks, is_out: Callable[[int], bool]) -> Chunks:
-    for chunk in chunks:
-        kept = [record for record in chunk.records() if not is_out(record.offset)]
-        if kept:
-            yield Old(kept)
+def _but(open_at: OpenAt, is_out: Callable[[int], bool]) -> OpenAt:
+    def opened(start: int) -> Chunks:
+        for chunk in open_at(start):
+            kept = [record for record in chunk.records() if not is_out(record.offset)]
+            if kept:
+                yield Old(kept)
+
+    return opened

@@ -2,121 +2,39 @@
 
 A record that was dropped shifts all that follow, so places alone would call every later record wrong. Here the two
 sequences are followed by content, as ``diff`` does: whole batches by their bytes, records where batches differ, and
-where records differ a window is searched for the nearest point from which both go on alike. Memory is bounded by that
-window and by :class:`Leftovers`.
+where records differ what lies ahead is searched for the nearest point from which both go on alike, up to a million
+records away. Memory is bounded by that window, of which digests are held, and by :class:`Leftovers`.
 
 Of compacted logs that is impossible, since too little of what follows is alike; they are followed by place.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from kafka_migration.domain.types import TopicPartition
+from kafka_migration.validation.digests import SOURCE, TARGET
 from kafka_migration.validation.drill_fields import Record, is_likely_the_same
-from kafka_migration.validation.drill_log import Chunk, Chunks, Old
+from kafka_migration.validation.drill_left import Left, Leftovers, Misplaced, left_of
+from kafka_migration.validation.drill_log import Chunk
 from kafka_migration.validation.drill_places import Places
+from kafka_migration.validation.drill_resync import anchors, nearest
+from kafka_migration.validation.drill_stream import OpenAt, Stream
 
-_SMALLEST_WINDOW, _LARGEST_WINDOW = 64, 32_768
-_WINDOW_BYTES = 32 << 20
-#: So many records in a row must be alike for both to go on from there; single ones may be alike by chance.
-_ALIKE = 8
+if TYPE_CHECKING:
+    from kafka_migration.validation.drill_stream import Digests
+
+_SMALLEST_WINDOW, _LARGEST_WINDOW = 64, 1 << 20
+#: Of a long row of records that one side has alone, so many are kept whole: these, or as many as have so many bytes.
+_WHOLE, _WHOLE_BYTES = 1_000, 4 << 20
 _REFINED = 4_000_000
 _TRIED_PER_RECORD = 16
 
-Content = tuple[int, bytes]
 
-
-class TooMany(Exception):
-    """More records differ than are kept: what follows is not looked at."""
-
-
-@dataclass(slots=True, eq=False)
-class Left:
-    """A record that has no equal on the other side, where it should be.
-
-    ``place`` is its offset on the source, or where the map puts a record of the target; ``in_run`` whether the map has
-    one there. ``twin`` stands in its stead on the other side, if anything does.
-    """
-
-    tp: TopicPartition
-    record: Record
-    place: int
-    in_run: bool = True
-    twin: Left | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Misplaced:
-    """``count`` records in a row that are equal, and in order, but not where the map says: the first of them."""
-
-    tp: TopicPartition
-    source: Record
-    target: Record
-    expected: int | None
-
-
-class Leftovers:
-    """What is left of a topic's partitions, at most so many records and bytes."""
-
-    def __init__(self, *, most: int = 20_000, most_bytes: int = 64 << 20) -> None:
-        self.source: list[Left] = []
-        self.target: list[Left] = []
-        self.misplaced: list[Misplaced] = []
-        self._most, self._room = most, most_bytes
-
-    def add(self, to: list[Left], left: Left) -> None:
-        """Keep one. Raises TooMany."""
-        self._room -= len(left.record.rest)
-        if len(self.source) + len(self.target) >= self._most or self._room < 0:
-            raise TooMany
-        to.append(left)
-
-
-class _Stream:
-    """One side: chunks, and records of those that had to be decoded."""
-
-    def __init__(self, chunks: Chunks, watch: Callable[[], None]) -> None:
-        self._chunks, self._watch = iter(chunks), watch
-        self._next: Chunk | Old | None = None
-        self.ready: deque[Record] = deque()
-        self.is_over = False
-
-    def _take(self) -> Chunk | Old | None:
-        chunk, self._next = self._next, None
-        if chunk is None:
-            self._watch()
-            chunk = next(self._chunks, None)
-        return chunk
-
-    def peek(self) -> Chunk | None:
-        """The next chunk, if it stands at its beginning, and is whole."""
-        if self.ready:
-            return None
-        self._next = self._take()
-        return self._next if isinstance(self._next, Chunk) and self._next.is_whole else None
-
-    def skip(self) -> None:
-        """Move past what :meth:`peek` gave."""
-        self._next = None
-
-    def fill(self, count: int) -> bool:
-        """Decode until so many records are ready; whether they are."""
-        while len(self.ready) < count and not self.is_over:
-            chunk = self._take()
-            if chunk is None:
-                self.is_over = True
-            else:
-                self.ready.extend(chunk.records())
-        return len(self.ready) >= count
-
-    def take(self, count: int) -> list[Record]:
-        """The next so many."""
-        return [self.ready.popleft() for _ in range(count)]
+class Apart(Exception):
+    """Both sides go on differently, for as long as was looked: nobody knows what is missing there, and where."""
 
 
 class Aligner:
@@ -132,9 +50,12 @@ class Aligner:
         self._ahead = 0
         self._is_misplaced = False
 
-    def by_content(self, source: Chunks, target: Chunks) -> None:
-        """Follow both to their ends, from places where both stood alike."""
-        mine, theirs = _Stream(source, self._watch), _Stream(target, self._watch)
+    def by_content(self, source: OpenAt, start: int, target: OpenAt, low: int) -> None:
+        """Follow both to their ends, from ``start`` and ``low`` on, where both stood alike.
+
+        Raises TooMany and Apart, and what reading raises.
+        """
+        mine, theirs = Stream(source, start, self._watch), Stream(target, low, self._watch)
         self._ahead, self._is_misplaced = 0, False
         while True:
             one, other = mine.peek(), theirs.peek()
@@ -149,11 +70,11 @@ class Aligner:
             if mine.ready and theirs.ready:
                 self._resync(mine, theirs)
             elif (mine.ready and theirs.is_over) or (theirs.ready and mine.is_over):
-                self._differ(mine.take(len(mine.ready)), theirs.take(len(theirs.ready)))
+                self._one_after_the_other(mine.each(), theirs.each())
 
-    def by_place(self, source: Chunks, target: Chunks) -> None:
+    def by_place(self, source: OpenAt, start: int, target: OpenAt, low: int) -> None:
         """The same of compacted logs, which have gaps everywhere."""
-        mine, theirs = _Stream(source, self._watch), _Stream(target, self._watch)
+        mine, theirs = Stream(source, start, self._watch), Stream(target, low, self._watch)
         while mine.fill(1) | theirs.fill(1):
             place = self._places.source_of(theirs.ready[0].offset) if theirs.ready else None
             if theirs.ready and place is None:
@@ -186,7 +107,7 @@ class Aligner:
             self._is_misplaced = True
             self._left.misplaced.append(Misplaced(self._tp, mine, its, self._places.target_of(mine.offset)))
 
-    def _alike(self, mine: _Stream, theirs: _Stream) -> None:
+    def _alike(self, mine: Stream, theirs: Stream) -> None:
         one, other = mine.ready, theirs.ready
         while one and other:
             a, b = one[0], other[0]
@@ -196,26 +117,59 @@ class Aligner:
             other.popleft()
             self._stood(a, b)
 
-    def _resync(self, mine: _Stream, theirs: _Stream) -> None:
+    def _resync(self, mine: Stream, theirs: Stream) -> None:
         """Go on to where both are alike again."""
-        window = _SMALLEST_WINDOW
+        window, ahead, ahead_there = _SMALLEST_WINDOW, mine.look(), theirs.look()
         while True:
-            mine.fill(window)
-            theirs.fill(window)
-            ones, others = list(islice(mine.ready, window)), list(islice(theirs.ready, window))
-            ends = (
-                mine.is_over and len(ones) == len(mine.ready),
-                theirs.is_over and len(others) == len(theirs.ready),
-            )
-            found = _nearest([it.content for it in ones], [it.content for it in others], ends)
+            (ones, is_end), (others, is_end_there) = ahead.first(window), ahead_there.first(window)
+            found = nearest(ones, others, (is_end, is_end_there))
             if found is not None:
-                self._differ(mine.take(found[0]), theirs.take(found[1]))
+                self._gap(mine, theirs, ones[: found[0]], others[: found[1]])
                 return
-            size = sum(len(it.rest) for it in ones) + sum(len(it.rest) for it in others)
-            if all(ends) or window >= _LARGEST_WINDOW or size > _WINDOW_BYTES:
-                self._differ(mine.take(len(ones)), theirs.take(len(others)))
+            if (is_end and is_end_there) or (window >= _LARGEST_WINDOW and _are_altered(mine.ready, theirs.ready)):
+                self._gap(mine, theirs, ones, others)
                 return
+            if window >= _LARGEST_WINDOW:
+                raise Apart
             window *= 4
+
+    def _gap(self, mine: Stream, theirs: Stream, ones: Digests, others: Digests) -> None:
+        """Between two points where both are alike: what is next on each side, by its digests."""
+        if self._is_small(mine, theirs, len(ones), len(others)):
+            self._differ(mine.take(len(ones)), theirs.take(len(others)))
+            return
+        at = there = 0
+        for one, other in [*anchors(ones, others), (len(ones), len(others))]:
+            self._piece(mine, theirs, one - at, other - there)
+            if one < len(ones):
+                self._stood(*mine.take(1), *theirs.take(1))
+            at, there = one + 1, other + 1
+
+    def _piece(self, mine: Stream, theirs: Stream, count: int, count_there: int) -> None:
+        if self._is_small(mine, theirs, count, count_there):
+            self._differ(mine.take(count), theirs.take(count_there))
+        elif count == count_there:
+            # As many: each is in the stead of its fellow.
+            while count:
+                lot = min(count, _SMALLEST_WINDOW)
+                self._differ(mine.take(lot), theirs.take(lot))
+                count -= lot
+        else:
+            self._one_after_the_other(mine.each(count), theirs.each(count_there))
+
+    def _is_small(self, mine: Stream, theirs: Stream, count: int, count_there: int) -> bool:
+        """Whether so many are in memory, and can be compared each with each."""
+        if count > len(mine.ready) or count_there > len(theirs.ready):
+            return False
+        return count * count_there <= _REFINED and (bool(count and count_there) or max(count, count_there) <= _WHOLE)
+
+    def _one_after_the_other(self, ones: Iterator[Record], others: Iterator[Record]) -> None:
+        """Long rows that each side has alone: their first records whole, of the others only that there are such."""
+        self._keep(_first_of(ones), _first_of(others))
+        for side, them, step in ((SOURCE, ones, -1), (TARGET, others, 1)):
+            for record in them:
+                self._left.add_thin(side, self._tp, record)
+                self._ahead += step
 
     def _differ(self, ones: Sequence[Record], others: Sequence[Record], *, is_pair: bool = False) -> None:
         """Neither of both is where the other is; between them there may be records that are alike."""
@@ -237,11 +191,8 @@ class Aligner:
                 self._stood(mine, its)
 
     def _keep(self, ones: Sequence[Record], others: Sequence[Record]) -> None:
-        places = self._places
-        mine = [Left(self._tp, it, it.offset, places.target_of(it.offset) is not None) for it in ones]
-        theirs = [
-            Left(self._tp, it, places.place_of(it.offset), places.source_of(it.offset) is not None) for it in others
-        ]
+        mine = [left_of(SOURCE, it, self._places) for it in ones]
+        theirs = [left_of(TARGET, it, self._places) for it in others]
         for one, other in _pairs(mine, theirs):
             one.twin, other.twin = other, one
         self._ahead += len(others) - len(ones)
@@ -265,31 +216,18 @@ def _pairs(ones: Sequence[Left], others: Sequence[Left]) -> Iterator[tuple[Left,
                 break
 
 
-def _nearest(ones: Sequence[Content], others: Sequence[Content], are_ends: tuple[bool, bool]) -> tuple[int, int] | None:
-    """How many of each to leave behind, so that both go on alike; the fewest in all. None if nothing here says so."""
-    there: defaultdict[Content, list[int]] = defaultdict(list)
-    for at, content in enumerate(others):
-        there[content].append(at)
-    best: tuple[int, int] | None = None
-    for at, content in enumerate(ones):
-        if best is not None and at >= sum(best):
+def _first_of(records: Iterator[Record]) -> list[Record]:
+    found, size = list[Record](), 0
+    while len(found) < _WHOLE and size < _WHOLE_BYTES:
+        record = next(records, None)
+        if record is None:
             break
-        for there_at in there.get(content, ())[:_TRIED_PER_RECORD]:
-            if best is not None and at + there_at >= sum(best):
-                break
-            if _goes_on(ones, others, at, there_at, are_ends):
-                best = at, there_at
-    return best
+        found.append(record)
+        size += len(record.rest)
+    return found
 
 
-def _goes_on(
-    ones: Sequence[Content], others: Sequence[Content], at: int, there_at: int, are_ends: tuple[bool, bool]
-) -> bool:
-    for n in range(_ALIKE):
-        over = at + n >= len(ones), there_at + n >= len(others)
-        if any(over):
-            # At the end of a log there is nothing more to compare; at the end of a window nobody knows.
-            return all(is_end for is_over, is_end in zip(over, are_ends, strict=True) if is_over)
-        if ones[at + n] != others[there_at + n]:
-            return False
-    return True
+def _are_altered(ones: Iterable[Record], others: Iterable[Record]) -> bool:
+    """Whether most records are, in their places, those of the other side but for a part."""
+    pairs = list(islice(zip(ones, others, strict=False), _SMALLEST_WINDOW))
+    return 2 * sum(is_likely_the_same(one, other) for one, other in pairs) > len(pairs)

@@ -9,16 +9,28 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.validation.drill_align import Content, Left, Leftovers
+from kafka_migration.validation.digests import TARGET
 from kafka_migration.validation.drill_fields import Record, altered, is_likely_the_same, shown
+from kafka_migration.validation.drill_left import Content, Left, Leftovers, Thin
 from kafka_migration.validation.drill_places import Places
 from kafka_migration.validation.drill_result import Drilled, Example, Fault
+from kafka_migration.validation.drill_thin import moved, thicken, with_rest
 
-#: Content -> where the source has it first: the partition asked for, if it is there. And what was not looked through.
-Search = Callable[[Collection[Left]], tuple[Mapping[int, tuple[TopicPartition, int]], str]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Originals:
+    """What the source has of records that are on the target only: by identity of a :class:`Left`, where (its own
+    partition first); of digests those that it has. ``note`` says what was not looked through."""
+
+    places: Mapping[int, tuple[TopicPartition, int]] = field(default_factory=dict)
+    digests: Collection[int] = ()
+    note: str = ""
+
+
+Search = Callable[[Collection[Left], Mapping[TopicPartition, Thin]], Originals]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +60,19 @@ def classify(
     ``by_place`` were followed by place: a loss there has shifted what comes after it, too.
     """
     found: list[_Finding] = []
+    thicken(left, places)
     lost, extra = _moved(left, found)
     lost, extra = _mutated(lost, extra, found)
     if by_place:
         found = _without_shifted(found, lost, extra, frozenset(by_place))
     found += [_Finding(Fault.LOSS, it.tp, it.place, it, None) for it in lost]
-    note = ""
-    if extra:
-        originals, note = search(extra)
-        for it in extra:
-            original = originals.get(id(it))
-            fault = Fault.FOREIGN if original is None else Fault.DUPLICATE
-            found.append(_Finding(fault, it.tp, it.place, None, it, original, _extra_detail(it, original, note)))
+    in_rows = moved(left)
+    extra_rows = left.thin_of(TARGET)
+    originals = search(extra, extra_rows) if extra or extra_rows else Originals()
+    for it in extra:
+        original = originals.places.get(id(it))
+        fault = Fault.FOREIGN if original is None else Fault.DUPLICATE
+        found.append(_Finding(fault, it.tp, it.place, None, it, original, _extra_detail(it, original, originals.note)))
     by_partition: defaultdict[TopicPartition, list[_Finding]] = defaultdict(list)
     for finding in found:
         by_partition[finding.tp].append(finding)
@@ -68,6 +81,8 @@ def classify(
         for tp, them in by_partition.items()
     }
     counts = {tp: Counter(it.fault for it in them) for tp, them in by_partition.items()}
+    for tp, more in with_rest(left, in_rows, originals.digests).items():
+        counts.setdefault(tp, Counter()).update(more)
     for misplaced in left.misplaced:
         counts.setdefault(misplaced.tp, Counter())[Fault.MISPLACED] += 1
         mine = examples_of.setdefault(misplaced.tp, [])
@@ -78,8 +93,8 @@ def classify(
             topic=tp.topic,
             partition=tp.partition,
             counts={fault: counts[tp][fault] for fault in Fault if counts[tp][fault]},
-            examples=tuple(examples_of[tp]),
-            notes=(note,) if note and counts[tp][Fault.FOREIGN] else (),
+            examples=tuple(examples_of.get(tp, ())),
+            notes=(originals.note,) if originals.note and counts[tp][Fault.FOREIGN] else (),
         )
         for tp in sorted(counts)
     ]
