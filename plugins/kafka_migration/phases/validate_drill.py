@@ -54,7 +54,8 @@ def without_compacted(
 
     None of the others: there, either nothing differs, or compaction does not explain it.
     """
-    scopes = [it for it in _scopes(ranges, results) if it.range.by_key]
+    # What is not read on both sides is INCONCLUSIVE, whatever compaction explains of the rest.
+    scopes = [it for it in _scopes(ranges, results) if it.range.by_key and not it.unread]
     again = []
     for found in _drilled(ctx, ranges, scopes, logs):
         for scope in scopes:
@@ -85,10 +86,13 @@ def _scopes(ranges: Sequence[PartitionRange], results: Mapping[TopicPartition, P
     found = []
     for it in sorted(ranges, key=lambda it: it.tp):
         result = results.get(it.tp)
-        if result is None or not result.is_read or result.verdict not in _UNEQUAL:
+        if result is None or result.verdict not in _UNEQUAL:
             continue
-        spans = tuple((one.start, one.end) for one in result.segments if one.verdict in _UNEQUAL)
-        found.append(Scope(range=it, spans=spans))
+        # What could not be read once is not tried again here, and does not keep its neighbours from being looked at.
+        unread = tuple((one.start, one.end) for one in result.segments if one.failure)
+        spans = tuple((one.start, one.end) for one in result.segments if one.verdict in _UNEQUAL and not one.failure)
+        if spans:
+            found.append(Scope(range=it, spans=spans, unread=unread))
     return found
 
 

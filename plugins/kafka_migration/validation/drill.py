@@ -51,10 +51,11 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """A pinned range, and its unequal segments: source offsets from, and up to without."""
+    """A pinned range, its unequal segments (source offsets from, and up to without), and those that cannot be read."""
 
     range: PartitionRange
     spans: tuple[tuple[int, int], ...]
+    unread: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,8 @@ class Drill:
         left, notes = Leftovers(), dict[TopicPartition, list[str]]()
         places = {scope.range.tp: Places(scope.range) for scope in scopes}
         for scope in scopes:
-            notes[scope.range.tp] = [note for note in [self._follow(scope, places[scope.range.tp], left)] if note]
+            said = [_not_looked_at(scope), self._follow(scope, places[scope.range.tp], left)]
+            notes[scope.range.tp] = [note for note in said if note]
         keyed = frozenset(scope.range.tp for scope in scopes if scope.range.by_key)
         explained: dict[TopicPartition, frozenset[int]] = {}
         for scope in scopes:
@@ -140,7 +142,8 @@ class Drill:
                     gone = frozenset(it.explained)
                     aligner.by_place(_but(source, gone.__contains__), start, _but(target, places.are_in(gone)), low)
                 else:
-                    aligner.by_content(source, start, target, low)
+                    ends = any(it == start for _, it in scope.unread), any(it == end for it, _ in scope.unread)
+                    aligner.by_content(source, start, target, low, are_open=ends)
         except TooMany:
             return f"too many records differ from source offset {at} on: not all were looked at"
         except Apart:
@@ -274,6 +277,13 @@ class Drill:
         except (MigrationError, CorruptBatch) as error:
             note = f"the source could not be looked through for its original: {error}"
         return Originals(places=found, digests=digests, note=note)
+
+
+def _not_looked_at(scope: Scope) -> str:
+    if not scope.unread:
+        return ""
+    rows = ", ".join(f"{start}..{end}" for start, end in regions(scope.unread))
+    return f"source offsets {rows} could not be read: what stands there, and at their borders, is not looked at"
 
 
 def _but(open_at: OpenAt, is_out: Callable[[int], bool]) -> OpenAt:

@@ -49,18 +49,25 @@ class Aligner:
         # By how many records the target is ahead: shifted records are a consequence, and no finding of their own.
         self._ahead = 0
         self._is_misplaced = False
+        # Nothing is alike yet, behind what nobody can read: that one side has more may be due to what is lost there.
+        self._is_open = False
 
-    def by_content(self, source: OpenAt, start: int, target: OpenAt, low: int) -> None:
+    def by_content(
+        self, source: OpenAt, start: int, target: OpenAt, low: int, *, are_open: tuple[bool, bool] = (False, False)
+    ) -> None:
         """Follow both to their ends, from ``start`` and ``low`` on, where both stood alike.
 
+        ``are_open`` tells of beginning and end whether something lies beyond them that cannot be read: there, records
+        may have shifted over the border, and what one side has more is not kept.
         Raises TooMany and Apart, and what reading raises.
         """
         mine, theirs = Stream(source, start, self._watch), Stream(target, low, self._watch)
-        self._ahead, self._is_misplaced = 0, False
+        self._ahead, self._is_misplaced, self._is_open = 0, False, are_open[0]
         while True:
             one, other = mine.peek(), theirs.peek()
             if one is not None and other is not None and one.is_twin(other):
                 self._twins(one, other)
+                self._is_open = False
                 mine.skip()
                 theirs.skip()
                 continue
@@ -70,6 +77,8 @@ class Aligner:
             if mine.ready and theirs.ready:
                 self._resync(mine, theirs)
             elif (mine.ready and theirs.is_over) or (theirs.ready and mine.is_over):
+                if are_open[1]:
+                    return
                 self._one_after_the_other(mine.each(), theirs.each())
 
     def by_place(self, source: OpenAt, start: int, target: OpenAt, low: int) -> None:
@@ -115,6 +124,7 @@ class Aligner:
                 return
             one.popleft()
             other.popleft()
+            self._is_open = False
             self._stood(a, b)
 
     def _resync(self, mine: Stream, theirs: Stream) -> None:
@@ -123,6 +133,9 @@ class Aligner:
         while True:
             (ones, is_end), (others, is_end_there) = ahead.first(window), ahead_there.first(window)
             found = nearest(ones, others, (is_end, is_end_there))
+            if found is not None and self._is_open and found[0] != found[1]:
+                self._ahead += sum(1 for _ in theirs.each(found[1])) - sum(1 for _ in mine.each(found[0]))
+                return
             if found is not None:
                 self._gap(mine, theirs, ones[: found[0]], others[: found[1]])
                 return
