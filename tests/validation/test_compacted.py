@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_migration.domain.offset_map import Run
-from kafka_migration.validation.compacted import BEHIND, Missing, Seen, is_explained, with_compacted
+from kafka_migration.validation.compacted import BEHIND, NOT_MIRRORED, Missing, Seen, is_explained, with_compacted
 from kafka_migration.validation.digests import SOURCE, TARGET
 from kafka_migration.validation.drill import Drill, Found, Scope
 from kafka_migration.validation.drill_result import Fault
@@ -101,8 +101,8 @@ def _on_target(log: Mapping[int, Content], end: int) -> Sparse:
     return Sparse({at + _MARKER: it for at, it in log.items()}, end + _MARKER)
 
 
-def _drilled(source: Sparse, target: Sparse, it: PartitionRange) -> Found:
-    drill = Drill(source, target, [it], examples=5, now_ms=lambda: LATER)
+def _drilled(source: Sparse, target: Sparse, it: PartitionRange, *, mirrored: int = 0) -> Found:
+    drill = Drill(source, target, [it], examples=5, now_ms=lambda: LATER, mirrored=lambda _: mirrored)
     return drill.topic([Scope(range=it, spans=((0, it.source_end),))])
 
 
@@ -110,6 +110,50 @@ def _missing(source: Sparse, target: Sparse, it: PartitionRange) -> set[int]:
     mine = {at for at in source.records if at < it.source_end}
     theirs = {at - _MARKER for at in target.records if at < it.target_end}
     return mine ^ theirs
+
+
+@pytest.mark.parametrize(
+    ("seen", "tombstone", "explained"),
+    [
+        (_seen([5], []), False, False),
+        (_seen([5, 9], []), False, True),
+        (_seen([5, BEHIND], []), False, True),
+        (_seen([5, NOT_MIRRORED], []), False, False),
+        (_seen([5], [9]), False, True),
+        (_seen([5], [BEHIND]), False, True),
+        (_seen([5, NOT_MIRRORED], []), True, True),
+        (_seen([5, NOT_MIRRORED], [3]), True, False),
+    ],
+    ids=[
+        "its newest record",
+        "a newer one that was mirrored",
+        "a newer one behind the pinned end that was mirrored",
+        "a newer one that only the source has had",
+        "a newer one on this side",
+        "a newer one behind the end of this side",
+        "a tombstone, old enough",
+        "a tombstone whose older record is left",
+    ],
+)
+def test_record_may_be_gone_from_the_target_only_for_what_the_target_has_had(seen, tombstone, explained):
+    it = Missing(place=5, key=b"k", is_tombstone=tombstone, timestamp=NOW)
+    assert is_explained(it, seen, missing_on=TARGET, now_ms=NOW + _DAY, tombstones_ms=_DAY) is explained
+    # The source has had all that the target has.
+    other = _seen(seen.places[TARGET], seen.places[SOURCE])
+    if explained:
+        assert is_explained(it, other, missing_on=SOURCE, now_ms=NOW + _DAY, tombstones_ms=_DAY)
+
+
+def test_drill_down_does_not_take_a_record_that_is_not_mirrored_yet_for_the_reason_of_a_loss():
+    log = {at: Content(b"k%d" % (at % 10), b"%d" % at, (), NOW + at) for at in range(40)}
+    target = {at: it for at, it in log.items() if at < 30 and at != 25}
+    it = _range(log, 30, target_compacted=True)
+    for mirrored, lost in ((30, True), (35, True), (36, False)):
+        (found,) = _drilled(Sparse(log, 40), _on_target(target, 30), it, mirrored=mirrored).drilled
+        assert found.counts == ({Fault.LOSS: 1} if lost else {}), mirrored
+        if lost:
+            assert found.first is not None
+            assert found.first.source_offset == 25
 
 
 @pytest.mark.parametrize("both", [False, True], ids=["source compacted", "both compacted"])
@@ -125,7 +169,7 @@ def test_whatever_compaction_took_is_explained(both):
                 target = _cleaned(target, chance, chance.randrange(20, count + 1))
         it = _range(log, pinned, target_compacted=both)
         sides = Sparse(source, count), _on_target(target, count)
-        found = _drilled(*sides, it)
+        found = _drilled(*sides, it, mirrored=count)
         assert found.drilled[0].counts == {}, (seed, found.drilled[0].text)
         assert found.explained[it.tp] == _missing(*sides, it), seed
 
@@ -177,6 +221,12 @@ def test_what_was_explained_before_is_left_out():
     assert (found.drilled[0].counts, found.explained[it.tp]) == ({}, frozenset())
 
 
+def _place(side: str, at: int, pinned: int, mirrored: int) -> int:
+    if at < pinned:
+        return at
+    return NOT_MIRRORED if side == SOURCE and at >= mirrored else BEHIND
+
+
 def test_spark_marks_what_the_rule_explains(spark):
     """The same logs, by the rule and by the query, which knows of no passes between two reads."""
     rows, expected = [], {}
@@ -185,19 +235,21 @@ def test_spark_marks_what_the_rule_explains(spark):
         log = _log(chance, 60)
         source, target = _cleaned(log, chance, chance.randrange(20, 61)), dict(log)
         if partition % 2:
-            target = _cleaned(target, chance, chance.randrange(20, 61))
+            target = _cleaned(target, chance, chance.randrange(20, 46))
         if partition % 3 == 0:
             # Faults beside.
             target.pop(chance.choice(sorted(target)))
             source.pop(chance.choice(sorted(source)))
-        pinned = 45
+        pinned, mirrored = 45, chance.choice((45, 50, 60))
+        # What was not mirrored, the target cannot have, nor have had.
+        target = {at: it for at, it in target.items() if at < mirrored}
         sides = {SOURCE: source, TARGET: target}
         topic = "both" if partition % 2 else "one"
         for side, records in sides.items():
             other = TARGET if side == SOURCE else SOURCE
             for at, it in records.items():
                 behind = at >= pinned
-                place = BEHIND if behind else at
+                place = _place(side, at, pinned, mirrored)
                 rows.append(
                     (side, topic, partition, place, True, it.value is None, it.timestamp, behind, hash(it.key) >> 1)
                 )
@@ -205,7 +257,11 @@ def test_spark_marks_what_the_rule_explains(spark):
                     continue
                 seen = _seen(
                     *(
-                        [BEHIND if n >= pinned else n for n, one in sides[one_side].items() if one.key == it.key]
+                        [
+                            _place(one_side, n, pinned, mirrored)
+                            for n, one in sides[one_side].items()
+                            if one.key == it.key
+                        ]
                         for one_side in (SOURCE, TARGET)
                     )
                 )

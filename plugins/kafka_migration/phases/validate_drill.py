@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -34,12 +35,13 @@ def with_tails(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partitio
     keyed = [it.tp for it in ranges if it.by_key]
     if not keyed:
         return tuple(ranges)
-    sources, targets = ctx.source.ends(keyed, committed=True), ctx.target.ends(keyed)
+    positions, sources, targets = ctx.link.positions(), ctx.source.ends(keyed, committed=True), ctx.target.ends(keyed)
     return tuple(
         replace(
             it,
             source_tail=max(it.source_end, sources[it.tp].end),
             target_tail=max(it.target_end, targets[it.tp].end),
+            source_mirrored=max(it.source_end, positions[it.tp].source if it.tp in positions else 0),
         )
         if it.by_key
         else it
@@ -112,6 +114,7 @@ def _drilled(ctx: Context, ranges: Sequence[PartitionRange], scopes: Sequence[Sc
                 examples=settings.examples,
                 private=settings.private_payloads,
                 until=ctx.clock.monotonic() + _SECONDS,
+                mirrored=partial(_mirrored, ctx),
                 clock=ctx.clock.monotonic,
                 now_ms=lambda: int(ctx.clock.now().timestamp() * 1000),
             )
@@ -126,6 +129,12 @@ def _drilled(ctx: Context, ranges: Sequence[PartitionRange], scopes: Sequence[Sc
                 )
             )
         ]
+
+
+def _mirrored(ctx: Context, tp: TopicPartition) -> int:
+    """Up to which source offset a partition is mirrored by now, at least."""
+    position = ctx.link.positions().get(tp)
+    return 0 if position is None else position.source
 
 
 def _counts(found: Found, tp: TopicPartition) -> int:

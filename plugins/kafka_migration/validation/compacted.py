@@ -4,6 +4,9 @@ The cleaner removes a record only if its log holds a newer one of the same key, 
 tombstone that is older than ``delete.retention.ms`` and nothing older of its key is left. So a key's newest record at
 the pinned end says whether the two sides are equal, as long as it is known what was written behind that end: newer
 records there may have swept away what was pinned.
+
+What the other side holds counts as far as this one has held it, too, though it may be gone from here by now: all that
+was mirrored. What the source has got since sweeps nothing from the target.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from kafka_migration.validation.request import PartitionRange
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: Of every record behind the pinned ends: newer than any place.
-BEHIND = 2**62
+#: Of every record behind the pinned ends: newer than any place. And of those that only the source has had so far.
+BEHIND, NOT_MIRRORED = 2**62, 2**62 + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +37,8 @@ class Missing:
 
 @dataclass(slots=True)
 class Seen:
-    """The places of all records of one key, by side; those behind the pinned end are :data:`BEHIND`."""
+    """The places of all records of one key, by side; those behind the pinned end are :data:`BEHIND`, or
+    :data:`NOT_MIRRORED`."""
 
     places: dict[str, set[int]] = field(default_factory=lambda: {SOURCE: set(), TARGET: set()})
 
@@ -47,7 +51,8 @@ def is_explained(it: Missing, seen: Seen, *, missing_on: str, now_ms: int, tombs
     if it.place in mine or it.place not in seen.places[other]:
         # Read between two passes of the cleaner: by now it is there, or on neither side.
         return True
-    if it.key is None or any(place > it.place for places in seen.places.values() for place in places):
+    had = mine | {place for place in seen.places[other] if place <= BEHIND}
+    if it.key is None or any(place > it.place for place in had):
         return True
     # A time that is yet to come says nothing of when it was written.
     is_old = it.timestamp > now_ms or now_ms - it.timestamp >= tombstones_ms
@@ -68,9 +73,10 @@ def without_explained(frame: DataFrame, ranges: Iterable[PartitionRange]) -> Dat
 def with_compacted(both: DataFrame, ranges: Iterable[PartitionRange], now_ms: int) -> DataFrame:
     """The records of both sides, with those marked (``compacted``) that the other side lost to compaction.
 
-    By the rule of :func:`is_explained`, as far as one read of both logs can tell; those ``behind`` the pinned ends are
-    left out afterwards. What it cannot explain counts as a difference, for a drill-down to judge: a pass of the cleaner
-    may run meanwhile. Costs a sort by place and one by key, which topics that nobody compacts are spared.
+    By the rule of :func:`is_explained`, as far as one read of both logs can tell; those ``behind`` the pinned ends
+    (whose places say so) are left out afterwards. What it cannot explain counts as a difference, for a drill-down to
+    judge: a pass of the cleaner may run meanwhile. Costs a sort by place and one by key, which topics that nobody
+    compacts are spared.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -91,7 +97,8 @@ def with_compacted(both: DataFrame, ranges: Iterable[PartitionRange], now_ms: in
         {
             "on_source": f.max(is_source).over(by_place),
             "on_target": f.max(~is_source).over(by_place),
-            "newest": f.max(f.when(f.col("behind"), f.lit(BEHIND)).otherwise(place)).over(by_key),
+            "newest": f.max(place).over(by_key),
+            "newest_target": f.max(f.when(place <= BEHIND, place)).over(by_key),
             "oldest_source": f.min(f.when(is_source, place)).over(by_key),
             "oldest_target": f.min(f.when(~is_source, place)).over(by_key),
         }
@@ -104,6 +111,8 @@ def with_compacted(both: DataFrame, ranges: Iterable[PartitionRange], now_ms: in
     )
     age = f.lit(now_ms) - f.col("timestamp_ms")
     is_gone_tombstone = f.col("is_tombstone") & ((age < 0) | (age >= kept_for)) & (oldest.isNull() | (oldest > place))
-    is_explained_here = f.col("key_hash").isNull() | (f.col("newest") > place) | is_gone_tombstone
+    # Of both sides, what the side that lacks it has had.
+    newest = f.when(is_source, f.col("newest_target")).otherwise(f.col("newest"))
+    is_explained_here = f.col("key_hash").isNull() | (newest > place) | is_gone_tombstone
     compacted = (gone_from_source | gone_from_target) & f.col("in_run") & is_explained_here
     return both.withColumn("compacted", f.coalesce(compacted, f.lit(False))).where(~f.col("behind"))

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.validation.compacted import BEHIND, Missing, Seen, is_explained
+from kafka_migration.validation.compacted import BEHIND, NOT_MIRRORED, Missing, Seen, is_explained
 from kafka_migration.validation.digests import SOURCE, TARGET
 from kafka_migration.validation.drill_align import Aligner, Apart
 from kafka_migration.validation.drill_class import Originals, classify, with_note
@@ -77,7 +77,8 @@ class _Enough(Exception):
 class Drill:
     """Drills into unequal segments. ``pinned`` are all ranges of the validation: where to look for a record.
 
-    ``until`` is a monotonic time.
+    ``mirrored`` says up to which source offset the target has had a partition's records by now; ``until`` is a
+    monotonic time.
     """
 
     def __init__(
@@ -88,13 +89,14 @@ class Drill:
         *,
         examples: int,
         private: bool = False,
+        mirrored: Callable[[TopicPartition], int] = lambda _: 0,
         until: float = float("inf"),
         clock: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._logs = {SOURCE: source, TARGET: target}
         self._examples, self._private, self._until = examples, private, until
-        self._clock, self._now_ms = clock, now_ms
+        self._clock, self._now_ms, self._mirrored = clock, now_ms, mirrored
         self._ranges: defaultdict[str, list[PartitionRange]] = defaultdict(list)
         for it in pinned:
             self._ranges[it.topic].append(it)
@@ -215,6 +217,8 @@ class Drill:
     def _seen(self, it: PartitionRange, keys: Collection[bytes | None]) -> dict[bytes | None, Seen]:
         """What both logs hold of ``keys`` by now, up to their ends."""
         places, found = Places(it), {key: Seen() for key in keys}
+        # Asked first: whatever lay before it then is not newer than what is read now.
+        mirrored = max(it.source_end, self._mirrored(it.tp))
         for side, log in self._logs.items():
             pinned_end = it.source_end if side == SOURCE else it.target_end
             for record in self._records(log.chunks(it.tp, *log.ends(it.tp))):
@@ -223,7 +227,7 @@ class Drill:
                     continue
                 place = record.offset if side == SOURCE else places.source_of(record.offset)
                 if record.offset >= pinned_end:
-                    place = BEHIND
+                    place = NOT_MIRRORED if side == SOURCE and record.offset >= mirrored else BEHIND
                 if place is not None:
                     seen.places[side].add(place)
         return found

@@ -19,7 +19,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.validation.compacted import BEHIND, with_compacted, without_explained
+from kafka_migration.validation.compacted import BEHIND, NOT_MIRRORED, with_compacted, without_explained
 from kafka_migration.validation.digests import SOURCE, TARGET, Digest, SegmentDigest, recombine
 from kafka_migration.validation.record_hash import ordered_hash, record_hash
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
@@ -256,7 +256,12 @@ def _tails(
     frame = _read(spark, spans, properties, request.isolation if side == SOURCE else "read_uncommitted")
     if frame is None:
         return None
-    rows = frame.withColumns({"source_offset": f.lit(BEHIND), "in_run": f.lit(False)})
+    place = f.lit(BEHIND)
+    for it in ranges if side == SOURCE else ():
+        if it.source_mirrored < it.source_tail:
+            here = (f.col("topic") == it.topic) & (f.col("partition") == it.partition)
+            place = f.when(here & (f.col("offset") >= it.source_mirrored), NOT_MIRRORED).otherwise(place)
+    rows = frame.withColumns({"source_offset": place, "in_run": f.lit(False)})
     return hashed(rows, side, request.segment_records).withColumn("behind", f.lit(True))
 
 

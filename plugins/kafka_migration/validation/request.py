@@ -29,9 +29,10 @@ class PartitionRange:
     (from, and up to without) that a person gave up: what the source holds there is not compared.
 
     Of compacted logs (``target_compacted``: the target, too): ``source_tail`` and ``target_tail`` are log ends at or
-    behind the pinned ones, up to which newer records of a key are looked for; ``source_tombstones_ms`` and
-    ``target_tombstones_ms`` how long the sides keep tombstones (``delete.retention.ms``); ``explained`` are source
-    offsets whose records compaction is known to have taken from a side: they are left out on both.
+    behind the pinned ones, up to which newer records of a key are looked for; those of the source up to
+    ``source_mirrored`` the target has had, too; ``source_tombstones_ms`` and ``target_tombstones_ms`` how long the
+    sides keep tombstones (``delete.retention.ms``); ``explained`` are source offsets whose records compaction is known
+    to have taken from a side: they are left out on both.
     """
 
     topic: str
@@ -46,6 +47,7 @@ class PartitionRange:
     target_compacted: bool = False
     source_tail: int = 0
     target_tail: int = 0
+    source_mirrored: int = 0
     source_tombstones_ms: int = 0
     target_tombstones_ms: int = 0
     explained: tuple[int, ...] = ()
