@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,8 @@ from kafka_migration.phases import halts, status
 from kafka_migration.phases.group_record import Step
 from kafka_migration.phases.record import phase
 from kafka_migration.state.link import Wish
+from kafka_migration.validation.drill_result import Altered, Drilled, Example, Fault, Part
+from kafka_migration.validation.result import Equality
 from tests.phases import histories
 from tests.phases.gates import Migration
 
@@ -122,3 +125,36 @@ def test_halt_of_a_later_version_is_shown_all_the_same(shop: Migration) -> None:
     (halt,) = status.read(shop.ctx()).halts
     assert (halt.reason, halt.detail) == ("MELTED", "hot")
     assert "does not know" in halts.meaning_of("MELTED").meaning
+
+
+def test_bytes_that_were_recorded_before_payloads_became_private_are_shown_no_more(shop: Migration) -> None:
+    histories.created(shop)
+    histories.mirroring(shop)
+    histories.validated(shop, Equality.DIFFERENT)
+    times = Altered(part=Part.TIMESTAMP, source="1", target="2")
+    value = Altered(part=Part.VALUE, at=3, source="cafe", target="beef", source_bytes=9, target_bytes=9)
+    example = Example(
+        fault=Fault.MUTATION,
+        topic="shop.orders",
+        partition=0,
+        source_offset=7,
+        target_offset=8,
+        key="c0ffee",
+        content="facade",
+        altered=(times, value),
+    )
+    drilled = Drilled(topic="shop.orders", partition=0, counts={Fault.MUTATION: 1}, examples=(example,), notes=("n",))
+    journal = shop.ctx().journal
+    recorded = journal.read("validation", "latest") or {}
+    first, *others = recorded["partitions"]
+    journal.record("validation", "latest", recorded | {"partitions": [first | {"drilled": drilled.as_dict()}, *others]})
+    before = json.dumps(status.read(shop.ctx()).as_dict())
+    assert all(word in before for word in ("cafe", "beef", "c0ffee", "facade"))
+    page = status.read(shop.ctx(validation={"private_payloads": True})).as_dict()
+    assert not any(word in json.dumps(page) for word in ("cafe", "beef", "c0ffee", "facade"))
+    shown = page["validation"]["unequal"][0]["drilled"]
+    hidden = replace(value, source=None, target=None)
+    assert (
+        shown
+        == replace(drilled, examples=(replace(example, key=None, content=None, altered=(times, hidden)),)).as_dict()
+    )

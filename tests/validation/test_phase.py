@@ -3,35 +3,63 @@
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from demo import jars
+from kafka_migration.cli.render.validation import validation
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.errors import CouldNotFindOut
-from kafka_migration.domain.types import PartitionEnds, TopicPartition
-from kafka_migration.phases import validate, verdict
+from kafka_migration.domain.offset_map import OffsetMap
+from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
+from kafka_migration.phases import report, validate, verdict
 from kafka_migration.phases.context import Context
 from kafka_migration.phases.validate_pins import foreign_partitions
+from kafka_migration.phases.validate_record import KIND
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore
+from kafka_migration.validation import levels
+from kafka_migration.validation.drill_result import Fault
+from kafka_migration.validation.request import ValidationRequest
 from kafka_migration.validation.result import Equality
 from kafka_migration.validation.session import JARS_VARIABLE
 from tests.kafka_tools import ToSend, produce
-from tests.validation.lab import LEADING, Copied, Copy, Lab, Partitions, Wanted
+from tests.validation.lab import FIRST_TIMESTAMP, LEADING, Copied, Copy, Lab, Partitions, Wanted
 from tests.waiting import wait_until
 
 
-def _context(lab: Lab, copies: Iterable[Copy], told: list[str]) -> Context:
+class _Ended(Copied):
+    """The same, as the report asks it."""
+
+    def offset_maps(self, tps: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetMap]:
+        return super().offset_maps(self.maps if tps is None else tps)
+
+    def run(self) -> dict[str, Any]:
+        return {"state": "ended", "reason": "drained", "at": "2030-01-01T00:00:00+00:00"}
+
+    def wished(self) -> Any:
+        return SimpleNamespace(desired=Desired.DRAIN, reason="")
+
+    def fences(self) -> tuple[int, ...]:
+        return ()
+
+
+def _context(lab: Lab, copies: Iterable[Copy], told: list[str], **validation: object) -> Context:
     copies = list(copies)
     journal = Journal(MemoryStore(), "lab")
     for copy in copies:
-        journal.record("topic", copy.topic, {"created": True, "spec": {"partitions": len(copy.maps)}})
+        spec = {"partitions": len(copy.maps), "replication_factor": 1}
+        made = {"at": "2030-01-01T00:00:00+00:00", "adopted": False, "configs_source": {}, "left_out": {}}
+        journal.record("topic", copy.topic, {"created": True, "spec": spec, **made})
     plan = restore_plan(
         {
             "version": 1,
@@ -39,14 +67,14 @@ def _context(lab: Lab, copies: Iterable[Copy], told: list[str]) -> Context:
             "source": "lab_source",
             "target": "lab_target",
             "topics": {"include": ["validation-.*"]},
-            "validation": {"segment_records": 1000},
+            "validation": {"segment_records": 1000, **validation},
         }
     )
     clusters: dict[str, Any] = {
         side: Cluster(side, ClusterConnection(f"lab_{side}", properties))  # type: ignore[arg-type]
         for side, properties in lab.connections.items()
     }
-    link: Any = Copied({tp: found for copy in copies for tp, found in copy.maps.items()})
+    link: Any = _Ended({tp: found for copy in copies for tp, found in copy.maps.items()})
     return Context(plan=plan, journal=journal, link=link, tell=told.append, **clusters)
 
 
@@ -99,6 +127,55 @@ def test_partitions_that_the_source_lacks_are_told_with_what_they_hold(lab):
     assert foreign_partitions(ctx, [copy.topic]) == {}
     produce(lab.servers["target"], copy.topic, [ToSend(b"stray", partition=2)] * 4)
     assert foreign_partitions(ctx, [copy.topic]) == {TopicPartition(copy.topic, 2): PartitionEnds(start=0, end=4)}
+
+
+_MARKER = b"do-not-tell"
+_SECRET = ToSend(_MARKER + b"-value", _MARKER + b"-key", 0, FIRST_TIMESTAMP, [("header", _MARKER + b"-header")])
+
+
+def _damage_secrets(partitions: Partitions) -> None:
+    """One of each class that shows bytes."""
+    sent = partitions[0]
+    other = replace(_SECRET, value=_MARKER + b"-VALUE", headers=[("header", _MARKER + b"-HEADER")])
+    sent[3], sent[7] = other, replace(_SECRET, key=_MARKER + b"-KEY", timestamp=FIRST_TIMESTAMP + 7)
+    del sent[12]
+    sent.append(replace(_SECRET, value=_MARKER + b"-foreign", timestamp=FIRST_TIMESTAMP + 99))
+
+
+def test_private_payloads_appear_in_nothing_that_a_validation_writes_or_tells(lab, spark, tmp_path):
+    special = {at: replace(_SECRET, timestamp=FIRST_TIMESTAMP + at) for at in (3, 7, 12)}
+    (copy,) = lab.copies({"": Wanted(special=special, damage=_damage_secrets)}).values()
+
+    def digest(asked: Path, answer: Path) -> None:
+        request = ValidationRequest.from_dict(json.loads(asked.read_text()))
+        answer.write_text(json.dumps(levels.run(spark, request, lab.connections, lab.wires).as_dict()))
+
+    def everything(ctx: Context, folder: Path, told: list[str]) -> str:
+        """Whatever a person, a log or a file gets."""
+        found = validate.apply(ctx, run=digest, reports=folder)
+        assert found.result.partitions[0].drilled is not None
+        assert found.result.partitions[0].drilled.counts.keys() >= {Fault.LOSS, Fault.FOREIGN, Fault.MUTATION}
+        report.apply(ctx, folder)
+        Console(file=(terminal := StringIO()), width=400).print(validation(found))
+        journal = [*ctx.journal.all(KIND).values()]
+        files = [path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file()]
+        assert len(list(folder.rglob("*.html"))) > 1, "report and Data Docs"
+        return "\n".join([*told, terminal.getvalue(), json.dumps([journal, found.as_dict()]), *files])
+
+    told: list[str] = []
+    shown = everything(ctx := _context(lab, [copy], told), tmp_path / "open", told)
+    assert _MARKER.hex() in shown, "what is looked for can be found"
+    private = replace(ctx, plan=_context(lab, [copy], [], private_payloads=True).plan)
+    report.apply(private, tmp_path / "since")
+    for path in (tmp_path / "since").rglob("report.*"):
+        assert "mutation: source offset" in path.read_text()
+        assert _MARKER.hex() not in path.read_text(), "recorded before the plan said that payloads are private"
+    told.clear()
+    hidden = everything(private, tmp_path / "private", told)
+    assert "mutation: source offset" in hidden
+    for secret in (_MARKER, _MARKER.upper()):
+        assert secret.hex() not in hidden
+        assert secret.decode() not in hidden
 
 
 def test_spark_job_that_cannot_start_is_an_error_with_its_last_words(lab, tmp_path, jars_in_environment):

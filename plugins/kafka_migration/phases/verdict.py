@@ -18,6 +18,7 @@ from kafka_migration.phases import translate
 from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.phases.validate import topic_ids
 from kafka_migration.phases.validate_record import KIND, LATEST, notes
+from kafka_migration.validation.drill_result import masked
 from kafka_migration.validation.result import Equality, worst
 
 if TYPE_CHECKING:
@@ -27,17 +28,25 @@ if TYPE_CHECKING:
 def latest(ctx: Context) -> dict[str, Any] | None:
     """The newest validation's record (``Validation.as_dict``, without equal segments), or None if there was none.
 
-    An EQUAL that another validation contradicts since, ended or not, is none any more: ``against`` says why.
+    An EQUAL that another validation contradicts since, ended or not, is none any more: ``against`` says why. Without
+    bytes of payloads, if they are private now: they may not have been when it was recorded.
     """
     found = ctx.journal.read(KIND, LATEST)
-    if found is None or found["verdict"] != Equality.EQUAL:
-        return found
+    if found is None:
+        return None
+    if ctx.plan.validation.private_payloads:
+        found = {**found, "partitions": [_without_payloads(it) for it in found["partitions"]]}
     against = [(it.says, it.text) for it in notes(ctx).values() if it.says is not None]
-    if not against:
+    if found["verdict"] != Equality.EQUAL or not against:
         return found
     said = [text for _, text in against]
     ours = {"verdict": str(worst(says for says, _ in against)), "passed": False, "against": said}
     return {**found, **ours, "hints": [*found.get("hints", ()), *said]}
+
+
+def _without_payloads(partition: dict[str, Any]) -> dict[str, Any]:
+    drilled = partition.get("drilled")
+    return partition | {"drilled": masked(drilled) if drilled else None}
 
 
 def check(ctx: Context) -> CheckResult:

@@ -179,3 +179,37 @@ class Drilled:
             "examples": [it.as_dict() for it in self.examples],
             "notes": list(self.notes),
         }
+
+
+def masked(drilled: Mapping[str, Any]) -> dict[str, Any]:
+    """What :meth:`Drilled.as_dict` gave, as it would be if payloads had been private: without bytes of them."""
+    return {**drilled, "examples": [_masked(it) for it in drilled["examples"]]}
+
+
+def _masked(example: Mapping[str, Any]) -> dict[str, Any]:
+    altered = tuple(
+        Altered(
+            part=Part(it["part"]),
+            at=it["at"],
+            # A time is no payload.
+            source=it["source"] if it["part"] == Part.TIMESTAMP else None,
+            target=it["target"] if it["part"] == Part.TIMESTAMP else None,
+            source_bytes=it["source_bytes"],
+            target_bytes=it["target_bytes"],
+            which=it["which"],
+        )
+        for it in example["altered"]
+    )
+    return Example(
+        fault=Fault(example["class"]),
+        topic=example["topic"],
+        partition=example["partition"],
+        source_offset=example["source_offset"],
+        target_offset=example["target_offset"],
+        expected_target=example["expected_target_offset"],
+        found_in=example["found_in_partition"],
+        source_timestamp=example["source_timestamp"],
+        target_timestamp=example["target_timestamp"],
+        altered=altered,
+        detail=example["detail"],
+    ).as_dict()
