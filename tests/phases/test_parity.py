@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
 from kafka_migration.clusters.types import Acl, CommittedOffset
+from kafka_migration.domain.errors import ClusterUnreachable
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import cutover, parity
@@ -81,9 +88,39 @@ def test_groups_before_and_after_their_move(world: World) -> None:
     assert f"{topic}-1: offset 9 on the target, where 10 is due" in problem
 
 
-def test_rules_of_the_source_that_the_target_lacks_are_listed(world: World) -> None:
+def test_clusters_without_an_authorizer_say_so(world: World) -> None:
     world.topic("orders")
     found = parity.read(world.ctx(), [])
-    # Clusters without an authorizer have none, and say so.
     assert found.access in (None, ())
     assert (found.access is None) == bool(found.access_unknown)
+
+
+def test_section_beside_a_verdict_has_the_worst_first_and_counts_what_it_leaves_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parity, "_KEPT", 2)
+    topic, groups = world.topic("orders"), [world.group(name) for name in ("a", "b", "c")]
+    tp = TopicPartition(topic, 0)
+    for group in groups:
+        world.commit("source", group, {tp: 20})
+    world.commit("target", groups[2], {tp: 3})
+    told: list[str] = []
+    found = parity.section(replace(world.ctx(), tell=told.append))
+    assert [it["group"] for it in found["groups"]] == [groups[2], groups[0]]
+    assert found["groups"][1]["counts"] == {"absent": 1}
+    assert found["left_out"]["groups"] == 1
+    (problem,) = found["problems"]
+    assert f"group {groups[2]}: {tp}: offset 3 on the target, where {20 - START} is due" in problem
+    assert told == [f"beside the records: {problem}"]
+    json.dumps(found)
+
+
+def test_section_of_clusters_that_do_not_answer_says_why_and_is_no_error(world: World) -> None:
+    def silent(*_arguments: object) -> None:
+        raise ClusterUnreachable("source", "127.0.0.1:9", "no answer")
+
+    world.topic("orders")
+    ctx = world.ctx()
+    found = parity.section(replace(ctx, source=SimpleNamespace(groups=silent)))  # type: ignore[arg-type]
+    assert "source" in found["unknown"]
+    assert "problems" not in found

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from kafka_migration.clusters.types import Acl
 from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, Refused
 from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.phases import report
+from kafka_migration.phases.drift import DriftStatus
 from kafka_migration.phases.group_record import Step
+from kafka_migration.phases.parity import GroupParity, OffsetParity, Parity
 from kafka_migration.phases.record import phase
 from kafka_migration.state.link import Wish
 from kafka_migration.validation.result import Equality
@@ -240,3 +243,44 @@ def test_source_that_does_not_answer_leaves_unknown_whether_groups_rest_there(
         ctx.link.wish(Wish(desired=Desired.DRAIN, reason="", at=ctx.stamp()))
         ctx.link.record_run({"state": "ended", "reason": "drained", "at": ctx.stamp()})
         assert report.apply(ctx, tmp_path).report["exceptions"] == []
+
+
+def test_page_shows_what_consumers_depend_on_beside_the_verdict(finished: Migration, tmp_path: Path) -> None:
+    journal = finished.ctx().journal
+
+    def page(consumers: dict[str, object]) -> str:
+        journal.record("validation", "latest", (journal.read("validation", "latest") or {}) | {"consumers": consumers})
+        found = Page(report.apply(finished.ctx(), tmp_path).html_path.read_text())
+        assert found.open == []
+        return found.text
+
+    rule = Acl(
+        resource_type="GROUP",
+        resource="shop",
+        pattern="PREFIXED",
+        principal="User:app",
+        host="*",
+        operation="READ",
+        permission="ALLOW",
+    )
+    tp = TopicPartition("shop.orders", 0)
+    behind = GroupParity(
+        group="shop.app", is_moved=True, offsets=(OffsetParity(tp=tp, source=60, expected=50, target=20),)
+    )
+    drifted = DriftStatus(
+        topic="shop.orders", what="retention.ms", declared="-1", observed="1", endangers=True, remedy="set it back"
+    )
+    found = Parity(groups=(behind,), topics=(drifted,), access=(rule,)).section("2030-01-01T00:00:00+00:00")
+    shown = page(found)
+    for said in (
+        "2 problems",
+        "1 behind",
+        "offset 20 on the target, where 50 is due",
+        "set it back",
+        "GROUP shop",
+        "PREFIXED",
+    ):
+        assert said in shown, said
+    nothing = Parity(groups=(), topics=(), access=()).section("2030-01-01T00:00:00+00:00")
+    assert "Consumers would notice nothing" in page(nothing)
+    assert "no broker answers" in page({"at": "2030-01-01T00:00:00+00:00", "unknown": "no broker answers"})

@@ -141,6 +141,7 @@ class Lab:
 
     def validate(self, **options: Any) -> validate.Validation:
         options = {"reports": self.reports, "run": self.spark, "suite": agrees, "logs": unreachable} | options
+        options.setdefault("consumers", lambda _ctx: {})
         return validate.apply(self.context(dry_run=options.pop("dry_run", False)), **options)
 
 
@@ -220,6 +221,18 @@ def test_equal_clusters_are_recorded_as_equal_and_open_the_gate(lab):
     written = json.loads((lab.reports / "lab" / "validation.json").read_text())
     assert written["verdict"] == "EQUAL"
     assert [len(it["segments"]) for it in written["partitions"]] == [3, 3, 0]
+
+
+def test_what_consumers_depend_on_stands_beside_the_verdict_and_changes_nothing_of_it(lab):
+    lab.topic("orders")
+    beside = {"at": "2030-01-01T00:00:00+00:00", "unknown": "", "problems": ["group app: it would read again"]}
+    found = lab.validate(consumers=lambda _ctx: beside)
+    assert (found.verdict, found.exit_code) == (Equality.EQUAL, 0)
+    written = json.loads((lab.reports / "lab" / "validation.json").read_text())
+    recorded = lab.journal.read("validation", "latest")
+    assert recorded is not None
+    assert written["consumers"] == recorded["consumers"] == beside
+    assert verdict.check(lab.context()).verdict is Verdict.PASS
 
 
 def test_altered_record_is_exit_code_1_and_keeps_the_gate_shut(lab):

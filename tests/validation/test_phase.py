@@ -78,6 +78,10 @@ def _context(lab: Lab, copies: Iterable[Copy], told: list[str], **validation: ob
     return Context(plan=plan, journal=journal, link=link, tell=told.append, **clusters)
 
 
+def _nobody(_ctx: Context) -> dict[str, Any]:
+    return {}
+
+
 def _swap(partitions: Partitions) -> None:
     sent = partitions[1]
     sent[3], sent[4] = sent[4], sent[3]
@@ -92,7 +96,7 @@ def test_command_finds_equal_what_is_equal_and_different_what_is_not(lab, tmp_pa
     copies = lab.copies({"right": Wanted(partitions=2), "wrong": Wanted(partitions=2, damage=_swap)})
     told: list[str] = []
     ctx = _context(lab, copies.values(), told)
-    found = validate.apply(ctx, spark_master="local[2]", reports=tmp_path)
+    found = validate.apply(ctx, spark_master="local[2]", reports=tmp_path, consumers=_nobody)
     assert (found.verdict, found.exit_code) == (Equality.DIFFERENT, 1)
     assert {it.tp: it.verdict for it in found.result.partitions} == {
         TopicPartition(copies["right"].topic, 0): Equality.EQUAL,
@@ -152,7 +156,7 @@ def test_private_payloads_appear_in_nothing_that_a_validation_writes_or_tells(la
 
     def everything(ctx: Context, folder: Path, told: list[str]) -> str:
         """Whatever a person, a log or a file gets."""
-        found = validate.apply(ctx, run=digest, reports=folder)
+        found = validate.apply(ctx, run=digest, reports=folder, consumers=_nobody)
         assert found.result.partitions[0].drilled is not None
         assert found.result.partitions[0].drilled.counts.keys() >= {Fault.LOSS, Fault.FOREIGN, Fault.MUTATION}
         report.apply(ctx, folder)
@@ -182,7 +186,7 @@ def test_spark_job_that_cannot_start_is_an_error_with_its_last_words(lab, tmp_pa
     copy = lab.copy()
     ctx = _context(lab, [copy], [])
     with pytest.raises(CouldNotFindOut, match=re.compile("ended with code 1:.*Master must", re.DOTALL)) as caught:
-        validate.apply(ctx, spark_master="no-such-master", reports=tmp_path)
+        validate.apply(ctx, spark_master="no-such-master", reports=tmp_path, consumers=_nobody)
     assert caught.value.exit_code == 3
     assert ctx.journal.read("validation", "latest") is None
     assert list(Path(tmp_path / "lab").iterdir()) == []

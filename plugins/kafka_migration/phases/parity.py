@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.clusters.errors import NotSupported
 from kafka_migration.clusters.types import Acl, CommittedOffset
-from kafka_migration.domain.errors import NotAuthorized
+from kafka_migration.domain.errors import MigrationError, NotAuthorized
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import drift
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
 
 _EVERYTHING = "*"
+#: Of each kind, so many rows stand beside a verdict, and so many problems are told.
+_KEPT, _TOLD = 100, 10
 
 
 class Standing(enum.StrEnum):
@@ -142,6 +144,24 @@ class Parity:
             "access_unknown": self.access_unknown,
         }
 
+    def section(self, at: str) -> dict[str, Any]:
+        """The same in little (JSON types): each group in a row, and of each kind at most so many rows, the worst first;
+        ``left_out`` counts the others."""
+        said = self.as_dict()
+        groups = [
+            {name: it[name] for name in ("group", "moved", "problem", "counts")}
+            for it in sorted(said["groups"], key=lambda it: (not it["problem"], it["group"]))
+        ]
+        rows = {**said, "groups": groups, "access_missing": said["access_missing"] or []}
+        kinds = ("problems", "groups", "topics", "access_missing")
+        return {
+            "at": at,
+            "unknown": "",
+            **{name: rows[name][:_KEPT] for name in kinds},
+            "access_unknown": self.access_unknown,
+            "left_out": {name: max(0, len(rows[name]) - _KEPT) for name in kinds},
+        }
+
 
 def read(ctx: Context, groups: Sequence[str] | None = None) -> Parity:
     """Compare now. ``groups``: these instead of the plan's. Raises what reading the clusters raises."""
@@ -150,11 +170,25 @@ def read(ctx: Context, groups: Sequence[str] | None = None) -> Parity:
     return Parity(groups=_groups(ctx, names), topics=drift.read(ctx), access=access, access_unknown=unknown)
 
 
+def section(ctx: Context) -> dict[str, Any]:
+    """What a validation puts down beside its verdict, and never as part of it: :meth:`Parity.section`, or why nothing
+    could be compared (``unknown``). Tells the problems, too."""
+    try:
+        found = read(ctx)
+    except MigrationError as error:
+        ctx.tell(f"groups, topics and access rules are not compared: {error.message}")
+        return {"at": ctx.stamp(), "unknown": error.message}
+    for problem in found.problems[:_TOLD]:
+        ctx.tell(f"beside the records: {problem}")
+    return found.section(ctx.stamp())
+
+
 def _groups(ctx: Context, names: Sequence[str]) -> tuple[GroupParity, ...]:
     states = ctx.source.group_states(names)
     movable = [name for name in names if states[name].protocol in (*MOVABLE_PROTOCOLS, "")]
     sides = [side.committed_of(movable) for side in (ctx.source, ctx.target)]
-    maps = ctx.link.offset_maps()
+    committed = {tp for commits in sides[0].values() for tp in commits if ctx.plan.topics.matches(tp.topic)}
+    maps = ctx.link.offset_maps(sorted(committed))
     records = GroupRecord.all(ctx.journal)
     found = []
     for name in movable:

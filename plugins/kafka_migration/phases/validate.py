@@ -21,6 +21,7 @@ from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases import parity
 from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.phases.validate_drill import OpenLogs, drilled, with_tails, without_compacted
 from kafka_migration.phases.validate_job import write_json
@@ -55,6 +56,7 @@ class Validation:
     """How it ended: our result, what the suite says of it, and where the Data Docs are.
 
     ``topic_ids`` are the ids on source and target of each topic that was compared: a verdict is not of a name.
+    ``consumers`` is what consumers depend on besides records (:func:`parity.section`), which is not in the verdict.
     """
 
     result: ValidationResult
@@ -62,6 +64,7 @@ class Validation:
     folder: Path
     is_partial: bool = False
     topic_ids: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
+    consumers: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Equality:
@@ -84,6 +87,7 @@ class Validation:
             "summary": self.result.summary(),
             "expectations": {"success": self.expectations.success, "failed": list(self.expectations.failed)},
             "data_docs": "data_docs/index.html",
+            "consumers": dict(self.consumers),
         }
 
     @property
@@ -109,6 +113,7 @@ def apply(
     pins: Pins | None = None,
     suite: Suite = run_expectations,
     logs: OpenLogs = open_logs,
+    consumers: Callable[[Context], Mapping[str, Any]] = parity.section,
 ) -> Validation:
     """Validate the migration's topics, or those of ``topics``, and record the verdict.
 
@@ -116,7 +121,8 @@ def apply(
     again, unless ``full``. What is found is kept segment by segment: after a kill the next run goes on from there.
 
     Spark runs on ``spark_master`` (None: this machine), in a process of its own, unless ``run`` submits it elsewhere.
-    ``pins`` of an earlier run have the same offsets compared again; ``logs`` are read where something differs.
+    ``pins`` of an earlier run have the same offsets compared again; ``logs`` are read where something differs;
+    ``consumers`` says what stands beside the verdict.
     Result and Data Docs go below ``reports``, in a folder named after the plan; in a dry run nowhere, and nothing is
     recorded. A validation of some topics is recorded apart, so that it never opens a gate for the others.
 
@@ -150,7 +156,7 @@ def apply(
             account.ends(found)
         found = replace(found, result=replace(result, partitions=drilled(ctx, compared, result.partitions, logs)))
         ctx.tell(found.result.summary())
-        found = replace(found, expectations=_expected(ctx, found, suite))
+        found = replace(found, expectations=_expected(ctx, found, suite), consumers=consumers(ctx))
         if result.verdict is Equality.EQUAL and not found.expectations.success:
             ctx.tell(f"the Great Expectations suite contradicts: {'; '.join(found.expectations.failed)}")
         if not ctx.dry_run:

@@ -25,6 +25,9 @@ def validation(found: Validation) -> RenderableType:
         ("read", Text(result.summary())),
         *(("note", Text(hint)) for hint in result.hints),
     ]
+    beside = found.consumers
+    if beside and (beside["unknown"] or beside["problems"]):
+        rows.append(("consumers", Text(beside["unknown"] or "; ".join(beside["problems"]), "bold yellow")))
     if not found.expectations.success:
         rows.append(("suite", Text("; ".join(found.expectations.failed), "bold red")))
     unequal = [it for it in result.partitions if str(it.verdict) != "EQUAL"]
