@@ -40,7 +40,9 @@ def test_run_that_left_a_codec_out_is_not_good():
 
 def test_clean_run_that_the_expectations_contradict_is_a_false_alarm():
     def validated(*failed: str) -> Clean:
-        result = ValidationResult(id="1", migration="m", at="", segment_records=1, partitions=(), seconds=1.0)
+        result = ValidationResult(
+            id="1", migration="m", at="", segment_records=1, partitions=(), seconds=1.0, level="sampled"
+        )
         said = Validation(result=result, expectations=Expectations(success=not failed, failed=failed), folder=Path())
         assert said.result.verdict is Equality.EQUAL
         found, it = Clean(), SimpleNamespace(link=None, topics={})
