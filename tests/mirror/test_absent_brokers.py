@@ -103,7 +103,9 @@ def test_request_that_dies_with_the_only_broker_of_its_topic_waits_and_the_other
             produce(it.source, goes, records(100, 1, 3))
             wait_until(_waits(live), "it is told", deadline_seconds=40)
             _until(live, goes, 200)
-            wait_until(lambda: "no leader that answers" in _told(it), "it stands in the link's state")
+            wait_until(
+                lambda: "no leader that answers" in _told(it), "it stands in the link's state", deadline_seconds=40
+            )
         assert live.error is None
         with running_again(it) as live:
             produce(it.source, goes, records(100, 1, 4))
