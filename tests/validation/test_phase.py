@@ -44,10 +44,10 @@ class _Ended(Copied):
         return super().offset_maps(self.maps if tps is None else tps)
 
     def run(self) -> dict[str, Any]:
-        return {"state": "ended", "reason": "drained", "at": "2030-01-01T00:00:00+00:00"}
+        return {"state": "ended", "reason": "caught_up", "at": "2030-01-01T00:00:00+00:00"}
 
     def wished(self) -> Any:
-        return SimpleNamespace(desired=Desired.DRAIN, reason="")
+        return SimpleNamespace(desired=Desired.RUN, reason="")
 
     def fences(self) -> tuple[int, ...]:
         return ()
