@@ -40,8 +40,6 @@ T = TypeVar("T")
 
 _ASK_SECONDS, _BEGIN_SECONDS, _OUTAGE_PAUSE_SECONDS = 15.0, 120.0, 2.0
 _LOST_IN_A_ROW = 5
-_STILL_TOLD = 3
-"""How often a partition must have told, at least, that it has not moved."""
 
 
 class Mirror:
@@ -101,7 +99,7 @@ class Mirror:
             lookout=self._lookout,
             attempts=self._attempts,
             net=self._net,
-            standstill=Standstill(max(settings.epoch_seconds, _STILL_TOLD * settings.limits.progress_seconds)),
+            standstill=Standstill(settings.still_seconds),
             slots=self._slots,
             epoch_seconds=settings.epoch_seconds,
             throttle=settings.limits.throttle_bytes_per_second,
@@ -112,8 +110,7 @@ class Mirror:
             waiting=self._reach.waiting,
             trespass=Trespass(self._target, self._net),
         )
-        self._is_quiet = True
-        self._takes_newcomers = False
+        self._is_quiet, self._takes_newcomers = True, False
         self._active: dict[TopicPartition, Active] = {}
         self._epoch = int(time.time() * 1000)  # grows over runs, so that a recall of an earlier run cannot hit this one
         self._epochs = self._records = self._bytes = self._batches = 0
@@ -211,7 +208,7 @@ class Mirror:
         if time.monotonic() - since > bears:
             raise CouldNotFindOut(self._reach.describe(), remedy="start these brokers, then run this again")
         self._patiently(self._say_running)
-        self._net.run(self._rest, _OUTAGE_PAUSE_SECONDS)
+        self._net.run(self._net.sleep, _OUTAGE_PAUSE_SECONDS)
 
     def _patiently(self, work: Callable[[], T]) -> T:
         """What ``work`` returns; an outage of either cluster is borne for a while, once the run has begun to copy."""
@@ -223,7 +220,7 @@ class Mirror:
                 if time.monotonic() > until or not self._fences.count or self._is_to_stop():
                     raise
                 self.tell(f"waiting: {error.message}")
-                self._net.run(self._rest, _OUTAGE_PAUSE_SECONDS)
+                self._net.run(self._net.sleep, _OUTAGE_PAUSE_SECONDS)
 
     def _is_to_stop(self) -> bool:
         """True if somebody wants the run to end, as far as that can be found out."""
@@ -231,9 +228,6 @@ class Mirror:
             return self._interrupted() or self.link.wanted()[0] is Desired.STOP
         except CouldNotFindOut:
             return False
-
-    async def _rest(self, seconds: float) -> None:
-        await self._net.sleep(seconds)
 
     # -- before the first epoch -------------------------------------------------------------------------------
 
@@ -375,7 +369,7 @@ class Mirror:
         if isinstance(error, CouldNotFindOut):
             if time.monotonic() - self._lost_since > self.settings.outage_seconds:
                 raise error
-            self._net.run(self._rest, _OUTAGE_PAUSE_SECONDS)
+            self._net.run(self._net.sleep, _OUTAGE_PAUSE_SECONDS)
         elif self._lost >= _LOST_IN_A_ROW:
             raise epochs_lost(self._lost, error) from error
 

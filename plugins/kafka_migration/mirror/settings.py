@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from kafka_migration.mirror.orders import Limits
 
+_STILL_TOLD = 3
+"""How often a partition must have told, at least, that it has not moved."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -20,3 +23,8 @@ class Settings:
     follow_seconds: float = 30.0
     held_open: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def still_seconds(self) -> float:
+        """For how long a partition that has something to copy may stand before that counts as a standstill."""
+        return max(self.epoch_seconds, _STILL_TOLD * self.limits.progress_seconds)
