@@ -28,7 +28,7 @@ from tests.kafka_tools import create_topics
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-_EPOCH_SECONDS = 5
+_EPOCH_SECONDS = 15
 _COMMAND_SECONDS = 120.0
 _END_SECONDS = 240.0
 _DECIDED_SECONDS = 60.0

@@ -13,21 +13,22 @@ def _at(source: int) -> Position:
 
 
 @pytest.mark.parametrize(
-    ("end", "told", "is_caught_up"),
+    ("end", "told", "is_to_end"),
     [
-        (100_000, 100_000, True),
-        (104_000, 100_000, True),  # a second's worth, on its way
-        (500_000, 100_000, False),
-        (900, 0, True),
-        (50_000, 0, False),
+        (100_000, 100_000, False),
+        (104_000, 100_000, False),  # a second's worth, on its way
+        (500_000, 100_000, True),
+        (1_900, 1_000, False),
+        (50_000, 1_000, True),
+        (50_000, 0, False),  # its tasks begin late: another epoch's would, too
     ],
 )
-def test_backlog_is_more_than_what_is_copied_in_some_seconds(end, told, is_caught_up):
+def test_backlog_is_more_than_what_is_copied_in_some_seconds(end, told, is_to_end):
     now = [0.0]
     pace = Pace({ONE: _at(0), OTHER: _at(7)}, clock=lambda: now[0])
     now[0] = 20.0
-    assert pace.is_caught_up({ONE: end, OTHER: 7}, {ONE: _at(told)}) is is_caught_up
+    assert pace.is_to_end({ONE: end, OTHER: 7}, {ONE: _at(told)}) is is_to_end
 
 
 def test_late_word_of_an_earlier_epoch_is_no_backlog():
-    assert Pace({ONE: _at(90_000)}).is_caught_up({ONE: 90_000}, {ONE: _at(10)})
+    assert not Pace({ONE: _at(90_000)}).is_to_end({ONE: 90_000}, {ONE: _at(10)})

@@ -25,10 +25,11 @@ class Pace:
     ) -> None:
         self._positions, self._clock, self._began = dict(positions), clock, clock()
 
-    def is_caught_up(self, ends: Mapping[TopicPartition, int], told: Mapping[TopicPartition, Position]) -> bool:
-        """True if there is nothing to share out anew: what lags is what arrives while tasks tell how far they are.
+    def is_to_end(self, ends: Mapping[TopicPartition, int], told: Mapping[TopicPartition, Position]) -> bool:
+        """True if there is a backlog to share out anew: more than what arrives while tasks tell how far they are.
 
-        ``ends`` are the source's, ``told`` the newest positions. A backlog of more than some seconds' copying is one.
+        ``ends`` are the source's, ``told`` the newest positions. Not before anything was copied: where tasks begin
+        late, those of the next epoch would do so, too, and whoever stands is found apart.
         """
         copied = lag = 0
         for tp, before in self._positions.items():
@@ -36,7 +37,7 @@ class Pace:
             copied += max(0, now.source - before.source)
             lag += max(0, ends.get(tp, 0) - max(now.source, before.source))
         rate = copied / max(1.0, self._clock() - self._began)
-        return lag <= _AROUND_OFFSETS + rate * _AROUND_SECONDS
+        return copied > 0 and lag > _AROUND_OFFSETS + rate * _AROUND_SECONDS
 
 
 class Standstill:

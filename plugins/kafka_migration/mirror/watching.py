@@ -91,7 +91,7 @@ class EpochWatch:
                     ends = self._ends()
                     told = {tp: position for tp, (position, _) in progress.items()}
                     begun = len(under_way.tasks())
-                    waits = self._stands(ends, told, controls, begun) or waits or not pace.is_caught_up(ends, told)
+                    waits = self._stands(ends, told, controls, begun) or waits or pace.is_to_end(ends, told)
                 if waits:
                     self.link.recall(orders[0].epoch)
                     recalled = True
