@@ -37,7 +37,7 @@ TRANSLATED = 200
 """Offsets of each partition that are translated, each way."""
 _TRIES = 3
 _DRAINED_SECONDS = 150.0
-_PRODUCERS, _PREFILLED_SHARE, _RATE = 2, 0.8, 1_000.0
+_PRODUCERS, _PREFILLED_SHARE, _RATE = 2, 0.95, 1_000.0
 
 
 @dataclass
