@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pytest
 
 from kafka_migration.domain.levels import Level
@@ -19,6 +20,7 @@ from kafka_migration.validation.result import Equality
 from kafka_migration.validation.verdict import judge
 from tests.kafka_tools import delete_records, produce
 from tests.validation.lab import LEADING, records
+from tests.waiting import wait_until
 
 every_level = pytest.mark.parametrize("level", [Level.RECORD, Level.BATCH])
 PASSWORD = "Tr0ub4dor-and-3"
@@ -161,3 +163,14 @@ def test_large_offsets_are_aligned_and_divided_exactly(lab, spark):
     assert offsets == [run.source + at for run in moved for at in range(run.length)]
     found = {row["segment"]: row["rows"] for row in by_segment(hashed(frame, TARGET, 7)).collect()}
     assert found == Counter(offset // 7 for offset in offsets)
+
+
+def test_clients_are_closed_once_they_have_read(lab, spark):
+    # Each holds megabytes of what it fetched, and nobody reads the same again.
+    request = lab.request(lab.copy(partitions=8, count=3))
+    assert set(_verdicts(request, run(spark, request, lab.connections)).values()) == {Equality.EQUAL}
+    ports = {int(it.rpartition(":")[2]) for servers in lab.servers.values() for it in servers.split(",")}
+    jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
+    wait_until(
+        lambda: not any(it.raddr and it.raddr.port in ports for it in jvm.net_connections()), "its clients are closed"
+    )

@@ -62,6 +62,7 @@ def open_session(
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "16",
         **_EXACT,
+        **_READ_ONCE,
         **(conf or {}),
     }
     builder = SparkSession.builder.appName(name)
@@ -96,6 +97,15 @@ _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 
 #: An overflow must be an error, never a wrong sum.
 _EXACT = {"spark.sql.ansi.enabled": "true"}
+#: Spark keeps 64 clients of an executor for five minutes, each with megabytes that it has fetched, for whoever reads the
+#: same partition in the same query again. Nobody does: it fills the heap, and after a hundred partitions that is all.
+_READ_ONCE = {
+    "spark.kafka.consumer.cache.capacity": "1",
+    "spark.kafka.consumer.cache.timeout": "1s",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
+}
 #: Nothing of a session on this machine is for the network.
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
