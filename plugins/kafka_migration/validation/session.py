@@ -97,8 +97,8 @@ _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 
 #: An overflow must be an error, never a wrong sum.
 _EXACT = {"spark.sql.ansi.enabled": "true"}
-#: Spark keeps 64 clients of an executor for five minutes, each with megabytes that it has fetched, for whoever reads the
-#: same partition in the same query again. Nobody does: it fills the heap, and after a hundred partitions that is all.
+#: Spark keeps 64 clients of an executor for five minutes, each with megabytes that it has fetched, for whoever reads
+#: the same partition in the same query again. Nobody does, and over a hundred partitions it fills the heap.
 _READ_ONCE = {
     "spark.kafka.consumer.cache.capacity": "1",
     "spark.kafka.consumer.cache.timeout": "1s",
