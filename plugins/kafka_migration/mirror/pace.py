@@ -18,26 +18,40 @@ _LARGE_BYTES = 1024 * 1024
 
 
 class Pace:
-    """One epoch's, from its beginning at ``positions``."""
+    """One epoch's, from its beginning at ``positions``. It is to last ``seconds`` while there is a backlog."""
 
     def __init__(
-        self, positions: Mapping[TopicPartition, Position], clock: Callable[[], float] = time.monotonic
+        self,
+        positions: Mapping[TopicPartition, Position],
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._positions, self._clock, self._began = dict(positions), clock, clock()
+        self._positions, self._seconds, self._clock, self._began = dict(positions), seconds, clock, clock()
+        self._moves_since: float | None = None
+
+    def see(self, told: Mapping[TopicPartition, Position]) -> None:
+        """Look, often, whether anything was copied yet. ``told`` are the newest positions."""
+        if self._moves_since is None and any(
+            tp in told and told[tp].source > before.source for tp, before in self._positions.items()
+        ):
+            self._moves_since = self._clock()
 
     def is_to_end(self, ends: Mapping[TopicPartition, int], told: Mapping[TopicPartition, Position]) -> bool:
         """True if there is a backlog to share out anew: more than what arrives while tasks tell how far they are.
 
-        ``ends`` are the source's, ``told`` the newest positions. Not before anything was copied: where tasks begin
-        late, those of the next epoch would do so, too, and whoever stands is found apart.
+        ``ends`` are the source's. Not before the tasks have copied for half of the epoch: where Spark begins late, the
+        next one would do so, too, and whoever stands is found apart.
         """
+        now = self._clock()
+        if self._moves_since is None or now - self._moves_since < self._seconds / 2:
+            return False
         copied = lag = 0
         for tp, before in self._positions.items():
-            now = told.get(tp, before)
-            copied += max(0, now.source - before.source)
-            lag += max(0, ends.get(tp, 0) - max(now.source, before.source))
-        rate = copied / max(1.0, self._clock() - self._began)
-        return copied > 0 and lag > _AROUND_OFFSETS + rate * _AROUND_SECONDS
+            at = told.get(tp, before)
+            copied += max(0, at.source - before.source)
+            lag += max(0, ends.get(tp, 0) - max(at.source, before.source))
+        rate = copied / max(1.0, now - self._began)
+        return lag > _AROUND_OFFSETS + rate * _AROUND_SECONDS
 
 
 class Standstill:

@@ -63,7 +63,7 @@ class EpochWatch:
         recalled, began, said, wrong = False, time.monotonic(), "", list[MigrationError]()
         told_at, look_at, over_at = began, began + self.epoch_seconds, began + _OVER_SECONDS
         ends_at = began + orders[0].seconds
-        pace = Pace(self._positions)
+        pace = Pace(self._positions, self.epoch_seconds)
         while not under_way.is_done():
             self._rest_beside(under_way, _POLL_SECONDS)
             if recalled:
@@ -79,6 +79,8 @@ class EpochWatch:
                     # Before the progress is read: whoever ended in order has told the last of it by then.
                     tasks, over_at = under_way.tasks(), time.monotonic() + _OVER_SECONDS
                 progress = self.link.progress()
+                told = {tp: position for tp, (position, _) in progress.items()}
+                pace.see(told)
                 waits = self.interrupted() or self.link.wanted()[0] is not desired
                 waits = waits or self._needs_driver(progress) or self._died(tasks, progress)
                 mine = self._positions.keys() | self.waiting.keys()
@@ -89,7 +91,6 @@ class EpochWatch:
                     self.attempts.check_state()
                     self.say_running()
                     ends = self._ends()
-                    told = {tp: position for tp, (position, _) in progress.items()}
                     begun = len(under_way.tasks())
                     waits = self._stands(ends, told, controls, begun) or waits or pace.is_to_end(ends, told)
                 if waits:
