@@ -286,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--kinds", type=lambda text: _listed(text, KINDS), default=list(DEFAULT), help=f"topics: {', '.join(KINDS)}"
     )
-    parser.add_argument("--records", type=int, default=200_000, help="at least so many a round")
+    parser.add_argument("--records", type=int, default=215_000, help="at least so many are written a round")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=3, help="a side")
     parser.add_argument("--keep-going", action="store_true", help="go on after a round that went wrong")
     parser.add_argument("--folder", type=Path, help="where rounds that went wrong leave their logs")
