@@ -102,6 +102,8 @@ def test_open_transaction_holds_its_partition_back_until_it_is_decided_also_over
     hanging, busy = Writer(both.source, topic), Writer(both.source, topic)
     busy.write(5)
     busy.end(commit=True)
+    # The marker comes after the answer.
+    wait_until(lambda: stable_ends(both.source, both.topics)[tp] == 6, "the marker is there")
     hanging.write(3)
     for _ in range(4):
         busy.write(2)
@@ -116,8 +118,8 @@ def test_open_transaction_holds_its_partition_back_until_it_is_decided_also_over
     with running(both, JOINED):
         produce(both.source, topic, records(10, 2, seed=8))
         wait_until(lambda: both.link.positions()[other].source == 25, "the other partition goes on")
-        # After its fence it is told to be behind the last record, until the marker there has been passed over again.
-        wait_until(lambda: both.link.positions()[tp].source == 6, "the partition with the open transaction stands again")
+        # After its fence it is told behind the last record, until the marker there has been passed over again.
+        wait_until(lambda: both.link.positions()[tp].source == 6, "the held partition stands again")
         hanging.end(commit=commit)
         until_caught_up(both)
     assert assert_same_everywhere(both) == 5 + (3 if commit else 0) + 8 + 50
