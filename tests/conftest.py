@@ -1,16 +1,22 @@
 """Real clusters for the whole run, started when the first test asks for them."""
 
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
 
 from demo.brokers import EmbeddedKafka
+from tests.losing import put_back
 
 
 def pytest_configure() -> None:
-    """A shell starts background jobs with SIGINT ignored, and processes inherit that: tests of Ctrl-C would wait."""
+    """A shell starts background jobs with SIGINT ignored, and processes inherit that: tests of Ctrl-C would wait.
+
+    Brokers and Spark live for seconds in tests: to optimize their code takes longer than it saves.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +38,23 @@ def compacting() -> Iterator[EmbeddedKafka]:
     """A cluster whose cleaner looks for work five times a second."""
     with EmbeddedKafka(name="compacting", properties={"log.cleaner.backoff.ms": "200"}) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[EmbeddedKafka]:
+    """Three brokers, which forget producers of old records soon, and notice a dead broker soon."""
+    properties = {
+        "producer.id.expiration.ms": "30000",
+        "producer.id.expiration.check.interval.ms": "200",
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
+    }
+    with EmbeddedKafka(name="three", nodes=3, properties=properties, heap_megabytes=384) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def lossy(three: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
+    """The three brokers, all of which are there again after the test."""
+    yield three
+    put_back(three)

@@ -21,16 +21,3 @@ def remembering() -> Iterator[EmbeddedKafka]:
     memory = {"producer.id.expiration.ms": "30000", "producer.id.expiration.check.interval.ms": "200"}
     with EmbeddedKafka(name="remembering", properties=memory) as cluster:
         yield cluster
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[EmbeddedKafka]:
-    """Three brokers, which forget producers of old records soon, and notice a dead broker soon."""
-    properties = {
-        "producer.id.expiration.ms": "30000",
-        "producer.id.expiration.check.interval.ms": "200",
-        "broker.session.timeout.ms": "3000",
-        "broker.heartbeat.interval.ms": "500",
-    }
-    with EmbeddedKafka(name="three", nodes=3, properties=properties, heap_megabytes=384) as cluster:
-        yield cluster

@@ -1,23 +1,19 @@
-"""Leader changes and unclean elections: what was confirmed on one broker is not there on the next.
-
-Node 3 holds no replica of the topics, so the controllers keep their majority whichever of the others is down.
-"""
+"""Leader changes and unclean elections: what was confirmed on one broker is not there on the next."""
 
 import random
 import threading
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from demo.brokers import EmbeddedKafka
 from kafka_migration.domain.errors import HaltedPartition
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.state.link import LinkTopic
 from tests.chaos.administration import move_leaders
 from tests.kafka_tools import ToSend, create_topics, log_ends, produce, read_all, topic_ids
+from tests.losing import UNCLEAN, lose, until_alone
 from tests.mirror.bench import OPEN_ENDED, Bench, assert_same, bench, records
 from tests.mirror.test_interleavings import QUICK, SMALL_BATCHES, Appends
 from tests.mirror.test_watching import LONG, running
@@ -25,41 +21,10 @@ from tests.proxy import FETCH, PRODUCE, Frame, Proxy
 from tests.waiting import wait_until
 from tests.wire.made import until_forgotten, wired
 
-UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-
 
 @pytest.fixture
 def topic() -> str:
     return f"three-{uuid.uuid4().hex[:8]}"
-
-
-def _leader(servers: str, tp: TopicPartition) -> int:
-    with wired(servers, tp.topic) as wire:
-        leader = wire.cluster.leaders.get(tp)
-        return -1 if leader is None else leader.node
-
-
-def _lose(cluster: EmbeddedKafka, servers: str, tp: TopicPartition) -> None:
-    """Broker 2 comes back without what broker 1 got meanwhile, and leads, since broker 1 is gone."""
-    cluster.kill(1)
-    cluster.restart(2)
-    wait_until(lambda: _leader(servers, tp) == 2, "an unclean election", deadline_seconds=60)
-
-
-def _back(cluster: EmbeddedKafka) -> None:
-    for node in (1, 2):
-        if node not in cluster.pids:
-            cluster.restart(node)
-
-
-@pytest.fixture
-def lossy(three: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
-    yield three
-    _back(three)
-
-
-def _until_alone(servers: str, tp: TopicPartition) -> None:
-    wait_until(lambda: _leader(servers, tp) == 1, "broker 1 leads alone", deadline_seconds=60)
 
 
 def test_old_records_through_leader_changes_and_cut_connections_are_copied_exactly(lossy, source_cluster, topic):
@@ -183,12 +148,12 @@ def test_target_whose_log_end_regressed_halts_by_name(lossy, source_cluster, top
         produce(it.source, topic, records(100, 1, 1), **SMALL_BATCHES)
         it.mirror(settings=QUICK).run(until_caught_up=True)
         lossy.kill(2)
-        _until_alone(it.target, tp)
+        until_alone(it.target, tp)
         produce(it.source, topic, records(100, 1, 2), **SMALL_BATCHES)
         it.mirror(settings=QUICK).run(until_caught_up=True)
         assert assert_same(it) == 200
         confirmed = it.link.positions()[tp].target
-        _lose(lossy, it.target, tp)
+        lose(lossy, it.target, tp)
         assert log_ends(it.target, it.topics) < confirmed
         produce(it.source, topic, records(300, 1, 3), **SMALL_BATCHES)
         with pytest.raises(HaltedPartition, match="nothing is left to copy"):
@@ -208,11 +173,11 @@ def test_source_that_was_truncated_between_two_runs_halts_by_name(lossy, target_
     ) as it:
         produce(it.source, topic, records(100, 1, 1), **SMALL_BATCHES)
         lossy.kill(2)
-        _until_alone(it.source, tp)
+        until_alone(it.source, tp)
         produce(it.source, topic, records(100, 1, 2), **SMALL_BATCHES)
         it.mirror(settings=QUICK).run(until_caught_up=True)
         assert assert_same(it) == 200
-        _lose(lossy, it.source, tp)
+        lose(lossy, it.source, tp)
         produce(it.source, topic, records(50 if grown.startswith("below") else 150, 1, 3), **SMALL_BATCHES)
         with pytest.raises(HaltedPartition, match="nothing is left to copy"):
             _until_it_ends(it)
@@ -240,10 +205,10 @@ def test_source_that_is_truncated_under_a_running_mirror_halts_by_name_and_the_o
         with running(both, LONG) as live:
             wait_until(lambda: live.copied(topic) == live.copied(other.topic) == 100, "both are copied")
             lossy.kill(2)
-            _until_alone(it.source, tp)
+            until_alone(it.source, tp)
             produce(it.source, topic, records(100, 1, 2), **SMALL_BATCHES)
             wait_until(lambda: live.copied(topic) == 200, "what one broker alone has is copied", deadline_seconds=60)
-            _lose(lossy, it.source, tp)
+            lose(lossy, it.source, tp)
             produce(it.source, topic, records(50, 1, 3), **SMALL_BATCHES)
             wait_until(lambda: tp in it.link.halts(), "it halts", deadline_seconds=60)
             produce(it.source, other.topic, records(100, 1, 4), **SMALL_BATCHES)

@@ -17,18 +17,21 @@ from bench.ours import MASTER, Migration
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.domain.levels import Level
+from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import validate
 from kafka_migration.phases.context import Context
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.segments import SegmentStore
 from kafka_migration.state.store import MemoryStore
+from kafka_migration.validation.drill_result import Fault
 from kafka_migration.validation.launch import Expectations
 from kafka_migration.validation.levels import run
 from kafka_migration.validation.request import ValidationRequest
 from kafka_migration.validation.result import Equality, ValidationResult
 from tests.broker_bytes import bytes_sent
-from tests.kafka_tools import ToSend, create_topics, produce
+from tests.kafka_tools import ToSend, create_topics, delete_topic, produce
+from tests.losing import UNCLEAN, lose, until_alone
 from tests.mirror.bench import Bench, bench
 from tests.validation.lab import Lab
 
@@ -50,12 +53,16 @@ class Mirrored:
 
     def write(self, count: int) -> None:
         """Records on the source, and a mirror run that takes them along."""
-        produce(self.bench.source, self.topic, _records(self.written, count, self.bench.topics[self.topic]))
-        self.written += count
+        self.write_alone(count)
         self.bench.mirror().run(until_caught_up=True)
 
-    def validate(self, **options: Any) -> ValidationResult:
-        """A validation, by real Spark tasks."""
+    def write_alone(self, count: int) -> None:
+        """Records on the source that no mirror takes along."""
+        produce(self.bench.source, self.topic, _records(self.written, count, self.bench.topics[self.topic]))
+        self.written += count
+
+    def validate(self, expected: Equality = Equality.EQUAL, **options: Any) -> ValidationResult:
+        """A validation, by real Spark tasks, which ends as ``expected``."""
         servers = {"source": self.bench.source, "target": self.bench.target}
         clusters: dict[str, Any] = {
             side: Cluster(side, ClusterConnection(f"lab_{side}", {"bootstrap.servers": address}))  # type: ignore[arg-type]
@@ -79,7 +86,7 @@ class Mirrored:
             )
             options = {"run": self._run, "suite": _agrees, "consumers": lambda _ctx: {}, **options}
             found = validate.apply(ctx, reports=self._folder, **options)
-        assert found.verdict is Equality.EQUAL
+        assert found.verdict is expected
         return found.result
 
     def _run(self, asked: Path, answer: Path) -> None:
@@ -124,6 +131,53 @@ def test_rerun_after_one_percent_of_new_records_reads_three_percent_of_the_bytes
         assert [(p.source, p.target) for p in again.partitions] == [
             (p.source, p.target) for p in whole_again.partitions
         ]
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_what_was_equal_is_read_again_where_a_log_lost_it_by_an_unclean_election(
+    lossy, source_cluster, target_cluster, spark, tmp_path, side
+):
+    """As many other records at the same offsets of the source, or none on the target: no verdict of before hides it."""
+    topic = f"reruns-{uuid.uuid4().hex[:8]}"
+    clusters = {"source": source_cluster, "target": target_cluster} | {side: lossy}
+    config = {"source": "config", "target": "target_config"}[side]
+    servers = (clusters["source"].bootstrap_servers, clusters["target"].bootstrap_servers)
+    options: dict[str, Any] = {config: UNCLEAN, f"{side}_brokers": [1, 2]}
+    with bench(*servers, {topic: 1}, **options) as link:
+        tp, there = TopicPartition(topic, 0), lossy.bootstrap_servers
+        it = Mirrored(link, spark, tmp_path, segment_records=1_000)
+        it.write(2_000)
+        lossy.kill(2)
+        until_alone(there, tp)
+        it.write(2_000)
+        it.validate()
+        (all_kept,) = it.validate().partitions
+        assert [segment.kept for segment in all_kept.segments] == [True] * 4
+        lose(lossy, there, tp)
+        if side == "source":
+            it.write_alone(2_000)
+        (found,) = it.validate(Equality.DIFFERENT).partitions
+        assert [segment.verdict for segment in found.segments] == [Equality.EQUAL] * 2 + [Equality.DIFFERENT] * 2
+        assert [segment.kept for segment in found.segments[2:]] == [False] * 2
+        assert found.drilled is not None
+        assert found.drilled.first is not None
+        assert found.drilled.first.source_offset == 2_000
+        wrong = found.drilled.counts
+        assert wrong == {Fault.LOSS: 2_000} if side == "target" else sum(wrong.values()) >= 2_000
+
+
+def test_nothing_stands_of_a_topic_that_was_made_anew(source_cluster, target_cluster, spark, tmp_path):
+    topic = f"reruns-{uuid.uuid4().hex[:8]}"
+    servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+    with bench(*servers, {topic: 1}) as link:
+        it = Mirrored(link, spark, tmp_path, segment_records=1_000)
+        it.write(2_000)
+        it.validate()
+        delete_topic(servers[0], topic)
+        create_topics(servers[0], {topic: 1}, {"retention.ms": "-1"})
+        it.write_alone(2_000)
+        (found,) = it.validate(Equality.DIFFERENT).partitions
+        assert [(segment.kept, segment.verdict) for segment in found.segments] == [(False, Equality.DIFFERENT)] * 2
 
 
 @pytest.mark.timeout(600)
