@@ -20,7 +20,7 @@ from kafka_migration.mirror.dealing import Dealer
 from kafka_migration.mirror.fencing import Fences, now
 from kafka_migration.mirror.lookout import Lookout
 from kafka_migration.mirror.newcomers import Growth, Newcomers, NoGrowth
-from kafka_migration.mirror.outcome import MirrorEnd, epochs_lost, last_line, nothing_left
+from kafka_migration.mirror.outcome import MirrorEnd, epochs_lost, in_short, nothing_left
 from kafka_migration.mirror.pace import Slots, Standstill
 from kafka_migration.mirror.partition import Stand
 from kafka_migration.mirror.reach import Reach
@@ -359,7 +359,7 @@ class Mirror:
 
     def _after_lost_epoch(self, error: Exception) -> None:
         """Fence all and go on, unless epochs keep dying: of an outage for a while, of anything else a few times."""
-        self.tell(f"epoch lost: {last_line(error)}")
+        self.tell(f"epoch lost: {in_short(error)}")
         before = {tp: a.position.source for tp, a in self._active.items()}
         self._patiently(lambda: self._attempts.lost(self._epoch))
         self._fence(set(self._active))

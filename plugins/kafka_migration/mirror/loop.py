@@ -56,7 +56,8 @@ class Loop:
         if self._closed or isinstance(error, GeneratorExit):
             return
         if self.error is None:
-            log.error("mirror task ends: %s", error, exc_info=error)
+            # Where it was raised says something only of what nobody foresaw.
+            log.error("mirror task ends: %s", error, exc_info=None if isinstance(error, MigrationError) else error)
             if isinstance(error, MigrationError):
                 self.error = error
             elif isinstance(error, kafka_errors.KafkaError):

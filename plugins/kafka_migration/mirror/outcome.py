@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_migration.domain.errors import CouldNotFindOut, HaltedPartition
+from kafka_migration.domain.errors import CouldNotFindOut, HaltedPartition, MigrationError
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.mirror.book import LinkBook
 
@@ -52,12 +52,14 @@ class EpochsLost(CouldNotFindOut):
 def epochs_lost(times: int, error: BaseException) -> EpochsLost:
     """So many of them, the last one of ``error``."""
     return EpochsLost(
-        f"{times} epochs in a row died without copying anything; the last one of {last_line(error)}",
+        f"{times} epochs in a row died without copying anything; the last one of {in_short(error)}",
         remedy="look at the Spark executors' logs; what was copied before is safe, and the mirror can be started again",
     )
 
 
-def last_line(error: BaseException) -> str:
-    """What Python says of an error stands last, even inside a JVM's account of it."""
+def in_short(error: BaseException) -> str:
+    """One line of an error: ours says so itself; what Python says stands last, even inside a JVM's account of it."""
+    if isinstance(error, MigrationError):
+        return error.message
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip() and not line.startswith("\t")]
     return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
