@@ -61,15 +61,23 @@ def leaders(servers: str, topics: Collection[str]) -> dict[tuple[str, int], tupl
     }
 
 
-def move_leaders(servers: str, topics: Collection[str], chance: random.Random) -> int:
-    """Have another replica lead about half of the partitions of `topics`; how many have another leader then."""
+def move_leaders(
+    servers: str,
+    topics: Collection[str],
+    chance: random.Random,
+    *,
+    share: float = 0.5,
+    onto: Collection[int] | None = None,
+) -> int:
+    """Have another replica lead about that `share` of the partitions of `topics`, one of `onto` if those are given;
+    how many have another leader then."""
     before = leaders(servers, topics)
     movable = sorted(place for place, (_, replicas) in before.items() if len(replicas) > 1)
-    chosen = [place for place in movable if chance.random() < 0.5] or movable[:1]
+    chosen = [place for place in movable if chance.random() < share] or movable[:1]
     wanted = {}
     for place in chosen:
         leader, replicas = before[place]
-        first = chance.choice([it for it in replicas if it != leader])
+        first = chance.choice([it for it in replicas if it != leader and (onto is None or it in onto)])
         wanted[place] = [first, *(it for it in replicas if it != first)]
     with _admin(servers) as admin:
         refused = {

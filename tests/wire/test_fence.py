@@ -1,18 +1,24 @@
 """Fences on a real broker: what they bind, what they do not, and what a dead author leaves behind."""
 
+import random
 import time
 import uuid
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from kafka_migration.domain.errors import CouldNotFindOut, TakenOver
 from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.wire import fence
 from kafka_migration.wire.batch import BatchHeader, readdress
+from kafka_migration.wire.cluster import LATEST, WireCluster
+from tests.chaos.administration import move_leaders
 from tests.kafka_tools import create_topics, read_all
+from tests.waiting import wait_until
 from tests.wire.made import Wire, made_batch, wired
 
 OUT_OF_ORDER, FENCED = 45, 47
+_COORDINATORS = "__transaction_state"
 
 
 @pytest.fixture
@@ -35,8 +41,22 @@ class Link:
     def write_markers(self, identity: Identity) -> None:
         self.wire(fence.write_markers, self.name, identity, self.tps, deadline=time.monotonic() + 30)
 
+    def await_completion(self, identity: Identity, *, seconds: float = 30) -> None:
+        self.wire(fence.await_completion, self.name, identity, deadline=time.monotonic() + seconds)
+
+    def ends(self) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = self.wire(
+            WireCluster.list_offsets, self.tps, LATEST, deadline=time.monotonic() + 30
+        )
+        return found
+
     def await_markers(
-        self, identity: Identity, starts: tuple[int, int] = (0, 0), *, seconds: float = 30
+        self,
+        identity: Identity,
+        starts: tuple[int, int] = (0, 0),
+        *,
+        seconds: float = 30,
+        ends: dict[TopicPartition, int] | None = None,
     ) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = self.wire(
             fence.await_markers,
@@ -44,6 +64,7 @@ class Link:
             dict(zip(self.tps, starts, strict=True)),
             lambda tp, header: self.seen.append((tp, header)) is None,
             deadline=time.monotonic() + seconds,
+            ends=ends,
         )
         return found
 
@@ -155,3 +176,40 @@ def test_everything_between_the_start_and_the_marker_is_shown_in_order(link):
     shown = [header for tp, header in link.seen if tp == link.tps[0]]
     assert [h.base_sequence for h in shown if not h.is_control] == sequences[1:]
     assert fence.is_marker_of(shown[-1], newer)
+
+
+def in_sync(servers: str, tp: TopicPartition) -> list[int]:
+    """Nodes of the replicas that are in sync."""
+    found = AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(tp.topic, timeout=30)
+    return sorted(found.topics[tp.topic].partitions[tp.partition].isrs)
+
+
+def test_markers_that_a_new_coordinator_writes_once_more_are_waited_for_and_the_last_one_counts(lossy):
+    """One of them cannot be written yet, for want of a replica, so the fence is open when its coordinator changes."""
+    servers, there, held = lossy.bootstrap_servers, f"fence-{uuid.uuid4().hex[:8]}", f"fence-{uuid.uuid4().hex[:8]}"
+    create_topics(servers, {there: 1}, brokers=[1, 3])
+    create_topics(servers, {held: 1}, {"min.insync.replicas": "2"}, brokers=[1, 2])
+    with wired(servers) as wire:
+        wait_until(lambda: wire.refresh(there, held) == {}, "every broker knows the topics")
+        link = Link(wire, there, 1)
+        mine, other = link.tps[0], TopicPartition(held, 0)
+        link.tps.append(other)
+        link.fence()
+        identity = link.identity()
+        lossy.kill(2)
+        wait_until(lambda: in_sync(servers, other) == [1], "broker 2 is out of sync", deadline_seconds=60)
+        link.write_markers(identity)
+        near = Link(wire, there, 1)
+        wait_until(lambda: near.ends()[mine] == 2, "its marker is there")
+        with pytest.raises(CouldNotFindOut, match="CONCURRENT_TRANSACTIONS"):
+            link.await_completion(identity, seconds=0.5)
+        move_leaders(servers, [_COORDINATORS], random.Random(1), share=1.0, onto=(1, 3))
+        wait_until(lambda: near.ends()[mine] == 3, "the new coordinator writes it again", deadline_seconds=60)
+        lossy.restart(2)
+        link.await_completion(identity)
+        ends = link.ends()
+        link.seen.clear()
+        markers = link.await_markers(identity, (0, 0), ends=ends)
+        assert markers == {mine: 2, other: ends[other] - 1}
+        assert [header.base_offset for tp, header in link.seen if tp == mine] == [0, 1, 2]
+        assert link.append(identity, 0) == (0, 3), "right behind the last one"

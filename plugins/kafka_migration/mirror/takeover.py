@@ -23,7 +23,7 @@ from kafka_migration.domain.types import Halt, Identity, Position, TopicPartitio
 from kafka_migration.mirror.survey import survey
 from kafka_migration.wire.batch import MAX_SEQUENCE, BatchHeader
 from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster
-from kafka_migration.wire.fence import await_markers, take_identity, write_markers
+from kafka_migration.wire.fence import await_completion, await_markers, take_identity, write_markers
 from kafka_migration.wire.markers import write_markers_directly
 
 
@@ -272,12 +272,16 @@ async def take_over(
     markers: dict[TopicPartition, int] = {}
     if tails:
         await write_markers(target, transactional_id, identity, sorted(tails), deadline=deadline)
+        await await_completion(target, transactional_id, identity, deadline=deadline)
+        # Only now: no more than what stands there by now is written for any fence.
+        written = await target.list_offsets(sorted(tails), LATEST, deadline=deadline)
         markers = await await_markers(
             target,
             identity,
             {tp: tail.known.verified for tp, tail in tails.items()},
             lambda tp, header: tails[tp].see(header, identity.producer_id),
             deadline=deadline,
+            ends=written,
         )
     unbound = [tp for tp in markers if forgotten is not None and not tails[tp].shows(forgotten)]
     if unbound:

@@ -111,6 +111,9 @@ class CopyTask:
         self.intake.is_closed = True
         until = time.monotonic() + self.limits.flush_seconds
         while not self.loop.ending and self.valve.is_open and time.monotonic() < until:
+            if self._recalled and not self.lease.holds:
+                # For good: nothing more may be sent.
+                break
             if not any(copy.has_runs_ahead for tp, copy in self.copies.items() if tp in self.target.leaders):
                 break
             self.outlet.start()
@@ -185,9 +188,12 @@ class CopyTask:
                     self.valve.throttle(rate_share(rate, self.orders.tasks))
             self.loop.ending = self.loop.ending or bool(self.lease.lost)
             if self.lease.lapsed_seconds > self.limits.lease_seconds + self.limits.late_seconds:
-                # No word of the driver reaches this task, not even its recall.
+                # No word of the driver reaches this task, not even its recall; or that has come, and by now the driver
+                # takes it for dead.
                 raise CouldNotFindOut(
-                    f"target: {ledger.LINKS_TOPIC} does not answer, so nothing may be sent",
+                    "target: what was sent was not answered in time after the epoch was recalled"
+                    if self._recalled
+                    else f"target: {ledger.LINKS_TOPIC} does not answer, so nothing may be sent",
                     remedy="run the mirror again",
                 )
             self.loop.wake()

@@ -4,6 +4,9 @@ A fence is an aborted, empty transaction of the link's own transactional id over
 (the next producer epoch), AddPartitionsToTxn, EndTxn(abort), and then *seeing the marker* in every partition.
 EndTxn answers up to 97 ms before the markers are written, and requests of the earlier epoch have landed in between;
 an epoch bump without a marker fences nothing (docs/mirror.md, rule 2). A marker takes one offset that no consumer sees.
+
+Until the transaction is complete a coordinator may write its markers again: one that takes over from a dead one writes
+all of them. So that is waited for, too, and the last of the markers counts.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from kafka_migration.wire.fetch import fetch
 from kafka_migration.wire.fetch_request import FetchFrom
 
 _FORGOTTEN = 49  # INVALID_PRODUCER_ID_MAPPING
+_NOTHING_TO_END = 48  # INVALID_TXN_STATE
 _RETRIED = frozenset({14, 15, 16, 51, 7, 3, 6, 9})  # coordinator moves and loads, concurrent transactions, new topics
 _UNAUTHORIZED = {
     29: ("Write", "topic"),
@@ -81,14 +85,31 @@ async def write_markers(
             ],
         )
         await _ask_coordinator(cluster, transactional_id, add, _add_partitions_error, deadline)
-    end = EndTxnRequest(
+    await _ask_coordinator(cluster, transactional_id, _abort(transactional_id, identity), _error_code, deadline)
+
+
+async def await_completion(cluster: WireCluster, transactional_id: str, identity: Identity, *, deadline: float) -> None:
+    """Until every marker of ``identity``'s aborted transaction is durable, and nobody will write one again.
+
+    Whoever asks to abort it once more hears CONCURRENT_TRANSACTIONS before, and is told of success after that. Raises
+    TakenOver if a newer fence of this link began meanwhile, CouldNotFindOut at ``deadline``.
+    """
+
+    def error_of(response: Any) -> int:
+        code = _error_code(response)
+        return 0 if code == _NOTHING_TO_END else code
+
+    await _ask_coordinator(cluster, transactional_id, _abort(transactional_id, identity), error_of, deadline)
+
+
+def _abort(transactional_id: str, identity: Identity) -> EndTxnRequest:
+    return EndTxnRequest(
         max_version=_CLIENT_TRANSACTIONS,
         transactional_id=transactional_id,
         producer_id=identity.producer_id,
         producer_epoch=identity.producer_epoch,
         committed=False,
     )
-    await _ask_coordinator(cluster, transactional_id, end, _error_code, deadline)
 
 
 async def await_markers(
@@ -98,12 +119,14 @@ async def await_markers(
     see: Callable[[TopicPartition, BatchHeader], bool],
     *,
     deadline: float,
+    ends: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, int]:
     """Read every partition from ``scan_from`` until the marker of ``identity`` is visible; its offsets.
 
-    ``see`` is shown the header of every batch on the way, the marker included: the caller judges whether each is
-    explained by the link. Once it answers False the partition is not read on, and has no marker in what is returned.
-    Raises CouldNotFindOut at ``deadline``, NotAuthorized at once.
+    With ``ends`` each is read up to there at least: of several markers the last one counts. ``see`` is shown the header
+    of every batch on the way, the marker included: the caller judges whether each is explained by the link. Once it
+    answers False the partition is not read on, and has no marker in what is returned. Raises CouldNotFindOut at
+    ``deadline``, NotAuthorized at once.
     """
     offsets, markers, problem = dict(scan_from), dict[TopicPartition, int](), ""
     while offsets:
@@ -129,7 +152,10 @@ async def await_markers(
                     progressed = True
                     if is_marker_of(header, identity):
                         markers[answer.partition] = header.base_offset
-                    if not go_on or answer.partition in markers:
+                    is_read = header.next_offset >= (ends or {}).get(answer.partition, 0)
+                    if not go_on:
+                        markers.pop(answer.partition, None)
+                    if not go_on or (is_read and answer.partition in markers):
                         del offsets[answer.partition]
                         break
         if not progressed and time.monotonic() > deadline:
