@@ -1,6 +1,5 @@
 """Real clusters for the whole run, started when the first test asks for them."""
 
-import os
 import signal
 from collections.abc import Iterator
 
@@ -11,12 +10,8 @@ from tests.losing import put_back
 
 
 def pytest_configure() -> None:
-    """A shell starts background jobs with SIGINT ignored, and processes inherit that: tests of Ctrl-C would wait.
-
-    Brokers and Spark live for seconds in tests: to optimize their code takes longer than it saves.
-    """
+    """A shell starts background jobs with SIGINT ignored, and processes inherit that: tests of Ctrl-C would wait."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")

@@ -33,6 +33,6 @@ def lose(cluster: EmbeddedKafka, servers: str, tp: TopicPartition) -> None:
 
 def put_back(cluster: EmbeddedKafka) -> None:
     """Start again whom a test left dead."""
-    for node in (1, 2):
+    for node in (1, 2, 3):
         if node not in cluster.pids:
             cluster.restart(node)

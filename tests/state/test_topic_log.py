@@ -7,7 +7,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import ClusterUnreachable
+from kafka_migration.domain.types import TopicPartition
 from kafka_migration.state.topic_log import TopicLog
+from tests.losing import leader
 
 
 @pytest.fixture
@@ -65,3 +67,17 @@ def test_cluster_that_does_not_answer_is_named(monkeypatch, topic):
         for ask in (log.exists, log.ensure, log.end):
             with pytest.raises(ClusterUnreachable, match=r"127\.0\.0\.1:1"):
                 ask()
+
+
+def test_end_is_asked_of_the_next_leader_once_the_one_before_is_gone_for_long(lossy, topic):
+    tp = TopicPartition(topic, 0)
+    with TopicLog({"bootstrap.servers": lossy.bootstrap_servers}, topic) as log:
+        log.ensure()
+        log.append([(b"before", b"1")])
+        assert [entry.key for entry in log.new_entries()] == [b"before"]
+        gone = leader(lossy.bootstrap_servers, tp)
+        lossy.kill(gone)
+        # At once, while the others still believe that it leads.
+        assert list(log.new_entries()) == []
+        log.append([(b"after", b"2")])
+        assert [entry.key for entry in log.new_entries()] == [b"after"]
