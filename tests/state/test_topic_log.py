@@ -10,6 +10,7 @@ from kafka_migration.domain.errors import ClusterUnreachable
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.state.topic_log import TopicLog
 from tests.losing import leader
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -81,3 +82,21 @@ def test_end_is_asked_of_the_next_leader_once_the_one_before_is_gone_for_long(lo
         assert list(log.new_entries()) == []
         log.append([(b"after", b"2")])
         assert [entry.key for entry in log.new_entries()] == [b"after"]
+
+
+def test_topic_made_while_a_broker_is_down_has_replicas_on_it_nevertheless(lossy, topic):
+    servers, other = lossy.bootstrap_servers, f"{topic}-other"
+    with TopicLog({"bootstrap.servers": servers}, other) as log:
+        log.ensure()
+    lossy.kill(3)
+    admin = AdminClient({"bootstrap.servers": servers})
+    wait_until(lambda: set(admin.list_topics(timeout=10).brokers) == {1, 2}, "the broker is missed")
+    with TopicLog({"bootstrap.servers": servers}, topic) as log:
+        log.ensure()
+        log.append([(b"key", b"1")])
+        partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+        assert [set(p.replicas) for p in partitions.values()] == [{1, 2, 3}] * 3
+        lossy.restart(3)
+        lossy.kill(2)
+        log.append([(b"key", b"2")])
+        assert [entry.value for entry in log.new_entries()] == [b"1", b"2"]

@@ -99,32 +99,45 @@ class TopicLog:
             )
 
     def ensure(self) -> None:
-        """Create the topic, compacted, on as many replicas as the cluster has brokers (three at most)."""
+        """Create the topic, compacted, on as many replicas as the cluster has brokers (three at most), also if one of
+        them is down just now."""
         admin = AdminClient(self._client({}))
         try:
             metadata = admin.list_topics(timeout=_TIMEOUT)
             if self.topic in metadata.topics:
                 self._compare(len(metadata.topics[self.topic].partitions))
                 return
-            replicas = min(_MAX_REPLICAS, len(metadata.brokers))
-            topic = NewTopic(
-                self.topic,
-                num_partitions=self.partitions,
-                replication_factor=replicas,
-                config={
-                    "cleanup.policy": "compact",
-                    "min.cleanable.dirty.ratio": "0.1",
-                    # What was acknowledged must outlive a broker, whatever the cluster's default is.
-                    "min.insync.replicas": str(min(2, replicas)),
-                },
-            )
-            admin.create_topics([topic], operation_timeout=_TIMEOUT)[self.topic].result(_TIMEOUT)
+            # A broker that restarts is not listed, but its replicas are. Two replicas that must both be in sync would
+            # hold up the mirror whenever one of their brokers is gone.
+            brokers = {r for t in metadata.topics.values() for p in t.partitions.values() for r in p.replicas}
+            known, there = len(brokers | metadata.brokers.keys()), len(metadata.brokers)
+            try:
+                self._create(admin, min(_MAX_REPLICAS, known))
+            except KafkaException as error:
+                # Clusters with ZooKeeper place replicas on living brokers only.
+                if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR or there == known:
+                    raise
+                self._create(admin, min(_MAX_REPLICAS, there))
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return
             if error.args[0].code() in _UNAUTHORIZED:
                 raise NotAuthorized("target", "Create", f"topic {self.topic}") from error
             raise self._unreachable(error) from error
+
+    def _create(self, admin: AdminClient, replicas: int) -> None:
+        topic = NewTopic(
+            self.topic,
+            num_partitions=self.partitions,
+            replication_factor=replicas,
+            config={
+                "cleanup.policy": "compact",
+                "min.cleanable.dirty.ratio": "0.1",
+                # What was acknowledged must outlive a broker, whatever the cluster's default is.
+                "min.insync.replicas": str(min(2, replicas)),
+            },
+        )
+        admin.create_topics([topic], operation_timeout=_TIMEOUT)[self.topic].result(_TIMEOUT)
 
     def append(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Write entries, in order per key; all are durable (acks=all) on return. Raises CouldNotFindOut otherwise."""
@@ -197,7 +210,8 @@ class TopicLog:
         return {p: self._end_of(p) for p in range(self.partitions)}
 
     def _end_of(self, partition: int) -> int:
-        until = time.monotonic() + _TIMEOUT
+        asked = time.monotonic()
+        until = asked + _TIMEOUT
         while True:
             try:
                 wanted = TopicPartition(self.topic, partition)
@@ -209,6 +223,9 @@ class TopicLog:
                 # A topic just created, or one whose leader moves or is gone: known in a moment.
                 if code not in (*_NOT_YET, KafkaError._TIMED_OUT) or time.monotonic() > until:
                     raise self._unreachable(error) from error
+                if time.monotonic() - asked >= _TRY_TIMEOUT:
+                    # librdkafka goes on to ask the leader of before for minutes; who begins anew learns who leads now.
+                    self._consumer, asked = None, time.monotonic()
                 time.sleep(0.1)
 
     def _reader(self) -> confluent_kafka.Consumer:
