@@ -9,6 +9,7 @@ from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import ClusterUnreachable
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.state.topic_log import TopicLog
+from tests.kafka_tools import create_topics
 from tests.losing import leader
 from tests.waiting import wait_until
 
@@ -85,9 +86,8 @@ def test_end_is_asked_of_the_next_leader_once_the_one_before_is_gone_for_long(lo
 
 
 def test_topic_made_while_a_broker_is_down_has_replicas_on_it_nevertheless(lossy, topic):
-    servers, other = lossy.bootstrap_servers, f"{topic}-other"
-    with TopicLog({"bootstrap.servers": servers}, other) as log:
-        log.ensure()
+    servers = lossy.bootstrap_servers
+    create_topics(servers, {f"{topic}-other": 1}, brokers=[1, 2, 3])
     lossy.kill(3)
     admin = AdminClient({"bootstrap.servers": servers})
     wait_until(lambda: set(admin.list_topics(timeout=10).brokers) == {1, 2}, "the broker is missed")
