@@ -67,12 +67,15 @@ def test_pieces_cover_the_target_range_and_lead_to_the_source_offset_that_the_ma
         assert {offset >> shift for offset in range(piece.start, piece.end)} == set(buckets(piece, shift))
 
 
+@pytest.mark.parametrize("shorter", [False, True], ids=["as mirrored", "the target lost its tail"])
 @pytest.mark.parametrize("seed", range(60))
-def test_tiles_leave_nothing_over_and_put_every_target_offset_where_its_piece_counts(seed):
+def test_tiles_leave_nothing_over_and_put_every_target_offset_where_its_piece_counts(seed, shorter):
     dice = random.Random(seed)
     found, size = _random_map(dice), dice.choice([3, 10, 64])
     start = dice.randrange(found.source_end + 1)
     it = _range(found, start, dice.randrange(start, found.source_end + 1))
+    if shorter:
+        it = replace(it, target_end=dice.randint(it.target_start, it.target_end))
     cut_up = list(tiles(it, size))
     assert [offset for _, tile in cut_up for offset in range(tile.source_start, tile.source_end)] == list(
         range(it.source_start, it.source_end)

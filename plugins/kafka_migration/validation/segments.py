@@ -89,14 +89,14 @@ def split_bounds(it: PartitionRange, source_offset: int) -> tuple[int, int]:
     """Between which target offsets ``it`` may be split so that ``source_offset`` is where its second part begins: from
     behind the last record before it, to the first one from there on. Nothing but a gap lies between."""
     place = bisect_left(it.runs, source_offset, key=lambda run: run.source)
-    low = it.target_start
+    low, high = it.target_start, it.runs[place].target if place < len(it.runs) else it.target_end
     if place:
         run = it.runs[place - 1]
         low = run.target + min(run.length, source_offset - run.source)
         if source_offset < run.source + run.length:
-            return low, low
-    high = it.runs[place].target if place < len(it.runs) else it.target_end
-    return min(max(low, it.target_start), it.target_end), min(high, it.target_end)
+            high = low
+    # A target that lost its tail ends before its runs do.
+    return min(max(low, it.target_start), it.target_end), min(max(high, it.target_start), it.target_end)
 
 
 def places_hash(runs: Iterable[Run]) -> str:
