@@ -18,16 +18,19 @@ Ends = Callable[[], dict[Place, int]]
 
 def ends_of(servers: str, places: Collection[Place]) -> Ends:
     """Asks for the high watermarks of `places`, of those whose broker answers soon."""
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    admin: AdminClient | None = None
     wanted = {confluent_kafka.TopicPartition(*place): OffsetSpec.latest() for place in places}
 
     def ask() -> dict[Place, int]:
-        found = {}
-        for tp, future in admin.list_offsets(wanted, request_timeout=_ASK_SECONDS).items():
+        nonlocal admin
+        asked = admin or AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        # One that failed begins anew: librdkafka goes on to ask the leader of before for minutes.
+        admin, found = asked, {}
+        for tp, future in asked.list_offsets(wanted, request_timeout=_ASK_SECONDS).items():
             try:
                 found[tp.topic, tp.partition] = future.result(2 * _ASK_SECONDS).offset
             except (KafkaException, TimeoutError):
-                continue
+                admin = None
         return found
 
     return ask

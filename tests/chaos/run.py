@@ -22,6 +22,7 @@ from tests.chaos import compare
 from tests.chaos.compare import Found, Log
 from tests.chaos.faults import Injector, Missed
 from tests.chaos.mirrors import Mirrors
+from tests.chaos.notes import Note, Notes, OtherRun
 from tests.chaos.progress import Progress, ends_of
 from tests.chaos.reader import read
 from tests.chaos.scene import Scene, workload
@@ -202,10 +203,12 @@ class Total:
     problems: int = 0
     found: Found = field(default_factory=Found)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: Outcome | Note) -> None:
+        """Count a round; of one that is noted, nothing is to be complained about."""
         self.rounds += 1
         self.faults.update(outcome.injected)
-        self.problems += len(outcome.problems)
+        self.missed = len(outcome.missed)
+        self.problems += len(outcome.problems) if isinstance(outcome, Outcome) else 0
         self.found.add(outcome.found)
 
     @property
@@ -236,15 +239,24 @@ def run(
     kinds: Sequence[str],
     folder: Path,
     keep_going: bool = False,
+    notes: Notes | None = None,
 ) -> Total:
-    """Play `schedule`. Ends with the first round that goes wrong, unless told otherwise."""
-    total, carried = Total(seed), list[Fault]()
+    """Play `schedule`, without the rounds that are noted. Ends with the first round that goes wrong, unless told
+    otherwise. Raises OtherRun before anything is begun."""
+    total, carried, noted = Total(seed), list[Fault](), set[int]()
+    for note in notes.read() if notes else ():
+        total.add(note)
+        carried = note.missed
+        noted.add(note.round)
+    left = [it for it in schedule if it.number not in noted]
+    if not left:
+        return total
     spawn = multiprocessing.get_context("spawn")
     began = time.monotonic()
     with stage(brokers=brokers) as scene, ProcessPoolExecutor(2, mp_context=spawn) as readers:
         print(f"{brokers} brokers a side are up after {seconds_since(began)} s", flush=True)
         player = Player(scene, folder, kinds=kinds, records=records, readers=readers, seed=seed)
-        for it in schedule:
+        for it in left:
             began = time.monotonic()
             print(
                 f"round {it.number}: {', '.join(map(str, [*it.faults, *carried]))}; {it.replicas} replicas", flush=True
@@ -255,9 +267,10 @@ def run(
             for problem in outcome.problems:
                 print(f"    PROBLEM: {problem}", flush=True)
             print(f"  {_told(outcome.found)}; {seconds_since(began)} s", flush=True)
+            if outcome.is_good and notes:
+                notes.write(Note(it.number, outcome.found, outcome.injected, outcome.missed))
             if not outcome.is_good and not keep_going:
                 break
-    total.missed = len(carried)
     return total
 
 
@@ -289,6 +302,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--records", type=int, default=215_000, help="at least so many are written a round")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=3, help="a side")
     parser.add_argument("--keep-going", action="store_true", help="go on after a round that went wrong")
+    parser.add_argument(
+        "--notes", type=Path, metavar="FILE", help="rounds that went well are noted there, and not played again"
+    )
     parser.add_argument("--folder", type=Path, help="where rounds that went wrong leave their logs")
     options = parser.parse_args(arguments)
     # Whoever ends it expects that brokers, mirrors and producers end with it, which `with` does.
@@ -303,15 +319,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.folder is not None:
         options.folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=options.folder))
-    total = run(
-        seed=options.seed,
-        schedule=chosen,
-        brokers=options.brokers,
-        records=options.records,
-        kinds=options.kinds,
-        folder=folder,
-        keep_going=options.keep_going,
-    )
+    settings = {name: getattr(options, name) for name in ("seed", "records", "brokers", "kinds", "faults")}
+    try:
+        total = run(
+            seed=options.seed,
+            schedule=chosen,
+            brokers=options.brokers,
+            records=options.records,
+            kinds=options.kinds,
+            folder=folder,
+            keep_going=options.keep_going,
+            notes=Notes(options.notes, settings),
+        )
+    except OtherRun as error:
+        parser.error(str(error))
     if total.is_good:
         shutil.rmtree(folder)
     else:
