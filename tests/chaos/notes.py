@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from tests.chaos.compare import Found
 from tests.chaos.schedule import Fault
@@ -21,6 +22,7 @@ class Note:
     found: Found
     injected: list[str]
     missed: list[Fault]
+    problems: ClassVar[tuple[str, ...]] = ()
 
 
 class Notes:

@@ -199,16 +199,17 @@ class Total:
     seed: int
     rounds: int = 0
     faults: Counter[str] = field(default_factory=Counter)
-    missed: int = 0
+    missed: list[Fault] = field(default_factory=list)
+    """What is left to the next round."""
     problems: int = 0
     found: Found = field(default_factory=Found)
 
     def add(self, outcome: Outcome | Note) -> None:
-        """Count a round; of one that is noted, nothing is to be complained about."""
+        """Count a round."""
         self.rounds += 1
         self.faults.update(outcome.injected)
-        self.missed = len(outcome.missed)
-        self.problems += len(outcome.problems) if isinstance(outcome, Outcome) else 0
+        self.missed = outcome.missed
+        self.problems += len(outcome.problems)
         self.found.add(outcome.found)
 
     @property
@@ -238,17 +239,16 @@ def run(
     records: int,
     kinds: Sequence[str],
     folder: Path,
+    notes: Notes,
     keep_going: bool = False,
-    notes: Notes | None = None,
 ) -> Total:
     """Play `schedule`, without the rounds that are noted. Ends with the first round that goes wrong, unless told
     otherwise. Raises OtherRun before anything is begun."""
-    total, carried, noted = Total(seed), list[Fault](), set[int]()
-    for note in notes.read() if notes else ():
+    total, noted = Total(seed), notes.read()
+    for note in noted:
         total.add(note)
-        carried = note.missed
-        noted.add(note.round)
-    left = [it for it in schedule if it.number not in noted]
+    played = {note.round for note in noted}
+    left = [it for it in schedule if it.number not in played]
     if not left:
         return total
     spawn = multiprocessing.get_context("spawn")
@@ -258,18 +258,16 @@ def run(
         player = Player(scene, folder, kinds=kinds, records=records, readers=readers, seed=seed)
         for it in left:
             began = time.monotonic()
-            print(
-                f"round {it.number}: {', '.join(map(str, [*it.faults, *carried]))}; {it.replicas} replicas", flush=True
-            )
-            outcome = player.play(it, carried)
-            carried = outcome.missed
+            faults = ", ".join(map(str, [*it.faults, *total.missed]))
+            print(f"round {it.number}: {faults}; {it.replicas} replicas", flush=True)
+            outcome = player.play(it, total.missed)
             total.add(outcome)
             for problem in outcome.problems:
                 print(f"    PROBLEM: {problem}", flush=True)
             print(f"  {_told(outcome.found)}; {seconds_since(began)} s", flush=True)
-            if outcome.is_good and notes:
+            if outcome.is_good:
                 notes.write(Note(it.number, outcome.found, outcome.injected, outcome.missed))
-            if not outcome.is_good and not keep_going:
+            elif not keep_going:
                 break
     return total
 
@@ -332,12 +330,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             notes=Notes(options.notes, settings),
         )
     except OtherRun as error:
+        folder.rmdir()
         parser.error(str(error))
     if total.is_good:
         shutil.rmtree(folder)
     else:
         print(f"what the processes of the rounds that went wrong said: {folder}", file=sys.stderr)
         if total.missed:
-            print(f"{total.missed} faults could not be injected", file=sys.stderr)
+            print(f"{len(total.missed)} faults could not be injected", file=sys.stderr)
     print(json.dumps(total.as_dict()), flush=True)
     return 0 if total.is_good else 1

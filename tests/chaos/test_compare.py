@@ -8,6 +8,7 @@ import pytest
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from tests.chaos.compare import Found, Log, compacted, records, translations
 from tests.chaos.run import WRONG, Outcome, Total, compared
+from tests.chaos.schedule import Fault
 
 COUNT = 40
 
@@ -226,5 +227,6 @@ def test_result_counts_what_is_foreign_as_doubled_and_is_good_only_without_any()
 
 
 def test_run_with_a_fault_that_was_missed_or_a_process_that_ended_wrongly_is_not_good():
-    for harmed in (Total(seed=1, rounds=1, missed=1), Total(seed=1, rounds=1, problems=1), Total(seed=1)):
+    left = Fault(kind="quota", side="target", after=0.3, seed=1)
+    for harmed in (Total(seed=1, rounds=1, missed=[left]), Total(seed=1, rounds=1, problems=1), Total(seed=1)):
         assert not harmed.is_good

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.notes import Notes
 from tests.chaos.run import WRONG, run
 from tests.chaos.schedule import Fault, Round
 from tests.chaos.topics import DEFAULT
@@ -39,7 +40,8 @@ def quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def play(it: Round, *, brokers: int, folder: Path) -> None:
     """Play one round; everything must have been done, and nothing be wrong."""
-    total = run(seed=1, schedule=[it], brokers=brokers, records=30_000, kinds=DEFAULT, folder=folder)
+    unnoted = Notes(None, {})
+    total = run(seed=1, schedule=[it], brokers=brokers, records=30_000, kinds=DEFAULT, folder=folder, notes=unnoted)
     assert total.faults == {fault.kind: 1 for fault in it.faults}
     found = total.as_dict()
     assert {name: found[name] for name in WRONG} == dict.fromkeys(WRONG, 0)
