@@ -34,6 +34,7 @@ from demo.notes_reader import (
     read_notes,
     read_produced,
 )
+from demo.pauses import pause_ms, summary
 
 NOT_SUBSCRIBED = -1
 
@@ -47,6 +48,7 @@ class GroupAccount:
         records_processed: its notes, on both clusters; `records_produced - records_lost + records_processed_twice`
             unless it also processed a record that was never acknowledged.
         on_source, on_target: of `records_processed`.
+        pause_ms: see `demo.pauses`; None for a group that did not move while it was at work.
     """
 
     records_produced: int
@@ -56,6 +58,7 @@ class GroupAccount:
     order_violations: int
     on_source: int
     on_target: int
+    pause_ms: float | None
 
     def __post_init__(self) -> None:
         if self.on_source + self.on_target != self.records_processed:
@@ -67,7 +70,8 @@ def account(directory: Path) -> dict[str, Any]:
 
     Returns:
         `records_produced`: all that were acknowledged, of all producers; `records_processed`, `records_lost`,
-        `records_processed_twice`, `order_violations`: sums over the groups; `groups`: a GroupAccount for each.
+        `records_processed_twice`, `order_violations`: sums over the groups; `groups`: a GroupAccount for each;
+        `pauses_ms`: of the `consumers`, `p50`, `p99` and `max` over the groups.
 
     Raises:
         AccountingError: the notes are incomplete or contradict themselves.
@@ -84,6 +88,7 @@ def account(directory: Path) -> dict[str, Any]:
         "records_produced": int(produced.acknowledged.sum()),
         **{name: sum(getattr(group, name) for group in groups.values()) for name in sums},
         "groups": {name: asdict(group) for name, group in groups.items()},
+        "pauses_ms": {"consumers": summary(group.pause_ms for group in groups.values())},
     }
 
 
@@ -105,7 +110,15 @@ def account_group(run: RunDirectory, name: str, produced: Produced, starts: Numb
         order_violations=order_violations(notes, produced),
         on_source=len(on_source.record),
         on_target=len(on_target.record),
+        pause_ms=_pause_ms(run, name, on_source, on_target),
     )
+
+
+def _pause_ms(run: RunDirectory, name: str, on_source: Notes, on_target: Notes) -> float | None:
+    if not len(on_source.record) or not len(on_target.record):
+        return None
+    last, first = int(on_source.noted_ns.max()), int(on_target.noted_ns.min())
+    return pause_ms(run, name, last_source_ns=last, first_target_ns=first)
 
 
 def order_violations(notes: Notes, produced: Produced) -> int:

@@ -174,12 +174,13 @@ def _end_on_sigterm() -> None:
 
 def _show(console: Console, result: Result, places: Places, seconds: float) -> None:
     groups = Table(title="Consumer groups, by the clients' own notes", title_justify="left")
-    for column in ("group", "on source", "on target", "lost", "twice", "disorder"):
+    for column in ("group", "on source", "on target", "lost", "twice", "disorder", "pause ms"):
         groups.add_column(column, justify="left" if column == "group" else "right")
     for name, group in sorted(result.account["groups"].items()):
         numbers = [group[field] for field in ("on_source", "on_target")]
         numbers += [group[field] for field in ("records_lost", "records_processed_twice", "order_violations")]
-        groups.add_row(name, *(f"{number:,}" for number in numbers))
+        pause = "" if group["pause_ms"] is None else f"{group['pause_ms']:,.0f}"
+        groups.add_row(name, *(f"{number:,}" for number in numbers), pause)
     console.print(groups)
     checks = Table(title="Checks", title_justify="left")
     for column in ("check", "", "seen"):

@@ -1,9 +1,12 @@
 """A member process of a consumer group: reads, notes on disk, commits; on SIGTERM it commits and leaves.
 
-    python -m demo.clients.consumers RUN_DIRECTORY GROUP source|target MEMBER
+    python -m demo.clients.consumers RUN_DIRECTORY GROUP source|target MEMBER BEGUN_NS
 
 To process a record is to note it. The order is always: notes to the disk, then the commit. When a member is stopped,
 or gives up a partition, nothing that it noted stays uncommitted, so that whoever goes on neither skips nor repeats.
+
+BEGUN_NS is when whoever starts this process started it, on the machine's monotonic clock: an interpreter that is not
+there yet cannot look at it.
 """
 
 import sys
@@ -66,12 +69,14 @@ class Member:
     """One member of a group on one cluster."""
 
     def __init__(
-        self, run: RunDirectory, group: GroupSpec, cluster: ClusterName, member: str, stop: Termination
+        self, run: RunDirectory, group: GroupSpec, cluster: ClusterName, member: str, stop: Termination, begun_ns: int
     ) -> None:
         settings = run.settings()
         self._group = group
         self._name = member
         self._stop = stop
+        self._begun_ns = begun_ns
+        self._assigned_ns: int | None = None
         self._path = run.member_notes(group.name, cluster, member)
         self._notes = NotesWriter(self._path)
         self._consumer = Consumer(client_properties(settings, group, cluster, member))
@@ -105,8 +110,9 @@ class Member:
         finally:
             self._notes.sync()
             self._consumer.close()
+            left_ns = time.monotonic_ns()
             self._notes.close()
-            self._tell(ended=True, error=error)
+            self._tell(left_ns=left_ns, error=error)
 
     def _process_until_stopped(self) -> None:
         started = next_commit = time.monotonic()
@@ -126,7 +132,7 @@ class Member:
                 self._commit_once(set(self._uncommitted))
             if now >= self._next_status:
                 self._next_status = now + STATUS_SECONDS
-                self._tell(ended=False)
+                self._tell()
 
     def _process(self, message: Message) -> None:
         topic, partition, offset = position(message)
@@ -185,6 +191,8 @@ class Member:
 
     def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._assigned |= _places(partitions)
+        if self._assigned and self._assigned_ns is None:
+            self._assigned_ns = time.monotonic_ns()
 
     def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         # The partition's next owner starts from the commit: it must hold everything noted here.
@@ -205,24 +213,32 @@ class Member:
         for place in gone:
             self._uncommitted.pop(place, None)
 
-    def _tell(self, *, ended: bool, error: Exception | None = None) -> None:
+    def _tell(self, *, left_ns: int | None = None, error: Exception | None = None) -> None:
         write_json(
             status_path(self._path),
             {
                 "processed": self._processed,
                 "assigned": len(self._assigned),
                 "at_end": len(self._at_end),
-                "ended": ended,
+                "ended": left_ns is not None,
                 "error": None if error is None else str(error),
+                "moments": {
+                    "begun_ns": self._begun_ns,
+                    "assigned_ns": self._assigned_ns,
+                    "asked_ns": self._stop.asked_ns,
+                    "left_ns": left_ns,
+                },
             },
         )
 
 
 def main(arguments: list[str]) -> int:
     """Run one member; 1 when it failed."""
-    directory, group, cluster, name = arguments
+    directory, group, cluster, name, begun_ns = arguments
     stop = Termination().install()
-    member = Member(RunDirectory(Path(directory)), BY_GROUP[group], cluster_name(cluster), name, stop)
+    member = Member(
+        RunDirectory(Path(directory)), BY_GROUP[group], cluster_name(cluster), name, stop, begun_ns=int(begun_ns)
+    )
     try:
         member.run()
     except (KafkaException, RecordError) as error:

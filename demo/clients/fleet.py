@@ -164,7 +164,14 @@ class Group:
         member = f"member-{number}-{turn}"
         client = Client(
             name=f"{self._spec.name} {member}",
-            command=["demo.clients.consumers", str(self._run.path), self._spec.name, cluster, member],
+            command=[
+                "demo.clients.consumers",
+                str(self._run.path),
+                self._spec.name,
+                cluster,
+                member,
+                str(time.monotonic_ns()),
+            ],
             notes=self._run.member_notes(self._spec.name, cluster, member),
             log=self._run.logs / f"{self._spec.name}-{member}.log",
         )

@@ -1,6 +1,7 @@
 """SIGTERM as a flag that a client's loop looks at."""
 
 import signal
+import time
 from types import FrameType
 from typing import Self
 
@@ -14,6 +15,7 @@ class Termination:
 
     def __init__(self) -> None:
         self.asked = False
+        self.asked_ns: int | None = None
 
     def install(self) -> Self:
         """From now on SIGTERM is an orderly request."""
@@ -21,5 +23,7 @@ class Termination:
         return self
 
     def ask(self, _number: int = signal.SIGTERM, _frame: FrameType | None = None) -> None:
-        """Ask for the end."""
+        """Ask for the end; `asked_ns` is when, on the machine's monotonic clock."""
+        if not self.asked:
+            self.asked_ns = time.monotonic_ns()
         self.asked = True

@@ -26,7 +26,7 @@ class MadeUpRun:
         self.run.write_obligations(
             Obligations(log_starts={TOPIC: starts, OTHER_TOPIC: starts}, groups={GROUP: {TOPIC: starts}})
         )
-        self._now = 1_000_000_000_000
+        self.now_ns = 1_000_000_000_000
         self._sent: dict[str, int] = {}
         self._places: dict[str, tuple[str, int]] = {}
 
@@ -64,13 +64,34 @@ class MadeUpRun:
         cluster: ClusterName = "source",
         member: str = "member-1-1",
         partition: int | None = None,
+        after_ns: int = 0,
     ) -> None:
-        """Notes of a member, later than every note before; from the record's own partition if none is given."""
+        """Notes of a member, ``after_ns`` later than every note before; from the record's own partition by default."""
+        self.now_ns += after_ns
         lines = []
         for record_id in ids:
             topic, own = self._places.get(record_id, (TOPIC, 0))
             lines.append(self._line(record_id, topic, own if partition is None else partition, 0, 1_000))
         self._append(self.run.member_notes(GROUP, cluster, member), lines)
+
+    def live_through(
+        self,
+        member: str,
+        *,
+        cluster: ClusterName,
+        begun: int,
+        assigned: int,
+        asked: int | None = None,
+        left: int | None = None,
+    ) -> None:
+        """What a member notes of its own life, in nanoseconds."""
+        moments = {"begun_ns": begun, "assigned_ns": assigned, "asked_ns": asked, "left_ns": left}
+        status_path(self.run.member_notes(GROUP, cluster, member)).write_text(json.dumps({"moments": moments}))
+
+    def pause_ms(self) -> float | None:
+        """The group's pause."""
+        pause: float | None = account(self.run.path)["groups"][GROUP]["pause_ms"]
+        return pause
 
     def account(self) -> dict[str, int]:
         """The group's account."""
@@ -79,8 +100,8 @@ class MadeUpRun:
         return group
 
     def _line(self, record_id: str, topic: str, partition: int, offset: int, step_ns: int) -> str:
-        self._now += step_ns
-        return f"{record_id}\t{topic}\t{partition}\t{offset}\t{self._now}\n"
+        self.now_ns += step_ns
+        return f"{record_id}\t{topic}\t{partition}\t{offset}\t{self.now_ns}\n"
 
     @staticmethod
     def _append(path: Path, lines: list[str]) -> None:

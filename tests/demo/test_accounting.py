@@ -42,8 +42,10 @@ def test_everything_processed_once_over_both_clusters_counts_no_fault(made_up: M
                 "order_violations": 0,
                 "on_source": 13,
                 "on_target": 17,
+                "pause_ms": None,
             }
         },
+        "pauses_ms": {"consumers": {"p50": None, "p99": None, "max": None}},
     }
 
 
@@ -225,3 +227,35 @@ def test_command_exits_with_one_when_a_record_is_lost(made_up: MadeUpRun, proces
 
 def test_command_exits_with_three_when_it_cannot_be_told(tmp_path: Path) -> None:
     assert main([str(tmp_path)]) == 3
+
+
+def test_pause_is_what_remains_of_the_gap_without_the_members_own_stop_and_start(made_up: MadeUpRun) -> None:
+    ids = made_up.produce(0, range(10, 20))
+    made_up.consume(ids[:4], member="member-1-1")
+    last = made_up.now_ns
+    made_up.live_through("member-1-1", cluster="source", begun=0, assigned=1, asked=last + 5, left=last + 200)
+    made_up.consume(ids[4:], cluster="target", member="member-1-2", after_ns=10_000_000)
+    first = last + 10_000_000 + 1_000
+    made_up.live_through("member-1-2", cluster="target", begun=first - 3_000_000, assigned=first - 1_000_000)
+    # Of the gap of 10.001 ms, the member took 195 ns to leave and 2 ms to start.
+    assert made_up.pause_ms() == pytest.approx(10.001 - 0.000_195 - 2.0)
+    assert account(made_up.run.path)["pauses_ms"]["consumers"]["max"] == 8.0
+
+
+def test_pause_does_not_count_the_stop_of_an_attempt_that_was_given_up(made_up: MadeUpRun) -> None:
+    ids = made_up.produce(0, range(10, 20))
+    made_up.consume(ids[:2], member="member-1-1")
+    given_up = made_up.now_ns
+    made_up.live_through("member-1-1", cluster="source", begun=0, assigned=1, asked=given_up, left=given_up + 100)
+    made_up.consume(ids[2:4], member="member-1-2", after_ns=1_000_000)
+    last = made_up.now_ns
+    made_up.live_through("member-1-2", cluster="source", begun=0, assigned=1, asked=last, left=last + 500_000)
+    made_up.consume(ids[4:], cluster="target", member="member-1-3", after_ns=2_000_000)
+    made_up.live_through("member-1-3", cluster="target", begun=last + 1_000_000, assigned=last + 1_500_000)
+    assert made_up.pause_ms() == pytest.approx(2.001 - 0.5 - 0.5)
+
+
+def test_group_that_never_reached_the_target_has_no_pause(made_up: MadeUpRun) -> None:
+    made_up.consume(made_up.produce(0, range(10, 20)))
+    made_up.live_through("member-1-1", cluster="source", begun=0, assigned=1)
+    assert made_up.pause_ms() is None
