@@ -5,12 +5,13 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import confluent_kafka
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire import codecs
-from kafka_migration.wire.batch import HEADER_BYTES, assemble, batches
+from kafka_migration.wire.batch import HEADER_BYTES, BatchHeader, assemble, batches
 from kafka_migration.wire.cluster import LATEST, WireCluster
 from kafka_migration.wire.fetch import fetch
 from kafka_migration.wire.fetch_request import FetchFrom
@@ -103,7 +104,12 @@ def _produce(servers: str, data: Data, first: int, count: int) -> None:
         producer.begin_transaction()
     values, headers = _values(data, first), [("trace", b"0123456789abcdef")]
     for n in range(first, first + count):
-        message = {"key": b"key-%08d" % n, "value": next(values), "partition": n % data.partitions, "headers": headers}
+        message: dict[str, Any] = {
+            "key": b"key-%08d" % n,
+            "value": next(values),
+            "partition": n % data.partitions,
+            "headers": headers,
+        }
         while True:
             try:
                 producer.produce(data.topic, on_delivery=told, **message)
@@ -173,14 +179,14 @@ def shape(servers: str, data: Data, *, sample_bytes: int = 16 * 1024 * 1024) -> 
     return Shape(batch_bytes=size / total, batch_records=count / total, ratio=packed / unpacked)
 
 
-def read_raw(servers: str, tps: list[TopicPartition], most_bytes: int):  # type: ignore[no-untyped-def]
+def read_raw(servers: str, tps: list[TopicPartition], most_bytes: int) -> Any:
     """Whole batches from the beginning of each log, up to about ``most_bytes`` for each partition."""
     net = Selector()
     cluster = WireCluster(net, {"bootstrap_servers": servers}, "source")
 
-    async def read():  # type: ignore[no-untyped-def]
+    async def read() -> dict[TopicPartition, list[tuple[BatchHeader, memoryview]]]:
         ends = await cluster.list_offsets(tps, LATEST, deadline=time.monotonic() + 30)
-        found = {tp: [] for tp in tps}
+        found: dict[TopicPartition, list[tuple[BatchHeader, memoryview]]] = {tp: [] for tp in tps}
         for tp in tps:
             offset = size = 0
             while offset < ends[tp] and size < most_bytes:

@@ -139,6 +139,7 @@ class Bench:
 
     def _limit(self, data: Data) -> float:
         rates = []
+        measure: Callable[[], float]
         for measure in (
             lambda: limit.own_loop(
                 self.source.bootstrap_servers, self.target.bootstrap_servers, data, data.topic, senders=2

@@ -211,7 +211,8 @@ def _offset_map(_plan: Path, runs: int) -> dict[str, Any]:
     """Load a map through the state's own reader, then translate, both ways, all over it."""
     topic, tp = LinkTopic(name="t", source_id=uuid.uuid4(), target_id=uuid.uuid4()), TopicPartition("t", 0)
     log: Any = _Written("scale", topic, runs)
-    link = LinkState("scale", MemoryStore(), log, _Told(tp, runs))
+    told: Any = _Told(tp, runs)
+    link = LinkState("scale", MemoryStore(), log, told)
     link.pin(source_cluster="s", target_cluster="t", topics=[topic], at="now")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found, seconds = _timed(lambda: link.offset_maps([tp])[tp])

@@ -124,7 +124,8 @@ def fetch_only(source: str, target: str, data: Data) -> float:
     spans = [times.get(timeout=300) for _ in workers]
     for worker in workers:
         worker.join()
-    return data.records / (max(end for _, end in spans) - min(begin for begin, _ in spans))
+    took: float = max(end for _, end in spans) - min(begin for begin, _ in spans)
+    return data.records / took
 
 
 def _fetch_all(source: str, target: str, tps: list[TopicPartition], gate: Any, times: Any) -> None:

@@ -17,7 +17,7 @@ from demo.brokers.certificates import Authority
 from demo.clients.settings import Settings
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AclBinding  # type: ignore[attr-defined]  # re-exported without saying so
+    from confluent_kafka.admin import AclBinding
 
     from kafka_migration.phases.permissions import Rule
 
@@ -126,7 +126,7 @@ def _of_clients(kind: str, operation: str, user: str) -> AclBinding:
 
 
 def _binding(kind: str, name: str, pattern: str, principal: str, operation: str) -> AclBinding:
-    from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
+    from confluent_kafka.admin import (
         AclBinding,
         AclOperation,
         AclPermissionType,

@@ -18,7 +18,8 @@ class _Lazily:
     """An ASGI application that is built when it is first asked."""
 
     def __init__(self, build: Callable[[], Any]) -> None:
-        self._build, self._built = build, None
+        self._build = build
+        self._built: Any = None
 
     async def __call__(
         self,

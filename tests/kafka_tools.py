@@ -90,7 +90,7 @@ def topic_ids(servers: str, names: Iterable[str]) -> dict[str, uuid.UUID]:
     out = {}
     mask = 2**64 - 1
     for name in names:
-        it = _described(admin, name).topic_id
+        it: Any = _described(admin, name).topic_id
         out[name] = uuid.UUID(
             int=(it.get_most_significant_bits() & mask) << 64 | (it.get_least_significant_bits() & mask)
         )
@@ -109,13 +109,13 @@ def produce_with(client: Mapping[str, str], topic: str, records: Iterable[ToSend
         {**client, "queue.buffering.max.messages": 2_000_000, "linger.ms": 20, **config}
     )
     for count, record in enumerate(records):
-        extra = {} if record.timestamp is None else {"timestamp": record.timestamp}
+        extra: dict[str, Any] = {} if record.timestamp is None else {"timestamp": record.timestamp}
         producer.produce(
             topic,
             value=record.value,
             key=record.key,
             partition=record.partition,
-            headers=record.headers,
+            headers=list(record.headers),
             on_delivery=lambda error, _: failures.append(error) if error else None,
             **extra,
         )
@@ -152,6 +152,7 @@ def read_all_with(client: Mapping[str, str], topics: Mapping[str, int]) -> dict[
     unread = set(tps)
     beginning = confluent_kafka.OFFSET_BEGINNING
     consumer.assign([confluent_kafka.TopicPartition(tp.topic, tp.partition, beginning) for tp in tps])
+    message: Any  # which of its parts are None is known here
     try:
         while unread:
             for message in consumer.consume(10_000, timeout=0.2):

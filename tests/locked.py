@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
+from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
     AdminClient,
@@ -45,7 +45,7 @@ class Locked:
     def admin(self, side: str) -> AdminClient:
         """Held, since a client that is gone answers nothing."""
         if side not in self._admins:
-            self._admins[side] = AdminClient(self.admin_properties(side))
+            self._admins[side] = AdminClient({**self.admin_properties(side)})
         return self._admins[side]
 
     def admin_properties(self, side: str) -> dict[str, str]:

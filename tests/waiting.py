@@ -6,7 +6,7 @@ from collections.abc import Callable
 POLL_SECONDS = 0.05
 
 
-def wait_until(condition: Callable[[], object], what: str, *, deadline_seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[..., object], what: str, *, deadline_seconds: float = 60.0) -> None:
     """Return once `condition()` is true; fail with `what` at the deadline."""
     deadline = time.monotonic() + deadline_seconds
     while not condition():

@@ -92,7 +92,7 @@ def add_scram_users(admin: Mapping[str, str], passwords: Mapping[str, str]) -> N
     Raises:
         KafkaException: the cluster refused, or did not answer in time.
     """
-    from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
+    from confluent_kafka.admin import (
         AdminClient,
         ScramCredentialInfo,
         ScramMechanism,

@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka import IsolationLevel, KafkaError
@@ -60,6 +61,7 @@ def read(servers: str, topics: Mapping[str, int], keyed: Collection[str] = ()) -
     unread = {place for place, log in logs.items() if log.end > log.start}
     until = time.monotonic() + _DEADLINE_SECONDS
     consumer.assign([confluent_kafka.TopicPartition(*place, logs[place].start) for place in unread])
+    message: Any  # which of its parts are None is known here
     try:
         while unread:
             if time.monotonic() > until:
@@ -76,7 +78,7 @@ def read(servers: str, topics: Mapping[str, int], keyed: Collection[str] = ()) -
     return logs
 
 
-def _note(log: Log, message: confluent_kafka.Message) -> None:
+def _note(log: Log, message: Any) -> None:
     key, value, headers = message.key(), message.value(), tuple(message.headers() or ())
     log.offsets.append(message.offset())
     log.digests.append(digest(key, value, message.timestamp()[1], headers))

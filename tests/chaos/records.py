@@ -33,7 +33,7 @@ def send(producer: confluent_kafka.Producer, topic: str, record: ToSend, **more:
         value=record.value,
         key=record.key,
         partition=record.partition,
-        headers=record.headers,
+        headers=list(record.headers),
         timestamp=record.timestamp or 0,
         **more,
     )

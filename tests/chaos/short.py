@@ -5,8 +5,10 @@ be stopped for most of a minute to outlive them all.
 """
 
 from functools import partial
+from unittest.mock import patch
 
 from kafka_migration.cli.app import main
+from kafka_migration.mirror.epochs import Settings
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.phases import mirror
 
@@ -16,5 +18,5 @@ REQUEST_SECONDS = 8.0
 LONGEST_SECONDS = max(LIMITS.lease_seconds + LIMITS.late_seconds, REQUEST_SECONDS)
 
 if __name__ == "__main__":
-    mirror.Settings = partial(mirror.Settings, limits=LIMITS)  # type: ignore[misc,assignment]
-    main()
+    with patch.object(mirror, "Settings", partial(Settings, limits=LIMITS)):
+        main()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,8 @@ def test_mirror_that_could_not_find_out_or_was_taken_over_is_started_again(start
 def test_epochs_may_die_only_of_what_was_done_to_their_mirror(tmp_path, code, harm, kind, may_be):
     answer = tmp_path / "answer"
     answer.write_text(json.dumps({"error": {"kind": kind}}) if kind else "")
-    assert may_be_started_again(Run(SimpleNamespace(returncode=code), tmp_path / "log", answer, harm)) is may_be
+    process: Any = SimpleNamespace(returncode=code)
+    assert may_be_started_again(Run(process, tmp_path / "log", answer, harm)) is may_be
 
 
 def test_killed_mirror_is_started_again(starts):

@@ -151,7 +151,12 @@ def test_lag_before_anything_is_mirrored_is_refused_with_what_to_run(terminal: T
 
 def test_lag_takes_two_samples_so_that_there_is_a_rate(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     histories.created(terminal.shop)
-    monkeypatch.setattr(terminal.shop.clock, "sleep", lambda _: (terminal.shop.produce(50), _advance(terminal)))
+
+    def produce_meanwhile(_: float) -> None:
+        terminal.shop.produce(50)
+        _advance(terminal)
+
+    monkeypatch.setattr(terminal.shop.clock, "sleep", produce_meanwhile)
     value = terminal.json("lag")
     assert (value["total"], value["produced_per_second"], value["eta_seconds"]) == (450, 150.0, None)
     assert "never, at these rates" in terminal.run("lag").stdout

@@ -13,7 +13,6 @@ from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.clusters.errors import (
     Asked,
-    AuthenticationFailed,
     BrokerRefused,
     GroupBusy,
     NoAuthorizer,
@@ -24,6 +23,7 @@ from kafka_migration.clusters.errors import (
 )
 from kafka_migration.clusters.types import CommittedOffset
 from kafka_migration.domain.errors import (
+    AuthenticationFailed,
     BadInput,
     ClusterUnreachable,
     CouldNotFindOut,
@@ -76,7 +76,8 @@ def test_one_cluster_serves_many_threads(real_lab: RealLab) -> None:
             lambda: real_lab.cluster.topics([name]),
             lambda: real_lab.cluster.disk_use([tp]),
         ]
-        return await asyncio.gather(*(asyncio.to_thread(call) for call in calls * 5))
+        answers: list[object] = await asyncio.gather(*(asyncio.to_thread(call) for call in calls * 5))
+        return answers
 
     answers = asyncio.run(ask())
     assert len(answers) == 25
@@ -113,7 +114,7 @@ def test_share_group_is_told_by_its_protocol_and_members(real_lab: RealLab) -> N
 
     def is_stable() -> bool:
         consumer.poll(0.1)
-        return real_lab.cluster.group_state(group).state == "Stable"
+        return bool(real_lab.cluster.group_state(group).state == "Stable")
 
     wait_until(is_stable, "the share group is stable")
     state = real_lab.cluster.group_state(group)

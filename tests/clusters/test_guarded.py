@@ -57,7 +57,7 @@ def by_the_jvm(connections: list[ClusterConnection], directory: Path) -> list[st
     def escaped(text: str) -> str:
         return text.replace("\\", "\\\\").replace("\n", "\\n")
 
-    files, system = [], {}
+    files, system = list[str](), dict[str, str]()
     for at, connection in enumerate(connections):
         file = directory / f"client-{at}.properties"
         file.touch(mode=0o600)
@@ -171,7 +171,7 @@ class TestPermissions:
     def test_each_denial_names_operation_and_resource(self, guarded: Guarded, reader: Cluster, admin: Cluster) -> None:
         admin.create_topics([TopicSpec(name="denied", partitions=1, replication_factor=1)])
         tp, wanted = TopicPartition("denied", 0), TopicSpec(name="x", partitions=1, replication_factor=1)
-        denials = {
+        denials: dict[Callable[[], object], tuple[str, str] | None] = {
             reader.acls: ("Describe", "cluster"),
             reader.quotas: ("DescribeConfigs", "cluster"),
             reader.scram_users: ("Describe", "cluster"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
+from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,

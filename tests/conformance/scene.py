@@ -29,7 +29,6 @@ from tests.kafka_tools import ToSend, create_topics, forget_clients, produce, re
 from tests.mirror.bench import BRIEF, Bench
 from tests.mirror.everywhere import assert_same_everywhere
 from tests.mirror.test_watching import Running, running
-from tests.proxy import Proxy
 from tests.waiting import wait_until
 
 LIVE = Settings(streams=2, epoch_seconds=5, follow_seconds=1, limits=Limits(**BRIEF))
@@ -109,7 +108,7 @@ class Scene:
         """A run of the mirror up to the source's present ends."""
         return self.bench.mirror(settings=LIVE).run(until_caught_up=True)
 
-    def mirroring(self, settings: Settings = LIVE, **through: Proxy) -> AbstractContextManager[Running]:
+    def mirroring(self, settings: Settings = LIVE, **through: Any) -> AbstractContextManager[Running]:
         """A mirror that runs beside; `source_through` and `target_through` are proxies that it goes through."""
         # As `mirror` does that is started again: what an earlier run obeyed is taken back.
         self.ctx.link.wish(Wish(desired=Desired.RUN, reason="the mirror was started", at=self.ctx.stamp()))
@@ -215,8 +214,10 @@ def scene(
     try:
         yield found
     finally:
-        for part in (*found.links, link, ctx.source, ctx.target):
-            part.close()
+        for state in (*found.links, link):
+            state.close()
+        for cluster in (ctx.source, ctx.target):
+            cluster.close()
 
 
 def _cluster(side: str, servers: str) -> Cluster:

@@ -154,7 +154,8 @@ def test_group_far_behind_the_copy_translates_wherever_it_goes(it: Scene, transa
     ahead; the group goes on to nine tenths of them, and is set back to one. There the checkpoints advance and rewind;
     here both are the place of the very record."""
     topic, group = it.make("orders", PARTITIONS), it.name("app")
-    it.write(topic, 100 * COUNT, transactions=transactions, **{"batch.num.messages": 50})
+    small: dict[str, Any] = {"batch.num.messages": 50}
+    it.write(topic, 100 * COUNT, transactions=transactions, **small)
     it.begin()
     assert it.copy().records == 100 * COUNT
     here = read_all(it.source, {topic: PARTITIONS})

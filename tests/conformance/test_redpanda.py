@@ -128,7 +128,7 @@ def test_time_inside_transactions_copies_what_is_committed_behind_it(source_clus
 
 def test_partitions_and_topics_that_come_later_are_copied_whole(source_cluster: Any, target_cluster: Any) -> None:
     """test_starting_offset, of what appears while the mirror runs from `latest`: none of it is passed over."""
-    fields = {"mirror": {"start": "latest", "follow_new_topics": True}}
+    fields: dict[str, Any] = {"mirror": {"start": "latest", "follow_new_topics": True}}
     with scene(source_cluster, target_cluster, **fields) as it:
         topic = it.make("orders", 1)
         it.write(topic, 50)
@@ -209,8 +209,9 @@ def test_consumer_that_begins_at_a_time_begins_at_the_same_record(it: Scene, kin
     it.begin()
     with it.mirroring():
         it.until_caught_up()
+        small: dict[str, Any] = {"linger.ms": 0, "batch.num.messages": 3}
         for at in range(0, 100, 10):
-            it.write(topic, 10, first=at, **{"linger.ms": 0, "batch.num.messages": 3})
+            it.write(topic, 10, first=at, **small)
         it.until_caught_up()
     assert it.assert_same() == 100
     here = read_all(it.source, {topic: 1})[tp]

@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from typing import Any
 
 from airflow.dag_processing.dagbag import DagBag
 
@@ -12,6 +13,7 @@ if __name__ == "__main__":
     began = time.monotonic()
     bag = DagBag(sys.argv[1])
     seconds = time.monotonic() - began
+    dags: dict[str, Any] = bag.dags
     found = {
         "errors": bag.import_errors,
         "seconds": seconds,
@@ -33,7 +35,7 @@ if __name__ == "__main__":
                 "has_timeout": dag.dagrun_timeout is not None,
                 "doc": dag.doc_md,
             }
-            for dag in bag.dags.values()
+            for dag in dags.values()
         },
     }
     print("\n" + json.dumps(found))

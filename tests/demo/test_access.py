@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,7 @@ def test_connections_are_such_as_all_three_clients_understand(locked: LockedAcce
 def test_migration_is_granted_what_its_table_says_for_the_demos_plan() -> None:
     plan = load_plan(PLAN)
     rules = permissions.rules(plan, "target", permissions.names_of(plan))
-    bindings = [binding(rule, "User:writer") for rule in rules]
+    bindings: list[Any] = [binding(rule, "User:writer") for rule in rules]
     assert len(bindings) == len(rules) > 10
     assert {it.principal for it in bindings} == {"User:writer"}
     assert ("TOPIC", "demo.", "PREFIXED", "WRITE") in {

@@ -105,7 +105,8 @@ def load(document: Any) -> Compose:
 @pytest.fixture
 def document() -> dict[str, Any]:
     # A deep copy through JSON: anchors share objects, and the tests below change one place.
-    return json.loads(json.dumps(yaml.safe_load(FILE.read_text(encoding="utf-8"))))
+    found: dict[str, Any] = json.loads(json.dumps(yaml.safe_load(FILE.read_text(encoding="utf-8"))))
+    return found
 
 
 @pytest.fixture

@@ -39,7 +39,9 @@ def test_what_is_no_rate_is_refused_with_what_to_write(text):
 
 @pytest.mark.parametrize("text", ["50 MB/s", "1.5 MB/s", "999 B/s", "2 GB/s", "64 kB/s"])
 def test_rate_is_told_as_it_may_be_written(text):
-    assert rate_text(parse_rate(text)) == text
+    rate = parse_rate(text)
+    assert rate is not None
+    assert rate_text(rate) == text
 
 
 def test_controls_tell_who_and_when_and_a_throttle_taken_off_is_none():

@@ -4,6 +4,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -41,8 +42,8 @@ def two_topics(three: str, other: str, side: str, topics: tuple[str, str], *, re
     """The first topic has its replicas on ``replicas`` of the three brokers, the second on one that stays."""
     waits, goes = topics
     servers = (three, other) if side == "source" else (other, three)
-    extra = {"target_config": TWO} if len(replicas) > 1 else {}
-    with bench(*servers, {waits: 1}, **{f"{side}_brokers": replicas}, **extra) as it:
+    extra: dict[str, Any] = {"target_config": TWO} if len(replicas) > 1 else {}
+    with bench(*servers, {waits: 1}, **extra | {f"{side}_brokers": replicas}) as it:
         for end, config in (("source", {"retention.ms": "-1"}), ("target", OPEN_ENDED)):
             create_topics(getattr(it, end), {goes: 1}, config, brokers=[3] if end == side else None)
         ids = [topic_ids(at, [goes])[goes] for at in (it.source, it.target)]
@@ -157,7 +158,7 @@ def test_partition_with_too_few_replicas_in_sync_waits_and_stays_out_of_the_fenc
 
         def in_sync() -> int:
             wire.refresh(waits)
-            return wire.cluster.replicas[TopicPartition(waits, 0)].in_sync  # type: ignore[no-any-return]
+            return wire.cluster.replicas[TopicPartition(waits, 0)].in_sync
 
         for topic in topics:
             produce(it.source, topic, records(100, 1, 1))

@@ -98,8 +98,10 @@ def made(source: str, target: str, topics: dict[str, int], **plan: object) -> It
         mirror.pin(ctx)
         yield found
     finally:
-        for part in (*found.links, link, ctx.source, ctx.target):
-            part.close()
+        for state in (*found.links, link):
+            state.close()
+        for cluster in (ctx.source, ctx.target):
+            cluster.close()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
+from kafka.protocol.producer import EndTxnRequest
 
 from kafka_migration.domain.errors import HaltedPartition, TakenOver
 from kafka_migration.domain.offset_map import RunOpening
@@ -15,6 +16,7 @@ from kafka_migration.mirror.epochs import Settings
 from kafka_migration.state.link import LinkState
 from kafka_migration.wire import fence
 from kafka_migration.wire.batch import readdress
+from kafka_migration.wire.fence import write_markers
 from tests.kafka_tools import create_topics, delete_records, delete_topic, produce, read_all
 from tests.mirror.bench import Bench, assert_same, bench, records
 from tests.waiting import wait_until
@@ -75,7 +77,7 @@ def _kill_before_end_of_transaction(monkeypatch) -> None:
     real = fence._ask_coordinator
 
     async def unless_it_ends(cluster, transactional_id, request, *rest):
-        if isinstance(request, fence.EndTxnRequest):
+        if isinstance(request, EndTxnRequest):
             raise Killed
         return await real(cluster, transactional_id, request, *rest)
 
@@ -84,7 +86,12 @@ def _kill_before_end_of_transaction(monkeypatch) -> None:
 
 def _half_of_the_openings(link: LinkState) -> Hooked:
     it = Hooked(link, "")
-    it.record_openings = lambda all_of_them, keys: (link.record_openings(list(all_of_them)[:1], keys), _die())  # type: ignore[attr-defined]
+
+    def first_alone(openings, keys):
+        link.record_openings(list(openings)[:1], keys)
+        _die()
+
+    it.record_openings = first_alone  # type: ignore[attr-defined]
     return it
 
 
@@ -149,7 +156,7 @@ def test_driver_that_is_overtaken_while_its_marker_becomes_visible_gives_way(
 ):
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 2}) as it:
         produce(it.source, topic, records(200, 2, 1))
-        real, raced = takeover.Fenced.resume, []
+        real, raced = takeover.Fenced.resume, list[bool]()
 
         def resume(self, known, starts):
             if not raced:
@@ -180,7 +187,7 @@ def test_attempt_that_opens_a_run_while_it_is_being_fenced_is_resumed_behind_tha
         produce(it.source, topic, records(30, 1, 1))
         it.mirror().run(until_caught_up=True)
         (position, writer), link = (it.link.positions()[tp], max(it.link.fences().items())[1]), it.link
-        real = takeover.write_markers
+        real = write_markers
 
         def zombie() -> None:
             """As if the source had nothing at 30…89 any more: the next run begins at 90."""
@@ -197,12 +204,12 @@ def test_attempt_that_opens_a_run_while_it_is_being_fenced_is_resumed_behind_tha
                 ((answer,),) = wire.append({tp: batch})
                 assert (answer.error, answer.base_offset) == (0, position.target)
 
-        async def write_markers(*args, **more):
+        async def too_late(*args, **more):
             zombie()
             await real(*args, **more)
 
         with monkeypatch.context() as patch:
-            patch.setattr(takeover, "write_markers", write_markers)
+            patch.setattr(takeover, "write_markers", too_late)
             with pytest.raises(Killed):
                 it.mirror(link=Hooked(link, "record_openings", after=_die)).run()
         assert link.positions()[tp].source == 100

@@ -13,7 +13,7 @@ from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.mirror.orders import Assignment, Limits
 from kafka_migration.mirror.partition import PartitionCopy, Prepared, Stand
 from kafka_migration.mirror.takeover import Known, Tail
-from kafka_migration.wire.batch import parse_header
+from kafka_migration.wire.batch import BatchHeader, parse_header
 from kafka_migration.wire.cluster import Leader
 from kafka_migration.wire.fetch_request import Fetched
 from kafka_migration.wire.produce_request import Appended
@@ -29,7 +29,7 @@ class Target:
 
     def __init__(self) -> None:
         self.log: list[tuple[int, bytes] | None] = []
-        self.headers = []
+        self.headers = list[BatchHeader]()
 
     def append(self, prepared: Prepared) -> int:
         """Where the batch lands."""

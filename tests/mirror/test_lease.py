@@ -220,8 +220,8 @@ def test_of_two_that_claim_at_the_same_time_one_goes_on():
     attempts = Attempts(slow, None, LIMITS, lambda _text: None, clock=clock)  # type: ignore[arg-type]
     real = slow.claim
 
-    def claim(name: str, *, at: str) -> None:
-        real(name, at=at)
+    def claim(attempt: str, *, at: str) -> None:
+        real(attempt, at=at)
         Run(store, clock)
 
     slow.claim = claim  # type: ignore[method-assign]

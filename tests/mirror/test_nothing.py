@@ -10,6 +10,7 @@ from kafka_migration.mirror import intake
 from kafka_migration.mirror.epochs import Settings
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.wire.configs import topic_configs
+from kafka_migration.wire.fetch import fetch
 from tests.kafka_tools import create_topics, produce, read_all
 from tests.mirror.bench import BRIEF, assert_same, bench, records
 from tests.wire.made import wired
@@ -21,7 +22,7 @@ SETTINGS = Settings(streams=1, epoch_seconds=5, limits=Limits(**BRIEF))
 def silent(monkeypatch):
     """The source sends no record for the first answers, as a broker does that waits for remote storage. Gives how many
     are left."""
-    left, fetch = [6], intake.fetch
+    left = [6]
 
     async def silenced(*arguments, **options):
         answers = await fetch(*arguments, **options)

@@ -57,7 +57,7 @@ def test_old_records_through_leader_changes_and_cut_connections_are_copied_exact
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_leaders_that_move_while_it_copies_are_followed(three, source_cluster, topic, side):
     """By the cluster's own election, nobody dies: each answers that it leads no more, and requests under way fail."""
-    on, others = {f"{side}_brokers": [1, 2, 3]}, source_cluster.bootstrap_servers
+    on, others = dict[str, Any]({f"{side}_brokers": [1, 2, 3]}), source_cluster.bootstrap_servers
     clusters = (three.bootstrap_servers, others) if side == "source" else (others, three.bootstrap_servers)
     with bench(*clusters, {topic: 4}, **on) as it:
         produce(it.source, topic, records(2_000, 4, 1), **SMALL_BATCHES)

@@ -42,8 +42,8 @@ class Running:
     def _run(self) -> None:
         link = LinkState.on_target(self.bench.link.name, {"bootstrap.servers": self.bench.target})
         try:
-            extra = {"link": link, "tell": self.said.append}
-            self.bench.mirror(self.runner, settings=self.settings, **extra, **self.more).run()
+            extra = {"link": link, "tell": self.said.append, **self.more}
+            self.bench.mirror(self.runner, settings=self.settings, **extra).run()
         except MigrationError as error:
             self.error = error
         finally:

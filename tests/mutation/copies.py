@@ -79,9 +79,8 @@ def originals(source: str, target: str, *, count: int, seed: int, codecs: Sequen
                 raise RuntimeError(f"the mirror halted: {ended.halted}")
         found, maps = [], it.link.offset_maps()
         for codec, name in names.items():
-            logs = [_stored(servers, name) for servers in (source, target)]
             mine = {partition: maps[TopicPartition(name, partition)] for partition in range(PARTITIONS)}
-            found.append(Original(codec, *logs, mine))
+            found.append(Original(codec, _stored(source, name), _stored(target, name), mine))
     for servers in (source, target):
         delete(servers, names.values())
     return found
@@ -122,7 +121,7 @@ def write(servers: str, topics: Mapping[str, Mapping[int, Log]]) -> None:
                 _append(wire, request)
         for tp, log in logs.items():
             end = sum(log.gaps) + len(log)
-            wait_until(lambda tp=tp, end=end: wire.end(tp) == end, f"{tp} ends at {end}")  # type: ignore[misc]
+            wait_until(lambda tp=tp, end=end: wire.end(tp) == end, f"{tp} ends at {end}")
 
 
 def _append(wire: Wire, request: dict[TopicPartition, bytes]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from kafka_migration.domain.levels import Level
 from kafka_migration.phases.validate import Validation
 from kafka_migration.state.segments import SegmentStore
 from kafka_migration.validation.launch import Expectations
@@ -41,7 +42,7 @@ def test_run_that_left_a_codec_out_is_not_good():
 def test_clean_run_that_the_expectations_contradict_is_a_false_alarm():
     def validated(*failed: str) -> Clean:
         result = ValidationResult(
-            id="1", migration="m", at="", segment_records=1, partitions=(), seconds=1.0, level="sampled"
+            id="1", migration="m", at="", segment_records=1, partitions=(), seconds=1.0, level=Level.SAMPLED
         )
         said = Validation(result=result, expectations=Expectations(success=not failed, failed=failed), folder=Path())
         assert said.result.verdict is Equality.EQUAL

@@ -37,7 +37,8 @@ def test_every_kind_of_fault_is_detected_named_and_placed_on_logs_of_the_mirror(
         assert len(original.target[0].sections) == 2, "behind two fences"
         assert len(original.target[0]) == 4_000
     wanted = list(faulty.faults(len(FAULTS), 7, list(FAULTS), codecs))
-    found = faulty.run(it, *clusters, made, wanted, segment_records=1_000, at_once=len(wanted), tell=print)
+    source, target = clusters
+    found = faulty.run(it, source, target, made, wanted, segment_records=1_000, at_once=len(wanted), tell=print)
     assert found.wrong == []
     assert found.is_good
     assert found.faults == len(FAULTS) == len(found.pairs)

@@ -14,6 +14,7 @@ from kafka_migration.operators.approve import ApproveGateOperator
 from kafka_migration.phases import approvals
 from kafka_migration.phases.evidence import Evidence, GateName
 from kafka_migration.plans.snapshot import Snapshot
+from kafka_migration.state.link_records import Wish
 
 
 def evidence(topics="t1"):
@@ -102,7 +103,7 @@ def test_rejection_fails_the_task_for_good_and_makes_nothing(snapshot, opened, s
 
 
 def test_rejection_at_the_cutover_stops_the_mirror(snapshot, opened, seen, asked, task_context):
-    wishes = []
+    wishes = list[Wish]()
     opened.link = SimpleNamespace(run=lambda: {"state": "running"}, wish=wishes.append)
     it = ApproveGateOperator(
         task_id="approve_cutover", snapshot=snapshot, gate="cutover", approvers=(), max_age_seconds=60, subject="?"

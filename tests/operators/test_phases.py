@@ -76,7 +76,12 @@ def test_create_makes_nothing_while_the_plan_gate_is_closed(snapshot, opened, mo
 
 def played_cutover(monkeypatch, *outcomes):
     asked = []
-    monkeypatch.setattr(approvals, "check", lambda ctx, name: asked.append(str(name)) or SimpleNamespace(reason="yes"))
+
+    def is_open(ctx, name):
+        asked.append(str(name))
+        return SimpleNamespace(reason="yes")
+
+    monkeypatch.setattr(approvals, "check", is_open)
     monkeypatch.setattr(cutover, "apply", lambda ctx, groups: CutoverResult(groups=outcomes))
     return asked
 

@@ -206,6 +206,7 @@ def test_kill_of_the_task_ends_the_whole_group_of_the_submission(snapshot):
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     )
     with submission:
+        assert submission.stdout is not None
         assert submission.stdout.readline() == b"1\n"
         driver = psutil.Process(submission.pid).children()[0]
         operator = mirror(snapshot)

@@ -92,7 +92,7 @@ class Migration:
             }
         )
 
-    def ctx(self, *, dry_run: bool = False, **fields: Any) -> Context:
+    def ctx(self, *, dry_run: Any = False, **fields: Any) -> Context:
         """A context as a new process would have it."""
         plan = self.plan(**fields)
         return Context(

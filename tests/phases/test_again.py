@@ -77,7 +77,12 @@ def test_mirror_that_still_runs_is_ended_by_a_claim_before_its_topic_goes(
 ) -> None:
     ctx, claims = shop.ctx(), []
     delete = shop.target.delete_topics
-    monkeypatch.setattr(shop.target, "delete_topics", lambda names: (claims.append(ctx.link.attempts()), delete(names)))
+
+    def noted(names: list[str]) -> None:
+        claims.append(ctx.link.attempts())
+        delete(names)
+
+    monkeypatch.setattr(shop.target, "delete_topics", noted)
     again.apply(ctx, [ORDERS])
     assert [list(found.values()) for found in claims] == [[True]], "whoever else runs the link sees that it is claimed"
     assert list(ctx.link.attempts().values()) == [False], "and the next run need not wait for it"

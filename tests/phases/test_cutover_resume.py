@@ -10,6 +10,7 @@ import pytest
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import cutover, group_move
+from kafka_migration.phases.context import Context
 from kafka_migration.phases.cutover import CutoverResult, Fate, UndoResult
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.hooks import HookCall, HookRun, run_hook
@@ -46,7 +47,7 @@ class Shop:
         """A process that moves the group back, until it ends or is killed."""
         return cutover.undo(self._mortal(patch, killer), self.group)
 
-    def _mortal(self, patch: pytest.MonkeyPatch, killer: Killer) -> group_move.Context:
+    def _mortal(self, patch: pytest.MonkeyPatch, killer: Killer) -> Context:
         ctx = self.world.ctx(consumers=self.hooks.consumers, cutover=self.cutover)
         ctx.journal = Journal(MortalStore(self.world.store, killer), "moving")
         ctx.target = MortalCluster(ctx.target, killer)  # type: ignore[assignment]
@@ -221,8 +222,8 @@ def test_offsets_of_a_stranger_between_write_and_read_back_are_not_taken_for_the
     shop = open_shop(world, hooks, "app", world.topic("orders"))
     write = world.target.commit
 
-    def write_and_be_overtaken(*args: object) -> None:
-        write(*args)  # type: ignore[arg-type]
+    def write_and_be_overtaken(*args: Any) -> None:
+        write(*args)
         world.target.consumer_commits(shop.group, shop.tp, 70)
 
     monkeypatch.setattr(world.target, "commit", write_and_be_overtaken)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_migration.phases import drift, status
+from kafka_migration.phases import create, drift, status
 from tests.phases import histories
 from tests.phases.gates import Migration
 
@@ -55,7 +55,7 @@ def test_topic_that_is_gone_or_another_one_endangers_records(shop: Migration) ->
 
 def test_partitions_of_the_source_join_by_themselves(shop: Migration) -> None:
     shop.source.add_partitions(ORDERS, 5)
-    assert _changes(shop)["source partitions"] == ("2", "5", False, drift.remedy(drift.create.verify(shop.ctx())[0]))
+    assert _changes(shop)["source partitions"] == ("2", "5", False, drift.remedy(create.verify(shop.ctx())[0]))
     assert "they join" in _changes(shop)["source partitions"][3]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -143,7 +144,7 @@ class TestDigest:
 
     def test_groups_and_topics_outside_the_plan_do_not_move_it(self, migration: Migration) -> None:
         name = migration.source_lab.topic("ours")
-        fields = {"topics": {"include": [name]}, "groups": {"include": [f"{migration.name}\\.ours"]}}
+        fields: dict[str, Any] = {"topics": {"include": [name]}, "groups": {"include": [f"{migration.name}\\.ours"]}}
         before = inventory.take(migration.ctx(**fields)).digest
         other = migration.source_lab.topic("other")
         migration.source.commit(f"{migration.name}.other", {TopicPartition(other, 0): CommittedOffset(offset=0)})

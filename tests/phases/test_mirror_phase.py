@@ -44,7 +44,7 @@ def ctx(monkeypatch: pytest.MonkeyPatch) -> Context:
     histories.created(shop)
     ctx = shop.ctx()
     connection = SimpleNamespace(kafka_python=dict)
-    ctx.source.connection = ctx.target.connection = connection  # type: ignore[misc,assignment]
+    ctx.source.connection = ctx.target.connection = connection  # type: ignore[assignment]
     monkeypatch.setattr(mirror, "pin", lambda _: [])
     monkeypatch.setattr(mirror, "Mirror", Played)
     return ctx

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kafka_migration.domain.errors import BadInput, ClusterUnreachable, CouldNotFindOut, Refused, TakenOver
@@ -64,7 +66,7 @@ def test_phase_taken_over_by_another_process_leaves_the_journal_to_it(shop: Migr
 def test_phase_whose_journal_is_gone_raises_what_happened_first(shop: Migration) -> None:
     ctx = shop.ctx()
 
-    def unreachable(*_: object) -> None:
+    def unreachable(kind: str, name: str, value: dict[str, Any]) -> None:
         raise ClusterUnreachable("target", "127.0.0.1:1", "down")
 
     def fails() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
+from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -220,7 +220,9 @@ def test_wrong_credentials_are_a_no_not_a_silence(fake: Migration) -> None:
     assert found.exit_code == 1
 
 
-def test_cluster_that_falls_silent_meanwhile_is_asked_only_once(fake: Migration) -> None:
+def test_cluster_that_falls_silent_meanwhile_is_asked_only_once(
+    fake: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake.source_lab.topic("t")
     asked = []
 
@@ -228,7 +230,7 @@ def test_cluster_that_falls_silent_meanwhile_is_asked_only_once(fake: Migration)
         asked.append(1)
         raise ClusterUnreachable("source", "one:9092", "timed out")
 
-    fake.source.topics = silent  # type: ignore[method-assign]
+    monkeypatch.setattr(fake.source, "topics", silent)
     found = preflight.check(fake.ctx(), environ={})
     verdicts = {it.name: it.verdict for it in found.gate.results}
     assert verdicts["plan matches topics"] is Verdict.UNCHECKED

@@ -232,7 +232,7 @@ class TestRecordTimes:
         assert found.verdict is Verdict.FAIL
         assert found.evidence == f"t: {setting}={DAY_MS}, with {said}"
         assert self.times(topic, {setting: str(2**63 - 1)}).verdict is not Verdict.FAIL
-        restored = {"t": {"held_open": {}}}
+        restored: dict[str, dict[str, Any]] = {"t": {"held_open": {}}}
         assert self.times(topic, {setting: str(DAY_MS)}, records=restored).verdict is not Verdict.FAIL
 
     @pytest.mark.parametrize(

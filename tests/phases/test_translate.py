@@ -67,7 +67,7 @@ def test_every_offset_of_a_gappy_partition_lands_on_its_own_record(fake_world: F
     dice = random.Random(7)
     tp = TopicPartition("orders", 0)
     # Records by their source offsets; what stands between them is gaps, on either side.
-    runs, place, source, target = [], {}, 1000, 0
+    runs, place, source, target = [], dict[int, int](), 1000, 0
     for _ in range(200):
         source, target = source + dice.randrange(1, 5), target + dice.randrange(3)
         length = dice.randrange(1, 9)

@@ -140,8 +140,8 @@ class Lab:
         result_file.write_text(json.dumps(self.answer(request, right_answer(request)).as_dict()))
 
     def validate(self, **options: Any) -> validate.Validation:
-        options = {"reports": self.reports, "run": self.spark, "suite": agrees, "logs": unreachable} | options
-        options.setdefault("consumers", lambda _ctx: {})
+        usual: dict[str, Any] = {"reports": self.reports, "run": self.spark, "suite": agrees, "logs": unreachable}
+        options = usual | {"consumers": lambda _ctx: {}} | options
         return validate.apply(self.context(dry_run=options.pop("dry_run", False)), **options)
 
 
@@ -265,7 +265,7 @@ def test_target_is_read_to_its_end_while_nothing_newer_can_have_been_mirrored(la
         lab.source.append(grows, 1)
         return found
 
-    lab.source.ends = moving  # type: ignore[method-assign]
+    lab.source.ends = moving
     (it,) = validate.pin(lab.context(), [grows]).ranges
     assert it.target_end == RECORDS + 4
 
@@ -302,7 +302,7 @@ def test_partition_that_the_mirror_adds_meanwhile_is_not_foreign(lab):
                 cluster.append(TopicPartition("a", 1), 5)
         return found
 
-    lab.source.topics = outgrown  # type: ignore[method-assign]
+    lab.source.topics = outgrown
     assert lab.validate().verdict is Equality.EQUAL
     assert topics(["a"])["a"].partitions == 2
 

@@ -191,7 +191,7 @@ class World:
             }
         )
 
-    def ctx(self, *, dry_run: bool = False, **fields: Any) -> Context:
+    def ctx(self, *, dry_run: Any = False, **fields: Any) -> Context:
         """A context as a new process would have it: everything that is remembered comes from the store."""
         return Context(
             plan=self.plan(**fields),
@@ -300,7 +300,7 @@ class RealWorld(World):
             properties = {"bootstrap.servers": self.servers[side]}
             places = [RdTopicPartition(topic, partition, start) for partition in range(partitions)]
             # Named: without a reference it would be gone before it has answered.
-            admin = AdminClient(properties)
+            admin = AdminClient({**properties})
             for future in admin.delete_records(places).values():
                 future.result(30)
 

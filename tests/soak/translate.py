@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import yaml
@@ -177,6 +178,7 @@ class Reader:
         self._consumer.assign([confluent_kafka.TopicPartition(*place, offset) for place, offset in offsets.items()])
         found: dict[Place, Seen] = {}
         deadline = time.monotonic() + 60
+        message: Any  # which of its parts are None is known here
         while len(found) < len(offsets) and time.monotonic() < deadline:
             for message in self._consumer.consume(1_000, timeout=0.05):
                 if message.error() is not None:

@@ -33,8 +33,8 @@ def opened(request, monkeypatch) -> Iterator[Open]:
         return open_stores[-1]
 
     yield open_it
-    for store in open_stores:
-        store.close()
+    for it in open_stores:
+        it.close()
 
 
 VALUE = {"text": "grüße", "number": 2**53, "null": None, "list": [1, {"a": []}], "empty": {}}

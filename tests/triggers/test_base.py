@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.sdk.serde import deserialize, serialize
@@ -65,11 +66,12 @@ def world(monkeypatch, tmp_path):
 
     @contextmanager
     def open_context(plan, *, tell=None, dry_run=False, make_state=False):
-        side = SimpleNamespace(connection=SimpleNamespace(secrets=frozenset))
+        side: Any = SimpleNamespace(connection=SimpleNamespace(secrets=frozenset))
         found.open += 1
         found.opened += 1
         try:
-            yield context.Context(plan=plan, source=side, target=side, journal=found.journal, link=None, tell=tell)
+            link: Any = None
+            yield context.Context(plan=plan, source=side, target=side, journal=found.journal, link=link, tell=tell)
         finally:
             found.open -= 1
 
@@ -92,7 +94,7 @@ def test_trigger_survives_being_stored_and_holds_pointers_alone(kind):
     it = kind(path="/runs/plan.yaml", digest="sha256:1", gives_up_at=1_900_000_000.5)
     path, values = it.serialize()
     assert path == f"{kind.__module__}.{kind.__name__}"
-    stored = deserialize(json.loads(json.dumps(serialize(values))))
+    stored: Any = deserialize(json.loads(json.dumps(serialize(values))))
     assert kind(**stored).serialize() == (path, values)
     assert set(values) == {"path", "digest", "gives_up_at"}
 

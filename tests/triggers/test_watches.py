@@ -15,6 +15,7 @@ from kafka_migration.phases.watch_groups import GroupLife, Life, WatchResult
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore
+from kafka_migration.triggers.base import Decision, Watch
 from kafka_migration.triggers.groups import GroupsWatch
 from kafka_migration.triggers.lag import LagWatch
 from kafka_migration.triggers.stop import StopWatch
@@ -62,6 +63,13 @@ def measured(monkeypatch):
     return SimpleNamespace(samples=samples, halted=halted)
 
 
+def decision(watch: Watch) -> Decision:
+    """What a look decides."""
+    found = watch.look()
+    assert found is not None
+    return found
+
+
 def verdicts(watch, samples, count):
     return [watch.look() for _ in range(count)]
 
@@ -84,7 +92,7 @@ def test_streak_does_not_survive_the_watch(ctx, measured):
 def test_halted_partition_ends_the_wait_for_lag(ctx, measured):
     measured.samples.append((0, 50, 100))
     measured.halted[TP] = "DATA_LOSS"
-    verdict = LagWatch(ctx).look()
+    verdict = decision(LagWatch(ctx))
     assert verdict.exit_code == 1
     assert "orders-0 DATA_LOSS" in verdict.message
 
@@ -123,7 +131,7 @@ def test_stop_gate_that_is_late_says_what_keeps_it_and_is_tried_again(ctx, measu
 def test_stop_gate_gives_up_on_halted_partitions(ctx, measured):
     measured.samples.append((0, 0, 100))
     measured.halted[TP] = "FOREIGN_WRITER"
-    assert StopWatch(ctx).look().exit_code == 1
+    assert decision(StopWatch(ctx)).exit_code == 1
 
 
 @pytest.fixture
@@ -151,20 +159,20 @@ def test_groups_are_watched_until_each_is_settled_and_one_that_was_moved_back_is
     watch = GroupsWatch(ctx)
     assert watch.look() is None
     lives.seen["b"] = life("b", Life.ALIVE, final=True)
-    verdict = watch.look()
+    verdict = decision(watch)
     assert (verdict.exit_code, verdict.facts) == (0, {"groups": 2, "alive": 2})
     assert lives.looks == [["a", "b"], ["b"]], "a settled group is left alone"
 
 
 def test_group_that_does_not_come_alive_is_reported_with_its_remedy(ctx, lives):
     lives.seen |= {"a": life("a", Life.ALIVE, final=True), "b": life("b", Life.LATE, final=True)}
-    verdict = GroupsWatch(ctx).look()
+    verdict = decision(GroupsWatch(ctx))
     assert verdict.exit_code == 1
     assert "b: late: seen\n  remedy: look" in verdict.message
 
 
 def test_no_group_to_watch_is_settled(ctx, monkeypatch):
-    assert GroupsWatch(ctx).look().exit_code == 0
+    assert decision(GroupsWatch(ctx)).exit_code == 0
 
 
 def test_groups_that_could_not_be_looked_at_in_time_are_unknown(ctx, lives):

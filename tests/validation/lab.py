@@ -128,7 +128,7 @@ class Lab:
 
     def ends(self, side: str, tps: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionEnds]:
         """Log starts and ends of one side."""
-        admin = AdminClient(self.connections[side])
+        admin = AdminClient({**self.connections[side]})
         places = {confluent_kafka.TopicPartition(tp.topic, tp.partition): tp for tp in tps}
         starts = admin.list_offsets(dict.fromkeys(places, OffsetSpec.earliest()))
         ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()))
@@ -191,7 +191,8 @@ def send(servers: str, sent: Sequence[tuple[str, ToSend]], *, in_transaction: bo
 
     def end() -> int | None:
         try:
-            return sum(future.result(30).offset for future in admin.list_offsets(places).values())
+            count: int = sum(future.result(30).offset for future in admin.list_offsets(places).values())
+            return count
         except confluent_kafka.KafkaException as error:
             # A new topic's leader may not know yet that it is one.
             if error.args[0].retriable() or error.args[0].code() == confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION:
@@ -209,7 +210,7 @@ def send(servers: str, sent: Sequence[tuple[str, ToSend]], *, in_transaction: bo
             value=it.value,
             key=it.key,
             partition=it.partition,
-            headers=it.headers,
+            headers=list(it.headers),
             timestamp=it.timestamp or 0,
             on_delivery=lambda error, _: failures.append(error) if error else None,
         )

@@ -92,7 +92,8 @@ def _digested(log: MadeLog, target: Log, it: PartitionRange, **options: bool) ->
     source: Log = [bytes(batch) for _, batch in batches(whole)]
     one = Made(source, it.source_start, it.source_end, 7, taken_back)
     other = Made(target, it.target_start, it.target_end, 5)
-    return _run(compare(it, one, other, **options))  # type: ignore[arg-type]
+    found: tuple[Digest, Digest] = _run(compare(it, one, other, **options))  # type: ignore[arg-type]
+    return found
 
 
 def _run(work):
@@ -257,4 +258,5 @@ def test_offsets_given_up_inside_a_batch_are_not_compared():
 def _pair(source: Log, target: Log, it: PartitionRange) -> tuple[Digest, Digest]:
     one = Made(source, it.source_start, it.source_end, 3)
     other = Made(target, it.target_start, it.target_end, 2)
-    return _run(compare(it, one, other))  # type: ignore[arg-type]
+    found: tuple[Digest, Digest] = _run(compare(it, one, other))  # type: ignore[arg-type]
+    return found

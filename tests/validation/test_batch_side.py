@@ -115,7 +115,7 @@ def test_what_was_aborted_and_markers_are_left_out_of_committed_records_only(rea
         return answer(records, end=log.end, aborted=aborted)
 
     def all_answers(wanted: FetchFrom) -> Fetched:
-        return answer(answers(wanted).records, end=log.end)
+        return answer(bytes(answers(wanted).records), end=log.end)
 
     headers = [parse_header(batch) for batch in log.batches]
     data = [it for it in headers if not it.is_control and it.records and it.next_offset > first]
@@ -136,10 +136,10 @@ def test_markers_hold_nothing_that_anybody_reads(read):
 
 
 def test_damaged_batch_is_named_with_its_offset(read):
-    log = [made_batch(VALUES, base_offset=0), bytearray(made_batch(VALUES, base_offset=4))]
-    log[1][-1] ^= 1
+    damaged = bytearray(made_batch(VALUES, base_offset=4))
+    damaged[-1] ^= 1
     with pytest.raises(CannotRead, match=r"source: made-0 from offset 4 on: batch at offset 4: CRC-32C is"):
-        read(log_of([bytes(it) for it in log]), 0, 8)
+        read(log_of([made_batch(VALUES, base_offset=0), bytes(damaged)]), 0, 8)
 
 
 def test_damaged_batch_that_was_given_up_is_passed_over_and_what_shares_one_with_others_is_not(read):

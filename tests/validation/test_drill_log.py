@@ -12,6 +12,7 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation import drill_log
 from kafka_migration.validation.drill_log import Chunk, Expired, LogReader, open_logs
 from kafka_migration.wire.batch import CorruptBatch, next_batch
+from kafka_migration.wire.fetch import fetch
 from kafka_migration.wire.fetch_request import Fetched
 from tests.kafka_tools import ToSend, create_topics, delete_records, produce, produce_transaction
 from tests.wire.logs import MadeLog, Row, batch_of, made_log
@@ -84,7 +85,6 @@ def test_records_that_the_broker_sends_late_are_read_and_it_is_not_waited_for_wi
     topic, left = f"late-{uuid.uuid4().hex[:8]}", [4]
     create_topics(source_cluster.bootstrap_servers, {topic: 1})
     produce(source_cluster.bootstrap_servers, topic, [ToSend(b"%d" % n) for n in range(50)])
-    fetch = drill_log.fetch
 
     async def silenced(*arguments: Any, **options: Any) -> list[Fetched]:
         answers = await fetch(*arguments, **options)

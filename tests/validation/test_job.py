@@ -113,6 +113,7 @@ def test_secrets_are_in_no_plan_setting_or_event_log(lab, spark, event_log):
     shown = []
     for side in (SOURCE, TARGET):
         frame = aligned_records(spark, request, request.ranges, side, connections[side])
+        assert frame is not None
         execution = frame.groupBy("topic").count()._jdf.queryExecution()
         shown += [
             execution.explainString(spark._jvm.org.apache.spark.sql.execution.ExplainMode.fromString(mode))
@@ -159,6 +160,7 @@ def test_large_offsets_are_aligned_and_divided_exactly(lab, spark):
     moved = tuple(dataclasses.replace(run, source=run.source + shift) for run in it.runs)
     far = dataclasses.replace(it, source_start=it.source_start + shift, source_end=it.source_end + shift, runs=moved)
     frame = aligned_records(spark, request, [far], TARGET, lab.connections[TARGET])
+    assert frame is not None
     offsets = sorted(row["source_offset"] for row in frame.select("source_offset").collect())
     assert offsets == [run.source + at for run in moved for at in range(run.length)]
     found = {row["segment"]: row["rows"] for row in by_segment(hashed(frame, TARGET, 7)).collect()}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import uuid
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -47,10 +48,10 @@ def _judged(spark, it, ranges):
     connections = {side: {"bootstrap.servers": s} for side, s in (("source", it.source), ("target", it.target))}
     report = run(spark, request, connections)
     assert report.failures == ()
-    results = judge(request, report, {})
+    results: list[Any] = judge(request, report, {})
     wires = {"source": {"bootstrap_servers": it.source}, "target": {"bootstrap_servers": it.target}}
     by_batch = dataclasses.replace(request, level=Level.BATCH)
-    others = judge(by_batch, at_level(spark, by_batch, connections, wires), {})
+    others: list[Any] = judge(by_batch, at_level(spark, by_batch, connections, wires), {})
     for one, other in zip(results, others, strict=True):
         # Both levels see the same, however differently they read it.
         assert (other.verdict, other.source.rows, other.target.rows) == (one.verdict, one.source.rows, one.target.rows)
@@ -154,6 +155,7 @@ def test_loss_on_a_compacted_target_is_not_excused_by_what_only_the_source_has(l
     for mirrored in (pinned.source_end, tail):
         asked = request_of([dataclasses.replace(by_key, source_mirrored=mirrored)])
         (result,) = judge(asked, run(spark, asked, lab.connections), {})
+        assert result.source is not None
         found.append((result.verdict, result.source.compacted))
     # A cleaner that had the newer record may have taken the older one, and that is all that is left to look for.
     assert found == [(DIFFERENT, 0), (EQUAL, 1)]
@@ -169,7 +171,7 @@ def test_time_beyond_what_spark_counts_is_inconclusive_and_times_before_1970_are
                 (answers,) = wire.append({TopicPartition(topic, 0): made})
                 assert answers[0].error == 0
 
-    found = {}
+    found = dict[str, Any]()
     for name, times in (("past", [-1, 0, -5, 1, -(10**13)]), ("far", [2**63 - 1])):
         topic = f"kinds-{uuid.uuid4().hex[:8]}"
         for servers in lab.servers.values():

@@ -75,7 +75,7 @@ def test_hashes_of_python_and_of_spark_are_the_same(spark):
         ms = chance.choice((0, -1, 1_700_000_000_123, -62_000_000_000_000, chance.randrange(4 * 10**12)))
         rows.add(offset, ms, key, value, [(name.encode(), held) for name, held in headers])
         when = _EPOCH + datetime.timedelta(milliseconds=ms)
-        lines.append((n, key, value, when, offset, headers or chance.choice((None, []))))
+        lines.append((n, key, value, when, offset, headers if headers or chance.random() < 0.5 else None))
     frame = spark.createDataFrame(lines, _SCHEMA).select("n", "source_offset", record_hash().alias("hash"))
     found = frame.withColumn("ordered", ordered_hash(f.col("hash"), f.col("source_offset"))).orderBy("n").collect()
     hashes = record_hashes(

@@ -107,7 +107,7 @@ def test_rerun_after_one_percent_of_new_records_reads_three_percent_of_the_bytes
     def sent() -> int:
         return sum(bytes_sent(cluster, topic) for cluster in clusters)
 
-    with bench(*(it.bootstrap_servers for it in clusters), {topic: 4}) as link:
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 4}) as link:
         it = Mirrored(link, spark, tmp_path, segment_records=20_000)
         it.write(160_000)
         before = sent()
@@ -193,8 +193,8 @@ def test_validation_that_is_killed_goes_on_where_it_was_and_ends_with_the_same_d
     validation = {"segment_records": 1_000, "sample": 0.005}
     migration = Migration(tmp_path, source, target_cluster.bootstrap_servers, [topic], validation=validation)
     migration.run("create")
-    with migration.mirroring("--until-caught-up") as (process, log):
-        assert process.wait(180) == 0, log.read_text()[-3000:]
+    with migration.mirroring("--until-caught-up") as (mirror, log):
+        assert mirror.wait(180) == 0, log.read_text()[-3000:]
 
     command = ["validate", "--master", MASTER, "--output", str(tmp_path), *(["--level", level] if level else [])]
 

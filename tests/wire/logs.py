@@ -43,6 +43,12 @@ def rows_of(piece: Piece) -> list[Row]:
     return [Row(offset, base + it.timestamp_delta, it.rest) for offset, it in source_records(piece)]
 
 
+def raw(piece: Piece) -> bytes:
+    """The bytes of a piece that has a batch."""
+    assert piece.batch is not None
+    return bytes(piece.batch)
+
+
 def batch_of(
     records: list[RawRecord],
     *,
@@ -105,7 +111,7 @@ class MadeLog:
     def answer(self, offset: int, most_bytes: int, end: int | None = None) -> tuple[bytes, tuple[tuple[int, int], ...]]:
         """What a broker answers to a fetch of committed records: batches from the one around ``offset`` on, below
         ``end``, and the aborted transactions that reach into them. May end with a part of a batch."""
-        found, size, upper = [], 0, offset
+        found, size, upper = list[bytes](), 0, offset
         for batch in self.batches:
             header = parse_header(batch)
             if header.next_offset <= offset or (end is not None and header.base_offset >= end):

@@ -105,7 +105,7 @@ def test_large_answers_are_read_straight_into_their_frames(seed: int) -> None:
     while data:
         count, space = chance.choice([3, 70_000, 500_000, 900_000]), ours.space()
         if space is None:
-            piece = data[:count]
+            piece: bytes | memoryview = data[:count]
         else:
             size = min(count, len(space), len(data))
             space[:size] = data[:size]

@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from kafka.protocol.producer import AddPartitionsToTxnRequest
 
 from kafka_migration.domain.errors import CouldNotFindOut, TakenOver
 from kafka_migration.domain.types import Identity, TopicPartition
@@ -62,11 +63,15 @@ class Link:
             fence.await_markers,
             identity,
             dict(zip(self.tps, starts, strict=True)),
-            lambda tp, header: self.seen.append((tp, header)) is None,
+            self._sees,
             deadline=time.monotonic() + seconds,
             ends=ends,
         )
         return found
+
+    def _sees(self, tp: TopicPartition, header: BatchHeader) -> bool:
+        self.seen.append((tp, header))
+        return True
 
     def fence(self) -> tuple[Identity, dict[TopicPartition, int]]:
         identity = self.identity()
@@ -123,13 +128,13 @@ def test_next_epoch_without_a_marker_fences_nothing(link):
 def test_transaction_that_a_dead_author_left_open_is_ended_by_the_next_fence(link):
     first, _ = link.fence()
     dead = link.identity()
-    add = fence.AddPartitionsToTxnRequest(
+    add = AddPartitionsToTxnRequest(
         max_version=3,
         v3_and_below_transactional_id=link.name,
         v3_and_below_producer_id=dead.producer_id,
         v3_and_below_producer_epoch=dead.producer_epoch,
         v3_and_below_topics=[
-            fence.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=link.tps[0].topic, partitions=[0, 1])
+            AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=link.tps[0].topic, partitions=[0, 1])
         ],
     )
     link.wire(fence._ask_coordinator, link.name, add, fence._add_partitions_error, time.monotonic() + 30)

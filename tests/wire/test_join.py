@@ -12,7 +12,7 @@ from kafka_migration.wire.batch import HEADER_BYTES, CorruptBatch, assemble, bat
 from kafka_migration.wire.join import SMALL_BYTES, Piece
 from kafka_migration.wire.pieces import pieces
 from kafka_migration.wire.records import RawRecord, encode_records, raw_records, write_varint
-from tests.wire.logs import source_records
+from tests.wire.logs import raw, source_records
 from tests.wire.made import NOW, field, made_batch
 
 PLENTY = 1 << 20
@@ -98,8 +98,8 @@ def test_another_codec_and_a_large_batch_end_a_joint_and_a_gap_is_a_run_in_it():
         (18, 1, 19, 1, ()),
     ]
     assert _moved(result) == _contents(batches(b"".join(parts)))
-    assert bytes(result[2].batch) == parts[6], "whoever stays alone stays as it was"
-    assert bytes(result[3].batch) == parts[7]
+    assert raw(result[2]) == parts[6], "whoever stays alone stays as it was"
+    assert raw(result[3]) == parts[7]
 
 
 def test_no_joint_is_larger_than_asked():
@@ -108,7 +108,7 @@ def test_no_joint_is_larger_than_asked():
     assert all(it.header.size <= 4_000 for it in result)
     assert len(result) < 20
     assert _moved(result) == _contents(batches(b"".join(parts)))
-    assert [bytes(it.batch) for it in _join(*parts, most_bytes=0)] == parts, "0 joins nothing"
+    assert [raw(it) for it in _join(*parts, most_bytes=0)] == parts, "0 joins nothing"
 
 
 def test_another_leader_epoch_begins_a_run():
@@ -122,7 +122,7 @@ def test_another_leader_epoch_begins_a_run():
 def test_damaged_batch_is_not_laundered():
     damaged = bytearray(made_batch([b"precious"], base_offset=1))
     damaged[-3] ^= 1
-    found = []
+    found = list[int]()
     records = made_batch([b"a"]) + bytes(damaged) + made_batch([b"c"], base_offset=2)
     with pytest.raises(CorruptBatch, match="offset 1"):
         found.extend(piece.end for piece in pieces(records, join_bytes=PLENTY))
@@ -138,7 +138,7 @@ def test_records_that_cannot_be_read_are_for_the_broker_to_judge(payload):
     struct.pack_into(">I", odd, 17, crc32c.crc32c(bytes(odd[21:])))
     parts = [made_batch([b"a"], base_offset=0), bytes(odd), made_batch([b"b"], base_offset=2)]
     result = _join(*parts)
-    assert [bytes(it.batch) for it in result][1:] == parts[1:]
+    assert [raw(it) for it in result][1:] == parts[1:]
     assert _moved(result[:1]) == _contents(batches(parts[0]))
     assert parse_header(odd).records == 1
 
@@ -157,7 +157,7 @@ def test_few_bytes_that_would_become_very_many_are_not_unpacked():
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert [bytes(it.batch) for it in parts] == bombs, "for the broker to judge, as they are"
+    assert [raw(it) for it in parts] == bombs, "for the broker to judge, as they are"
     assert peak < 20_000_000
     with pytest.raises(CorruptBatch, match="zstd"):
         codecs.decompress(codecs.ZSTD, codecs.compress(codecs.ZSTD, bytes(1_001)), most=1_000)

@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from collections.abc import Sequence
 
 import pytest
 
@@ -19,7 +20,7 @@ def topic():
 
 
 def _put(
-    wire: Wire, topic: str, entries: list[tuple[bytes, bytes | None]], *, partitions: int, seconds: float = 30
+    wire: Wire, topic: str, entries: Sequence[tuple[bytes, bytes | None]], *, partitions: int, seconds: float = 30
 ) -> None:
     appender = KeyedAppender(wire.cluster, topic, partitions=partitions)
     wire.net.run(lambda: appender.put(entries, deadline=time.monotonic() + seconds))
@@ -63,7 +64,7 @@ def test_leader_that_is_out_of_date_is_asked_for_anew(target_cluster, topic):
         _put(wire, topic, [(b"a", b"1")], partitions=1)
         assert wire.cluster.leaders[tp].node == 1
         wire.cluster.leaders[tp] = type(wire.cluster.leaders[tp])(node=4711, epoch=0)
-        tail, found = KeyedTail(wire.cluster, tp, 0), []
+        tail, found = KeyedTail(wire.cluster, tp, 0), list[object]()
         while not found:
             found = wire.net.run(tail.poll)
         assert found == [(b"a", b"1")]

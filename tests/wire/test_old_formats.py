@@ -164,7 +164,7 @@ def test_any_damaged_byte_is_found_once_what_stands_before_it_is_out(magic):
     for at in range(16, len(bad)):
         damaged = bytearray(bad)
         damaged[at] ^= 0x40
-        found = []
+        found = list[int]()
         with pytest.raises(CorruptBatch):
             found.extend(piece.end for piece in pieces(good + bytes(damaged), join_bytes=10**6))
         assert found == [1]

@@ -1,6 +1,7 @@
 """Our own encoding of produce requests is kafka-python's, byte for byte, and so is what we read from responses."""
 
 import uuid
+from typing import Any
 
 import kafka.errors as kafka_errors
 import pytest
@@ -11,7 +12,10 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.produce_request import Appended, LeanProduceRequest
 
 IDS = {"orders": uuid.UUID(int=7), "grüße": uuid.UUID(int=2**127 + 1)}
-TOPICS = {"orders": [(0, b"x" * 200), (3, bytearray(b"y" * 20_000))], "grüße": [(1, memoryview(b""))]}
+TOPICS: dict[str, list[tuple[int, Any]]] = {
+    "orders": [(0, b"x" * 200), (3, bytearray(b"y" * 20_000))],
+    "grüße": [(1, memoryview(b""))],
+}
 
 
 @pytest.mark.parametrize("version", range(8, 14))

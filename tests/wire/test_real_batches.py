@@ -14,6 +14,7 @@ from kafka_migration.wire.join import made_anew
 from kafka_migration.wire.produce import INVALID_RECORD
 from kafka_migration.wire.records import key_value, raw_records
 from tests.kafka_tools import ToSend, create_topics, delete_records, delete_topic, produce, read_all
+from tests.wire.logs import raw
 from tests.wire.made import NOW, made_batch, wired
 
 RECORDS = [
@@ -43,7 +44,7 @@ def test_batch_of_any_codec_trimmed_at_every_offset_reads_back_as_its_tail(sourc
         rows = read_all(servers, {topic: 1})[TopicPartition(topic, 0)]
         read = [(header.base_timestamp + r.timestamp_delta, *key_value(r)) for r in raw_records(header, batch)]
         assert read == [(row.timestamp, row.key, row.value) for row in rows]
-        tails = {TopicPartition(topic, first): made_anew(header, batch, first).batch for first in range(1, last)}
+        tails = {TopicPartition(topic, first): raw(made_anew(header, batch, first)) for first in range(1, last)}
         plain = {tp: readdress(cut, producer_id=-1, producer_epoch=-1, sequence=-1) for tp, cut in tails.items()}
         (answers,) = wire.append(plain)
     assert [(a.error, a.base_offset) for a in answers] == [(0, 0)] * (last - 1)

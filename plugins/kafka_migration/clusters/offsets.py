@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import IsolationLevel
 from confluent_kafka import TopicPartition as RdTopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # re-exported without saying so
+from confluent_kafka.admin import OffsetSpec
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from kafka_migration.clusters import topics

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, TopicCollection
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
+from confluent_kafka.admin import (
     ConfigResource,
     NewTopic,
     ResourceType,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports without saying so
+from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,

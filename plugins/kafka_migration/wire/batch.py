@@ -89,7 +89,7 @@ class BatchHeader:
         return self.records == self.last_offset_delta + 1
 
 
-def parse_header(buffer: bytes | memoryview, at: int = 0) -> BatchHeader:
+def parse_header(buffer: bytes | bytearray | memoryview, at: int = 0) -> BatchHeader:
     """The header of the batch of format v2 that begins at ``at``."""
     base_offset, length, *rest = HEADER_STRUCT.unpack_from(buffer, at)
     return BatchHeader(base_offset, length + LOG_OVERHEAD, *rest)

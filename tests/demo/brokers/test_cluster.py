@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -43,7 +44,7 @@ def consume(servers: str, topic: str, count: int, **properties: object) -> list[
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         messages = consumer.consume(count, timeout=30)
-        return [message.value().decode() for message in messages if message.error() is None]
+        return [(message.value() or b"").decode() for message in messages if message.error() is None]
     finally:
         consumer.close()
 
@@ -151,7 +152,7 @@ def test_client_listener_asks_for_passwords_only_they_open_it() -> None:
     with EmbeddedKafka(name="guarded", properties=properties) as cluster:
         create_topic(cluster.internal_servers, "t")
         sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "reader"}
-        servers = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, **sasl}
+        servers: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, **sasl}
         with pytest.raises(KafkaException):
             AdminClient({**servers, "sasl.password": "wrong"}).list_topics(timeout=3)
         topics = AdminClient({**servers, "sasl.password": "open sesame"}).list_topics(timeout=30).topics

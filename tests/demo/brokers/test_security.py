@@ -49,7 +49,7 @@ def topics(properties: dict[str, str]) -> list[str]:
 
 def create(cluster: EmbeddedKafka, name: str) -> None:
     # Held until it has answered: a client that is gone answers nothing.
-    admin = AdminClient(cluster.admin_properties)
+    admin = AdminClient({**cluster.admin_properties})
     for future in admin.create_topics([NewTopic(name, 1, 1)]).values():
         future.result(30)
 

@@ -135,6 +135,7 @@ def test_commands_up_status_down_say_where_and_exit_as_scripts_expect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for function in (standing.up, standing.down, standing.status):
+        assert function.__kwdefaults__ is not None
         monkeypatch.setitem(function.__kwdefaults__, "run_directory", tmp_path / "run")
     reservation = PortReservation(2)
     source, target = reservation
