@@ -1,17 +1,16 @@
 """EmbeddedKafka: one real Kafka cluster on 127.0.0.1, as a context manager."""
 
-import base64
 import shutil
 import signal
 import tempfile
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from demo.brokers import config
+from demo.brokers.formatting import new_id
 from demo.brokers.node import BrokerNode
 from demo.brokers.ports import HOST, PortError, PortReservation, is_free
 from demo.brokers.process import BrokerError
@@ -158,9 +157,7 @@ class EmbeddedKafka:
         if self._zookeeper is not None:
             zookeeper_port = self._zookeeper.port
             self._zookeeper.launch(standing=self._standing, temporary=temporary)
-        # 16 bytes in base64, as Kafka writes ids; the first bit is 0, since a leading "-" would be read as an option.
-        raw = uuid.uuid4().bytes
-        cluster_id = base64.urlsafe_b64encode(bytes([raw[0] & 0x7F]) + raw[1:]).rstrip(b"=").decode("ascii")
+        cluster_id = new_id()
         for layout in layouts:
             node = BrokerNode(
                 layout,

@@ -139,6 +139,15 @@ def render_properties(properties: Mapping[str, str]) -> str:
     return "".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in properties.items())
 
 
+def write_files(node: Layout, properties: Mapping[str, str]) -> None:
+    """Write what a node reads: its properties and its log configuration."""
+    node.directory.mkdir(parents=True, exist_ok=True)
+    # Properties may hold a listener's credentials: never readable by others, not even for a moment.
+    node.properties_file.touch(mode=0o600)
+    node.properties_file.write_text(render_properties(properties), encoding="utf-8")
+    node.log4j_file.write_text(log4j_properties(node), encoding="utf-8")
+
+
 def log4j_properties(node: Layout) -> str:
     """Log to one file in the node's directory, bounded."""
     if node.release.has_log4j_1:

@@ -3,17 +3,15 @@
 import contextlib
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Set
 
 from demo import jars
-from demo.brokers import config
+from demo.brokers import config, formatting
 from demo.brokers.ports import HOST
 from demo.brokers.process import BrokerError, BrokerProcess, LeashedProcess, StandingProcess, tail
 from demo.java import require_java
 
-FORMAT_TIMEOUT_SECONDS = 60.0
 KILL_TIMEOUT_SECONDS = 10.0
 POLL_SECONDS = 0.1
 
@@ -53,29 +51,9 @@ class BrokerNode:
             BrokerError: formatting failed.
         """
         layout = self.layout
-        layout.directory.mkdir(parents=True, exist_ok=True)
-        # Properties may hold a listener's credentials: never readable by others, not even for a moment.
-        layout.properties_file.touch(mode=0o600)
-        layout.properties_file.write_text(config.render_properties(properties), encoding="utf-8")
-        layout.log4j_file.write_text(config.log4j_properties(layout), encoding="utf-8")
-        if layout.release.has_zookeeper or (layout.data / "meta.properties").exists():
-            return
-        command = config.format_command(
-            java=require_java(), class_path=jars.class_path(layout.release.jar_set), node=layout, cluster_id=cluster_id
-        )
-        try:
-            run = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=FORMAT_TIMEOUT_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise BrokerError(f"formatting {self._title} took over {FORMAT_TIMEOUT_SECONDS} s.") from error
-        if run.returncode != 0:
-            raise BrokerError(f"formatting {self._title} failed:\n{run.stdout}{run.stderr}".strip())
+        config.write_files(layout, properties)
+        if not layout.release.has_zookeeper and not (layout.data / formatting.META).exists():
+            formatting.format_data(layout, cluster_id)
 
     def launch(self) -> None:
         """Start the process, without waiting for it to serve.
