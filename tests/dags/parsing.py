@@ -30,6 +30,14 @@ if __name__ == "__main__":
                 "catchup": dag.catchup,
                 "max_active_runs": dag.max_active_runs,
                 "params": sorted(dag.params),
+                "task_alerts": {
+                    task.task_id: [
+                        it.has
+                        for kind in ("on_failure_callback", "on_retry_callback", "notifiers")
+                        for it in (task.partial_kwargs.get(kind) if task.is_mapped else getattr(task, kind, None)) or ()
+                    ]
+                    for task in dag.tasks
+                },
                 "alerts": [type(it).__name__ for it in dag.on_failure_callback or ()],
                 "deadlines": [[it.interval.total_seconds(), it.callback.path] for it in dag.deadline or ()],
                 "has_timeout": dag.dagrun_timeout is not None,

@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kafka_migration.phases.table import PHASES, without
 from kafka_migration.plans.load import load_plan
 
 ROOT = Path(__file__).resolve().parents[2]
-#: The table's rows, and a task that is none of them: it says which batches there are.
-LISTING = "list_groups"
 SMTP = "airflow.providers.smtp.notifications.smtp.SmtpNotifier"
 
 
@@ -100,34 +97,49 @@ def test_folder_of_plans_that_is_not_there_is_an_import_error(parse_plans, tmp_p
     assert "KAFKA_MIGRATION_PLANS" in "".join(found["errors"].values())
 
 
-def edges_of_table(left_out: set[str]) -> list[list[str]]:
-    edges = []
-    for row in without(PHASES, left_out):
-        first = LISTING if row.batched else row.name
-        edges += [[before, first] for before in row.after]
-        if row.batched:
-            edges.append([LISTING, row.name])
-    return sorted(edges)
+#: Written down, not derived: an edge that is lost in the table shall be missed here.
+BEFORE_AND_AFTER = {
+    "take_snapshot": ["inventory_and_preflight"],
+    "inventory_and_preflight": ["approve_plan"],
+    "approve_plan": ["create_targets"],
+    "create_targets": ["mirror", "watch_lag"],
+    "mirror": ["report"],
+    "watch_lag": ["validate"],
+    "validate": ["approve_cutover"],
+    "approve_cutover": ["list_groups"],
+    "list_groups": ["cut_over", "watch_groups"],
+    "cut_over": ["stop_mirror", "watch_groups"],
+    "watch_groups": ["stop_mirror"],
+    "stop_mirror": ["report"],
+    "report": [],
+}
+WITHOUT_APPROVE_PLAN = {"inventory_and_preflight": ["create_targets"]}
+WITHOUT_APPROVE_CUTOVER = {"validate": ["list_groups"]}
 
 
 @pytest.mark.parametrize(
-    ("name", "left_out"),
+    ("name", "left_out", "instead"),
     [
-        ("plan-00", set()),
-        ("plan-02", {"approve_cutover"}),
-        ("plan-03", {"approve_plan"}),
-        ("plan-01", {"approve_plan", "approve_cutover"}),
+        ("plan-00", set(), {}),
+        ("plan-02", {"approve_cutover"}, WITHOUT_APPROVE_CUTOVER),
+        ("plan-03", {"approve_plan"}, WITHOUT_APPROVE_PLAN),
+        ("plan-01", {"approve_plan", "approve_cutover"}, WITHOUT_APPROVE_PLAN | WITHOUT_APPROVE_CUTOVER),
     ],
 )
-def test_dag_has_the_tasks_and_edges_of_the_table_without_gates_that_nobody_is_asked_at(many, name, left_out):
+def test_dag_has_the_tasks_and_edges_of_the_workflow_without_gates_that_nobody_is_asked_at(
+    many, name, left_out, instead
+):
     dag = many["dags"][f"migrate_{name}"]
-    assert set(dag["tasks"]) == {row.name for row in PHASES} - left_out | {LISTING}
-    assert dag["edges"] == edges_of_table(left_out)
+    expected = {task: after for task, after in {**BEFORE_AND_AFTER, **instead}.items() if task not in left_out}
+    assert set(dag["tasks"]) == set(expected)
+    assert dag["edges"] == [[before, after] for before in sorted(expected) for after in expected[before]]
 
 
-def test_only_the_watch_of_groups_runs_after_a_skipped_task(many):
+def test_only_the_watch_of_groups_runs_after_a_failure_and_no_leaf_does(many):
     rules = many["dags"]["migrate_plan-00"]["rules"]
-    assert rules.pop("watch_groups") == "none_failed", "a plan without groups skips its cut_over"
+    # list_groups succeeded and all batches are done, in whichever way: but nothing if the cutover was not begun.
+    assert rules.pop("watch_groups") == "all_done_min_one_success"
+    assert rules.pop("stop_mirror") == "none_failed", "a plan without groups skips the two before"
     assert set(rules.values()) == {"all_success"}, "a leaf that always runs would turn a failed run green"
 
 
@@ -147,6 +159,16 @@ def test_validation_follows_the_plans_schedule_without_catching_up_and_has_a_for
     assert dag["params"] == ["full", "level", "topics"]
     assert dag["edges"] == [["check_in_flight", "take_snapshot"], ["take_snapshot", "validate"]]
     assert many["dags"]["validate_plan-01"]["schedule"] is None
+
+
+def test_every_failed_task_a_mirror_that_dies_and_a_question_alert_by_themselves(many):
+    alerts = many["dags"]["migrate_told"]["task_alerts"]
+    assert alerts.pop("mirror") == ["failed", "died, and is tried again"]
+    for gate in ("approve_plan", "approve_cutover"):
+        assert alerts.pop(gate) == ["failed", "waits for an answer"]
+    assert set(alerts) == set(BEFORE_AND_AFTER) - {"mirror", "approve_plan", "approve_cutover"}
+    assert set(map(tuple, alerts.values())) == {("failed",)}
+    assert not any(many["dags"]["migrate_plan-00"]["task_alerts"].values())
 
 
 @pytest.mark.parametrize("name", ["told", "untold"])

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.lag import LagSample, LagTrend
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.phases import create, lag, watch_groups
+from kafka_migration.phases import create, lag, source_after, watch_groups
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.lag import LagReport
 from kafka_migration.phases.watch_groups import GroupLife, Life, WatchResult
@@ -132,6 +133,25 @@ def test_stop_gate_gives_up_on_halted_partitions(ctx, measured):
     measured.samples.append((0, 0, 100))
     measured.halted[TP] = "FOREIGN_WRITER"
     assert decision(StopWatch(ctx)).exit_code == 1
+
+
+@pytest.mark.parametrize(("verdict", "exit_code"), [(Verdict.PASS, None), (Verdict.UNCHECKED, None), (Verdict.FAIL, 1)])
+def test_moved_group_that_is_active_on_the_source_again_ends_the_wait_within_a_minute(
+    ctx, measured, monkeypatch, verdict, exit_code
+):
+    rest = CheckResult(name="rest", verdict=Verdict.PASS, evidence="none")
+    seen = CheckResult(name="rest", verdict=verdict, evidence="audit committed again", remedy="stop audit")
+    results = [rest, seen]
+    monkeypatch.setattr(source_after, "check", lambda _ctx: results.pop(0))
+    measured.samples += [(t, 1, 100 + t) for t in range(0, 60, 3)]
+    decided = [it for it in verdicts(StopWatch(ctx), measured, 20) if it is not None]
+    assert results == [], "asked twice in a minute, and not at every look"
+    if exit_code is None:
+        assert not decided
+    else:
+        assert decided[0].exit_code == exit_code
+        assert "audit committed again" in decided[0].message.partition("\n")[0], "an alert has the first line"
+        assert "stop audit; then clear this task" in decided[0].message
 
 
 @pytest.fixture

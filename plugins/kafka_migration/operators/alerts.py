@@ -1,9 +1,14 @@
-"""A plan's alerts as Airflow has them: notifiers when a run fails, deadline alerts when a validation takes too long."""
+"""A plan's alerts as Airflow has them: notifiers when a run or one of its tasks fails, when a task dies and is tried
+again, and when an approval waits; deadline alerts when a validation takes too long.
+
+A task's failure alerts by itself: a run fails only once no task is unfinished, and the mirror goes on for weeks.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import timedelta
+import logging
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +27,82 @@ if TYPE_CHECKING:
     from kafka_migration.plans.alerts import Notifier
 
 
+_LOG = logging.getLogger(__name__)
+#: A try that ran for so long is not one of many deaths in a row.
+_NO_DEATH_IN_A_ROW = timedelta(hours=1)
+_MOST_CHARACTERS = 300
+_MARKUP = str.maketrans({"{": "(", "}": ")", "<": "\u2039", ">": "\u203a"})
+
+
 def on_failure(plan: Plan, dag_id: str) -> list[Callable[[Context], None]]:
     """What a DAG of ``plan`` tells when a run of it fails; see :func:`with_alerts` for a class that cannot be had."""
     made = (_made(it, it.filled(migration=plan.name, dag=dag_id, what="failed")) for it in plan.alerts.notifiers)
     return [notifier for notifier, _ in made if notifier is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskAlert:
+    """What Airflow calls with a task's context: tells each notifier of ``plan`` that the task ``has`` (failed, say).
+
+    Notifiers are made when it is called, since only then is it known which task it was, and why. ``is_moderated``: of a
+    task that is tried again and again, the tries 1, 2, 4, 8 and so on alert, and each that ran for an hour.
+    """
+
+    plan: Plan
+    has: str
+    is_moderated: bool = False
+
+    def __call__(self, context: Context) -> None:
+        ti: Any = context["ti"]
+        if self.is_moderated and not _is_due(context):
+            return
+        index = "" if ti.map_index in (None, -1) else f"[{ti.map_index}]"
+        why = _plain(str(context.get("exception") or ""))
+        what = f"{ti.task_id}{index} {self.has}{f': {why}' if why else ''}"
+        for it in self.plan.alerts.notifiers:
+            notifier, problem = _made(it, it.filled(migration=self.plan.name, dag=ti.dag_id, what=what))
+            if notifier is None:
+                _LOG.warning("%s: %s", it.notifier, problem)
+            else:
+                notifier(context)
+
+
+def on_task_failure(plan: Plan) -> list[TaskAlert]:
+    """Of every task: it has failed for good, and a person has to act."""
+    return _alerts(TaskAlert(plan=plan, has="failed"))
+
+
+def on_retry(plan: Plan) -> list[TaskAlert]:
+    """Of a task that is tried again and again: it has died."""
+    return _alerts(TaskAlert(plan=plan, has="died, and is tried again", is_moderated=True))
+
+
+def on_question(plan: Plan) -> list[TaskAlert]:
+    """Of a task that asks a person: it waits, also when nobody has answered the question before in time."""
+    return _alerts(TaskAlert(plan=plan, has="waits for an answer", is_moderated=True))
+
+
+def _alerts(alert: TaskAlert) -> list[TaskAlert]:
+    return [alert] if alert.plan.alerts.notifiers else []
+
+
+def _is_due(context: Context) -> bool:
+    ti: Any = context["ti"]
+    # Airflow counts on when a task is cleared, and raises the most tries by those that were made before.
+    attempt = max(1, ti.try_number - max(0, ti.max_tries - context["task"].retries))
+    lasted = datetime.now(UTC) - ti.start_date
+    return bool(attempt & (attempt - 1) == 0 or lasted >= _NO_DEATH_IN_A_ROW)
+
+
+def _plain(text: str) -> str:
+    """The first line of ``text`` without secrets, and without what notifiers would take for a template or markup.
+
+    It may hold names from the clusters, and Airflow's templates know connections.
+    """
+    from airflow.sdk.log import redact  # type: ignore[attr-defined]  # public, and left out of its stub
+
+    line = str(redact(text.partition("\n")[0])).translate(_MARKUP)
+    return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}..."
 
 
 def deadlines(plan: Plan, dag_id: str) -> list[DeadlineAlert]:

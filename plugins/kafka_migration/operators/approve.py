@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.exceptions import HITLRejectException
 from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
 from kafka_migration.operators.base import WorksFromSnapshot, explained
@@ -15,6 +16,7 @@ from kafka_migration.operators.links import DocsLink, ReportLink
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.execution_time.hitl import HITLUser
 
     from kafka_migration.phases.table import ApprovalGate
 
@@ -34,11 +36,11 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
     def __init__(
         self, *, snapshot: Any, gate: ApprovalGate, approvers: Sequence[str], max_age_seconds: float, **kwargs: Any
     ) -> None:
-        """``approvers`` may answer, by their ids in Airflow; if there are none, whoever may answer at all."""
+        """``approvers`` may answer, by their names in Airflow; if there are none, whoever may answer at all."""
         super().__init__(
             body="",
             fail_on_reject=True,
-            assigned_users=[{"id": user, "name": user} for user in approvers] or None,
+            assigned_users=_assigned(approvers),
             response_timeout=timedelta(seconds=max_age_seconds),
             **kwargs,
         )
@@ -74,7 +76,7 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
         gate, approver = GateName(self.gate), self._approver(event)
         if rejected:
             # Not made for this: a rejected plan leaves no trace on the target, not even internal topics.
-            with self.opened() as ctx:
+            with self.opened() as ctx, explained(retry=(approvals.NotApproved,)):
                 approvals.reject(ctx, gate, digest, approver)
             mirror = "; the mirror was told to stop, no group was moved" if gate is GateName.CUTOVER else ""
             raise AirflowFailException(
@@ -92,3 +94,15 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
         given = [str(user[key]) for key in ("id", "name") if user.get(key)]
         wanted = [name for name in given if name in self.plan().approvals.approvers]
         return (wanted or given[::-1] or ["unknown"])[0]
+
+
+def _assigned(approvers: Sequence[str]) -> list[HITLUser] | None:
+    """Whose answer Airflow's server is to take: it compares user ids, which are names with SimpleAuthManager alone.
+
+    Elsewhere (FAB's ids are numbers of its database) nobody could answer at all. There the server takes the answer of
+    whoever may answer tasks of the DAG, and this task refuses one of somebody else than the approvers, and asks anew.
+    """
+    manager = conf.get("core", "auth_manager", fallback="")
+    if not approvers or manager.rpartition(".")[2] != "SimpleAuthManager":
+        return None
+    return [{"id": user, "name": user} for user in approvers]

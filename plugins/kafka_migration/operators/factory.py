@@ -79,14 +79,21 @@ def migrate_dag(plan: Plan, file: Path) -> DAG:
         tags=_TAGS,
         doc_md=_overview(plan, rows),
         on_failure_callback=alerts.on_failure(plan, migrate_dag_id(plan.name)),
-        default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
+        default_args={
+            "retries": 2,
+            "retry_delay": timedelta(seconds=10),
+            "on_failure_callback": alerts.on_task_failure(plan),
+        },
     ) as dag:
-        tasks: dict[str, Any] = {}
+        ends: dict[str, Ends] = {}
         for row in rows:
             made = _TASKS[row.name](row, plan, file)
-            first, tasks[row.name] = made if isinstance(made, tuple) else (made, made)
+            first, _ = ends[row.name] = made if isinstance(made, tuple) else (made, made)
             for before in row.after:
-                tasks[before] >> first
+                ends[before][1] >> first
+                if row.after_failures:
+                    # Of the batches none may have succeeded; the list of them must have.
+                    ends[before][0] >> first
     return dag
 
 
@@ -123,6 +130,7 @@ def _approve(row: Phase, plan: Plan, file: Path) -> BaseOperator:
         approvers=plan.approvals.approvers,
         max_age_seconds=plan.approvals.max_age_seconds,
         subject=f"{plan.name}: approve the {row.approval}?",
+        notifiers=alerts.on_question(plan),
         # A try asks once. When its evidence has grown old or has changed, the next one asks anew.
         retries=_AGAIN_AND_AGAIN,
         **_common(row),
@@ -141,6 +149,7 @@ def _mirror(row: Phase, plan: Plan, file: Path) -> BaseOperator:
         retries=_AGAIN_AND_AGAIN,
         retry_exponential_backoff=True,
         max_retry_delay=timedelta(minutes=5),
+        on_retry_callback=alerts.on_retry(plan),
         **_common(row),
     )
 
@@ -187,15 +196,21 @@ def _seconds_per_group(plan: Plan) -> float:
 
 def _watch_groups(row: Phase, plan: Plan, file: Path) -> BaseOperator:
     timeout = timedelta(seconds=plan.cutover.watch_seconds) + timedelta(minutes=20)
-    # A plan without groups has no batch to move, and its cut_over is skipped.
-    rule = TriggerRule.NONE_FAILED
+    # Not ALL_DONE: that holds as well when nothing was begun, say because a person rejected the cutover. Skipped where
+    # a plan has no groups, as cut_over is.
+    rule = TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
     return KafkaWatchGroupsOperator(snapshot=SNAPSHOT, execution_timeout=timeout, trigger_rule=rule, **_common(row))
 
 
 def _stop_mirror(row: Phase, plan: Plan, file: Path) -> BaseOperator:
     timeout = timedelta(seconds=2 * plan.drain.deadline_seconds) + timedelta(minutes=10)
     return KafkaStopMirrorOperator(
-        snapshot=SNAPSHOT, retries=_AGAIN_AND_AGAIN, execution_timeout=timeout, **_common(row)
+        snapshot=SNAPSHOT,
+        retries=_AGAIN_AND_AGAIN,
+        execution_timeout=timeout,
+        # A plan without groups skips the two before.
+        trigger_rule=TriggerRule.NONE_FAILED,
+        **_common(row),
     )
 
 

@@ -23,6 +23,7 @@ class Phase:
     ``gate`` is what must be so before it counts as passed, ``undo`` how its effect is taken back. ``approval`` names
     the gate of the plan's ``approvals`` that decides whether the row is there at all. ``runs_on``: it goes on beside
     what follows, which does not wait for its end. ``batched``: it is done by one task per batch of groups.
+    ``after_failures``: it is done also when batches before it have failed: the others' groups were moved.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Phase:
     approval: ApprovalGate | None = None
     runs_on: bool = False
     batched: bool = False
+    after_failures: bool = False
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
@@ -116,10 +118,11 @@ PHASES: tuple[Phase, ...] = (
         does="watch the moved groups on the target",
         gate="each commits past its translated offset, or stands at the end with its members",
         undo="nothing to undo: it only reads",
+        after_failures=True,
     ),
     Phase(
         name="stop_mirror",
-        after=("watch_groups",),
+        after=("cut_over", "watch_groups"),
         does="wait until producers have left the source, then drain the mirror, end it and seal it",
         gate="source log ends are still, and no lag remains",
         undo="mirror --unseal: it goes on where it ended",

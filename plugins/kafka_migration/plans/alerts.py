@@ -1,4 +1,4 @@
-"""Who is told, and of what: Airflow's own notifiers, as a plan may name them."""
+"""Who is notified: Airflow's own notifiers, as a plan may name them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Notifier(PlanModel):
         return arguments
 
     def filled(self, *, migration: str, dag: str, what: str) -> dict[str, Any]:
-        """The arguments with their placeholders replaced, as JSON types. ``what`` happened: "failed", say."""
+        """The arguments with their placeholders replaced, as JSON types. ``what`` happened: "cut_over[3] failed", say."""
         values = {"migration": migration, "dag": dag, "what": what}
 
         def one(value: Any) -> Any:
@@ -91,10 +91,11 @@ class Notifier(PlanModel):
 
 
 class Alerts(PlanModel):
-    """Who is told when a run of this plan's DAGs fails, or a validation takes too long."""
+    """Who is notified when a run of this plan's DAGs or a task of the migration fails, when the mirror dies, when an
+    approval waits, or when a validation takes too long."""
 
     notifiers: tuple[Notifier, ...] = ()
-    """Airflow's notifiers (mail, Slack, PagerDuty, and so on): each is told of everything."""
+    """Airflow's notifiers (mail, Slack, PagerDuty, and so on): each is notified of everything."""
 
     validation_seconds: Seconds | None = None
     """A run of the validation's DAG that has not ended so many seconds after it was queued alerts, and goes on; null:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.triggers.base import Decision, MigrationTrigger, Watch
 
@@ -13,8 +14,16 @@ if TYPE_CHECKING:
     from kafka_migration.phases.lag import LagReport
 
 
+#: Seconds between two looks at the moved groups on the source: a group that is active there again is named within a
+#: minute (docs/behaviours.md, 47).
+GROUPS_SECONDS = 30.0
+
+
 class StopGateTrigger(MigrationTrigger):
-    """Fires once source log ends were still for the plan's window and no lag remains. The task then proves it again."""
+    """Fires once source log ends were still for the plan's window and no lag remains. The task then proves it again.
+
+    Fires as well once a moved group is active on the source again: that fails the task, which alerts.
+    """
 
     def watch(self, ctx: Context) -> Watch:
         """The gate of the plan's drain."""
@@ -22,7 +31,8 @@ class StopGateTrigger(MigrationTrigger):
 
 
 class StopWatch:
-    """One look at all source log ends and at lag. Says what moves whenever that changes."""
+    """One look at all source log ends and at lag, and now and then at the moved groups on the source. Says what moves
+    whenever that changes."""
 
     def __init__(self, ctx: Context) -> None:
         from kafka_migration.phases.lag import LagMeter
@@ -34,9 +44,12 @@ class StopWatch:
         self._ends: Mapping[TopicPartition, int] = {}
         self._still_since = 0.0
         self._said = ""
+        self._groups_at: float | None = None
 
     def look(self) -> Decision | None:
         """Compare with the look before."""
+        from kafka_migration.phases import source_after
+
         report = self._meter.read()
         now = report.sample.at
         ends = dict(report.sample.source_ends)
@@ -49,6 +62,13 @@ class StopWatch:
             halted = ", ".join(f"{tp} {reason}" for tp, reason in sorted(report.halted.items())[:5])
             remedy = "`status` says what can be done; then clear this task"
             return Decision(exit_code=1, message=f"halted partitions never drain: {halted}\n  remedy: {remedy}")
+        if self._groups_at is None or now - self._groups_at >= GROUPS_SECONDS:
+            self._groups_at = now
+            groups = source_after.check(self._ctx)
+            if groups.verdict is Verdict.FAIL:
+                remedy = f"{groups.remedy}; then clear this task. The mirror runs on"
+                message = f"moved groups are active on the source again: {groups.evidence}\n  remedy: {remedy}"
+                return Decision(exit_code=1, message=message)
         if report.total == 0 and now - self._still_since >= self._window:
             return Decision(exit_code=0, message=f"no source end moved in {self._window:g} s, and lag is 0")
         return None
