@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tempfile
 import zipfile
+from functools import cache
 from pathlib import Path
+
+from kafka_migration.domain.errors import BadInput
 
 _ROOT = Path(__file__).resolve().parent.parent
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -18,23 +22,43 @@ def is_zipped() -> bool:
 
 
 def package_zip(directory: Path | None = None) -> Path:
-    """Write the package's modules and resources into ``directory``; the same sources give the same file, once.
+    """Write the package's modules and resources into ``directory``; the same sources give the same file.
 
     The name holds a digest of the content, so that executors which keep files by name never run an older version.
-    Without ``directory`` the file goes to the temporary directory.
+    Always written: workers run what is in the file, with the credentials of both clusters, and the name alone says
+    nothing about who wrote it. For the same reason nobody else may write to ``directory``: BadInput is raised
+    otherwise. Without ``directory`` the file goes to a folder of this process, which goes when the process ends.
     """
-    folder = directory or Path(tempfile.gettempdir())
-    files = sorted(path for path in _ROOT.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    folder = Path(_own_folder().name) if directory is None else directory
+    _require_private(folder)
+    contents = {
+        str(path.relative_to(_ROOT)): path.read_bytes()
+        for path in sorted(_ROOT.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
     digest = hashlib.sha256()
-    for path in files:
-        digest.update(str(path.relative_to(_ROOT)).encode() + b"\0" + path.read_bytes())
-    target = folder / f"kafka_migration-{digest.hexdigest()[:16]}.zip"
-    if target.exists():
-        return target
+    for name, content in contents.items():
+        digest.update(name.encode() + b"\0" + content)
     handle, part = tempfile.mkstemp(dir=folder, suffix=".part")
     with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in files:
-            name = zipfile.ZipInfo(str(Path(_ROOT.name) / path.relative_to(_ROOT)), _EPOCH)
-            archive.writestr(name, path.read_bytes(), zipfile.ZIP_DEFLATED)
+        for name, content in contents.items():
+            archive.writestr(zipfile.ZipInfo(str(Path(_ROOT.name) / name), _EPOCH), content, zipfile.ZIP_DEFLATED)
+    target = folder / f"kafka_migration-{digest.hexdigest()[:16]}.zip"
     os.replace(part, target)
     return target
+
+
+@cache
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="kafka-migration-")
+
+
+def _require_private(folder: Path) -> None:
+    found = folder.stat()
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+        raise BadInput(
+            "other users of this machine may write to this folder, and workers run what is in it",
+            field="directory",
+            value=str(folder),
+            remedy="name a folder that is yours, and that nobody else may write to (mode 0755 or less)",
+        )

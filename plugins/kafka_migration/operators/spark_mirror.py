@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -53,13 +54,14 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
         from kafka_migration.phases.record import tell_end
 
         plan = self.plan()
-        with self.opened(make_state=True) as ctx:
+        # A folder of this try, which only this user may write to: workers run what is in the zip.
+        with self.opened(make_state=True) as ctx, TemporaryDirectory(prefix="kafka-migration-") as folder:
             if context["ti"].try_number > 1 and was_drained(ctx):
                 self.log.info("the stop gate has drained this mirror: nothing to do")
                 return
             require_kubernetes_client(spark_master(self._conn_id, field="mirror.spark_connection"))
             self.application_args = [self.snapshot["path"]]
-            self.py_files = str(package_zip(Path(self.snapshot["path"]).parent))
+            self.py_files = str(package_zip(Path(folder)))
             self.name = f"kafka-migration mirror {plan.name}"
             self._hook = hook = self._get_hook()
             began, earlier = ctx.clock.now(), set(ctx.link.attempts())

@@ -33,7 +33,7 @@ def run(
         mirror.check(ctx)
         seal.check(ctx)
     with open_context(plan, tell=tell, make_state=True) as ctx:
-        session = open_session(f"kafka-migration mirror {plan.name}", master=master)
+        session = open_session(f"kafka-migration mirror {plan.name}", master=master, tell=tell)
         # After the session: PySpark sets a handler of its own, which would cancel the jobs instead.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _frame: asked.append(received))

@@ -56,9 +56,6 @@ def local_runner(
         environment = _python_environment(environ)
         if master is not None:
             command += ["--master", master]
-        if (master or "local").startswith("local"):
-            # Nothing of a session on this machine is for the network.
-            environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         code, said = _run(command, environment, tell)
         said = hidden(said, secrets)
         if code == BadInput.exit_code:

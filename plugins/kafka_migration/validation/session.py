@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.errors import BadInput
+from kafka_migration.domain.spark_settings import exposure, settings_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,37 +47,44 @@ def open_session(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     system_properties: Mapping[str, str] | None = None,
+    tell: Callable[[str], None] = print,
 ) -> SparkSession:
     """A session called ``name``. The caller stops it. ``system_properties`` are set in all of its JVMs; no secrets.
+    ``tell`` is given a warning where the session is open to the network.
 
     Under spark-submit, master and jars are spark-submit's (``--master``, ``--jars``), and ``master`` is not looked at.
     Otherwise ``master`` is used, or this machine, and :func:`spark_jars`. Executors run this very interpreter, unless
     PYSPARK_PYTHON says otherwise.
     """
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Set by spark-submit for the Python that it starts.
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    builder = SparkSession.builder.appName(name)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # Set by spark-submit for the Python that it starts; what was submitted with is known to its JVM.
+        SparkContext._ensure_initialized()
+        master = SparkConf().get("spark.master")
+    else:
+        builder = builder.config("spark.jars", ",".join(str(jar) for jar in spark_jars()))
+    master = master or "local[*]"
+    builder = builder.master(master)
     settings = {
+        **settings_for(master),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "16",
         **_EXACT,
         **_READ_ONCE,
         **(conf or {}),
     }
-    builder = SparkSession.builder.appName(name)
-    if not submitted:
-        master = master or "local[*]"
-        builder = builder.master(master).config("spark.jars", ",".join(str(jar) for jar in spark_jars()))
-        if master.startswith("local"):
-            settings = {**_LOCAL, **settings}
     if system_properties:
         settings[_EXECUTOR_OPTIONS] = _with_properties(settings.get(_EXECUTOR_OPTIONS), system_properties)
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    if warning := exposure(master, session.sparkContext.getConf().get):
+        tell(warning)
     jvm = session.sparkContext._jvm
     for key, value in (system_properties or {}).items():
         # The driver's JVM runs already, and on a local master it is the executor, too.
@@ -105,10 +113,4 @@ _READ_ONCE = {
     "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
     "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
-}
-#: Nothing of a session on this machine is for the network.
-_LOCAL = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.ui.enabled": "false",
 }
