@@ -5,11 +5,12 @@ import uuid
 
 import pytest
 
+from demo.brokers import EmbeddedKafka
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.mirror.epochs import Settings
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.wire import codecs
-from kafka_migration.wire.records import RawRecord, raw_records, write_varint
+from kafka_migration.wire.records import RawRecord, as_long, raw_records, write_varint
 from tests.kafka_tools import ToSend, produce, read_all, set_topic_config
 from tests.mirror.bench import BRIEF, OPEN_ENDED, bench, records
 from tests.mirror.everywhere import assert_same_everywhere
@@ -129,3 +130,31 @@ def _stored(wire, tp):
         if not header.is_control
         for record in raw_records(header, batch)
     ]
+
+
+def test_times_that_wrap_past_the_end_of_a_long_are_copied_as_the_source_gives_them(
+    source_cluster: EmbeddedKafka, target_cluster: EmbeddedKafka, topic: str
+) -> None:
+    open_ended = {"message.timestamp.after.max.ms": str(LONG_MAX), "message.timestamp.before.max.ms": str(LONG_MAX)}
+    tp, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    with bench(
+        source_cluster.bootstrap_servers,
+        target_cluster.bootstrap_servers,
+        {topic: 2},
+        config=open_ended,
+        # Smaller than the batch: it is split, and each part gets a latest timestamp of its own.
+        target_config={**OPEN_ENDED, **open_ended, "max.message.bytes": "400"},
+    ) as it:
+        produce(it.source, topic, [ToSend(b"small", None, 1)])
+        with wired(it.source, topic) as wire:
+            rest = field(b"k") + field(b"v" * 200) + write_varint(0)
+            records = [RawRecord(5 * n, n, 0, rest) for n in range(4)]
+            batch = batch_of(
+                records, base_offset=0, last_delta=3, base_timestamp=LONG_MAX, max_timestamp=LONG_MAX, leader_epoch=-1
+            )
+            (answers,) = wire.append({tp: batch})
+            assert answers[0].error == 0, "brokers take it, and every Java client reads it wrapped"
+        assert it.mirror().run(until_caught_up=True).halted == ()
+        with wired(it.target, topic) as wire:
+            assert [as_long(time) for time, *_ in _stored(wire, tp)] == [as_long(LONG_MAX + 5 * n) for n in range(4)]
+            assert len(_stored(wire, other)) == 1

@@ -8,6 +8,8 @@ partition, and only this one.
 from __future__ import annotations
 
 import enum
+import logging
+import traceback
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +24,10 @@ from kafka_migration.wire.join import Piece
 from kafka_migration.wire.pieces import pieces
 from kafka_migration.wire.produce import REFUSED_FOR_GOOD, TAKEN_OVER, TOO_LARGE
 from kafka_migration.wire.produce_request import Appended
+
+log = logging.getLogger(__name__)
+
+_PAST_LAST_OFFSET = 1 << 63
 
 
 class Stand(enum.StrEnum):
@@ -109,23 +115,30 @@ class PartitionCopy:
                 Halt.TRUNCATED, f"the source's log was truncated to {fetched.diverging_end}, below our position"
             )
             return openings
-        since = self.fetch_offset
         try:
             for piece in pieces(
                 fetched.records,
-                since=since,
+                since=self.fetch_offset,
                 aborted=fetched.aborted,
                 join_bytes=self.join_bytes,
                 most_bytes=self.most_bytes,
             ):
                 if self.is_past_end:
                     break
+                if not self.fetch_offset < piece.end < _PAST_LAST_OFFSET:
+                    raise CorruptBatch(f"a batch claims to end at offset {piece.end}")
                 if piece.batch is None:
                     self._pass_over(piece.end, piece.epoch)
                 else:
                     openings += self._prepare(piece, piece.batch)
         except CorruptBatch as error:
             self.stop_after_queue(Halt.CORRUPT, str(error))
+        except Exception as error:
+            # What nobody foresaw is in this partition's bytes, and would come again: the others have no part in it.
+            log.exception("%s: at source offset %d", self.partition, self.fetch_offset)
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{place.filename.rpartition('/')[2]}, line {place.lineno}"
+            self.stop_after_queue(Halt.UNREADABLE, f"{type(error).__name__}: {error} ({where})")
         return openings
 
     def found_nothing(self, fetched: Fetched) -> int | None:

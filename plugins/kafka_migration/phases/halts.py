@@ -53,6 +53,12 @@ MEANINGS: Mapping[Halt, Meaning] = {
         remedy="look at the source brokers' disks; if another replica holds the batch unharmed, make it the leader, and"
         f" {_AT}, or that of the next batch (given there too) to give this one's records up",
     ),
+    Halt.UNREADABLE: Meaning(
+        meaning="the checksum of a source batch is right, but this version of the mirror cannot read the batch",
+        remedy="read it with another client (`kafka-dump-log.sh --print-data-log` on the source broker shows it), and"
+        " report the detail, since this is a defect of the mirror or of the producer; with a version that reads it"
+        f" {_AT}, or a later one to give the records before it up",
+    ),
     Halt.DATA_LOSS: Meaning(
         meaning="retention (or DeleteRecords) on the source removed records before they were copied",
         remedy="raise retention.ms and retention.bytes of the source topic, or num_streams of the plan; then `resume"

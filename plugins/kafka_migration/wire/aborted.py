@@ -7,7 +7,7 @@ and first offset. Such a transaction ends with its marker, which the answer hold
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from kafka_migration.wire.batch import TRANSACTIONAL, BatchHeader, CorruptBatch, batches, verify_crc
 from kafka_migration.wire.records import key_value, raw_records
@@ -19,26 +19,35 @@ _CONTROL_KEY = struct.Struct(">hh")
 def aborted_batches(records: bytes | memoryview, aborted: Iterable[tuple[int, int]]) -> frozenset[int]:
     """Base offsets of the batches that belong to one of the ``aborted`` transactions, as the broker named them.
 
-    Goes no further than the first damaged batch: whoever reads the records stops there, too.
+    Goes no further than the first damaged batch: whoever reads the records stops there, too. Raises CorruptBatch for a
+    marker whose checksum is right, and which says nothing: without it nobody knows which batches behind it count.
     """
     coming = sorted(((first, producer) for producer, first in aborted), reverse=True)
     begun: set[int] = set()
     found: set[int] = set()
+    for header, batch in _readable(records):
+        if header.magic != 2 or not (header.is_transactional or header.is_control):
+            continue
+        while coming and coming[-1][0] < header.next_offset:
+            begun.add(coming.pop()[1])
+        if header.producer_id not in begun:
+            continue
+        if not header.is_control:
+            found.add(header.base_offset)
+        elif _is_abort(header, batch):
+            begun.discard(header.producer_id)
+    return frozenset(found)
+
+
+def _readable(records: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The batches before the first one that is damaged; of a control batch the checksum tells, too."""
     try:
         for header, batch in batches(records):
-            if header.magic != 2 or not (header.is_transactional or header.is_control):
-                continue
-            while coming and coming[-1][0] < header.next_offset:
-                begun.add(coming.pop()[1])
-            if header.producer_id not in begun:
-                continue
-            if not header.is_control:
-                found.add(header.base_offset)
-            elif _is_abort(header, batch):
-                begun.discard(header.producer_id)
+            if header.magic == 2 and header.is_control:
+                verify_crc(header, batch)
+            yield header, batch
     except CorruptBatch:
-        pass
-    return frozenset(found)
+        return
 
 
 def is_left_out(header: BatchHeader, aborted: frozenset[int]) -> bool:
@@ -54,7 +63,6 @@ def is_left_out(header: BatchHeader, aborted: frozenset[int]) -> bool:
 
 
 def _is_abort(header: BatchHeader, batch: memoryview) -> bool:
-    verify_crc(header, batch)
     for record in raw_records(header, batch):
         key, _ = key_value(record)
         return key is not None and len(key) >= _CONTROL_KEY.size and _CONTROL_KEY.unpack_from(key)[1] == _ABORT

@@ -30,7 +30,7 @@ from kafka_migration.wire.batch import (
     assemble,
     parse_header,
 )
-from kafka_migration.wire.records import encoded, read_varint, records_of, write_varint
+from kafka_migration.wire.records import as_long, encoded, read_varint, records_of, write_varint
 
 SMALL_BYTES = 8 * 1024
 """A batch up to this size may be joined. Re-encoding costs a few microseconds a record, sending a batch of its own some
@@ -205,11 +205,11 @@ class _Made:
                 continue
             # All of such a batch were appended at its latest timestamp, whatever their deltas say (KIP-32).
             fixed = header.is_log_append_time
-            time = header.max_timestamp if fixed else header.base_timestamp + record.timestamp_delta
+            time = header.max_timestamp if fixed else as_long(header.base_timestamp + record.timestamp_delta)
             if offset != self.continues or epoch != self.epoch:
                 self.runs.append(Run(self.count, offset, epoch))
                 self.epoch = epoch
-            self.out += encoded(record, time - self.base_timestamp, self.count)
+            self.out += encoded(record, as_long(time - self.base_timestamp), self.count)
             latest = max(latest, time)
             self.count += 1
             self.continues = offset + 1

@@ -31,11 +31,10 @@ from kafka_migration.wire.batch import (
     parse_header,
 )
 from kafka_migration.wire.join import Piece, Run
-from kafka_migration.wire.records import write_varint
+from kafka_migration.wire.records import as_long, write_varint
 
 _MAGIC_AT, _FIELDS_AT = 16, 18
 _NO_TIMESTAMP = -1
-_FAR = 1 << 63
 _MOST_RAW_BYTES = 8 * 1024 * 1024
 _HC_AT = 6
 _CONTENT_SIZE, _CONTENT_SIZE_BYTES = 0x08, 8
@@ -73,7 +72,7 @@ def old_messages(view: memoryview, at: int, since: int, most_bytes: int) -> tupl
             if first is None:
                 raise
             break
-        if found and new and (new[0].offset <= found[-1].offset or _too_far_apart(found[0], new)):
+        if found and new and new[0].offset <= found[-1].offset:
             break
         found += new
         raw_bytes += sum(len(it.key or b"") + len(it.value or b"") for it in new)
@@ -84,11 +83,6 @@ def old_messages(view: memoryview, at: int, since: int, most_bytes: int) -> tupl
     if not found:
         return Piece(last, None, last.next_offset), at
     return _as_batch(found, first.codec, last.next_offset, count), at
-
-
-def _too_far_apart(first: _Message, others: list[_Message]) -> bool:
-    """True if a delta from ``first`` cannot hold the time of each of ``others``."""
-    return any(abs(it.timestamp - first.timestamp) >= _FAR for it in others)
 
 
 def _verify(header: BatchHeader, message: memoryview) -> None:
@@ -201,7 +195,14 @@ def _as_batch(found: list[_Message], codec: int, end: int, joined: int) -> Piece
             runs.append(Run(index, it.offset, -1))
         expected = it.offset + 1
         body = b"".join(
-            (b"\0", write_varint(it.timestamp - base), write_varint(index), *_sized(it.key), *_sized(it.value), b"\0")
+            (
+                b"\0",
+                write_varint(as_long(it.timestamp - base)),
+                write_varint(index),
+                *_sized(it.key),
+                *_sized(it.value),
+                b"\0",
+            )
         )
         out += (write_varint(len(body)), body)
     batch = assemble(

@@ -15,6 +15,12 @@ from kafka_migration.wire.batch import HEADER_BYTES, BatchHeader, CorruptBatch, 
 _HALF = 1 << 63
 
 
+def as_long(value: int) -> int:
+    """``value`` as Java's ``long`` has it: past either end it wraps. Java's client adds a record's timestamp delta to
+    its batch's base timestamp so, and brokers take such batches from other clients."""
+    return (value + _HALF) % (2 * _HALF) - _HALF
+
+
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """A zigzag varint at ``at``: its value and the position after it."""
     shift = value = 0
@@ -97,9 +103,12 @@ def encode_records(records: Iterable[RawRecord]) -> bytes:
 
 
 def key_value(record: RawRecord) -> tuple[bytes | None, bytes | None]:
-    """Key and value of a record; None is null, which is not empty."""
-    key, at = _sized(record.rest, 0)
-    value, _ = _sized(record.rest, at)
+    """Key and value of a record; None is null, not empty. Raises :class:`CorruptBatch` if they cannot be read."""
+    try:
+        key, at = _sized(record.rest, 0)
+        value, _ = _sized(record.rest, at)
+    except IndexError as error:
+        raise CorruptBatch("key and value of a record end early") from error
     return key, value
 
 

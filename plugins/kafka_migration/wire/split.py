@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import assemble, parse_header
 from kafka_migration.wire.join import Piece, Run
-from kafka_migration.wire.records import RawRecord, encode_records, raw_records
+from kafka_migration.wire.records import RawRecord, as_long, encode_records, raw_records
 
 
 def split(piece: Piece, most_bytes: int) -> Iterator[Piece]:
@@ -35,7 +35,7 @@ def _part(piece: Piece, records: Sequence[RawRecord], runs: Sequence[Run], low: 
     batch = assemble(
         attributes=header.codec,
         base_timestamp=header.base_timestamp,
-        max_timestamp=header.base_timestamp + max(it.timestamp_delta for it in records[low:high]),
+        max_timestamp=max(as_long(header.base_timestamp + it.timestamp_delta) for it in records[low:high]),
         count=high - low,
         payload=codecs.compress(header.codec, encode_records(records[low:high])),
         base_offset=mine[0].source,
