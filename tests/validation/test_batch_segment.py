@@ -8,17 +8,19 @@ from dataclasses import replace
 import crc32c
 import numpy as np
 import pytest
+import xxhash
 
 from kafka_migration.domain.offset_map import Run
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.validation import batch_segment
 from kafka_migration.validation.batch_segment import compare
 from kafka_migration.validation.batch_side import Block, CannotRead
-from kafka_migration.validation.digests import Digest
+from kafka_migration.validation.digests import Digest, SegmentOutcome
 from kafka_migration.validation.record_digest import Rows, ordered_hashes, record_hashes
 from kafka_migration.validation.request import PartitionRange
 from kafka_migration.validation.segments import tiles
 from kafka_migration.wire.aborted import aborted_batches, is_left_out
-from kafka_migration.wire.batch import batches, parse_header, readdress
+from kafka_migration.wire.batch import HEADER_BYTES, batches, parse_header, readdress
 from kafka_migration.wire.pieces import pieces
 from kafka_migration.wire.records import read_varint
 from tests.wire.logs import MadeLog, Row, made_log, marker
@@ -258,3 +260,35 @@ def _pair(source: Log, target: Log, it: PartitionRange) -> tuple[Digest, Digest]
     one = Made(source, it.source_start, it.source_end, 3)
     other = Made(target, it.target_start, it.target_end, 2)
     return _run(compare(it, one, other))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["byte of a record", "base timestamp"])
+def test_batches_that_are_wrongly_taken_for_equal_still_make_the_digests_differ(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bulk of the data is never decoded: then what each side counts must come from its own bytes alone."""
+
+    def _credulous(_self: object, one: Block, other: Block) -> tuple[bytes, bytes]:
+        return _body(one), _body(other)
+
+    monkeypatch.setattr(batch_segment._Comparison, "_twins", _credulous)
+    source = [made_batch(VALUES, base_offset=0), made_batch(VALUES, base_offset=4)]
+    second = bytearray(source[1])
+    DAMAGE[name](second)
+    target = [_placed(source[0], 10), _placed(second, 14)]
+    it = PartitionRange(
+        topic="made",
+        partition=0,
+        source_start=0,
+        source_end=8,
+        target_start=10,
+        target_end=18,
+        runs=(Run(0, 10, 8),),
+    )
+    one, other = _pair(source, target, it)
+    assert one.proved == other.proved == 8
+    assert not SegmentOutcome.of(0, it, "batch", source=one, target=other).is_same
+
+
+def _body(it: Block) -> bytes:
+    return xxhash.xxh3_128_digest(it.batch[HEADER_BYTES:])

@@ -28,8 +28,9 @@ class Digest:
     ``compacted`` counts records, in nothing else, that compaction has taken from the other side since they were copied.
 
     ``proved`` of the ``rows`` were not decoded: the bytes of their batches are the same on both sides, at each other's
-    places. ``proof`` is the sum, modulo 2^128, of these batches' hashes together with their places. They are in neither
-    ``total`` nor ``ordered``, and in ``bytes``, else those of keys and values, with their bytes as they are stored.
+    places. ``proof`` is the sum, modulo 2^128, of hashes over each of these batches as this side has it: what its
+    header says of its records, their bytes, and their place. They are in neither ``total`` nor ``ordered``, and in
+    ``bytes``, else those of keys and values, with their bytes as they are stored.
     """
 
     rows: int = 0

@@ -45,7 +45,7 @@ class Difference(enum.StrEnum):
     SUM = "sum"
     ORDER = "order"
     BYTES = "bytes"
-    """What was said to be proved by bytes was not the same on both sides: a fault of the comparison itself."""
+    """Batches that were not decoded since they looked equal are not: their headers, bytes or places differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
