@@ -13,7 +13,7 @@ import xxhash
 from kafka_migration.domain.offset_map import Run
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation import batch_segment
-from kafka_migration.validation.batch_segment import compare
+from kafka_migration.validation.batch_segment import compare, visible
 from kafka_migration.validation.batch_side import Block, CannotRead
 from kafka_migration.validation.digests import Digest, SegmentOutcome
 from kafka_migration.validation.record_digest import Rows, ordered_hashes, record_hashes
@@ -292,3 +292,33 @@ def test_batches_that_are_wrongly_taken_for_equal_still_make_the_digests_differ(
 
 def _body(it: Block) -> bytes:
     return xxhash.xxh3_128_digest(it.batch[HEADER_BYTES:])
+
+
+@pytest.mark.parametrize("bit", range(3, 16))
+def test_attribute_that_the_mirror_never_writes_makes_equal_records_different(bit: int) -> None:
+    source = [made_batch(VALUES, base_offset=0), made_batch(VALUES, base_offset=4)]
+    odd = bytearray(source[1])
+    struct.pack_into(">H", odd, 21, 1 << bit)
+    struct.pack_into(">I", odd, 17, crc32c.crc32c(bytes(odd[21:])))
+    it = PartitionRange(
+        topic="made", partition=0, source_start=0, source_end=8, target_start=0, target_end=8, runs=(Run(0, 0, 8),)
+    )
+    one, other = _pair(source, [source[0], bytes(odd)], it)
+    assert not SegmentOutcome.of(0, it, "batch", source=one, target=other).is_same
+    # A control batch is not read as data at all.
+    assert other.attributes == (0 if bit == 5 else 1 << bit)
+    seen = _run(visible(it, Made([source[0], bytes(odd)], 0, 8, 1)))  # type: ignore[arg-type]
+    assert (seen.attributes, seen.rows) == (other.attributes, 0)
+
+
+def test_cleaner_of_a_compacted_target_may_mark_when_tombstones_go_and_nothing_else() -> None:
+    odd = bytearray(made_batch(VALUES, base_offset=0))
+    struct.pack_into(">H", odd, 21, 0x50)
+    it = PartitionRange(
+        topic="made", partition=0, source_start=0, source_end=4, target_start=0, target_end=4, runs=(Run(0, 0, 4),)
+    )
+    found = [
+        _run(visible(replace(it, target_compacted=compacted), Made([bytes(odd)], 0, 4, 1))).attribute_names  # type: ignore[arg-type]
+        for compacted in (False, True)
+    ]
+    assert found == ["transactional, delete horizon", "transactional"]

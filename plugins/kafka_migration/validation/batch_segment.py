@@ -36,6 +36,18 @@ async def compare(
     return await _Comparison(segment, source, target, decode_all).run()
 
 
+async def visible(segment: PartitionRange, target: Side) -> Digest:
+    """Nothing but the ``attributes`` of the target's batches. Raises CannotRead."""
+    seen = TargetSums(segment)
+    try:
+        while (found := await target.next()) is not None:
+            for it in found:
+                seen.see(it.header)
+    finally:
+        target.drop()
+    return seen.digest()
+
+
 class _Comparison:
     def __init__(self, segment: PartitionRange, source: Side, target: Side, decode_all: bool) -> None:
         self.segment, self.decode_all = segment, decode_all
@@ -70,6 +82,9 @@ class _Comparison:
             if found is None:
                 return None
             waiting.extend(found)
+            if side:
+                for it in found:
+                    self.there.see(it.header)
         return waiting[0]
 
     def _both(self, one: Block, other: Block) -> None:
