@@ -13,6 +13,7 @@ from typing import Any
 
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
+from kafka_migration.domain.levels import Level
 from kafka_migration.mirror.package import package_zip
 from kafka_migration.phases import validate
 from kafka_migration.phases.context import Context
@@ -39,9 +40,17 @@ class Validator:
         }
 
     def validate(
-        self, link: Any, topics: Mapping[str, int], *, segment_records: int, kept: SegmentStore | None = None
+        self,
+        link: Any,
+        topics: Mapping[str, int],
+        *,
+        segment_records: int,
+        kept: SegmentStore | None = None,
+        level: Level | None = None,
+        full: bool = False,
     ) -> validate.Validation:
-        """One validation of topics (name to partition count); what is in `kept` was found equal before."""
+        """One validation of topics (name to partition count) at `level`, or at the default one; what is in `kept` was
+        found equal before."""
         name = f"mutation-{uuid.uuid4().hex[:8]}" if kept is None else "mutation"
         plan = restore_plan(
             {
@@ -59,7 +68,15 @@ class Validator:
         store = SegmentStore() if kept is None else kept
         ctx = Context(plan=plan, journal=journal, link=link, segments=store, tell=self._tell, **self._clusters)
         # No topic was made by the phase that makes them: there is nothing that they could be held against.
-        return validate.apply(ctx, reports=self._folder, run=self._run, suite=_suite, consumers=lambda _ctx: {})
+        return validate.apply(
+            ctx,
+            reports=self._folder,
+            run=self._run,
+            suite=_suite,
+            consumers=lambda _ctx: {},
+            level=level,
+            full=full,
+        )
 
     def _run(self, asked: Path, answer: Path) -> None:
         request = read_request(asked)

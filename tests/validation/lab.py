@@ -1,11 +1,13 @@
-"""Copies of topics made by hand, with librdkafka: right, or wrong in one respect. No code of the mirror.
+"""Copies of topics made by hand, with librdkafka: right, or wrong in one respect. No code of the mirror, but for a
+fence's marker.
 
-Offsets differ on purpose. The source's log starts above 0, and has a transaction's marker in it; so has the target's,
-at another place. So the right map has three runs.
+Offsets differ on purpose. The source's log starts above 0, and has a transaction's marker in it; the target's has the
+marker of a fence, at another place. So the right map has three runs.
 """
 
+import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,17 +16,21 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kafka_migration.domain.controls import Controls
 from kafka_migration.domain.offset_map import OffsetMap, Run
-from kafka_migration.domain.types import PartitionEnds, Position, TopicPartition
+from kafka_migration.domain.types import Identity, PartitionEnds, Position, TopicPartition
 from kafka_migration.validation.digests import SOURCE, TARGET
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
+from kafka_migration.wire.markers import write_markers_directly
 from tests.kafka_tools import ToSend, create_topics, delete_records
 from tests.waiting import wait_until
+from tests.wire.made import wired
 
 #: Records that every source partition loses before it is copied: its log starts here.
 LEADING = 5
 #: Old, so that a broker that looked at them would have deleted them: topics keep them for ever.
 FIRST_TIMESTAMP = 1_600_000_000_000
 SEGMENT = 10
+#: Nobody else writes these markers.
+AUTHOR = Identity(987_654, 1)
 
 Partitions = dict[int, list[ToSend]]
 Damage = Callable[[Partitions], None]
@@ -88,7 +94,8 @@ class Lab:
     def copies(self, wanted: Mapping[str, Wanted]) -> dict[str, Copy]:
         """A topic on both clusters for each of ``wanted``, all made at once.
 
-        Of the records, the second third stands in a transaction on the source, the first third on the target.
+        Of the records, the second third stands in a transaction on the source, the first third before the marker of a
+        fence on the target.
         """
         made = {name: Copy(f"validation-{uuid.uuid4().hex[:10]}") for name in wanted}
         topics = {made[name].topic: it.partitions for name, it in wanted.items()}
@@ -116,7 +123,8 @@ class Lab:
         send(self.servers[SOURCE], leading + first)
         send(self.servers[SOURCE], second, in_transaction=True)
         send(self.servers[SOURCE], rest)
-        send(self.servers[TARGET], there_first, in_transaction=True)
+        send(self.servers[TARGET], there_first)
+        self._mark({TopicPartition(topic, record.partition) for topic, record in there_first})
         send(self.servers[TARGET], there_rest)
         delete_records(self.servers[SOURCE], dict.fromkeys(tps, LEADING))
         ends = self.ends(TARGET, tps)
@@ -125,6 +133,20 @@ class Lab:
                 tp = TopicPartition(made[name].topic, partition)
                 made[name].maps[tp] = _right_map(it.count, ends[tp].end)
         return made
+
+    def _mark(self, tps: Collection[TopicPartition]) -> None:
+        """A fence's marker at the end of each log of the target."""
+        if not tps:
+            return
+        before = {tp: it.end for tp, it in self.ends(TARGET, tps).items()}
+        with wired(self.servers[TARGET]) as wire:
+            deadline = time.monotonic() + 60
+            wire.net.run(lambda: write_markers_directly(wire.cluster, AUTHOR, sorted(tps), deadline=deadline))
+        wait_until(
+            lambda: all(it.end == before[tp] + 1 for tp, it in self.ends(TARGET, tps).items()),
+            "markers",
+            deadline_seconds=60,
+        )
 
     def ends(self, side: str, tps: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionEnds]:
         """Log starts and ends of one side."""

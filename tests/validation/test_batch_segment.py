@@ -8,17 +8,19 @@ from dataclasses import replace
 import crc32c
 import numpy as np
 import pytest
+import xxhash
 
 from kafka_migration.domain.offset_map import Run
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.validation.batch_segment import compare
+from kafka_migration.validation import batch_segment
+from kafka_migration.validation.batch_segment import compare, visible
 from kafka_migration.validation.batch_side import Block, CannotRead
-from kafka_migration.validation.digests import Digest
+from kafka_migration.validation.digests import Digest, SegmentOutcome
 from kafka_migration.validation.record_digest import Rows, ordered_hashes, record_hashes
 from kafka_migration.validation.request import PartitionRange
 from kafka_migration.validation.segments import tiles
 from kafka_migration.wire.aborted import aborted_batches, is_left_out
-from kafka_migration.wire.batch import batches, parse_header, readdress
+from kafka_migration.wire.batch import HEADER_BYTES, batches, parse_header, readdress
 from kafka_migration.wire.pieces import pieces
 from kafka_migration.wire.records import read_varint
 from tests.wire.logs import MadeLog, Row, made_log, marker
@@ -260,3 +262,65 @@ def _pair(source: Log, target: Log, it: PartitionRange) -> tuple[Digest, Digest]
     other = Made(target, it.target_start, it.target_end, 2)
     found: tuple[Digest, Digest] = _run(compare(it, one, other))  # type: ignore[arg-type]
     return found
+
+
+@pytest.mark.parametrize("name", ["byte of a record", "base timestamp"])
+def test_batches_that_are_wrongly_taken_for_equal_still_make_the_digests_differ(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bulk of the data is never decoded: then what each side counts must come from its own bytes alone."""
+
+    def _credulous(_self: object, one: Block, other: Block) -> tuple[bytes, bytes]:
+        return _body(one), _body(other)
+
+    monkeypatch.setattr(batch_segment._Comparison, "_twins", _credulous)
+    source = [made_batch(VALUES, base_offset=0), made_batch(VALUES, base_offset=4)]
+    second = bytearray(source[1])
+    DAMAGE[name](second)
+    target = [_placed(source[0], 10), _placed(second, 14)]
+    it = PartitionRange(
+        topic="made",
+        partition=0,
+        source_start=0,
+        source_end=8,
+        target_start=10,
+        target_end=18,
+        runs=(Run(0, 10, 8),),
+    )
+    one, other = _pair(source, target, it)
+    assert one.proved == other.proved == 8
+    assert not SegmentOutcome.of(0, it, "batch", source=one, target=other).is_same
+
+
+def _body(it: Block) -> bytes:
+    return xxhash.xxh3_128_digest(it.batch[HEADER_BYTES:])
+
+
+@pytest.mark.parametrize("bit", range(3, 16))
+def test_attribute_that_the_mirror_never_writes_makes_equal_records_different(bit: int) -> None:
+    source = [made_batch(VALUES, base_offset=0), made_batch(VALUES, base_offset=4)]
+    odd = bytearray(source[1])
+    struct.pack_into(">H", odd, 21, 1 << bit)
+    struct.pack_into(">I", odd, 17, crc32c.crc32c(bytes(odd[21:])))
+    it = PartitionRange(
+        topic="made", partition=0, source_start=0, source_end=8, target_start=0, target_end=8, runs=(Run(0, 0, 8),)
+    )
+    one, other = _pair(source, [source[0], bytes(odd)], it)
+    assert not SegmentOutcome.of(0, it, "batch", source=one, target=other).is_same
+    # A control batch is not read as data at all.
+    assert other.attributes == (0 if bit == 5 else 1 << bit)
+    seen = _run(visible(it, Made([source[0], bytes(odd)], 0, 8, 1)))  # type: ignore[arg-type]
+    assert (seen.attributes, seen.rows) == (other.attributes, 0)
+
+
+def test_cleaner_of_a_compacted_target_may_mark_when_tombstones_go_and_nothing_else() -> None:
+    odd = bytearray(made_batch(VALUES, base_offset=0))
+    struct.pack_into(">H", odd, 21, 0x50)
+    it = PartitionRange(
+        topic="made", partition=0, source_start=0, source_end=4, target_start=0, target_end=4, runs=(Run(0, 0, 4),)
+    )
+    found = [
+        _run(visible(replace(it, target_compacted=compacted), Made([bytes(odd)], 0, 4, 1))).attribute_names  # type: ignore[arg-type]
+        for compacted in (False, True)
+    ]
+    assert found == ["transactional, delete horizon", "transactional"]

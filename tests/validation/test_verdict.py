@@ -208,3 +208,39 @@ def test_summary_has_a_row_for_every_partition_and_every_column_and_none_for_wha
     shown = result.as_dict(with_segments=False)["partitions"]
     assert [len(it["segments"]) for it in shown] == [0, 0]
     assert [it["equal"] for it in shown] == [True, False]
+
+
+def test_pinned_end_that_consumers_of_committed_records_cannot_reach_is_not_equal() -> None:
+    request = _request()
+    segments = [
+        SegmentDigest(side=side, topic="topic", partition=0, segment=at, digest=digest)
+        for side in (SOURCE, TARGET)
+        for at, digest in RIGHT.items()
+    ]
+    report = DigestReport(id=request.id, segments=tuple(segments), failures=(), seconds=1.0)
+    found = {end: judge(request, report, {TP: 0}, stable={TP: end})[0] for end in (24, 25)}
+    assert {end: it.verdict for end, it in found.items()} == {24: INCONCLUSIVE, 25: EQUAL}
+    assert (found[24].unstable, found[25].unstable) == (1, 0)
+    assert "the target's last stable offset is 24, before the pinned end 25" in found[24].detail
+
+
+def test_foreign_record_is_no_expiry_though_the_source_expired_meanwhile() -> None:
+    source = {**RIGHT, 0: _digest(rows=6, total=1, ordered=1)}
+    foreign = {**RIGHT, 0: _digest(rows=10, misplaced=1)}
+    assert _judge(_request(), source, foreign, source_start=4).verdict is DIFFERENT
+    hidden = {**RIGHT, 0: replace(_digest(), attributes=0x10)}
+    assert _judge(_request(), source, hidden, source_start=4).verdict is DIFFERENT
+
+
+def test_partitions_that_differ_in_places_alone_are_not_called_misrouted() -> None:
+    request = _request(partitions=2)
+    segments = [
+        SegmentDigest(side=side, topic="topic", partition=at, segment=segment, digest=digest)
+        for side, ordered in ((SOURCE, 8), (TARGET, 9))
+        for at in range(2)
+        for segment, digest in {**RIGHT, 0: _digest(ordered=ordered)}.items()
+    ]
+    report = DigestReport(id=request.id, segments=tuple(segments), failures=(), seconds=0.0)
+    results = judge(request, report, {})
+    assert [it.verdict for it in results] == [DIFFERENT, DIFFERENT]
+    assert misrouted(results) == ()

@@ -25,7 +25,7 @@ from kafka_migration.phases import parity
 from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.phases.validate_drill import OpenLogs, drilled, with_tails, without_compacted
 from kafka_migration.phases.validate_job import write_json
-from kafka_migration.phases.validate_pins import Pins, foreign_partitions, pin, pin_again
+from kafka_migration.phases.validate_pins import Pins, foreign_partitions, pin, pin_again, stable_ends
 from kafka_migration.phases.validate_record import accounted
 from kafka_migration.phases.validate_segments import Chosen, Segments
 from kafka_migration.validation.digests import DigestReport
@@ -257,7 +257,8 @@ def _compare(
         seconds += report.seconds
         starts = {tp: ends.start for tp, ends in ctx.source.ends([it.tp for it in ranges]).items()}
         left_out = {it.tp: it.left_out for it in ranges}
-        for it in judge(replace(request, ranges=ranges), report, starts, chosen.kept):
+        stable = stable_ends(ctx, ranges)
+        for it in judge(replace(request, ranges=ranges), report, starts, chosen.kept, stable):
             told = _with_given_up(it, left_out[it.tp])
             results[it.tp] = _with_expired(told, pins.first_offsets.get(it.tp, it.source_start))
         expired = [it for it in ranges if results[it.tp].verdict is Equality.EXPIRED]

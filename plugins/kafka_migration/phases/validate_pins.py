@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: A live mirror is behind by seconds, since the lag gate stands before validation.
 CATCH_UP_SECONDS = 600.0
-_POLL_SECONDS = 0.5
+_POLL_SECONDS, _STABLE_SECONDS = 0.5, 10.0
 #: The default of delete.retention.ms.
 _TOMBSTONES_MS = 86_400_000
 
@@ -94,6 +94,17 @@ def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partition
         explained = tuple(place for place in it.explained if place >= start)
         found.append(replace(new, **kept, target_end=max(new.target_start, it.target_end), explained=explained))
     return tuple(found)
+
+
+def stable_ends(ctx: Context, ranges: Sequence[PartitionRange]) -> dict[TopicPartition, int]:
+    """The target's last stable offsets. A new leader's may lag for a moment, so they are asked for until they have
+    reached the pinned ends, or for some seconds."""
+    deadline = ctx.clock.monotonic() + _STABLE_SECONDS
+    while True:
+        found = {tp: it.end for tp, it in ctx.target.ends([it.tp for it in ranges], committed=True).items()}
+        if all(found[it.tp] >= it.target_end for it in ranges) or ctx.clock.monotonic() >= deadline:
+            return found
+        ctx.clock.sleep(_POLL_SECONDS)
 
 
 def foreign_partitions(ctx: Context, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:

@@ -18,7 +18,7 @@ import kafka.errors as kafka_errors
 
 from kafka_migration.domain.errors import ClusterUnreachable, MigrationError
 from kafka_migration.domain.hiding import hidden
-from kafka_migration.validation.batch_segment import compare
+from kafka_migration.validation.batch_segment import compare, visible
 from kafka_migration.validation.batch_side import CannotRead, Side
 from kafka_migration.validation.digests import SOURCE, TARGET, SegmentOutcome
 from kafka_migration.validation.faults import reason_of
@@ -30,7 +30,7 @@ from kafka_migration.wire.selector import Selector
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LEVEL = "batch"
+LEVEL, HEADERS = "batch", "headers"
 _MOST_OFFSETS, _LEAST_OFFSETS = 1_000_000, 20_000
 _SHARES_PER_SLOT = 4
 _MOST_FAILURES = 24
@@ -43,10 +43,13 @@ Wires = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOrders:
-    """One task's share: segments, by number, and how the clusters are reached. Holds credentials: never printed."""
+    """One task's share: segments, by number, and how the clusters are reached. Holds credentials: never printed.
+
+    ``headers_only``: nothing is compared, the target's batches are looked at for attributes."""
 
     segments: tuple[Tile, ...]
     committed: bool
+    headers_only: bool
     wires: Wires = field(repr=False)
 
 
@@ -58,13 +61,17 @@ def run(
     *,
     secrets: Collection[str] = (),
     heard: Callable[[list[SegmentOutcome]], None] = lambda _found: None,
+    headers_only: bool = False,
 ) -> list[SegmentOutcome]:
     """Every segment of ``ranges``, compared. Never raises for what cannot be read: that is in its outcome.
+
+    ``headers_only`` compares nothing: the outcomes hold attributes of the target's batches, which record level cannot
+    see (:func:`.batch_segment.visible`).
 
     ``heard`` is called with what each share found, one call at a time.
     """
     slots = max(1, spark.sparkContext.defaultParallelism)
-    work = _Work(spark, request, wires, secrets)
+    work = _Work(spark, request, wires, secrets, headers_only)
     shares = list(_shares([tile for it in ranges for tile in tiles(it, request.segment_records)], slots))
     found: list[SegmentOutcome] = []
     # Twice as many as can run: a slot that becomes free need not wait for the driver.
@@ -101,8 +108,16 @@ def _shares(every: Sequence[Tile], slots: int) -> Iterator[tuple[Tile, ...]]:
 class _Work:
     """Jobs of one request. Failures are counted: after so many the cluster is the trouble, not a segment."""
 
-    def __init__(self, spark: SparkSession, request: ValidationRequest, wires: Wires, secrets: Collection[str]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        request: ValidationRequest,
+        wires: Wires,
+        secrets: Collection[str],
+        headers_only: bool,
+    ) -> None:
         self._spark, self._request, self._secrets, self._wires = spark, request, secrets, wires
+        self._headers_only = headers_only
         self._lock, self._failed, self._gone = threading.Lock(), 0, ""
 
     def share(self, segments: tuple[Tile, ...]) -> list[SegmentOutcome]:
@@ -112,6 +127,7 @@ class _Work:
         orders = BatchOrders(
             segments=segments,
             committed=self._request.isolation == "read_committed",
+            headers_only=self._headers_only,
             wires=self._wires,
         )
         context = self._spark.sparkContext
@@ -175,12 +191,20 @@ async def _each(orders: BatchOrders, clusters: Mapping[str, WireCluster], found:
             # Of one partition: those of the others are known by now, and its own reader says what is missing.
             continue
     for number, it in orders.segments:
-        source = Side(
-            clusters[SOURCE], it.tp, it.source_start, it.source_end, committed=orders.committed, left_out=it.left_out
-        )
         # Uncommitted: whatever stands on the target must be explained.
         target = Side(clusters[TARGET], it.tp, it.target_start, it.target_end, committed=False)
         try:
+            if orders.headers_only:
+                found.append(SegmentOutcome.of(number, it, HEADERS, target=await visible(it, target)))
+                continue
+            source = Side(
+                clusters[SOURCE],
+                it.tp,
+                it.source_start,
+                it.source_end,
+                committed=orders.committed,
+                left_out=it.left_out,
+            )
             one, other = await compare(it, source, target)
         except CannotRead as error:
             found.append(failure(number, it, error.message))

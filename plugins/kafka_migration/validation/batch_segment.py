@@ -2,14 +2,15 @@
 
 Where a batch of the source and one of the target hold the same bytes (records section, and what the header says of
 them: codec, timestamps, count), and the offset map says that their records stand at each other's offsets, all records
-in them are equal, and no one needs to see them. Everything else (joined or made anew, cut at the segment's bounds,
-wrong) is decoded on both sides, and goes into the same digest as record level's. Both sums add up whatever the
-order, so which batches are decoded changes what a digest looks like, and never whether two are equal.
+in them are equal, and no one needs to decode them. Each side counts such a batch by its own header, bytes and place, so
+that the two digests stay two numbers: a pair that was taken for equal and is not would still make them differ.
+Everything else (joined or made anew, cut at the segment's bounds, wrong) is decoded on both sides, and goes into the
+same digest as record level's. Both sums add up whatever the order, so which batches are decoded changes what a digest
+looks like, and never whether two are equal.
 """
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 
 import xxhash
@@ -22,10 +23,7 @@ from kafka_migration.validation.request import PartitionRange
 from kafka_migration.wire.batch import HEADER_BYTES, CorruptBatch
 
 _FLUSH_ROWS = 20_000
-_PROOF_MASK = 2**128 - 1
-_PLACE = struct.Struct(">qiqqii16s")
 _xxh128 = xxhash.xxh3_128_digest
-_xxh128_number = xxhash.xxh3_128_intdigest
 
 
 async def compare(
@@ -38,13 +36,24 @@ async def compare(
     return await _Comparison(segment, source, target, decode_all).run()
 
 
+async def visible(segment: PartitionRange, target: Side) -> Digest:
+    """Nothing but the ``attributes`` of the target's batches. Raises CannotRead."""
+    seen = TargetSums(segment)
+    try:
+        while (found := await target.next()) is not None:
+            for it in found:
+                seen.see(it.header)
+    finally:
+        target.drop()
+    return seen.digest()
+
+
 class _Comparison:
     def __init__(self, segment: PartitionRange, source: Side, target: Side, decode_all: bool) -> None:
         self.segment, self.decode_all = segment, decode_all
         self.sides = source, target
         self.sums, self.there = SourceSums(segment), TargetSums(segment)
         self.waiting: tuple[deque[Block], deque[Block]] = (deque(), deque())
-        self.proved = self.proof = self.bytes = 0
         self._run, self._in_runs = 0, segment.runs
 
     async def run(self) -> tuple[Digest, Digest]:
@@ -64,8 +73,7 @@ class _Comparison:
         finally:
             for side in self.sides:
                 side.drop()
-        same = {"proved": self.proved, "proof": self.proof, "proved_bytes": self.bytes}
-        return self.sums.digest(**same), self.there.digest(**same)
+        return self.sums.digest(), self.there.digest()
 
     async def _head(self, side: int) -> Block | None:
         waiting = self.waiting[side]
@@ -74,11 +82,17 @@ class _Comparison:
             if found is None:
                 return None
             waiting.extend(found)
+            if side:
+                for it in found:
+                    self.there.see(it.header)
         return waiting[0]
 
     def _both(self, one: Block, other: Block) -> None:
         place, last = self._places(other)
-        if place == one.first and self._is_same(one, other):
+        bodies = self._twins(one, other) if place == one.first else None
+        if bodies is not None:
+            self.sums.prove(one.header, bodies[0], one.first)
+            self.there.prove(other.header, bodies[1], place)
             self.waiting[0].popleft()
             self.waiting[1].popleft()
         elif one.first <= last:
@@ -106,8 +120,8 @@ class _Comparison:
         run = runs[at]
         return -1, run.source + max(0, min(end - run.target, run.length) - 1)
 
-    def _is_same(self, one: Block, other: Block) -> bool:
-        """Whether both batches hold the same records by their bytes. Then they are counted."""
+    def _twins(self, one: Block, other: Block) -> tuple[bytes, bytes] | None:
+        """The hash of each batch's records section, if both batches hold the same records by their bytes."""
         mine, its, it = one.header, other.header, self.segment
         if (
             self.decode_all
@@ -128,16 +142,9 @@ class _Comparison:
             or its.next_offset > it.target_end
             or any(low < mine.next_offset and mine.base_offset < high for low, high in it.left_out)
         ):
-            return False
-        digest = _xxh128(one.batch[HEADER_BYTES:])
-        if digest != _xxh128(other.batch[HEADER_BYTES:]):
-            return False
-        header = (mine.codec, mine.base_timestamp, mine.max_timestamp, mine.last_offset_delta, mine.records)
-        number = _xxh128_number(_PLACE.pack(mine.base_offset, *header, digest))
-        self.proof = (self.proof + number) & _PROOF_MASK
-        self.proved += mine.records
-        self.bytes += mine.size - HEADER_BYTES
-        return True
+            return None
+        bodies = _xxh128(one.batch[HEADER_BYTES:]), _xxh128(other.batch[HEADER_BYTES:])
+        return bodies if bodies[0] == bodies[1] else None
 
     def _decode_source(self) -> None:
         rows, block = self.sums.rows, self.waiting[0].popleft()

@@ -11,6 +11,8 @@ from kafka_migration.validation.request import PartitionRange
 
 SOURCE, TARGET = "source", "target"
 _MASK, _PROOF_MASK = 2**64 - 1, 2**128 - 1
+#: Of a batch (protocol guide, "Record Batch"), without those of its codec.
+_ATTRIBUTES = {0x08: "LogAppendTime", 0x10: "transactional", 0x20: "control", 0x40: "delete horizon"}
 
 
 def recombine(low: int, high: int) -> int:
@@ -28,8 +30,13 @@ class Digest:
     ``compacted`` counts records, in nothing else, that compaction has taken from the other side since they were copied.
 
     ``proved`` of the ``rows`` were not decoded: the bytes of their batches are the same on both sides, at each other's
-    places. ``proof`` is the sum, modulo 2^128, of these batches' hashes together with their places. They are in neither
-    ``total`` nor ``ordered``, and in ``bytes``, else those of keys and values, with their bytes as they are stored.
+    places. ``proof`` is the sum, modulo 2^128, of hashes over each of these batches as this side has it: what its
+    header says of its records, their bytes, and their place. They are in neither ``total`` nor ``ordered``, and in
+    ``bytes``, else those of keys and values, with their bytes as they are stored.
+
+    ``attributes``, of the target only, are those that the mirror never writes, as bits, of any of its batches. Records
+    in such batches may be invisible to consumers of committed records (transactional), or vanish (delete horizon),
+    although they are equal.
     """
 
     rows: int = 0
@@ -40,6 +47,14 @@ class Digest:
     compacted: int = 0
     proved: int = 0
     proof: int = 0
+    attributes: int = 0
+
+    @property
+    def attribute_names(self) -> str:
+        """What :attr:`attributes` are, for people."""
+        named = [name for bit, name in _ATTRIBUTES.items() if self.attributes & bit]
+        unknown = [str(bit) for bit in range(3, 16) if self.attributes & 1 << bit and 1 << bit not in _ATTRIBUTES]
+        return ", ".join([*named, *(f"unknown bit {bit}" for bit in unknown)])
 
     def __post_init__(self) -> None:
         if not 0 <= self.proved <= self.rows or not 0 <= self.proof <= _PROOF_MASK:
@@ -59,6 +74,7 @@ class Digest:
             compacted=self.compacted + other.compacted,
             proved=self.proved + other.proved,
             proof=(self.proof + other.proof) & _PROOF_MASK,
+            attributes=self.attributes | other.attributes,
         )
 
     @property
@@ -70,6 +86,17 @@ class Digest:
     def text(self) -> str:
         """The sums, for people: 16 hexadecimal digits each, and 32 of what was proved by bytes."""
         return f"{self.total:016x}-{self.ordered:016x}" + (f"-{self.proof:032x}" if self.proved else "")
+
+
+def is_same(source: Digest, target: Digest) -> bool:
+    """Whether both sides hold the same records, each where the offset map says, and as visible as the mirror wrote
+    them."""
+    return (
+        not target.misplaced
+        and not target.attributes
+        and (source.rows, source.total, source.ordered, source.proved, source.proof)
+        == (target.rows, target.total, target.ordered, target.proved, target.proof)
+    )
 
 
 def sum_of(digests: Iterable[Digest]) -> Digest:
@@ -144,14 +171,8 @@ class SegmentOutcome:
 
     @property
     def is_same(self) -> bool:
-        """Whether both sides hold the same records, each where the offset map says."""
-        one, other = self.source, self.target
-        return (
-            not self.failure
-            and not other.misplaced
-            and (one.rows, one.total, one.ordered, one.proved, one.proof)
-            == (other.rows, other.total, other.ordered, other.proved, other.proof)
-        )
+        """Whether it was read, and both sides are the same."""
+        return not self.failure and is_same(self.source, self.target)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""

@@ -30,6 +30,7 @@ from kafka_migration.validation.drill_log import Chunk, Chunks, Old
 from kafka_migration.validation.drill_places import Places, regions
 from kafka_migration.validation.drill_result import Drilled
 from kafka_migration.validation.drill_stream import OpenAt, digest
+from kafka_migration.validation.drill_visibility import Visibility
 from kafka_migration.validation.request import PartitionRange
 from kafka_migration.wire.batch import CorruptBatch
 
@@ -105,8 +106,9 @@ class Drill:
         """Drill into the partitions of one topic. Never raises for what cannot be read: a note says so."""
         left, notes = Leftovers(), dict[TopicPartition, list[str]]()
         places = {scope.range.tp: Places(scope.range) for scope in scopes}
+        visible = {tp: Visibility(it, self._examples) for tp, it in places.items()}
         for scope in scopes:
-            said = [_not_looked_at(scope), self._follow(scope, places[scope.range.tp], left)]
+            said = [_not_looked_at(scope), self._follow(scope, places[scope.range.tp], left, visible[scope.range.tp])]
             notes[scope.range.tp] = [note for note in said if note]
         keyed = frozenset(scope.range.tp for scope in scopes if scope.range.by_key)
         explained: dict[TopicPartition, frozenset[int]] = {}
@@ -120,7 +122,7 @@ class Drill:
             )
         }
         for tp in places:
-            mine = drilled.get(tp) or Drilled(topic=tp.topic, partition=tp.partition)
+            mine = visible[tp].added_to(drilled.get(tp) or Drilled(topic=tp.topic, partition=tp.partition))
             if not mine.counts and not notes[tp] and not explained.get(tp):
                 notes[tp].append("read again, no record differs: the first reader and this one disagree")
             for note in notes[tp]:
@@ -130,7 +132,7 @@ class Drill:
 
     # -- following ------------------------------------------------------------------------------------------------
 
-    def _follow(self, scope: Scope, places: Places, left: Leftovers) -> str:
+    def _follow(self, scope: Scope, places: Places, left: Leftovers, visible: Visibility) -> str:
         """Follow all regions; why it ended early, if so."""
         it, at = scope.range, scope.range.source_start
         aligner = Aligner(places, left, self._watch)
@@ -139,7 +141,7 @@ class Drill:
                 at = start
                 low, high = places.window(start, end)
                 source = partial(self._source, it, end=end)
-                target = partial(self._logs[TARGET].chunks, it.tp, end=high)
+                target = partial(self._target, it, visible, end=high)
                 if it.by_key:
                     gone = frozenset(it.explained)
                     aligner.by_place(_but(source, gone.__contains__), start, _but(target, places.are_in(gone)), low)
@@ -168,6 +170,9 @@ class Drill:
             at = max(at, high)
         if at < end:
             yield from self._logs[SOURCE].chunks(it.tp, at, end)
+
+    def _target(self, it: PartitionRange, visible: Visibility, start: int, end: int) -> Chunks:
+        return visible.watched(self._logs[TARGET].chunks(it.tp, start, end))
 
     def _watch(self) -> None:
         if self._clock() > self._until:

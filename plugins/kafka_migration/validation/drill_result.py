@@ -15,7 +15,8 @@ class Fault(enum.StrEnum):
 
     A record that changed places is REORDER if it did so among its fellows, MISROUTE if it stands in another partition,
     and MISPLACED if nothing is wrong with it or its neighbours, but the offset map says that it stands elsewhere: a
-    group would be moved to an offset beside it.
+    group would be moved to an offset beside it. VISIBILITY is of a record that may be equal, in a batch of the target
+    whose attributes the mirror never writes: consumers of committed records may not see it, or it may be deleted early.
     """
 
     LOSS = "loss"
@@ -25,6 +26,7 @@ class Fault(enum.StrEnum):
     MISROUTE = "misroute"
     FOREIGN = "foreign"
     MISPLACED = "misplaced"
+    VISIBILITY = "visibility"
 
 
 class Part(enum.StrEnum):

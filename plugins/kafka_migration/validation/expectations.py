@@ -192,6 +192,7 @@ def expectations(summary: dict[str, Any]) -> list[Any]:
         equal("covered_offsets", "pinned_offsets", "the segments cover everything that was pinned"),
         at_most("unequal_segments", 0, "no segment is unequal"),
         at_most("lag_offsets", 0, "the mirror has reached every pinned end"),
+        at_most("unstable_offsets", 0, "committed consumers can read the target up to every pinned end"),
         at_most("age_seconds", limits["age_seconds"], "nothing was read longer ago than validation.reread_seconds"),
         at_most("pinned_seconds", limits["pinned_seconds"], "pinned no longer ago than validation.max_age_seconds"),
         gxe.ExpectColumnValuesToBeInSet(

@@ -4,7 +4,8 @@
 level      what is read
 =========  ===========================================================================================================
 batch      batches as bytes, decoded only where both sides' differ in structure (:mod:`.batch_segment`)
-record     every record, through Spark's own Kafka source, which shares no code with the mirror (:mod:`.reader`)
+record     every record, through Spark's own Kafka source, which shares no code with the mirror (:mod:`.reader`); and
+           the headers of the target's batches, which no consumer sees
 sampled    batch level everywhere; record level again where that found a difference, and on a random share of segments
 =========  ===========================================================================================================
 """
@@ -14,9 +15,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.levels import Level, sample_size
+from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation import batch_job, job
 from kafka_migration.validation.digests import DigestReport, SegmentOutcome
 from kafka_migration.validation.reader import Connections
@@ -61,8 +64,34 @@ def run(
         second = job.outcomes(
             spark, request, _ranges_of(request, chosen), connections, secrets=secrets, tell=tell, heard=heard
         )
-    found += job.outcomes(spark, request, by_record, connections, secrets=secrets, tell=tell, heard=heard)
+    if by_record:
+        headers = batch_job.run(spark, request, by_record, wires, secrets=secrets, headers_only=True)
+        read = job.outcomes(
+            spark,
+            request,
+            by_record,
+            connections,
+            secrets=secrets,
+            tell=tell,
+            heard=lambda new: heard(with_headers(new, headers)),
+        )
+        found += with_headers(read, headers)
     return DigestReport.of(request.id, found, seconds=_since(began), second=second)
+
+
+def with_headers(outcomes: Sequence[SegmentOutcome], headers: Sequence[SegmentOutcome]) -> list[SegmentOutcome]:
+    """``outcomes`` of record level, with what the headers of the target's batches say of the same segments."""
+    said: dict[tuple[TopicPartition, int], SegmentOutcome] = {}
+    for it in headers:
+        before = said.get((it.tp, it.segment), it)
+        said[it.tp, it.segment] = replace(it, target=before.target + it.target, failure=before.failure or it.failure)
+    return [_with_header(it, said.get((it.tp, it.segment))) for it in outcomes]
+
+
+def _with_header(it: SegmentOutcome, header: SegmentOutcome | None) -> SegmentOutcome:
+    if header is None:
+        return it
+    return replace(it, failure=it.failure or header.failure, target=it.target + header.target)
 
 
 def sample(

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
+
+import xxhash
 
 from kafka_migration.validation.digests import Digest
 from kafka_migration.validation.record_digest import Rows, ordered_hashes, record_hashes
 from kafka_migration.validation.request import PartitionRange
 from kafka_migration.validation.segments import pieces
+from kafka_migration.wire.batch import CODEC, DELETE_HORIZON, HEADER_BYTES, BatchHeader
 
-_MASK = 2**64 - 1
+_MASK, _PROOF_MASK = 2**64 - 1, 2**128 - 1
+_PLACE = struct.Struct(">qiqqii16s")
+_xxh128_number = xxhash.xxh3_128_intdigest
+
+
+def usual_attributes(segment: PartitionRange) -> int:
+    """The bits that a batch of the target may have: the mirror writes codecs only, and a cleaner adds the time at
+    which tombstones go."""
+    return CODEC | DELETE_HORIZON if segment.target_compacted else CODEC
 
 
 class Sums:
@@ -18,17 +30,28 @@ class Sums:
     def __init__(self, segment: PartitionRange) -> None:
         self.segment, self.rows = segment, Rows()
         self._count = self._bytes = self._total = self._ordered = self._misplaced = 0
+        self._proved = self._proof = self._attributes = 0
 
-    def digest(self, *, proved: int, proof: int, proved_bytes: int) -> Digest:
-        """What was found, with what needed no decoding."""
+    def prove(self, header: BatchHeader, body: bytes, place: int) -> None:
+        """Count a batch that needs no decoding, by what this side itself has of it: its ``header``, the hash of its
+        records section (``body``), and the source offset at which its first record stands (``place``)."""
+        counted = (header.codec, header.base_timestamp, header.max_timestamp, header.last_offset_delta, header.records)
+        number = _xxh128_number(_PLACE.pack(place, *counted, body))
+        self._proof = (self._proof + number) & _PROOF_MASK
+        self._proved += header.records
+        self._bytes += header.size - HEADER_BYTES
+
+    def digest(self) -> Digest:
+        """What was found."""
         return Digest(
-            rows=self._count + proved,
-            bytes=self._bytes + proved_bytes,
+            rows=self._count + self._proved,
+            bytes=self._bytes,
             total=self._total,
             ordered=self._ordered,
             misplaced=self._misplaced,
-            proved=proved,
-            proof=proof,
+            proved=self._proved,
+            proof=self._proof,
+            attributes=self._attributes,
         )
 
     def _arrays(self) -> tuple[Any, Any, Any, Any]:
@@ -74,6 +97,11 @@ class TargetSums(Sums):
     def __init__(self, segment: PartitionRange) -> None:
         super().__init__(segment)
         self._pieces: Any = None
+        self._usual = usual_attributes(segment)
+
+    def see(self, header: BatchHeader) -> None:
+        """Note attributes of a batch that the mirror never writes."""
+        self._attributes |= header.attributes & ~self._usual & 0xFFFF
 
     def flush(self) -> None:
         """Take in the rows so far."""

@@ -45,7 +45,7 @@ class Difference(enum.StrEnum):
     SUM = "sum"
     ORDER = "order"
     BYTES = "bytes"
-    """What was said to be proved by bytes was not the same on both sides: a fault of the comparison itself."""
+    """Batches that were not decoded since they looked equal are not: their headers, bytes or places differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +110,11 @@ class SegmentResult:
             parts.append(f"{self.extra} more on the target")
         if self.target.misplaced:
             parts.append(f"{self.target.misplaced} where the offset map has none")
+        if self.target.attributes:
+            parts.append(
+                f"the target's batches have attributes that the mirror never writes ({self.target.attribute_names};"
+                " only their headers show them)"
+            )
         if self.source.rows != self.expected:
             parts.append(f"the source holds {self.source.rows} of {self.expected} that were mirrored")
         differ = self.differences
@@ -150,7 +155,8 @@ class PartitionResult:
     ``source`` and ``target`` are None if not all of it could be read. ``expired`` is how many source offsets left the
     source while it was being validated: they are not compared. ``segments`` are those that were pinned. ``drilled`` are
     the first records that differ, if any do. ``lag`` is how many source offsets the mirror was short of the pinned end
-    when all had been waited for.
+    when all had been waited for; ``unstable`` how many target offsets consumers of committed records cannot read, since
+    a transaction is open before them.
     """
 
     topic: str
@@ -167,6 +173,7 @@ class PartitionResult:
     expired: int = 0
     drilled: Drilled | None = None
     lag: int = 0
+    unstable: int = 0
 
     @property
     def tp(self) -> TopicPartition:
@@ -204,6 +211,7 @@ class PartitionResult:
             "target_end": self.target_end,
             "expired": self.expired,
             "lag": self.lag,
+            "unstable": self.unstable,
             "expected_records": self.expected,
             "source_records": source.rows if source else None,
             "target_records": target.rows if target else None,

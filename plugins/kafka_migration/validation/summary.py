@@ -23,6 +23,7 @@ COLUMNS = {
     "covered_offsets": "source offsets in the segments that were read",
     "unequal_segments": "segments that are not equal",
     "lag_offsets": "source offsets that the mirror is short of the pinned end",
+    "unstable_offsets": "target offsets in the pinned range that consumers of committed records cannot read yet",
     "age_seconds": "how long before the ends were pinned the oldest of what is compared was read",
     "pinned_seconds": "how long before this verdict the ends were pinned",
 }
@@ -70,6 +71,7 @@ def _row(it: PartitionResult, pinned: datetime) -> dict[str, Any]:
         "covered_offsets": it.covered,
         "unequal_segments": sum(segment.verdict is not Equality.EQUAL for segment in it.segments),
         "lag_offsets": it.lag,
+        "unstable_offsets": it.unstable,
         "age_seconds": _seconds(min(read, default=pinned), pinned),
     }
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
-from kafka_migration.validation.digests import SOURCE, TARGET, Digest, DigestReport, SegmentOutcome, sum_of
+from kafka_migration.validation.digests import SOURCE, TARGET, Digest, DigestReport, SegmentOutcome, is_same, sum_of
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from kafka_migration.validation.result import Equality, PartitionResult, SegmentResult, worst
 from kafka_migration.validation.segments import expected_records, tiles
@@ -42,9 +42,12 @@ def judge(
     report: DigestReport,
     source_starts: Mapping[TopicPartition, int],
     kept: AllKept | None = None,
+    stable: Mapping[TopicPartition, int] | None = None,
 ) -> list[PartitionResult]:
     """A result for every range of ``request``. ``source_starts`` are log start offsets seen *after* reading.
 
+    ``stable`` are last stable offsets of the target: up to these, consumers of committed records can read. Where one
+    lies before the pinned end, nothing is equal for them.
     ``kept`` was not read again, and counts as if it had been. Raises ValueError for a report that answers another
     request.
     """
@@ -59,7 +62,22 @@ def judge(
             results.append(_unread(it, reasons[it.tp], start_now))
         else:
             results.append(_compare(it, found, start_now))
-    return results
+    return [_with_unstable(it, (stable or {}).get(it.tp)) for it in results]
+
+
+def _with_unstable(it: PartitionResult, stable: int | None) -> PartitionResult:
+    if stable is None or it.target_end is None or stable >= it.target_end:
+        return it
+    said = (
+        f"the target's last stable offset is {stable}, before the pinned end {it.target_end}: a transaction is open"
+        " there, and consumers of committed records see nothing behind it"
+    )
+    return replace(
+        it,
+        verdict=worst((it.verdict, Equality.INCONCLUSIVE)),
+        detail=said if it.verdict is Equality.EQUAL else f"{it.detail}; {said}",
+        unstable=it.target_end - stable,
+    )
 
 
 def outcomes_of(request: ValidationRequest, report: DigestReport) -> list[SegmentOutcome]:
@@ -196,7 +214,8 @@ class _Found:
         if second.failure:
             return Equality.INCONCLUSIVE, f"not read at record level: {second.failure}"
         source, target = self.read(SOURCE, tp, segment), self.read(TARGET, tp, segment)
-        first_is_same = source == replace(target, compacted=source.compacted) and not target.misplaced
+        # Attributes are of headers alone, which record level does not see: no contradiction.
+        first_is_same = is_same(source, replace(target, attributes=0))
         if first_is_same and not second.is_same:
             return Equality.DIFFERENT, (
                 "record level finds a difference that batch level does not:"
@@ -274,10 +293,11 @@ def _judged(it: SegmentResult, start_now: int, other: Equality, contradiction: s
     if it.failure:
         # What expired may have ended the reading of its neighbours, too: they are read again with what is left.
         verdict = Equality.EXPIRED if begins < start_now else Equality.INCONCLUSIVE
-    elif it.differences or it.target.misplaced:
+    elif not is_same(it.source, it.target):
         # Expiry takes records from the source, and does nothing else: any other difference is none of its doing.
         expired = it.start < start_now and it.source.rows < it.expected and it.target.rows == it.expected
-        verdict = Equality.EXPIRED if expired and not it.target.misplaced else Equality.DIFFERENT
+        is_odd = it.target.misplaced or it.target.attributes
+        verdict = Equality.EXPIRED if expired and not is_odd else Equality.DIFFERENT
     elif it.source.rows != it.expected:
         # Equal to each other, but not what the map says: both may have been read short.
         verdict = Equality.INCONCLUSIVE

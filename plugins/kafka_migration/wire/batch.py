@@ -33,9 +33,9 @@ _SMALLEST = {0: 14, 1: 22, 2: HEADER_STRUCT.size - LOG_OVERHEAD}
 HEADER_BYTES = HEADER_STRUCT.size
 MAX_SEQUENCE = 2**31  # sequences wrap to 0 after Int.MAX_VALUE
 
-CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
-"""Bits of a batch's attributes. Bit 6 says that the base timestamp is the delete horizon of tombstones in it (KIP-534):
-the records' timestamps are counted from there then, as from any other base."""
+CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
+"""Bits of a batch's attributes. Bit 6 (the delete horizon) says that the base timestamp is that of tombstones in it
+(KIP-534): the records' timestamps are counted from there then, as from any other base."""
 _KEPT_ATTRIBUTES = CODEC
 """What a re-appended batch keeps: its codec. The broker *keeps* a delete-horizon bit that a client sends, and a
 tombstone then vanishes early; unknown bits 7-15 mean something to a broker of another version."""
