@@ -52,7 +52,7 @@ def _queued(copy: PartitionCopy) -> list[tuple[int, bytes]]:
         header = parse_header(prepared.data)
         # One that is copied as it stands may hold anything.
         with suppress(CorruptBatch):
-            for it in raw_records(header, prepared.data):
+            for it in raw_records(header, bytes(prepared.data)):
                 found.append((as_long(header.base_timestamp + it.timestamp_delta), it.rest))
     return found
 

@@ -86,7 +86,7 @@ def topics(lab: Lab) -> dict[str, str]:
             getattr(producer, ends)(60)
         tp = TopicPartition(found[name], 0)
         wait_until(
-            lambda tp=tp: stable_ends(lab.servers[TARGET], {tp.topic: 1})[tp] == COUNT + 1,  # type: ignore[misc]
+            lambda tp=tp: stable_ends(lab.servers[TARGET], {tp.topic: 1})[tp] == COUNT + 1,
             "the marker",
         )
     return found
