@@ -83,8 +83,10 @@ def test_many_runs_take_a_few_bytes_each_and_translate_at_once():
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert used < 10 * count
-    began = time.perf_counter()
     assert [offsets.to_target(4 * n + 1) for n in (0, 77_777, count - 1)] == [3 * n + 2 for n in (0, 77_777, count - 1)]
     assert [offsets.to_target(4 * n + 3) for n in (0, 77_777)] == [3 * n + 4 for n in (0, 77_777)], "the next run's"
     assert offsets.to_source(3 * 77_777 + 2) == 4 * 77_777 + 1
-    assert time.perf_counter() - began < 0.05
+    # Thousands of them take milliseconds; to look through all runs each time would take minutes of processor time.
+    began = time.process_time()
+    assert all(offsets.to_target(4 * n + 1) == 3 * n + 2 for n in range(0, count, 50))
+    assert time.process_time() - began < 5
