@@ -23,7 +23,7 @@ from kafka_migration.domain.levels import Level, sample_size
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.digests import Digest, DigestReport, SegmentOutcome
 from kafka_migration.validation.lines import heard
-from kafka_migration.validation.request import PartitionRange, ValidationRequest, clip
+from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from kafka_migration.validation.result import Equality
 from kafka_migration.validation.segments import cut, places_hash, split_bounds, tiles
 from kafka_migration.validation.verdict import Kept, outcomes_of
@@ -210,7 +210,7 @@ class Segments:
             return False
         low, high = split_bounds(it, end)
         # One that was kept before there was a hash is read once more.
-        return bool(low <= value["target_end"] <= high and places_hash(clip(it.runs, at, end)) == value.get("places"))
+        return bool(low <= value["target_end"] <= high and places_hash(it.runs.clip(at, end)) == value.get("places"))
 
     # -- what is found ----------------------------------------------------------------------------------------
 
@@ -257,13 +257,13 @@ class Segments:
     def _may_be_explained(self, it: SegmentOutcome) -> bool:
         """Whether compaction or retention, which take records while they are read, may have made the difference."""
         range_ = self._ranges[it.tp]
-        records = sum(run.length for run in clip(range_.runs, it.start, it.end))
+        records = range_.runs.clip(it.start, it.end).records
         return range_.by_key or it.source.rows < records == it.target.rows
 
     def _value(self, it: SegmentOutcome) -> dict[str, Any]:
         range_, kept = self._ranges[it.tp], self._kept.get(it.tp, {}).get(it.segment)
         before = self._values.get(it.tp, {}).get(it.segment)
-        records = sum(run.length for run in clip(range_.runs, it.start, it.end))
+        records = range_.runs.clip(it.start, it.end).records
         same = it.is_same and it.source.rows == records - it.target.compacted
         start, target_start, source, target, level = it.start, it.target_start, it.source, it.target, it.level
         at = self._ctx.stamp()
@@ -290,7 +290,7 @@ class Segments:
             "target_start": target_start,
             "target_end": it.target_end,
             "records": records,
-            "places": places_hash(clip(range_.runs, start, it.end)),
+            "places": places_hash(range_.runs.clip(start, it.end)),
             "source": asdict(source),
             "target": asdict(target),
             "verdict": str(Equality.EQUAL if same else Equality.DIFFERENT),
