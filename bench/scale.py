@@ -1,7 +1,8 @@
 """Scale, on real brokers: ``make bench-scale``. The last line is JSON.
 
 Inventory, preflight, create, mirror and lag of a migration of 1,000 topics, 5,000 partitions and 2,000 groups, then an
-offset map of 10,000,000 runs: each with its time and the peak memory of the process that ran it.
+offset map of 10,000,000 runs, and what 1,000,000 of them cost a validation's driver: each with its time and the peak
+memory of the process that ran it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.scale_phases import PHASES, measured
+from bench.scale_validation import MOST_MB, MOST_SECONDS
 from bench.scale_world import Size, cluster, fill
 
 
@@ -33,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     phases = options.only or list(PHASES)
     found: dict[str, Any] = {"topics": size.topics, "partitions": size.partitions, "groups": size.groups}
     with tempfile.TemporaryDirectory(prefix="scale-") as folder:
-        on_clusters = [it for it in phases if it != "offset_map"]
+        alone = [it for it in phases if it in ("offset_map", "validation_runs")]
+        on_clusters = [it for it in phases if it not in alone]
         if on_clusters:
             with cluster("source") as source, cluster("target") as target:
                 began = time.perf_counter()
@@ -41,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _say(f"source filled in {time.perf_counter() - began:.1f} s")
                 for phase in on_clusters:
                     found[phase] = _alone(phase, world.plan, options.runs)
-        if "offset_map" in phases:
-            found["offset_map"] = _alone("offset_map", Path(folder), options.runs)
+        for phase in alone:
+            found[phase] = _alone(phase, Path(folder), options.runs)
     wrong = _broken(found)
     for text in wrong:
         print(f"not as promised: {text}", file=sys.stderr)
@@ -72,6 +75,9 @@ def _broken(found: dict[str, Any]) -> list[str]:
         wrong.append(f"lag {found['lag']['lag']} after the mirror")
     if "offset_map" in found and found["offset_map"]["translate_longest_ms"] >= 50:
         wrong.append(f"a translation took {found['offset_map']['translate_longest_ms']} ms")
+    cost = found.get("validation_runs")
+    if cost and (cost["cpu_seconds"] > MOST_SECONDS or cost["grown_mb"] > MOST_MB):
+        wrong.append(f"the runs of a partition cost the validation's driver {cost}")
     return wrong
 
 

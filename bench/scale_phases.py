@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.scale_validation import validation_runs
 from kafka_migration.domain import ledger
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Position, Receipt, TopicPartition
@@ -266,4 +267,5 @@ PHASES: dict[str, Callable[[Path, int], dict[str, Any]]] = {
     "mirror": _mirror,
     "lag": _lag,
     "offset_map": _offset_map,
+    "validation_runs": validation_runs,
 }

@@ -1,15 +1,18 @@
 """What `make mutation` counts: every kind of fault in every codec, and every word that would keep the gate shut."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 from kafka_migration.domain.levels import Level
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.phases.validate import Validation
 from kafka_migration.state.segments import SegmentStore
 from kafka_migration.validation.launch import Expectations
 from kafka_migration.validation.result import Equality, ValidationResult
+from kafka_migration.validation.verdict import foreign
 from tests.mutation.clean import Clean, judge
 from tests.mutation.copies import CODECS
 from tests.mutation.faults import FAULTS
@@ -41,8 +44,10 @@ def test_run_that_left_a_codec_out_is_not_good():
 
 def test_clean_run_that_the_expectations_contradict_is_a_false_alarm():
     def validated(*failed: str) -> Clean:
+        empty = PartitionEnds(start=0, end=0)
+        partitions = (replace(foreign(TopicPartition("t", 0), empty), verdict=Equality.EQUAL),)
         result = ValidationResult(
-            id="1", migration="m", at="", segment_records=1, partitions=(), seconds=1.0, level=Level.SAMPLED
+            id="1", migration="m", at="", segment_records=1, partitions=partitions, seconds=1.0, level=Level.SAMPLED
         )
         said = Validation(result=result, expectations=Expectations(success=not failed, failed=failed), folder=Path())
         assert said.result.verdict is Equality.EQUAL

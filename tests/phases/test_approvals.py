@@ -44,6 +44,7 @@ def say_verdict(shop: Migration, verdict: str, *topics: str) -> None:
     totals = {"partitions": len(partitions)}
     record = {"verdict": verdict, "at": shop.ctx().stamp(), "partitions": partitions, "totals": totals, "left_out": 0}
     record |= {"topic_ids": topic_ids(shop.ctx(), counts), "level": "sampled"}
+    record |= {"coverage": {"compared": 300, "never": 0, "least": []}}
     shop.ctx().journal.record("validation", "latest", record)
 
 
@@ -360,6 +361,18 @@ def test_verdict_of_topics_that_were_recreated_since_opens_no_gate(shop: Migrati
     found = verdict.check(shop.ctx())
     assert str(found.verdict) == "FAIL"
     assert "of other topics than those that are there now: shop.payments" in found.evidence
+
+
+def test_topic_that_expired_before_it_was_compared_blocks_the_cutover(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    record = shop.ctx().journal.read("validation", "latest")
+    assert record is not None
+    least = [{"topic": "shop.orders", "compared": 1, "never": 99}]
+    shop.ctx().journal.record(
+        "validation", "latest", {**record, "coverage": {"compared": 201, "never": 99, "least": least}}
+    )
+    blockers = {it.name: it.evidence for it in approvals.evidence(shop.ctx(), CUTOVER).checks.blockers}
+    assert "shop.orders 1% (99 never compared)" in blockers["coverage"]
 
 
 def test_verdict_without_ids_of_its_topics_opens_no_gate(shop: Migration) -> None:

@@ -9,6 +9,7 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.drill import Scope
 from kafka_migration.validation.drill_log import Chunk, Chunks
 from kafka_migration.validation.request import PartitionRange
+from kafka_migration.validation.runs import Runs
 from kafka_migration.wire.batch import parse_header
 from tests.mutation.logs import Content, Log
 
@@ -99,7 +100,7 @@ def pinned(source: Log, target_before: Log, target: Log, partition: int, **more:
         source_end=end_of(source),
         target_start=0,
         target_end=end_of(target),
-        runs=tuple(runs),
+        runs=Runs(runs),
         **more,  # type: ignore[arg-type]
     )
 

@@ -29,6 +29,10 @@ LEADING = 5
 #: Old, so that a broker that looked at them would have deleted them: topics keep them for ever.
 FIRST_TIMESTAMP = 1_600_000_000_000
 SEGMENT = 10
+#: What is said of a new topic by brokers, or to ones, that know more of its leader than the other.
+_NEW_LEADER = frozenset(
+    {confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION, confluent_kafka.KafkaError.UNKNOWN_LEADER_EPOCH}
+)
 #: Nobody else writes these markers.
 AUTHOR = Identity(987_654, 1)
 
@@ -217,7 +221,7 @@ def send(servers: str, sent: Sequence[tuple[str, ToSend]], *, in_transaction: bo
             return count
         except confluent_kafka.KafkaException as error:
             # A new topic's leader may not know yet that it is one.
-            if error.args[0].retriable() or error.args[0].code() == confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION:
+            if error.args[0].retriable() or error.args[0].code() in _NEW_LEADER:
                 return None
             raise
 

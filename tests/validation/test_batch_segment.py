@@ -18,6 +18,7 @@ from kafka_migration.validation.batch_side import Block, CannotRead
 from kafka_migration.validation.digests import Digest, SegmentOutcome
 from kafka_migration.validation.record_digest import Rows, ordered_hashes, record_hashes
 from kafka_migration.validation.request import PartitionRange
+from kafka_migration.validation.runs import Runs
 from kafka_migration.validation.segments import tiles
 from kafka_migration.wire.aborted import aborted_batches, is_left_out
 from kafka_migration.wire.batch import HEADER_BYTES, batches, parse_header, readdress
@@ -84,7 +85,7 @@ def _range(log: MadeLog, runs: tuple[Run, ...], target_end: int) -> PartitionRan
         source_end=log.end,
         target_start=0,
         target_end=target_end,
-        runs=runs,
+        runs=Runs(runs),
     )
 
 
@@ -193,13 +194,19 @@ def test_batch_with_the_same_bytes_elsewhere_is_not_equal(codec):
     source = [made_batch(VALUES, base_offset=0, codec=codec), made_batch(VALUES, base_offset=4, codec=codec)]
     target = [_placed(it, offset) for it, offset in zip(source, (10, 14), strict=True)]
     it = PartitionRange(
-        topic="made", partition=0, source_start=0, source_end=8, target_start=10, target_end=18, runs=(Run(0, 10, 8),)
+        topic="made",
+        partition=0,
+        source_start=0,
+        source_end=8,
+        target_start=10,
+        target_end=18,
+        runs=Runs([Run(0, 10, 8)]),
     )
     one, other = _pair(source, target, it)
     assert one == other
     assert one.proved == one.rows == 8
     # The map says that the second begins a record later: not the records, but their places are wrong.
-    shifted = replace(it, runs=(Run(0, 10, 4), Run(5, 14, 3)))
+    shifted = replace(it, runs=Runs([Run(0, 10, 4), Run(5, 14, 3)]))
     one, other = _pair(source, target, shifted)
     assert one != other
 
@@ -211,7 +218,7 @@ def test_batch_that_differs_in_what_matters_is_decoded_and_differs(name):
     DAMAGE[name](damaged)
     struct.pack_into(">I", damaged, 17, crc32c.crc32c(bytes(damaged[21:])))
     it = PartitionRange(
-        topic="made", partition=0, source_start=0, source_end=8, target_start=0, target_end=8, runs=(Run(0, 0, 8),)
+        topic="made", partition=0, source_start=0, source_end=8, target_start=0, target_end=8, runs=Runs([Run(0, 0, 8)])
     )
     one, other = _pair(source, [source[0], bytes(damaged)], it)
     assert (one.proved, other.proved, one.rows, other.rows) == (4, 4, 8, 8)
@@ -223,7 +230,7 @@ def test_batch_whose_records_are_fewer_than_it_says_cannot_be_read():
     damaged = bytearray(source[0])
     DAMAGE["count of records"](damaged)
     it = PartitionRange(
-        topic="made", partition=0, source_start=0, source_end=4, target_start=0, target_end=4, runs=(Run(0, 0, 4),)
+        topic="made", partition=0, source_start=0, source_end=4, target_start=0, target_end=4, runs=Runs([Run(0, 0, 4)])
     )
     with pytest.raises(CannotRead, match=r"target: made-0: batch at offset 0: .* bytes after its last record"):
         _pair(source, [bytes(damaged)], it)
@@ -233,7 +240,7 @@ def test_producer_and_epoch_of_a_batch_do_not_matter():
     source = [made_batch(VALUES, base_offset=0, leader_epoch=3)]
     target = [_placed(readdress(source[0], producer_id=99, producer_epoch=4, sequence=17), 0)]
     it = PartitionRange(
-        topic="made", partition=0, source_start=0, source_end=4, target_start=0, target_end=4, runs=(Run(0, 0, 4),)
+        topic="made", partition=0, source_start=0, source_end=4, target_start=0, target_end=4, runs=Runs([Run(0, 0, 4)])
     )
     one, other = _pair(source, target, it)
     assert one == other
@@ -249,7 +256,7 @@ def test_offsets_given_up_inside_a_batch_are_not_compared():
         source_end=4,
         target_start=0,
         target_end=2,
-        runs=(Run(0, 0, 2),),
+        runs=Runs([Run(0, 0, 2)]),
         left_out=((2, 4),),
     )
     one, other = _pair(source, target, it)
@@ -285,7 +292,7 @@ def test_batches_that_are_wrongly_taken_for_equal_still_make_the_digests_differ(
         source_end=8,
         target_start=10,
         target_end=18,
-        runs=(Run(0, 10, 8),),
+        runs=Runs([Run(0, 10, 8)]),
     )
     one, other = _pair(source, target, it)
     assert one.proved == other.proved == 8
@@ -303,7 +310,7 @@ def test_attribute_that_the_mirror_never_writes_makes_equal_records_different(bi
     struct.pack_into(">H", odd, 21, 1 << bit)
     struct.pack_into(">I", odd, 17, crc32c.crc32c(bytes(odd[21:])))
     it = PartitionRange(
-        topic="made", partition=0, source_start=0, source_end=8, target_start=0, target_end=8, runs=(Run(0, 0, 8),)
+        topic="made", partition=0, source_start=0, source_end=8, target_start=0, target_end=8, runs=Runs([Run(0, 0, 8)])
     )
     one, other = _pair(source, [source[0], bytes(odd)], it)
     assert not SegmentOutcome.of(0, it, "batch", source=one, target=other).is_same
@@ -317,7 +324,7 @@ def test_cleaner_of_a_compacted_target_may_mark_when_tombstones_go_and_nothing_e
     odd = bytearray(made_batch(VALUES, base_offset=0))
     struct.pack_into(">H", odd, 21, 0x50)
     it = PartitionRange(
-        topic="made", partition=0, source_start=0, source_end=4, target_start=0, target_end=4, runs=(Run(0, 0, 4),)
+        topic="made", partition=0, source_start=0, source_end=4, target_start=0, target_end=4, runs=Runs([Run(0, 0, 4)])
     )
     found = [
         _run(visible(replace(it, target_compacted=compacted), Made([bytes(odd)], 0, 4, 1))).attribute_names  # type: ignore[arg-type]

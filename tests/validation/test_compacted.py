@@ -12,6 +12,7 @@ from kafka_migration.validation.digests import SOURCE, TARGET
 from kafka_migration.validation.drill import Drill, Found, Scope
 from kafka_migration.validation.drill_result import Fault
 from kafka_migration.validation.request import PartitionRange
+from kafka_migration.validation.runs import Runs
 from tests.mutation.logs import Content
 from tests.validation.drill_sides import LATER, NOW, TOPIC, Sparse
 
@@ -91,7 +92,7 @@ def _range(written: Mapping[int, Content], pinned: int, **more: object) -> Parti
         source_end=pinned,
         target_start=0,
         target_end=pinned + _MARKER,
-        runs=runs,
+        runs=Runs(runs),
         compacted=True,
         **more,  # type: ignore[arg-type]
     )
@@ -286,7 +287,7 @@ def test_spark_marks_what_the_rule_explains(spark):
             source_end=45,
             target_start=0,
             target_end=45,
-            runs=(),
+            runs=Runs(),
             compacted=True,
             target_compacted=topic == "both",
             source_tombstones_ms=_DAY,

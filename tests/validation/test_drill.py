@@ -13,6 +13,7 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.drill import Drill, Scope
 from kafka_migration.validation.drill_result import Drilled, Fault
 from kafka_migration.validation.request import PartitionRange
+from kafka_migration.validation.runs import Runs
 from kafka_migration.wire.batch import CorruptBatch
 from tests.mutation.faults import FAULTS, drop, duplicate, flip_value, foreign, misroute, right, swap_far
 from tests.mutation.logs import Content, Log, log_of
@@ -109,7 +110,7 @@ def test_records_equal_and_in_order_but_not_where_the_map_says_are_misplaced():
     ranges = [pinned(source[n], source[n], source[n], n) for n in source]
     (run,) = ranges[0].runs
     shifted = (Run(run.source, run.target, 1000), Run(run.source + 1001, run.target + 1000, run.length - 1001))
-    wrong = [replace(ranges[0], runs=shifted), ranges[1]]
+    wrong = [replace(ranges[0], runs=Runs(shifted)), ranges[1]]
     asked = [Scope(range=wrong[0], spans=((0, wrong[0].source_end),))]
     (found,) = Drill(Side(source), Side(source), wrong, examples=3).topic(asked).drilled
     assert found.counts == {Fault.MISPLACED: 1}
@@ -197,7 +198,7 @@ def test_what_was_given_up_is_not_read_again_since_it_may_be_damaged():
         source_end=end_of(source),
         target_start=0,
         target_end=end_of(target[0]),
-        runs=(Run(98, 98, 2_903),),
+        runs=Runs([Run(98, 98, 2_903)]),
         left_out=((0, 98),),
     )
     asked = [Scope(range=it, spans=((0, it.source_end),))]

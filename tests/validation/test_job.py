@@ -17,6 +17,7 @@ from kafka_migration.validation.job import run
 from kafka_migration.validation.levels import run as at_level
 from kafka_migration.validation.reader import aligned_records, by_segment, hashed
 from kafka_migration.validation.result import Equality
+from kafka_migration.validation.runs import Runs
 from kafka_migration.validation.verdict import judge
 from tests.kafka_tools import delete_records, produce
 from tests.validation.lab import LEADING, records
@@ -157,8 +158,10 @@ def test_large_offsets_are_aligned_and_divided_exactly(lab, spark):
     request = lab.request(lab.copy())
     (it,) = request.ranges
     shift = 2**60 + 3
-    moved = tuple(dataclasses.replace(run, source=run.source + shift) for run in it.runs)
-    far = dataclasses.replace(it, source_start=it.source_start + shift, source_end=it.source_end + shift, runs=moved)
+    moved = Runs(dataclasses.replace(run, source=run.source + shift) for run in it.runs)
+    far = dataclasses.replace(
+        it, source_start=it.source_start + shift, source_end=it.source_end + shift, runs=Runs(moved)
+    )
     frame = aligned_records(spark, request, [far], TARGET, lab.connections[TARGET])
     assert frame is not None
     offsets = sorted(row["source_offset"] for row in frame.select("source_offset").collect())

@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kafka_migration.domain.errors import Refused, StateConflict
 from kafka_migration.domain.runs import FenceRuns
@@ -173,6 +174,18 @@ class OffsetMap:
         for it in self._stretches:
             for index in range(it.count):
                 yield it.run(index)
+
+    def columns(self) -> tuple[Any, Any, Any]:
+        """All runs as arrays of int64: source offsets, target offsets, lengths."""
+        import numpy as np
+
+        parts: list[tuple[Any, Any, Any]] = [(np.zeros(0, np.int64),) * 3]
+        for it in self._stretches:
+            records, sources = it.runs.columns(it.count)
+            targets = records + it.runs.target
+            parts.append((sources, targets, np.diff(targets, append=it.end)))
+        sources, targets, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return sources, targets, lengths
 
     @property
     def records(self) -> int:

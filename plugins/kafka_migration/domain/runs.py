@@ -77,6 +77,17 @@ class FenceRuns:
         chunk, at = self._find(index)
         return chunk.epoch(at)
 
+    def columns(self, count: int) -> tuple[Any, Any]:
+        """Of the first ``count`` runs, as arrays: how many records stand before each, and the source offsets."""
+        import numpy as np
+
+        self._settle()
+        chunks = [_unpack(it)[:2] for start, it in zip(self._starts, self._chunks, strict=True) if start < count]
+        if not chunks:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        records, sources = (np.concatenate(column)[:count] for column in zip(*chunks, strict=True))
+        return records, sources
+
     def before(self, target: int) -> int:
         """How many runs begin before target offset ``target``."""
         return bisect_right(range(len(self)), target - 1, key=self.target_at)

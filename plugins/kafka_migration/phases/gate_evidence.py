@@ -61,6 +61,7 @@ def cutover_evidence(ctx: Context) -> Evidence:
             _nothing_halted({str(tp): halt.reason for tp, halt in halts.items()}),
             _nothing_given_up(given_up),
             verdict.check(ctx),
+            verdict.coverage(ctx),
             *check_hooks(ctx.plan),
         ),
     )

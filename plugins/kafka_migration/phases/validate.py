@@ -260,7 +260,8 @@ def _compare(
         stable = stable_ends(ctx, ranges)
         for it in judge(replace(request, ranges=ranges), report, starts, chosen.kept, stable):
             told = _with_given_up(it, left_out[it.tp])
-            results[it.tp] = _with_expired(told, pins.first_offsets.get(it.tp, it.source_start))
+            first = pins.first_offsets.get(it.tp, it.source_start)
+            results[it.tp] = _with_expired(told, first, segments.compared_before(it.tp, first, it.source_start))
         expired = [it for it in ranges if results[it.tp].verdict is Equality.EXPIRED]
         if expired and attempt < _ATTEMPTS:
             names = ", ".join(str(it.tp) for it in expired[:5])
@@ -294,13 +295,16 @@ def _tell_what_is_read(ctx: Context, chosen: Chosen) -> None:
     )
 
 
-def _with_expired(it: PartitionResult, first: int) -> PartitionResult:
-    """``it``, with what expired of the records that were mirrored: they are on the target only, and not compared."""
+def _with_expired(it: PartitionResult, first: int, before: int) -> PartitionResult:
+    """``it``, with what expired of the records that were mirrored: they are on the target only, and not compared now.
+    Earlier validations compared so many of these source offsets."""
     if it.source_start <= first:
         return it
+    expired = it.source_start - first
     said = f"source offsets {first}..{it.source_start} have expired and are not compared"
+    said += f" ({before} of these {expired} were, before they expired)" if before else ""
     detail = said if it.verdict is Equality.EQUAL else f"{it.detail}; {said}"
-    return replace(it, expired=it.source_start - first, detail=detail)
+    return replace(it, expired=expired, never_compared=expired - before, detail=detail)
 
 
 def _with_given_up(it: PartitionResult, left_out: Sequence[tuple[int, int]]) -> PartitionResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.offset_map import NotMirroredYet
@@ -39,7 +39,7 @@ class Pins:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only; without the runs, which are the link's."""
-        ranges = [{k: v for k, v in asdict(it).items() if k != "runs"} for it in self.ranges]
+        ranges = [it.as_dict(with_runs=False) for it in self.ranges]
         return {"at": self.at, "ranges": ranges, "unpinned": {str(tp): self.reasons[tp] for tp in self.unpinned}}
 
 

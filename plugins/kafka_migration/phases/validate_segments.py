@@ -23,7 +23,7 @@ from kafka_migration.domain.levels import Level, sample_size
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.digests import Digest, DigestReport, SegmentOutcome
 from kafka_migration.validation.lines import heard
-from kafka_migration.validation.request import PartitionRange, ValidationRequest, clip
+from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from kafka_migration.validation.result import Equality
 from kafka_migration.validation.segments import cut, places_hash, split_bounds, tiles
 from kafka_migration.validation.verdict import Kept, outcomes_of
@@ -71,6 +71,8 @@ class Segments:
         self._ranges: dict[TopicPartition, PartitionRange] = {}
         self._kept: dict[TopicPartition, dict[int, Kept]] = {}
         self._values: dict[TopicPartition, dict[int, dict[str, Any]]] = {}
+        #: All that earlier validations kept, however old, also of what has expired since.
+        self._earlier: dict[TopicPartition, dict[int, dict[str, Any]]] = {}
         self._done: set[tuple[TopicPartition, int, str]] = set()
         self._expected = self._read = self._pairs = 0
         self._began = self._told = 0.0
@@ -86,6 +88,7 @@ class Segments:
                 self._ctx.source.log_epochs(dict.fromkeys(tps)),
                 self._ctx.target.log_epochs(dict.fromkeys(tps)),
             )
+            self._earlier = self._ctx.segments.all()
             if not self._full:
                 self._values = self._standing(tps)
                 self._twice = self._drawn()
@@ -101,6 +104,17 @@ class Segments:
         kept = {it.tp: self._kept[it.tp] for it in ranges}
         return Chosen(ranges=tuple(to_read), kept=kept, twice=self._twice)
 
+    def compared_before(self, tp: TopicPartition, low: int, high: int) -> int:
+        """How many source offsets from ``low`` up to, and without, ``high`` earlier validations found equal."""
+        spans = ((_since(it), it["end"]) for it in self._earlier.get(tp, {}).values() if self._is_of_now(tp, it))
+        return sum(max(0, min(end, high) - max(start, low)) for start, end in spans)
+
+    def _is_of_now(self, tp: TopicPartition, value: Mapping[str, Any]) -> bool:
+        """Whether something was found equal of the topics that stand under these names now."""
+        ids = list(value["ids"])
+        # Without ids nobody would notice a topic that was made anew.
+        return value["verdict"] == Equality.EQUAL and all(ids) and ids == list(self._ids.get(tp.topic, ()))
+
     # -- what stands ------------------------------------------------------------------------------------------
 
     def _standing(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, dict[int, dict[str, Any]]]:
@@ -111,15 +125,12 @@ class Segments:
             tp: {
                 number: value
                 for number, value in mine.items()
-                if value["verdict"] == Equality.EQUAL
+                if self._is_of_now(tp, value)
                 and value["segment_records"] == self._size
-                and list(value["ids"]) == list(self._ids.get(tp.topic, ()))
-                # Without ids nobody would notice a topic that was made anew.
-                and all(value["ids"])
                 and not (self._level is Level.RECORD and value["level"] == BATCH)
                 and datetime.fromisoformat(value["at"]) >= oldest
             }
-            for tp, mine in self._ctx.segments.all().items()
+            for tp, mine in self._earlier.items()
             if tp in wanted
         }
         for side, cluster in enumerate((self._ctx.source, self._ctx.target)):
@@ -199,7 +210,7 @@ class Segments:
             return False
         low, high = split_bounds(it, end)
         # One that was kept before there was a hash is read once more.
-        return bool(low <= value["target_end"] <= high and places_hash(clip(it.runs, at, end)) == value.get("places"))
+        return bool(low <= value["target_end"] <= high and places_hash(it.runs.clip(at, end)) == value.get("places"))
 
     # -- what is found ----------------------------------------------------------------------------------------
 
@@ -246,13 +257,13 @@ class Segments:
     def _may_be_explained(self, it: SegmentOutcome) -> bool:
         """Whether compaction or retention, which take records while they are read, may have made the difference."""
         range_ = self._ranges[it.tp]
-        records = sum(run.length for run in clip(range_.runs, it.start, it.end))
+        records = range_.runs.clip(it.start, it.end).records
         return range_.by_key or it.source.rows < records == it.target.rows
 
     def _value(self, it: SegmentOutcome) -> dict[str, Any]:
         range_, kept = self._ranges[it.tp], self._kept.get(it.tp, {}).get(it.segment)
         before = self._values.get(it.tp, {}).get(it.segment)
-        records = sum(run.length for run in clip(range_.runs, it.start, it.end))
+        records = range_.runs.clip(it.start, it.end).records
         same = it.is_same and it.source.rows == records - it.target.compacted
         start, target_start, source, target, level = it.start, it.target_start, it.source, it.target, it.level
         at = self._ctx.stamp()
@@ -274,11 +285,12 @@ class Segments:
             "ids": list(self._ids.get(it.topic, ())),
             "segment_records": self._size,
             "start": start,
+            "since": self._compared_since(it, start),
             "end": it.end,
             "target_start": target_start,
             "target_end": it.target_end,
             "records": records,
-            "places": places_hash(clip(range_.runs, start, it.end)),
+            "places": places_hash(range_.runs.clip(start, it.end)),
             "source": asdict(source),
             "target": asdict(target),
             "verdict": str(Equality.EQUAL if same else Equality.DIFFERENT),
@@ -288,6 +300,13 @@ class Segments:
             "at": at,
             "run": self._run,
         }
+
+    def _compared_since(self, it: SegmentOutcome, start: int) -> int:
+        """From which source offset on a segment was compared, now or before its beginning expired."""
+        before = self._earlier.get(it.tp, {}).get(it.segment)
+        if before is None or before["segment_records"] != self._size or not self._is_of_now(it.tp, before):
+            return start
+        return min(start, _since(before)) if start <= before["end"] else start
 
     # -- how far it is ----------------------------------------------------------------------------------------
 
@@ -305,3 +324,8 @@ class Segments:
             f"{self._read} of {self._expected} segments, {self._pairs:,} record pairs,"
             f" {self._pairs / seconds:,.0f}/s, ETA {left:,.0f} s"
         )
+
+
+def _since(value: Mapping[str, Any]) -> int:
+    # One that was kept before there was coverage says only where it begins.
+    return int(value.get("since", value["start"]))

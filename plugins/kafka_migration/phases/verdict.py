@@ -19,7 +19,7 @@ from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.phases.validate import topic_ids
 from kafka_migration.phases.validate_record import KIND, LATEST, notes
 from kafka_migration.validation.drill_result import masked
-from kafka_migration.validation.result import Equality, worst
+from kafka_migration.validation.result import Coverage, Equality, worst
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -97,6 +97,34 @@ def check(ctx: Context) -> CheckResult:
         # It has heard nothing against this one, and may end in an hour: that is no reason to hold a cutover up.
         said = "; ".join([evidence, *under_way])
         return result(Verdict.WARN, said, "wait for its verdict, or run `validate` again if it was killed")
+    return result(Verdict.PASS, evidence)
+
+
+def coverage(ctx: Context) -> CheckResult:
+    """Whether enough was compared, as a named check of the cutover gate: what expired on the source before any
+    validation read it is on the target, and nobody has looked at it."""
+
+    def result(verdict: Verdict, evidence: str, remedy: str = "") -> CheckResult:
+        return CheckResult(name="coverage", verdict=verdict, evidence=evidence, remedy=remedy)
+
+    found = latest(ctx)
+    if found is None or "coverage" not in found:
+        said = "nothing was validated yet" if found is None else "the last validation did not count what it covers"
+        return result(Verdict.UNCHECKED, said, "run `validate`")
+    totals, floor = found["coverage"], ctx.plan.validation.least_coverage
+    least = [Coverage(**it) for it in totals["least"]]
+    evidence = f"{totals['compared']:,} source offsets were compared"
+    if totals["never"]:
+        evidence += f", {totals['never']:,} expired before any validation read them"
+    below = [it for it in least if it.share < floor]
+    if below:
+        rows = translate.listed(f"{it.topic} {it.share:.0%} ({it.never:,} never compared)" for it in below)
+        return result(
+            Verdict.FAIL,
+            f"{evidence}; validation.least_coverage is {floor:.0%}, and these topics are below: {rows}",
+            "validate before the source's retention takes records, which later runs count; or lower"
+            " validation.least_coverage of the plan, if nobody needs what expired to be compared",
+        )
     return result(Verdict.PASS, evidence)
 
 

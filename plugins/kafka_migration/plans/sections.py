@@ -126,6 +126,10 @@ class Validation(PlanModel):
     reread_seconds: Seconds = 604_800.0
     """Segments that were found equal longer ago than this many seconds are read again."""
 
+    least_coverage: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.5
+    """The share of each topic's mirrored source offsets that must have been compared before a group moves: what expired
+    on the source before any validation read it never was. 0 asks for nothing."""
+
     schedule: Annotated[str, AfterValidator(_cron)] | None = None
     """Cron expression (UTC) on which a validation reruns by itself; null for by hand only."""
 

@@ -54,7 +54,9 @@ class _Comparison:
         self.sides = source, target
         self.sums, self.there = SourceSums(segment), TargetSums(segment)
         self.waiting: tuple[deque[Block], deque[Block]] = (deque(), deque())
-        self._run, self._in_runs = 0, segment.runs
+        runs = segment.runs
+        self._sources, self._targets = runs.sources.tolist(), runs.targets.tolist()
+        self._behind, self._run = (runs.targets + runs.lengths).tolist(), 0
 
     async def run(self) -> tuple[Digest, Digest]:
         try:
@@ -105,20 +107,18 @@ class _Comparison:
         """Source offsets of the first and the last record of a batch of the target, as the map says; the first is -1
         unless they stand in one run, and thus in a row."""
         end = it.header.next_offset
-        runs, at = self._in_runs, self._run
-        while at < len(runs) and runs[at].target + runs[at].length <= it.first:
+        sources, targets, behind, at = self._sources, self._targets, self._behind, self._run
+        while at < len(targets) and behind[at] <= it.first:
             at += 1
         self._run = at
-        if at == len(runs):
+        if at == len(targets):
             return -1, self.segment.source_end
-        run = runs[at]
-        if it.first >= run.target and end <= run.target + run.length:
-            first = run.source + it.first - run.target
+        if it.first >= targets[at] and end <= behind[at]:
+            first = sources[at] + it.first - targets[at]
             return first, first + end - it.first - 1
-        while at + 1 < len(runs) and runs[at + 1].target < end:
+        while at + 1 < len(targets) and targets[at + 1] < end:
             at += 1
-        run = runs[at]
-        return -1, run.source + max(0, min(end - run.target, run.length) - 1)
+        return -1, sources[at] + max(0, min(end, behind[at]) - targets[at] - 1)
 
     def _twins(self, one: Block, other: Block) -> tuple[bytes, bytes] | None:
         """The hash of each batch's records section, if both batches hold the same records by their bytes."""

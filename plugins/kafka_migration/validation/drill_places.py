@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 
 from kafka_migration.validation.request import PartitionRange
@@ -15,16 +14,15 @@ class Places:
 
     def __init__(self, it: PartitionRange) -> None:
         self.range, self._runs = it, it.runs
-        self._targets = [run.target for run in it.runs]
-        self._sources = [run.source for run in it.runs]
+        self._targets, self._sources = it.runs.targets, it.runs.sources
         self._at = 0
 
     def source_of(self, target: int) -> int | None:
         """Where the record at ``target`` stands on the source; None if the map has none there."""
-        if self._runs:
+        if len(self._runs):
             run = self._runs[self._at]
             if not run.target <= target < run.target + run.length:
-                self._at = max(0, bisect_right(self._targets, target) - 1)
+                self._at = max(0, int(self._targets.searchsorted(target, "right")) - 1)
                 run = self._runs[self._at]
             if run.target <= target < run.target + run.length:
                 return run.source + target - run.target
@@ -35,15 +33,16 @@ class Places:
         found = self.source_of(target)
         if found is not None:
             return found
-        after = bisect_right(self._targets, target)
-        return self._sources[after] if after < len(self._runs) else self.range.source_end
+        after = int(self._targets.searchsorted(target, "right"))
+        return int(self._sources[after]) if after < len(self._runs) else self.range.source_end
 
     def target_of(self, source: int) -> int | None:
         """Where the record of ``source`` should stand; None if the map has none of it."""
-        at = bisect_right(self._sources, source) - 1
-        if at < 0 or source >= self._sources[at] + self._runs[at].length:
+        at = int(self._sources.searchsorted(source, "right")) - 1
+        run = self._runs[at] if at >= 0 else None
+        if run is None or source >= run.source + run.length:
             return None
-        return self._targets[at] + source - self._sources[at]
+        return run.target + source - run.source
 
     def are_in(self, sources: frozenset[int]) -> Callable[[int], bool]:
         """Tells of a target offset whether its record stands at one of ``sources``."""
@@ -61,7 +60,7 @@ class Places:
 
     def _behind(self, source: int) -> int:
         """The target offset behind the last record whose source offset is below ``source``."""
-        at = bisect_right(self._sources, source - 1) - 1
+        at = int(self._sources.searchsorted(source - 1, "right")) - 1
         if at < 0:
             return self.range.target_start
         run = self._runs[at]

@@ -25,6 +25,8 @@ LEVEL = "record"
 _MOST_FAILURES = 24
 #: Source offsets in a wave: half a minute of work for two cores.
 _WAVE_OFFSETS = 4_000_000
+#: A run weighs as much as so many: the driver broadcasts the runs of a wave.
+_OFFSETS_A_RUN = 20
 
 Heard = Callable[[list[SegmentOutcome]], None]
 
@@ -94,7 +96,7 @@ def _waves(ranges: Sequence[PartitionRange], segment_records: int) -> Iterator[l
             continue
         at, target = it.source_start, it.target_start
         for _, tile in tiles(it, segment_records):
-            size += tile.source_end - tile.source_start
+            size += tile.source_end - tile.source_start + _OFFSETS_A_RUN * len(tile.runs)
             if size >= _WAVE_OFFSETS:
                 wave.append(cut(it, at, tile.source_end, target, tile.target_end))
                 at, target = tile.source_end, tile.target_end

@@ -10,7 +10,7 @@ import xxhash
 from kafka_migration.validation.digests import Digest
 from kafka_migration.validation.record_digest import Rows, ordered_hashes, record_hashes
 from kafka_migration.validation.request import PartitionRange
-from kafka_migration.validation.segments import pieces
+from kafka_migration.validation.segments import Pieces
 from kafka_migration.wire.batch import CODEC, DELETE_HORIZON, HEADER_BYTES, BatchHeader
 
 _MASK, _PROOF_MASK = 2**64 - 1, 2**128 - 1
@@ -96,7 +96,7 @@ class TargetSums(Sums):
 
     def __init__(self, segment: PartitionRange) -> None:
         super().__init__(segment)
-        self._pieces: Any = None
+        self._pieces: Pieces | None = None
         self._usual = usual_attributes(segment)
 
     def see(self, header: BatchHeader) -> None:
@@ -112,22 +112,10 @@ class TargetSums(Sums):
         mine = (offsets >= it.target_start) & (offsets < it.target_end)
         if not mine.all():
             offsets, hashes, sizes = offsets[mine], hashes[mine], sizes[mine]
-        starts, sources, in_run = self._table(np)
         if not len(offsets):
             return
-        at = np.searchsorted(starts, offsets, "right") - 1
-        placed = in_run[at]
-        places = np.where(placed, sources[at] + offsets - starts[at], sources[at])
+        if self._pieces is None:
+            self._pieces = Pieces(it)
+        places, placed = self._pieces.place(offsets)
         self._misplaced += int((~placed).sum())
         self._add(np, hashes, places, sizes)
-
-    def _table(self, np: Any) -> tuple[Any, Any, Any]:
-        if self._pieces is None:
-            found = list(pieces(self.segment))
-            self._pieces = (
-                np.array([it.start for it in found], np.int64),
-                np.array([it.source for it in found], np.int64),
-                np.array([it.in_run for it in found], np.bool_),
-            )
-        starts, sources, in_run = self._pieces
-        return starts, sources, in_run

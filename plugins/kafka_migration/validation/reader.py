@@ -16,14 +16,14 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.compacted import BEHIND, NOT_MIRRORED, with_compacted, without_explained
 from kafka_migration.validation.digests import SOURCE, TARGET, Digest, SegmentDigest, recombine
 from kafka_migration.validation.record_hash import ordered_hash, record_hash
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
-from kafka_migration.validation.segments import around, bucket_shift, buckets, pieces
+from kafka_migration.validation.segments import Pieces, around, bucket_shift, buckets
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -173,21 +173,6 @@ def _aligned(spark: SparkSession, frame: DataFrame, ranges: Sequence[PartitionRa
     import pyarrow
     from pyspark.sql import functions as f
 
-    cut = [(it, piece) for it in ranges for piece in pieces(it)]
-    shift = bucket_shift(piece for _, piece in cut)
-    rows = [
-        {
-            "topic": it.topic,
-            "partition": it.partition,
-            "bucket": bucket,
-            "piece_start": piece.start,
-            "piece_end": piece.end,
-            "piece_source": piece.source,
-            "piece_in_run": piece.in_run,
-        }
-        for it, piece in cut
-        for bucket in buckets(piece, shift)
-    ]
     kinds: dict[str, pyarrow.DataType] = {
         "topic": pyarrow.string(),
         "partition": pyarrow.int32(),
@@ -197,8 +182,11 @@ def _aligned(spark: SparkSession, frame: DataFrame, ranges: Sequence[PartitionRa
         "piece_source": pyarrow.int64(),
         "piece_in_run": pyarrow.bool_(),
     }
+    them = [(it, Pieces(it)) for it in ranges]
+    shift = bucket_shift(found for _, found in them)
+    parts = [_table(it, found, shift, pyarrow.schema(list(kinds.items()))) for it, found in them]
     # From Arrow, so that the JVM builds the table: from Python rows it would need Python on the executors.
-    table = spark.createDataFrame(pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(list(kinds.items()))))
+    table = spark.createDataFrame(pyarrow.concat_tables(parts))
     found = f.broadcast(table.withColumnsRenamed({"topic": "piece_topic", "partition": "piece_partition"}))
     offset, start = f.col("offset"), f.col("piece_start")
     same = (
@@ -215,6 +203,17 @@ def _aligned(spark: SparkSession, frame: DataFrame, ranges: Sequence[PartitionRa
     )
     joined = frame.join(found, same, "left")
     return joined.select(*[frame[name] for name in frame.columns], place.alias("source_offset"), in_run.alias("in_run"))
+
+
+def _table(it: PartitionRange, found: Pieces, shift: int, schema: Any) -> Any:
+    """The pieces of one range as an Arrow table, a row for each bucket that a piece reaches into."""
+    import pyarrow
+
+    which, bucket = buckets(found, shift)
+    columns = [bucket, found.starts[which], found.ends[which], found.sources[which], found.in_run[which]]
+    count = len(which)
+    names = [pyarrow.repeat(pyarrow.scalar(it.topic), count), pyarrow.repeat(pyarrow.scalar(it.partition), count)]
+    return pyarrow.table([*names, *map(pyarrow.array, columns)], names=schema.names).cast(schema)
 
 
 def hashed(records: DataFrame, side: str, segment_records: int) -> DataFrame:

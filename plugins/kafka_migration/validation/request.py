@@ -7,23 +7,24 @@ topics have grown meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.levels import Level
-from kafka_migration.domain.offset_map import OffsetMap, Run
+from kafka_migration.domain.offset_map import OffsetMap
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
+from kafka_migration.validation.runs import Runs
 
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRange:
     """Offsets of one partition to compare: from a start up to, and without, an end, on either side.
 
-    ``runs`` align them: as (source offset, target offset, records) each, in order, inside the source range. Every
+    ``runs`` align them: in order, inside the source range. Every
     record that the source holds in its range should stand on the target where a run says, and nothing else in the
     target's range. ``compacted``: the source may have lost records to compaction since. ``left_out`` are source offsets
     (from, and up to without) that a person gave up: what the source holds there is not compared.
@@ -41,7 +42,7 @@ class PartitionRange:
     source_end: int
     target_start: int
     target_end: int
-    runs: tuple[Run, ...]
+    runs: Runs
     compacted: bool = False
     left_out: tuple[tuple[int, int], ...] = ()
     target_compacted: bool = False
@@ -55,13 +56,11 @@ class PartitionRange:
     def __post_init__(self) -> None:
         if not (0 <= self.source_start <= self.source_end and 0 <= self.target_start <= self.target_end):
             raise ValueError(f"{self.tp}: not two ranges of offsets: {self.source} and {self.target}")
-        at = self.source_start
-        for run in self.runs:
-            if run.source < at or run.length < 1:
-                raise ValueError(f"{self.tp}: {run} is out of order, or outside of {self.source}")
-            at = run.source + run.length
-        if at > self.source_end:
-            raise ValueError(f"{self.tp}: the runs reach {at}, beyond {self.source}")
+        wrong = self.runs.first_misfit(self.source_start)
+        if wrong is not None:
+            raise ValueError(f"{self.tp}: {self.runs[wrong]} is out of order, or outside of {self.source}")
+        if self.runs.source_end > self.source_end:
+            raise ValueError(f"{self.tp}: the runs reach {self.runs.source_end}, beyond {self.source}")
         for start, end in self.left_out:
             if not self.source_start <= start < end <= self.source_end:
                 raise ValueError(f"{self.tp}: {start}..{end} cannot be left out of {self.source}")
@@ -85,8 +84,8 @@ class PartitionRange:
         that the target does not have (``target``) are not asked for, and so are missed. ``skips`` were given up.
         ``whole``: the mirror has written nothing behind the pinned end, so the target is read to its own.
         """
-        runs = tuple(clip(offset_map.runs(), source.start, source.end))
-        begins = next((run.source for run in offset_map.runs()), offset_map.source_end)
+        whole_map = Runs.of_map(offset_map)
+        begins = whole_map[0].source if len(whole_map) else offset_map.source_end
         target_end = target.end if whole else min(offset_map.to_target(source.end), target.end)
         wanted = target.start if source.start <= begins else offset_map.to_target(source.start)
         return cls(
@@ -96,9 +95,9 @@ class PartitionRange:
             source_end=source.end,
             target_start=min(max(wanted, target.start), target_end),
             target_end=target_end,
-            runs=runs,
+            runs=whole_map.clip(source.start, source.end),
             compacted=compacted,
-            left_out=tuple(_left_out(skips, offset_map, source)),
+            left_out=tuple(_left_out(skips, whole_map, source)),
         )
 
     @property
@@ -125,25 +124,27 @@ class PartitionRange:
     @property
     def records(self) -> int:
         """How many records the runs hold."""
-        return sum(run.length for run in self.runs)
+        return self.runs.records
+
+    def as_dict(self, *, with_runs: bool = True) -> dict[str, Any]:
+        """JSON types only."""
+        value = {it.name: getattr(self, it.name) for it in fields(self) if it.name != "runs"}
+        return {**value, "runs": self.runs.as_dict()} if with_runs else value
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> PartitionRange:
+        """The inverse of :meth:`as_dict`."""
+        left_out = tuple((start, end) for start, end in value.get("left_out", ()))
+        explained = tuple(value.get("explained", ()))
+        return cls(**{**value, "runs": Runs.from_dict(value["runs"]), "left_out": left_out, "explained": explained})
 
 
-def clip(runs: Iterable[Run], start: int, end: int) -> Iterable[Run]:
-    """The parts of ``runs`` whose source offsets lie in ``start`` (included) to ``end`` (not)."""
-    for run in runs:
-        low, high = max(run.source, start), min(run.source + run.length, end)
-        if low < high:
-            yield Run(low, run.target + (low - run.source), high - low)
-
-
-def _left_out(skips: Iterable[Skip], offset_map: OffsetMap, source: PartitionEnds) -> Iterator[tuple[int, int]]:
-    given_up = tuple(skips)
-    if not given_up:
-        return
-    copied = [run.source + run.length for run in offset_map.runs()]
-    for skip in given_up:
+def _left_out(skips: Iterable[Skip], runs: Runs, source: PartitionEnds) -> Iterator[tuple[int, int]]:
+    for skip in skips:
         # The copy may have come further than had been told when its halt was lifted.
-        start = max(skip.start, source.start, max((end for end in copied if end <= skip.end), default=0))
+        copied = runs.clip(0, skip.end + 1)
+        ends = [run.source + run.length for run in (copied[at] for at in range(-min(2, len(copied)), 0))]
+        start = max(skip.start, source.start, max((end for end in ends if end <= skip.end), default=0))
         if start < min(skip.end, source.end):
             yield start, min(skip.end, source.end)
 
@@ -188,11 +189,6 @@ class ValidationRequest:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
-        ranges = []
-        for it in self.ranges:
-            value = asdict(it)
-            value["runs"] = [[run.source, run.target, run.length] for run in it.runs]
-            ranges.append(value)
         return {
             "format": FORMAT,
             "id": self.id,
@@ -205,7 +201,7 @@ class ValidationRequest:
             "sample": self.sample,
             "seed": self.seed,
             "twice": [list(it) for it in self.twice],
-            "ranges": ranges,
+            "ranges": [it.as_dict() for it in self.ranges],
         }
 
     @classmethod
@@ -217,16 +213,6 @@ class ValidationRequest:
                 remedy="run `validate` and its Spark job from the same version",
             )
         rest = {key: item for key, item in value.items() if key not in ("format", "ranges", "twice")}
-        ranges = tuple(
-            PartitionRange(
-                **{
-                    **it,
-                    "runs": tuple(Run(*run) for run in it["runs"]),
-                    "left_out": tuple((start, end) for start, end in it.get("left_out", ())),
-                    "explained": tuple(it.get("explained", ())),
-                }
-            )
-            for it in value["ranges"]
-        )
+        ranges = tuple(PartitionRange.from_dict(it) for it in value["ranges"])
         twice = tuple((topic, partition, segment) for topic, partition, segment in value["twice"])
         return cls(**{**rest, "level": Level(rest["level"])}, ranges=ranges, twice=twice)

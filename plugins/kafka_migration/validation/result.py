@@ -5,13 +5,16 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.digests import Digest, sum_of
 from kafka_migration.validation.drill_result import Drilled
+
+#: So many topics of which the least was compared are kept in the journal.
+_LEAST_TOPICS = 20
 
 
 class Equality(enum.StrEnum):
@@ -156,7 +159,7 @@ class PartitionResult:
     source while it was being validated: they are not compared. ``segments`` are those that were pinned. ``drilled`` are
     the first records that differ, if any do. ``lag`` is how many source offsets the mirror was short of the pinned end
     when all had been waited for; ``unstable`` how many target offsets consumers of committed records cannot read, since
-    a transaction is open before them.
+    a transaction is open before them. ``never_compared`` are those of ``expired`` that no earlier validation compared.
     """
 
     topic: str
@@ -174,6 +177,7 @@ class PartitionResult:
     drilled: Drilled | None = None
     lag: int = 0
     unstable: int = 0
+    never_compared: int = 0
 
     @property
     def tp(self) -> TopicPartition:
@@ -212,6 +216,7 @@ class PartitionResult:
             "expired": self.expired,
             "lag": self.lag,
             "unstable": self.unstable,
+            "never_compared": self.never_compared,
             "expected_records": self.expected,
             "source_records": source.rows if source else None,
             "target_records": target.rows if target else None,
@@ -236,6 +241,21 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Of one topic: mirrored source offsets that were compared, now or by an earlier validation before they expired,
+    and those that expired and ``never`` were."""
+
+    topic: str
+    compared: int
+    never: int
+
+    @property
+    def share(self) -> float:
+        """What part was compared."""
+        return self.compared / (self.compared + self.never) if self.compared or self.never else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationResult:
     """All partitions, compared at ``level``. ``at`` is when they were pinned (ISO-8601, UTC), ``seconds`` how long
     reading took."""
@@ -251,8 +271,20 @@ class ValidationResult:
 
     @property
     def verdict(self) -> Equality:
-        """The worst of all partitions."""
-        return worst(it.verdict for it in self.partitions)
+        """The worst of all partitions; of none nothing can be said."""
+        return worst(it.verdict for it in self.partitions) if self.partitions else Equality.INCONCLUSIVE
+
+    @property
+    def coverage(self) -> tuple[Coverage, ...]:
+        """How much of each topic was ever compared, the least first; those of which nothing was mirrored left out."""
+        found: dict[str, Coverage] = {}
+        for it in self.partitions:
+            before = found.get(it.topic, Coverage(topic=it.topic, compared=0, never=0))
+            compared = it.source_end - it.source_start + it.expired - it.never_compared
+            found[it.topic] = replace(
+                before, compared=before.compared + compared, never=before.never + it.never_compared
+            )
+        return tuple(sorted((it for it in found.values() if it.compared or it.never), key=lambda it: it.share))
 
     @property
     def exit_code(self) -> int:
@@ -299,6 +331,11 @@ class ValidationResult:
             "segment_records": self.segment_records,
             "seconds": self.seconds,
             "totals": asdict(self.totals),
+            "coverage": {
+                "compared": sum(it.compared for it in self.coverage),
+                "never": sum(it.never for it in self.coverage),
+                "least": [asdict(it) for it in self.coverage[:_LEAST_TOPICS]],
+            },
             "hints": list(self.hints),
             "partitions": [it.as_dict(with_segments=with_segments) for it in self.partitions],
         }

@@ -12,12 +12,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import Any
 
-from kafka_migration.domain.offset_map import Run
-from kafka_migration.validation.request import PartitionRange, clip
+from kafka_migration.validation.request import PartitionRange
+from kafka_migration.validation.runs import Runs
 
 #: Pieces are found by their offset's high bits; the bounds keep a bucket from holding thousands of them, or none.
 _SMALLEST_SHIFT, _LARGEST_SHIFT = 6, 40
+_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +35,42 @@ class Piece:
     in_run: bool
 
 
+class Pieces:
+    """Pieces that cover the target's range without holes, in order, as columns of one length (numpy)."""
+
+    __slots__ = ("ends", "in_run", "sources", "starts")
+
+    def __init__(self, it: PartitionRange) -> None:
+        import numpy as np
+
+        runs, last = it.runs, max(it.source_end - 1, it.source_start)
+        # Before each run, and behind the last one, lies a gap, which may be empty.
+        behind = runs.targets + runs.lengths
+        starts, ends, sources = (np.empty(2 * len(runs) + 1, np.int64) for _ in range(3))
+        starts[0::2], starts[1::2] = np.concatenate(([it.target_start], behind)), runs.targets
+        ends[0::2], ends[1::2] = np.concatenate((runs.targets, [it.target_end])), behind
+        sources[0::2], sources[1::2] = np.concatenate((runs.sources, [last])), runs.sources
+        in_run = np.zeros(len(starts), np.bool_)
+        in_run[1::2] = True
+        kept = starts < ends
+        self.starts, self.ends, self.sources, self.in_run = (one[kept] for one in (starts, ends, sources, in_run))
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def place(self, offsets: Any) -> tuple[Any, Any]:
+        """Of target offsets inside the range: where each stands on the source, and whether in a run."""
+        import numpy as np
+
+        at = np.searchsorted(self.starts, offsets, "right") - 1
+        placed = self.in_run[at]
+        return np.where(placed, self.sources[at] + offsets - self.starts[at], self.sources[at]), placed
+
+
 def pieces(it: PartitionRange) -> Iterator[Piece]:
-    """Pieces that cover the target's range without holes, in order."""
-    at = it.target_start
-    for run in it.runs:
-        if at < run.target:
-            yield Piece(at, run.target, run.source, False)
-        yield Piece(run.target, run.target + run.length, run.source, True)
-        at = run.target + run.length
-    if at < it.target_end:
-        yield Piece(at, it.target_end, max(it.source_end - 1, it.source_start), False)
+    """:class:`Pieces`, one by one."""
+    found = Pieces(it)
+    yield from map(Piece, found.starts.tolist(), found.ends.tolist(), found.sources.tolist(), found.in_run.tolist())
 
 
 def expected_records(it: PartitionRange, segment_records: int) -> dict[int, int]:
@@ -50,18 +78,13 @@ def expected_records(it: PartitionRange, segment_records: int) -> dict[int, int]
 
     Without those that compaction is known to have taken.
     """
+    import numpy as np
+
     if it.source_start == it.source_end:
         return {}
-    counts: Counter[int] = Counter()
-    for segment in range(it.source_start // segment_records, -(-it.source_end // segment_records)):
-        counts[segment] = 0
-    for run in it.runs:
-        at, end = run.source, run.source + run.length
-        while at < end:
-            segment = at // segment_records
-            until = min(end, (segment + 1) * segment_records)
-            counts[segment] += until - at
-            at = until
+    first, last = it.source_start // segment_records, -(-it.source_end // segment_records)
+    before = it.runs.records_before(np.arange(first, last + 1, dtype=np.int64) * segment_records)
+    counts = Counter(dict(zip(range(first, last), np.diff(before).tolist(), strict=True)))
     counts.subtract(place // segment_records for place in it.explained)
     return dict(counts)
 
@@ -88,7 +111,7 @@ def tiles(it: PartitionRange, segment_records: int) -> Iterator[tuple[int, Parti
 def split_bounds(it: PartitionRange, source_offset: int) -> tuple[int, int]:
     """Between which target offsets ``it`` may be split so that ``source_offset`` is where its second part begins: from
     behind the last record before it, to the first one from there on. Nothing but a gap lies between."""
-    place = bisect_left(it.runs, source_offset, key=lambda run: run.source)
+    place = it.runs.since(source_offset)
     low, high = it.target_start, it.runs[place].target if place < len(it.runs) else it.target_end
     if place:
         run = it.runs[place - 1]
@@ -99,14 +122,16 @@ def split_bounds(it: PartitionRange, source_offset: int) -> tuple[int, int]:
     return min(max(low, it.target_start), it.target_end), min(max(high, it.target_start), it.target_end)
 
 
-def places_hash(runs: Iterable[Run]) -> str:
+def places_hash(runs: Runs) -> str:
     """A short hash of which record ``runs`` put where, however they are divided."""
-    found, source, target = blake2b(digest_size=8), -1, -1
-    for run in runs:
-        if (run.source, run.target) != (source, target):
-            found.update(b"%d;%d>%d," % (source, run.source, run.target))
-        source, target = run.source + run.length, run.target + run.length
-    found.update(b"%d" % source)
+    them = runs.merged()
+    ends = [-1, *(them.sources + them.lengths).tolist()]
+    found = blake2b(digest_size=8)
+    for at in range(0, len(them), _AT_ONCE):
+        sources, targets = (one[at : at + _AT_ONCE].tolist() for one in (them.sources, them.targets))
+        rows = zip(ends[at : at + len(sources)], sources, targets, strict=True)
+        found.update(b"".join([b"%d;%d>%d," % row for row in rows]))
+    found.update(b"%d" % ends[-1])
     return found.hexdigest()
 
 
@@ -119,9 +144,9 @@ def cut(it: PartitionRange, start: int, end: int, target_start: int, target_end:
         source_end=end,
         target_start=target_start,
         target_end=target_end,
-        runs=tuple(clip(it.runs, start, end)),
+        runs=it.runs.clip(start, end),
         left_out=tuple((low, high) for low, high in left_out if low < high),
-        explained=tuple(place for place in it.explained if start <= place < end),
+        explained=it.explained[bisect_left(it.explained, start) : bisect_left(it.explained, end)],
     )
 
 
@@ -147,18 +172,24 @@ def part(it: PartitionRange, first: int, last: int, segment_records: int) -> Par
     return cut(it, head.source_start, tail.source_end, head.target_start, tail.target_end)
 
 
-def bucket_shift(found: Iterable[Piece]) -> int:
+def bucket_shift(found: Iterable[Pieces]) -> int:
     """By how many bits to shift an offset right, so that a bucket holds few pieces, and a piece spans few buckets.
 
     With the mean length of a piece as the bucket, there are at most three entries a piece.
     """
     count = total = 0
-    for piece in found:
-        count, total = count + 1, total + piece.end - piece.start
+    for it in found:
+        count, total = count + len(it), total + int((it.ends - it.starts).sum())
     mean = max(1, total // max(1, count))
     return min(max(mean.bit_length() - 1, _SMALLEST_SHIFT), _LARGEST_SHIFT)
 
 
-def buckets(piece: Piece, shift: int) -> range:
-    """The buckets that ``piece`` reaches into."""
-    return range(piece.start >> shift, ((piece.end - 1) >> shift) + 1)
+def buckets(found: Pieces, shift: int) -> tuple[Any, Any]:
+    """Which buckets each piece reaches into: indices of pieces, and a bucket for each of them."""
+    import numpy as np
+
+    first = found.starts >> shift
+    counts = ((found.ends - 1) >> shift) - first + 1
+    which = np.repeat(np.arange(len(found)), counts)
+    before = np.cumsum(counts) - counts
+    return which, first[which] + np.arange(len(which)) - before[which]
