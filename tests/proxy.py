@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-PRODUCE, FETCH, LIST_OFFSETS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER = 0, 1, 2, 24, 26, 22
+PRODUCE, FETCH, LIST_OFFSETS, API_VERSIONS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER = 0, 1, 2, 18, 24, 26, 22
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,11 @@ class Connection:
             self._unanswered[frame.correlation] = frame
             self._broker.sendall(struct.pack(">i", len(frame.data)) + frame.data)
 
+    def answer_and_cut(self, frame: Frame) -> None:
+        """Pass a response to the client, then close both sides."""
+        self._client.sendall(struct.pack(">i", len(frame.data)) + frame.data)
+        self.cut()
+
     def cut_in(self, frame: Frame, share: float) -> None:
         """Send that share of a frame (a request to the broker, a response to the client), and close both sides."""
         data = struct.pack(">i", len(frame.data)) + frame.data
@@ -121,11 +126,15 @@ class Proxy:
         on_response: Hook = lambda _: None,
         to: tuple[str, int] | None = None,
         port: int = 0,
+        receive_bytes: int | None = None,
     ) -> None:
+        """`receive_bytes`: about how much it takes from a client ahead of what it passes on."""
         self.on_request, self.on_response = on_request, on_response
         self.to = to
         self._connections: list[Connection] = []
         self._listener = socket.create_server(("127.0.0.1", port))
+        if receive_bytes is not None:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
 
     @property
     def url(self) -> str:

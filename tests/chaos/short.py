@@ -11,8 +11,9 @@ from kafka_migration.cli.app import main
 from kafka_migration.mirror.epochs import Settings
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.phases import mirror
+from tests.mirror.bench import scaled
 
-LIMITS = Limits(lease_seconds=3.0, late_seconds=5.0, closed_seconds=2.0)
+LIMITS = Limits(**scaled(0.3))
 REQUEST_SECONDS = 8.0
 """How long clients wait for an answer."""
 LONGEST_SECONDS = max(LIMITS.lease_seconds + LIMITS.late_seconds, REQUEST_SECONDS)

@@ -1,7 +1,7 @@
 """A mirror stopped by SIGSTOP that wakes when the link is no longer its own.
 
 The broker forgets producers within two seconds, and the records are years old: the fence alone keeps nothing out here.
-What does is the lease, or, where the process wakes in the middle of a request, the account of target offsets.
+What does is the lease, which is looked at before every single write.
 """
 
 import array
@@ -11,19 +11,19 @@ import signal
 import termios
 import threading
 import uuid
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from kafka_migration.domain.errors import HaltedPartition, Refused
-from kafka_migration.domain.types import Halt, TopicPartition
+from demo.brokers import EmbeddedKafka
+from kafka_migration.domain.errors import Refused
+from kafka_migration.domain.types import TopicPartition
 from kafka_migration.mirror.sealing import seal
 from tests.kafka_tools import ToSend, log_ends, produce
 from tests.mirror.bench import Bench, assert_same, bench, records
 from tests.mirror.frozen import Elsewhere
-from tests.mirror.test_interleavings import QUICK, SMALL_BATCHES, Appends, errors_of
-from tests.proxy import Frame, Proxy
+from tests.mirror.test_interleavings import QUICK, SMALL_BATCHES, Appends
+from tests.proxy import API_VERSIONS, Frame, Proxy
 from tests.waiting import wait_until
 from tests.wire.made import until_forgotten, wired
 
@@ -93,10 +93,10 @@ def _unread(sock_fd: int) -> int:
     return size[0]
 
 
-def test_mirror_that_wakes_in_the_middle_of_a_request_is_found_out_and_halts_by_name(
-    source_cluster, forgetful, topic, tmp_path: Path
-):
-    """The rest of the request leaves the process before it can look at any clock. This one may halt, never pass."""
+def test_mirror_that_wakes_in_the_middle_of_a_request_sends_no_more_of_it(
+    source_cluster: EmbeddedKafka, forgetful: EmbeddedKafka, topic: str, tmp_path: Path
+) -> None:
+    """The rest of the request stands behind a look at the clock, as its beginning did."""
     partitions = 8
     with (
         bench(source_cluster.bootstrap_servers, forgetful.bootstrap_servers, {topic: partitions}) as it,
@@ -106,7 +106,6 @@ def test_mirror_that_wakes_in_the_middle_of_a_request_is_found_out_and_halts_by_
         produce(it.source, topic, big, **{"batch.size": 900_000, "linger.ms": 1_000})
         appends, seen, stuck = Appends(it), list[Frame](), threading.Event()
         go_on = threading.Event()
-        answered: list[Frame] = []
 
         def on_request(frame: Frame) -> bool | None:
             if frame in appends:
@@ -117,12 +116,8 @@ def test_mirror_that_wakes_in_the_middle_of_a_request_is_found_out_and_halts_by_
                     return False
             return None
 
-        def on_response(frame: Frame) -> None:
-            if frame in appends:
-                answered.append(frame)
-
         with (
-            Proxy(on_request=on_request, on_response=on_response) as proxy,
+            Proxy(on_request=on_request, receive_bytes=65_536) as proxy,
             Elsewhere(it, tmp_path / "log", proxy) as first,
         ):
             assert stuck.wait(60), first.said
@@ -138,15 +133,48 @@ def test_mirror_that_wakes_in_the_middle_of_a_request_is_found_out_and_halts_by_
             assert assert_same(it) == 2_400
             for p in range(partitions):
                 until_forgotten(wire, TopicPartition(topic, p))
-            before, whole = log_ends(it.target, it.topics), len(seen)
+            end = log_ends(it.target, it.topics)
             go_on.set()
-            assert len(seen) == whole
             assert _wake(first) == 3, first.said
-            wait_until(lambda: len(answered) > 1, "the rest of the request has landed")
-        assert set(errors_of(answered[-1])) == {0}, "the broker took it"
-        assert log_ends(it.target, it.topics) > before
-        harmed = {tp for tp in it.link.positions() if wire.end(tp) > it.link.positions()[tp].target}
-        with suppress(HaltedPartition):  # if all are harmed
-            it.mirror(settings=QUICK).run(until_caught_up=True)
-        assert {tp: halt.reason for tp, halt in it.link.halts().items()} == dict.fromkeys(harmed, Halt.FOREIGN_WRITER)
-        assert harmed
+        assert log_ends(it.target, it.topics) == end
+        assert it.mirror(settings=QUICK).run(until_caught_up=True).halted == ()
+        assert assert_same(it) == 2_400
+
+
+def test_mirror_whose_connection_opens_slowly_sends_nothing_over_it_once_another_took_over(
+    source_cluster: EmbeddedKafka, forgetful: EmbeddedKafka, topic: str, tmp_path: Path
+) -> None:
+    """It loses its connection between two requests, and the network lets the new one wait until the fence is
+    forgotten."""
+    tp = TopicPartition(topic, 0)
+    with (
+        bench(source_cluster.bootstrap_servers, forgetful.bootstrap_servers, {topic: 1}) as it,
+        wired(it.target, topic) as wire,
+    ):
+        produce(it.source, topic, records(200, 1, 1), **SMALL_BATCHES)
+        appends, is_cut, is_slow, go_on = Appends(it), threading.Event(), threading.Event(), threading.Event()
+
+        def on_response(frame: Frame) -> bool | None:
+            if frame in appends and not is_cut.is_set():
+                is_cut.set()
+                frame.connection.answer_and_cut(frame)
+                return False
+            if frame.api == API_VERSIONS and is_cut.is_set():
+                is_slow.set()
+                assert go_on.wait(60)
+            return None
+
+        with (
+            Proxy(on_response=on_response) as proxy,
+            Elsewhere(it, tmp_path / "log", proxy, throttle_bytes_per_second=2_000) as first,
+        ):
+            wait_until(is_slow.is_set, "a new connection is being opened")
+            assert it.mirror(settings=QUICK).run(until_caught_up=True).halted == ()
+            assert assert_same(it) == 200
+            until_forgotten(wire, tp)
+            end = log_ends(it.target, it.topics)
+            go_on.set()
+            assert (first.process.wait(60), "TakenOver" in first.said) == (3, True), first.said
+        assert log_ends(it.target, it.topics) == end
+        assert it.mirror(settings=QUICK).run(until_caught_up=True).halted == ()
+        assert assert_same(it) == 200

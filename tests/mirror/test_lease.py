@@ -15,7 +15,7 @@ from kafka_migration.state.link import LinkState
 from kafka_migration.state.store import MemoryStore
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
-LIMITS = Limits(lease_seconds=10, late_seconds=30, closed_seconds=5)
+LIMITS = Limits(lease_seconds=10, answer_seconds=25, closed_seconds=5)
 DAY_MS = 86_400_000
 
 

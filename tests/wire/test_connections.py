@@ -1,6 +1,10 @@
 """Responses come out of our frames as out of kafka-python's, however the bytes are cut."""
 
 import random
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import kafka.errors as kafka_errors
 import pytest
@@ -8,7 +12,8 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-from kafka_migration.wire.connections import _Protocol
+from kafka_migration.wire.connections import Connections, _Protocol
+from kafka_migration.wire.selector import Selector
 
 VERSION, FETCH_VERSION = 9, 12
 CONFIG = {"client_id": "mirror", "receive_message_max_bytes": 1_000_000}
@@ -121,3 +126,70 @@ def test_large_answers_are_read_straight_into_their_frames(seed: int) -> None:
 def test_impossible_length_is_refused(length: int) -> None:
     with pytest.raises(kafka_errors.InvalidReceiveError):
         _Protocol(**CONFIG).receive_bytes(length.to_bytes(4, "big", signed=True))
+
+
+# -- what the kernel still holds --------------------------------------------------------------------------------
+
+
+class _Lost:
+    """Whose transport ended, and why."""
+
+    def __init__(self) -> None:
+        self.why: list[Exception | None] = []
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.why.append(error)
+
+
+@pytest.fixture
+def deaf() -> Iterator[socket.socket]:
+    """A broker that takes connections, and reads nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+def _opened(net: Selector, deaf: socket.socket, stuck_seconds: float) -> tuple[Any, _Lost, socket.socket]:
+    host, port = deaf.getsockname()
+    manager = Connections(net, stuck_seconds=stuck_seconds, bootstrap_servers=f"{host}:{port}")
+    (node,) = manager.cluster.bootstrap_brokers()
+    transport, lost = net.run(manager._build_transport, node), _Lost()
+    transport.set_protocol(lost)
+    return transport, lost, deaf.accept()[0]
+
+
+def _turn_until(net: Selector, condition: Callable[[], bool]) -> None:
+    async def turning() -> None:
+        until = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < until
+            await net.sleep(0.02)
+
+    net.run(turning)
+
+
+def test_connection_on_which_nothing_is_acknowledged_is_given_up(deaf: socket.socket) -> None:
+    net = Selector()
+    transport, lost, _peer = _opened(net, deaf, 0.5)
+    transport.write(bytes(64_000_000))
+    _turn_until(net, lambda: bool(lost.why))
+    assert lost.why[0] is not None
+
+
+def test_what_was_not_sent_when_a_connection_closes_never_arrives(deaf: socket.socket) -> None:
+    net = Selector()
+    transport, lost, peer = _opened(net, deaf, 30.0)
+    transport.write(bytes(64_000_000))
+    transport.abort(error=kafka_errors.KafkaConnectionError("over"))
+    _turn_until(net, lambda: bool(lost.why))
+    with pytest.raises(ConnectionResetError):
+        _turn_until(net, lambda: not peer.recv(1 << 20))
+
+
+def test_no_byte_is_sent_once_it_is_not_allowed_any_more(deaf: socket.socket) -> None:
+    net, looks = Selector(), iter([True, True])
+    transport, lost, peer = _opened(net, deaf, 30.0)
+    transport.allowed = lambda: next(looks, False)
+    transport.write(bytes(64_000_000))
+    assert not lost.why
+    _turn_until(net, lambda: not peer.recv(1 << 20) or bool(lost.why))
+    assert "right to send" in str(lost.why[0])

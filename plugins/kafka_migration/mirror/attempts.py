@@ -3,8 +3,8 @@
 A run claims the link before its first fence, durably, under a name of its own. Tasks of earlier runs see the claim at
 their next look (:mod:`kafka_migration.mirror.lease`), or lose their lease without one. So everything that an earlier
 attempt ever sends is sent within a lease of the claim, and what it sent has landed, or never will, within the time that
-a request may take. Until then the fence must not be forgotten. If all earlier attempts said that they had ended, with
-every request answered, nothing is held.
+an append is waited for, and what a broker needs for what it has received. Until then the fence must not be forgotten.
+If all earlier attempts said that they had ended, with every request answered, nothing is held.
 """
 
 from __future__ import annotations

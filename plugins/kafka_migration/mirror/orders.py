@@ -57,8 +57,9 @@ class Limits:
     """How much a task holds and sends at once, in bytes, and how long it waits, in seconds.
 
     ``join_bytes``: up to what size small neighbours become one batch, until a topic takes less. ``lease_seconds``: how
-    long it may send after its last look at the link's state. ``late_seconds``: how long a
-    request may take from its sender to the log, ``closed_seconds`` if the sender's connections are known to be closed.
+    long it may send after its last look at the link's state. ``answer_seconds``: how long
+    an append is waited for; then its connection is closed. ``closed_seconds``: for how long the broker may still take
+    what came over a connection that is closed.
     ``flush_seconds``: how long it still sends what is queued at its end, ``settle_seconds`` awaits answers.
     """
 
@@ -75,14 +76,19 @@ class Limits:
     settle_seconds: float = 60.0
     join_bytes: int = JOIN_BYTES
     lease_seconds: float = 10.0
-    late_seconds: float = 30.0
+    answer_seconds: float = 30.0
     closed_seconds: float = 5.0
+
+    @property
+    def late_seconds(self) -> float:
+        """How long an append may take from its sender to the log, if nobody sees what becomes of it."""
+        return self.answer_seconds + self.closed_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOrders:
-    """One task's share of one epoch, of ``tasks``. ``commands_from`` is the offset of the links topic from which
-    commands count; ``is_paused`` and the limits' throttle say what was commanded before.
+    """One task's share of one epoch, number ``share`` of ``tasks``. ``commands_from`` is the offset of the links topic
+    from which commands count; ``is_paused`` and the limits' throttle say what was commanded before.
 
     ``owed_bytes`` were sent beyond the throttle before. ``young_ms``: records at most so old may be appended in spite
     of a hold; None: none may. ``state_ids`` are the ids of the internal topics that the run began with.
@@ -96,6 +102,7 @@ class TaskOrders:
     limits: Limits
     is_paused: bool = False
     tasks: int = 1
+    share: int = 0
     owed_bytes: int = 0
     source: Mapping[str, Any] = field(repr=False)
     target: Mapping[str, Any] = field(repr=False)

@@ -13,6 +13,7 @@ from kafka_migration.mirror.orders import Limits
 from kafka_migration.mirror.partition import PartitionCopy, Prepared
 from kafka_migration.mirror.turns import FairBytes
 from kafka_migration.mirror.valve import Valve
+from kafka_migration.mirror.window import Window
 from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.produce import STALE_LEADER, Append
 from kafka_migration.wire.produce_request import Appended
@@ -36,6 +37,7 @@ class Outlet:
         self._busy: set[int] = set()
         self._fair = FairBytes()
         self._under_way: dict[Append, dict[TopicPartition, Prepared]] = {}
+        self._windows: dict[int, Window] = {}
 
     def start(self) -> None:
         """See that every broker which leads something of ours has its coroutine."""
@@ -56,6 +58,7 @@ class Outlet:
         """Await all answers: a partition without an unanswered request needs no fence before the next epoch."""
         until = time.monotonic() + seconds
         while self._under_way and time.monotonic() < until:
+            until = max(until, time.monotonic() + max(self._throttled(append.node) for append in self._under_way))
             await self.loop.woken(0.1)
         for copy in self.copies.values():
             for prepared in list(copy.in_flight):
@@ -64,7 +67,7 @@ class Outlet:
     async def _send_to(self, node: int) -> None:
         try:
             mine: list[PartitionCopy] = []
-            known = -1
+            known, window = -1, self._windows.setdefault(node, Window(self.limits))
             while not self.loop.ending:
                 if known != self.target.moves:
                     known = self.target.moves
@@ -73,14 +76,20 @@ class Outlet:
                     return
                 in_flight = sum(1 for append in self._under_way if append.node == node)
                 request = {}
-                room = self.valve.room(self.limits.request_bytes)
-                # The clock is looked at last: from here to the socket nothing is awaited.
-                if in_flight < self.limits.in_flight_requests and room and self.lease.holds:
+                room = 0 if self._throttled(node) else self.valve.room(window.bytes)
+                # The clock is looked at last, and once more before each write to the socket.
+                if in_flight < window.requests and room and self.lease.holds:
                     request = self._next_request(node, mine, room)
                 if not request:
                     await self.loop.woken(0.05)
                     continue
-                append = Append(self.target, node, {tp: p.data for tp, p in request.items()})
+                append = Append(
+                    self.target,
+                    node,
+                    {tp: p.data for tp, p in request.items()},
+                    answer_seconds=self.limits.answer_seconds,
+                    allowed=self._may_send,
+                )
                 if append.was_not_sent:
                     for tp, prepared in request.items():
                         self.copies[tp].not_sent(prepared)
@@ -91,6 +100,12 @@ class Outlet:
                 append.then(partial(self._answered, append))
         finally:
             self._busy.discard(node)
+
+    def _throttled(self, node: int) -> float:
+        return self.target.manager.throttled_seconds(node)
+
+    def _may_send(self) -> bool:
+        return self.lease.holds
 
     def _next_request(self, node: int, mine: list[PartitionCopy], room: int) -> dict[TopicPartition, Prepared]:
         """One batch each of as many partitions as fit ``room`` (one always does), in the order that fairness says."""
@@ -115,10 +130,13 @@ class Outlet:
         self.valve.spend(size)
         return request
 
-    def _answered(self, append: Append, answers: list[Appended], error: Exception | None) -> None:
+    def _answered(self, append: Append, answers: list[Appended], throttle: float, error: Exception | None) -> None:
         """Called once per request, in the order of its connection, and before anything else can be sent after it."""
         try:
-            self._settle(self._under_way.pop(append), answers, error)
+            waiting = self._under_way.pop(append)
+            if error is None:
+                self._windows[append.node].answered(sum(len(it.data) for it in waiting.values()), throttle)
+            self._settle(waiting, answers, error)
         except Exception as unexpected:  # kafka-python would swallow it
             self.loop.fail(unexpected)
         self.loop.wake()

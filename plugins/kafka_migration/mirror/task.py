@@ -34,8 +34,16 @@ class CopyTask:
         self.orders, self.limits = orders, orders.limits
         self.loop = Loop()
         self.source = WireCluster(self.loop.net, orders.source, "source")
-        self.target = WireCluster(self.loop.net, orders.target, "target", in_flight=orders.limits.in_flight_requests)
-        self.state = WireCluster(self.loop.net, orders.target, "target")
+        self.target = WireCluster(
+            self.loop.net,
+            orders.target,
+            "target",
+            in_flight=orders.limits.in_flight_requests,
+            stuck_seconds=orders.limits.answer_seconds,
+        )
+        # By another name, so that a quota which slows the data down does not hold up leases.
+        of_state = {**orders.target, "client_id": f"kafka-migration.{orders.link}.state"}
+        self.state = WireCluster(self.loop.net, of_state, "target")
         self.copies = {a.partition: PartitionCopy(a, orders.limits) for a in orders.assignments}
         for a in orders.assignments:
             # What the link has pinned, not what has the name now: a recreated topic must answer with an error.
@@ -130,10 +138,16 @@ class CopyTask:
         until = time.monotonic() + self.limits.settle_seconds
         await self.outlet.settle(self.limits.settle_seconds)
         while self._writing and self.loop.error is None:
+            if self._state_throttled():
+                until = max(until, time.monotonic() + self.limits.settle_seconds)
             if time.monotonic() > until:
                 raise CouldNotFindOut(f"target: {ledger.OFFSET_MAP_TOPIC} does not answer", remedy="run this again")
             await self.loop.woken(0.05)
         self.loop.wake()
+
+    def _state_throttled(self) -> float:
+        """For how long a quota still forbids to ask the brokers for the link's state, or to write it."""
+        return self.state.throttled_seconds(self.state.leaders)
 
     async def _write_ahead(self, openings: list[tuple[PartitionCopy, list[RunOpening]]]) -> None:
         """Make openings durable before the batches behind them are sent (docs/mirror.md, rule 6)."""
@@ -187,7 +201,8 @@ class CopyTask:
                     rate = ledger.decode(value, where=throttle.decode())["bytes_per_second"]
                     self.valve.throttle(rate_share(rate, self.orders.tasks))
             self.loop.ending = self.loop.ending or bool(self.lease.lost)
-            if self.lease.lapsed_seconds > self.limits.lease_seconds + self.limits.late_seconds:
+            bears = self.limits.lease_seconds + self.limits.late_seconds
+            if self.lease.lapsed_seconds > bears and not self._state_throttled():
                 # No word of the driver reaches this task, not even its recall; or that has come, and by now the driver
                 # takes it for dead.
                 raise CouldNotFindOut(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,15 +69,24 @@ def code_name(code: int) -> str:
 class WireCluster:
     """Connections to one cluster. ``config`` are kafka-python's properties; ``role`` is source or target.
 
-    :attr:`moves` grows whenever :attr:`leaders` may have changed.
+    :attr:`moves` grows whenever :attr:`leaders` may have changed. ``stuck_seconds``: see :class:`Connections`.
     """
 
-    def __init__(self, net: Selector, config: Mapping[str, Any], role: str, *, in_flight: int = 5) -> None:
+    def __init__(
+        self,
+        net: Selector,
+        config: Mapping[str, Any],
+        role: str,
+        *,
+        in_flight: int = 5,
+        stuck_seconds: float | None = None,
+    ) -> None:
         self.net, self.role = net, role
         self.servers = str(config.get("bootstrap_servers", ""))
         self.request_timeout_ms = int(config.get("request_timeout_ms", 30_000))
         self.manager = Connections(
             net,
+            stuck_seconds=stuck_seconds,
             **{
                 "receive_message_max_bytes": _RECEIVE_MAX_BYTES,
                 "reconnect_backoff_max_ms": 1_000,
@@ -131,13 +140,30 @@ class WireCluster:
         for tp in partitions:
             self.leaders.pop(tp, None)
 
-    def begin(self, request: Any, node: int | None, *, timeout_ms: int | None = None) -> Future:
-        """Write (or queue) one request now; kafka-python's future of its response. Never raises: the future fails."""
+    def begin(
+        self,
+        request: Any,
+        node: int | None,
+        *,
+        timeout_ms: int | None = None,
+        allowed: Callable[[], bool] | None = None,
+    ) -> Future:
+        """Write (or queue) one request now; kafka-python's future of its response. Never raises: the future fails.
+
+        With ``allowed`` it is not queued, and written only while that is true (see :meth:`Connections.send_while`).
+        """
         try:
+            if allowed is not None:
+                return self.manager.send_while(allowed, request, node, timeout_ms)
             return self.manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
         except kafka_errors.KafkaError as error:
             # A broker that the metadata no longer know, or one that rejected our credentials before.
             return Future().failure(error)
+
+    def throttled_seconds(self, tps: Iterable[TopicPartition]) -> float:
+        """For how long a leader of ``tps`` still forbids, by its quota, to send anything to it."""
+        nodes = self.by_leader(tps)
+        return max((self.manager.throttled_seconds(node) for node in nodes), default=0.0)
 
     async def send(self, request: Any, node: int | None, *, timeout_ms: int | None = None) -> Any:
         """Send one request and await its response.

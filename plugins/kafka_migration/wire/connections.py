@@ -7,11 +7,18 @@ socket, is done anew here.
 from __future__ import annotations
 
 import logging
+import socket
 import ssl
+import struct
 import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import kafka.errors as kafka_errors
+from kafka.future import Future
 from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
@@ -24,24 +31,55 @@ log = logging.getLogger(__name__)
 
 _READ_BYTES = 512 * 1024
 _PREFIX_BYTES = 4
+_DROP_WHAT_IS_UNSENT = struct.pack("ii", 1, 0)
 
 
 class Connections(KafkaConnectionManager):  # type: ignore[misc]
     """As its base on a :class:`Selector`, but sockets are read as soon as there is something, plain ones by half a
     megabyte and not by 4 KiB (TLS hands out 16 KiB at most), and written to at once; frames are filled from views.
+
+    With ``stuck_seconds``, no byte leaves this machine's kernel once its connection is closed, by whatever end of the
+    process, and a connection on which nothing is acknowledged for so long is closed, also while the process is stopped
+    (where the system knows TCP_USER_TIMEOUT).
     """
+
+    def __init__(self, net: Selector, *, stuck_seconds: float | None = None, **config: Any) -> None:
+        self._stuck_seconds = stuck_seconds
+        super().__init__(net, **config)
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         transport = await super()._build_transport(node, timeout_at)
         transport.__class__ = {KafkaTCPTransport: _Plain, KafkaSSLTransport: _Tls}[type(transport)]
+        if self._stuck_seconds is not None:
+            transport._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DROP_WHAT_IS_UNSENT)
+            transport.stuck_seconds = self._stuck_seconds
+            transport.bear(0.0)
         return transport
+
+    def send_while(self, allowed: Callable[[], bool], request: Any, node_id: Any, timeout_ms: int | None) -> Future:
+        """Send a request now or not at all, and no byte of it once ``allowed`` returns false.
+
+        Raises NodeNotReadyError, with nothing sent, while the connection is being opened, authenticates anew or is
+        throttled: its base keeps some requests until that is over. Where the socket does not take all of a request at
+        once, the rest is given up with the connection as soon as it is not allowed any more.
+        """
+        connection = self.get_connection(node_id)
+        if connection.initializing or connection.paused or connection._reauth.is_reauthenticating:
+            raise kafka_errors.NodeNotReadyError(f"{connection} takes nothing yet")
+        if connection.transport is not None:
+            connection.transport.allowed = allowed
+        return connection.send_request(request, request_timeout_ms=timeout_ms)
 
     def get_connection(self, node_id: Any, **options: Any) -> Any:
         """The connection to a node, begun if there is none yet."""
         connection = super().get_connection(node_id, **options)
-        if type(connection.connection_made) is not _Made:
-            connection.connection_made = _Made(connection)
+        connection.__class__ = _Connection
         return connection
+
+    def throttled_seconds(self, node_id: Any) -> float:
+        """For how long the node's quota forbids to send anything to it; 0 if it does not."""
+        connection = self._conns.get(node_id)
+        return max(0.0, connection._throttle_time - time.monotonic()) if connection is not None else 0.0
 
 
 class _Direct:
@@ -49,6 +87,17 @@ class _Direct:
     coroutine that waits for either."""
 
     _net: Selector
+    allowed: Callable[[], bool] | None = None
+    """Asked before each write, until everything was written."""
+    stuck_seconds: float | None = None
+    """For how long nothing may be acknowledged; None: as long as the system likes."""
+
+    def bear(self: Any, seconds: float) -> None:
+        """For so much longer nothing may be acknowledged from now on."""
+        if self.stuck_seconds is not None and self._sock is not None:
+            milliseconds = round(1000 * (self.stuck_seconds + seconds))
+            with suppress(AttributeError):  # not every system has it
+                self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
     def resume_reading(self: Any) -> None:
         if not self._read:
@@ -92,6 +141,27 @@ class _Direct:
             self._writing = True
             self._write_task = self._net.call_soon(self._write_to_sock)
 
+    def _sock_send(self: Any) -> tuple[int, Exception | None]:
+        """Write what the socket takes: how many bytes that was, and why the connection is of no use any more, if so."""
+        sent = 0
+        try:
+            while self._write_buffer:
+                if self.allowed is not None and not self.allowed():
+                    return sent, kafka_errors.KafkaConnectionError("the right to send ended before all was written")
+                chunk = memoryview(self._write_buffer[0])
+                size = self._sock.send(chunk)
+                sent += size
+                if size < len(chunk):
+                    self._write_buffer[0] = chunk[size:]
+                else:
+                    self._write_buffer.popleft()
+            self.allowed = None
+        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        except Exception as raised:  # also of a socket that was closed meanwhile
+            return sent, kafka_errors.KafkaConnectionError(raised)
+        return sent, None
+
 
 class _Plain(_Direct, KafkaTCPTransport):  # type: ignore[misc]
     def _sock_recv(self) -> tuple[bytes | memoryview, Exception | None]:
@@ -106,21 +176,35 @@ class _Tls(_Direct, KafkaSSLTransport):  # type: ignore[misc]
         return _receive(self._sock, to_the_end=True)
 
 
-class _Made:
-    """Called once a connection has its transport, before anything was sent."""
+class _Connection(KafkaConnection):  # type: ignore[misc]
+    """As its base, with our way of cutting responses; a broker's throttle delays no request beyond its time."""
 
-    def __init__(self, connection: KafkaConnection) -> None:
-        self._connection = connection
+    parser: KafkaProtocol
+    in_flight_requests: deque[Any]
 
-    def __call__(self, transport: Any) -> None:
-        connection = self._connection
-        KafkaConnection.connection_made(connection, transport)
-        if connection.parser is not None:
-            connection.parser = _Protocol(
-                client_id=connection.config["client_id"],
-                receive_message_max_bytes=connection.config["receive_message_max_bytes"],
-                ident=connection.parser._ident,
-            )
+    def connection_made(self, transport: Any) -> None:
+        """Called once it has its transport, before anything was sent."""
+        super().connection_made(transport)
+        self.parser = _Protocol(
+            client_id=self.config["client_id"],
+            receive_message_max_bytes=self.config["receive_message_max_bytes"],
+            ident=self.parser._ident,
+        )
+
+    def _maybe_throttle(self, response: Any) -> None:
+        """Throttled, a broker reads nothing from the connection: what is under way there is awaited for longer."""
+        before = max(self._throttle_time, time.monotonic())
+        super()._maybe_throttle(response)
+        longer = self._throttle_time - before
+        if longer <= 0:
+            return
+        self.transport.bear(longer)
+        waiting, self.in_flight_requests = self.in_flight_requests, deque()
+        for number, future, sent_at, timeout_at, timer in waiting:
+            self.net.cancel(timer)
+            later = timeout_at + longer
+            late = self.net.call_at(later, partial(self._request_timed_out, future, sent_at, later))
+            self.in_flight_requests.append((number, future, sent_at, later, late))
 
 
 class _Protocol(KafkaProtocol):  # type: ignore[misc]

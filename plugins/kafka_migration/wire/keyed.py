@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 _BATCH_BYTES = 500_000
 """Half of what brokers take by default in one batch (message.max.bytes)."""
 _UNAUTHORIZED = 29
+_THROTTLED_SECONDS = 10.0
 
 
 class KeyedAppender:
@@ -68,6 +69,10 @@ class KeyedAppender:
                         pending[answer.partition] = left
                     else:
                         del pending[answer.partition]
+            throttled = self.cluster.throttled_seconds(pending)
+            if throttled:
+                # The broker answers, and lets us wait for longer than it would take.
+                deadline = max(deadline, time.monotonic() + throttled + _THROTTLED_SECONDS)
             if pending and time.monotonic() > deadline:
                 raise CouldNotFindOut(f"{self.cluster.role}: {self.topic} cannot be written: {problem}")
             if pending and problem != "no leader":
@@ -103,6 +108,8 @@ class KeyedTail:
                 await self.cluster.refresh([self.partition.topic], timeout=5.0)
             except CouldNotFindOut as error:
                 log.info("%s cannot be followed: %s", self.partition, error.message)
+            return []
+        if self.cluster.throttled_seconds([self.partition]):
             return []
         want = FetchFrom(self.partition, self.offset, 1024 * 1024)
         try:

@@ -33,36 +33,41 @@ class Append:
         node: int,
         batches: Mapping[TopicPartition, Batch],
         *,
-        timeout_ms: int = 30_000,
+        answer_seconds: float = 30.0,
+        allowed: Callable[[], bool] | None = None,
     ) -> None:
         """Send one batch per partition to ``node``, acks=all. Never raises; :meth:`answers` does.
 
         The request is written (or queued behind earlier ones of the same connection) before this returns, so that
-        calls in a row arrive in that order. Topics are named by id where both sides have them (see
-        :meth:`WireCluster.topic_id`): a recreated one answers with an error instead of taking the data.
+        calls in a row arrive in that order. Without an answer after ``answer_seconds`` its connection is closed; the
+        broker itself gives up on its replicas before that. Once ``allowed`` is false no byte of it is sent. Topics are
+        named by id where both sides have them (see :meth:`WireCluster.topic_id`): a recreated one answers with an error
+        instead of taking the data.
         """
         self.node = node
         topics: dict[str, list[tuple[int, Batch]]] = {}
         for tp, batch in batches.items():
             topics.setdefault(tp.topic, []).append((tp.partition, batch))
         ids = {name: cluster.topic_id(name) for name in topics}
-        request = LeanProduceRequest(topics, ids, timeout_ms=timeout_ms)
-        self.future = cluster.begin(request, node, timeout_ms=cluster.request_timeout_ms + timeout_ms)
+        answer_ms = round(1000 * answer_seconds)
+        request = LeanProduceRequest(topics, ids, timeout_ms=answer_ms * 2 // 3)
+        self.future = cluster.begin(request, node, timeout_ms=answer_ms, allowed=allowed)
 
     @property
     def was_not_sent(self) -> bool:
         """True if the connection took nothing (not ready, throttled): the batches may be sent again as they are."""
         return bool(self.future.failed()) and isinstance(self.future.exception, kafka_errors.NodeNotReadyError)
 
-    def then(self, tell: Callable[[list[Appended], Exception | None], None]) -> None:
-        """Call ``tell`` with the broker's answers, one per partition, or with the error that leaves them unknown.
+    def then(self, tell: Callable[[list[Appended], float, Exception | None], None]) -> None:
+        """Call ``tell`` with the broker's answers, one per partition, and for how many seconds it throttles us; or with
+        the error that leaves them unknown.
 
         Calls come in the order of the requests of a connection, as its responses do. Coroutines that each await their
         own request would not keep it: one whose answer is there when it first runs overtakes those already waiting.
         """
 
-        self.future.add_callback(lambda response: tell(response.answers, None))
-        self.future.add_errback(lambda error: tell([], error))
+        self.future.add_callback(lambda response: tell(response.answers, response.throttle_time_ms / 1000, None))
+        self.future.add_errback(lambda error: tell([], 0.0, error))
 
     async def answers(self) -> list[Appended]:
         """Await the broker's answers, one per partition. Raises kafka-python's errors: then nothing is known."""
