@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
+from airflow.api_fastapi.auth.managers.base_auth_manager import BaseAuthManager
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow.providers.standard.operators import hitl
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskAwaitingInput
@@ -85,13 +87,31 @@ def test_question_goes_to_the_plans_approvers(snapshot, opened, seen, asked, tas
     assert asked[0]["assigned_users"] == [{"id": "ann", "name": "ann"}, {"id": "bob", "name": "bob"}]
 
 
-def test_question_is_for_anybody_where_airflow_would_compare_names_with_numbers(
-    snapshot, opened, seen, asked, task_context, monkeypatch
+class NumberedUser(SimpleAuthManagerUser):
+    """As FAB's: named as ever, and identified by the number of its row, as text (fab 3.10.2, models, User.get_id)."""
+
+    def get_id(self):
+        return "17"
+
+
+@pytest.mark.parametrize(
+    ("manager", "user", "assigned"),
+    [
+        ("airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager", SimpleAuthManagerUser, True),
+        ("airflow.providers.fab.auth_manager.fab_auth_manager.FabAuthManager", NumberedUser, False),
+    ],
+)
+def test_question_is_for_the_approvers_alone_unless_airflow_would_compare_their_names_with_numbers(
+    snapshot, opened, seen, asked, task_context, monkeypatch, manager, user, assigned
 ):
-    fab = "airflow.providers.fab.auth_manager.fab_auth_manager.FabAuthManager"
-    monkeypatch.setenv("AIRFLOW__CORE__AUTH_MANAGER", fab)
+    monkeypatch.setenv("AIRFLOW__CORE__AUTH_MANAGER", manager)
     ask(operator(snapshot, "ann"), task_context)
-    assert asked[0]["assigned_users"] is None, "FAB's users have numbers: no name would ever be one of them"
+    users = asked[0]["assigned_users"]
+    assert (users is not None) is assigned
+    # As Airflow's server asks its auth manager; it does not ask where nobody is assigned.
+    may_answer = BaseAuthManager.is_authorized_hitl_task
+    ids = {it["id"] for it in users or [{"id": "ann"}]}
+    assert may_answer(None, assigned_users=ids, user=user(username="ann", role="op")) is assigned
 
 
 @pytest.mark.parametrize("option", ["Approve", "Reject"])

@@ -1,13 +1,18 @@
 """Tasks around the phases: what they ask first, what they hand on, and which errors are worth another try."""
 
+import os
 import re
+import signal
+import threading
+from contextlib import suppress
 from types import SimpleNamespace
 
+import psutil
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
-from kafka_migration.domain.errors import ClusterUnreachable, Refused
+from kafka_migration.domain.errors import ClusterUnreachable, MigrationError, Refused
 from kafka_migration.operators.phases import (
     KafkaCheckOperator,
     KafkaCreateTargetsOperator,
@@ -17,6 +22,9 @@ from kafka_migration.operators.phases import (
 )
 from kafka_migration.phases import approvals, create, cutover, preflight
 from kafka_migration.phases.cutover import CutoverResult, Fate, GroupOutcome
+from kafka_migration.phases.hooks import HookCall, run_hook
+from kafka_migration.plans.load import restore_plan
+from tests.waiting import wait_until
 
 
 def gate(verdict):
@@ -103,6 +111,52 @@ def test_group_that_was_refused_fails_the_batch_with_its_reason_and_remedy(snaps
     with pytest.raises(AirflowFailException, match=r"1 of 2 groups[\s\S]*b: refused: 2 members\n  remedy: stop them"):
         operator.execute(task_context)
     assert opened.journal.all("phase")["cut_over"]["outcome"] == "refused"
+
+
+@pytest.fixture
+def ended_by_airflow():
+    """As Airflow's task runner takes SIGTERM: it asks the task to end what it started, and lets it go on."""
+    asked = []
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: asked[0].on_kill())
+    yield asked
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_kill_of_a_cutover_ends_the_hook_that_runs_and_starts_no_other(
+    snapshot, opened, monkeypatch, task_context, ended_by_airflow, tmp_path
+):
+    tool, pid = tmp_path / "tool", tmp_path / "pid"
+    tool.write_text(f"#!/bin/sh\necho $$ > {pid}.new; mv {pid}.new {pid}; sleep 600\n")
+    tool.chmod(0o700)
+    plan = restore_plan({**opened.plan.snapshot(), "consumers": {"stop": [{"command": [str(tool)]}]}})
+    call = HookCall(hook=plan.consumers.stop[0], group="a", migration="played", cluster="source", phase="cutover")
+    began = []
+
+    def moves(ctx, groups):
+        for group in groups:
+            began.append(group)
+            with suppress(MigrationError):
+                run_hook(call, environ={"KAFKA_MIGRATION_ALLOWED_COMMANDS": str(tool)})
+
+    played_cutover(monkeypatch)
+    monkeypatch.setattr(cutover, "apply", moves)
+    operator = KafkaCutOverOperator(task_id="t", snapshot=snapshot, groups=["a", "b"])
+    ended_by_airflow.append(operator)
+
+    def end() -> None:
+        wait_until(pid.exists, "the hook runs")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    with pytest.raises(KeyboardInterrupt, match="t was asked to end"):
+        operator.execute(task_context)
+    ending.join()
+    assert began == ["a"]
+    assert not psutil.pid_exists(int(pid.read_text()))
+    assert opened.journal.all("phase")["cut_over"]["outcome"] == "interrupted"
+    # Airflow calls it after a timeout, too: the phase is over then, and its error stays.
+    operator.on_kill()
 
 
 def test_batches_are_the_phases_own(snapshot, opened, monkeypatch, task_context):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -191,6 +193,22 @@ def test_command_that_leaves_consumers_running_returns_at_once(tool: Path, tmp_p
         assert _runs(int(pid.read_text()))
     finally:
         os.kill(int(pid.read_text()), 9)
+
+
+def test_command_ends_with_its_children_when_the_process_that_runs_it_is_killed(tool: Path, tmp_path: Path) -> None:
+    """A stop that went on would land after the start of the next try."""
+    pids = tmp_path / "pids"
+    script(tool, f"sleep 600 & echo $$ $! > {pids}.new; mv {pids}.new {pids}; wait")
+    running = (
+        "import sys; from tests.phases.test_hooks import call_of, run_hook;"
+        " run_hook(call_of({'command': ['tool']}), environ={'KAFKA_MIGRATION_ALLOWED_COMMANDS': sys.argv[1]})"
+    )
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", running, str(tool)], env=environ) as process:
+        wait_until(pids.exists, "the command runs")
+        process.kill()
+    for pid in pids.read_text().split():
+        wait_until(lambda pid=int(pid): not _runs(pid), "it has ended")  # type: ignore[misc]
 
 
 def test_command_reads_no_input(tool: Path) -> None:

@@ -1,6 +1,8 @@
 """The processes of a validation: jars found or named, and none left behind by an interruption."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -67,6 +69,31 @@ def test_interruption_ends_the_job_and_what_it_started(tmp_path, monkeypatch):
     gone, left = psutil.wait_procs(alive, timeout=20)
     assert [it for it in left if it.status() != psutil.STATUS_ZOMBIE] == []
     assert len(gone) <= 2
+
+
+def test_job_and_what_it_started_end_with_a_process_that_is_killed(tmp_path):
+    job = tmp_path / "job.py"
+    job.write_text(
+        "import os, subprocess\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        "print(os.getpid(), child.pid, flush=True)\n"
+        "child.wait()\n"
+    )
+    running = (
+        "import os, sys; from pathlib import Path; from kafka_migration.validation import launch;"
+        " launch.VALIDATE_JOB = Path(sys.argv[1]);"
+        " launch.local_runner(os.environ, tell=lambda line: print(line, flush=True))(Path('q'), Path('r'))"
+    )
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), JARS_VARIABLE: str(job)}
+    command = [sys.executable, "-c", running, str(job)]
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pids = [int(part) for part in process.stdout.readline().split()]
+        process.kill()
+    assert len(pids) == 2
+    alive = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    _, left = psutil.wait_procs(alive, timeout=20)
+    assert [it for it in left if it.status() != psutil.STATUS_ZOMBIE] == []
 
 
 def test_job_that_refuses_its_input_is_bad_input_and_hides_secrets(tmp_path, monkeypatch):

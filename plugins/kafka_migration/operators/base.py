@@ -27,6 +27,7 @@ class WorksFromSnapshot:
 
     snapshot: Any
     log: Any
+    _is_open = False
 
     def plan(self) -> Plan:
         """The plan of this run."""
@@ -49,7 +50,11 @@ class WorksFromSnapshot:
             ) as ctx,
         ):
             hide_secrets(ctx)
-            yield ctx
+            self._is_open = True
+            try:
+                yield ctx
+            finally:
+                self._is_open = False
 
 
 class MigrationOperator(WorksFromSnapshot, BaseOperator):
@@ -63,6 +68,15 @@ class MigrationOperator(WorksFromSnapshot, BaseOperator):
         """``snapshot`` is the output of the task that took it."""
         super().__init__(**kwargs)
         self.snapshot = snapshot
+
+    def on_kill(self) -> None:
+        """End as at Ctrl-C: what the phase has started (a hook's command, a Spark job) ends with it.
+
+        Airflow calls this from its handler of SIGTERM, and would let the phase go on until SIGKILL follows in 5 s. It
+        calls it after a timeout, too, when the phase has ended already.
+        """
+        if self._is_open:
+            raise KeyboardInterrupt(f"{self.task_id} was asked to end")
 
 
 @contextmanager

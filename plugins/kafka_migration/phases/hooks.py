@@ -25,6 +25,7 @@ from typing import IO, Literal
 
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
+from kafka_migration.domain.leash import Leash
 from kafka_migration.phases.hooks_http import NoAnswer, call_http, headers_of, require_allowed
 from kafka_migration.plans.hooks import Hook, HttpCall, fill
 from kafka_migration.plans.model import Plan
@@ -196,7 +197,7 @@ def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
     child_environment = {name: environ[name] for name in names if name in environ}
     # Into a file, not a pipe: a command that leaves consumers running passes its output on to them, and a pipe would
     # then stay open, and this call hang, for as long as they live.
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as output, Leash() as leash:
         try:
             process = subprocess.Popen(
                 [program, *arguments],
@@ -211,6 +212,7 @@ def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
             raise HookFailed(
                 f"{call}: cannot be started: {error}", remedy=f"check {program} and its interpreter"
             ) from error
+        leash.hold(process.pid)
         try:
             code = process.wait(call.hook.command_timeout)
         except subprocess.TimeoutExpired:
@@ -219,7 +221,8 @@ def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
                 remedy="look at what it does, or give it a longer timeout_seconds",
             ) from None
         finally:
-            # Whatever ended the wait (a timeout, Ctrl-C), nothing of the command outlives this call unfinished.
+            # Whatever ended the wait (a timeout, Ctrl-C, the end of the task), nothing of the command outlives this
+            # call unfinished: a stop would land after the next try's start. The leash is for a kill of this process.
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()

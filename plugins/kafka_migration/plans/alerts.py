@@ -78,7 +78,7 @@ class Notifier(PlanModel):
         return arguments
 
     def filled(self, *, migration: str, dag: str, what: str) -> dict[str, Any]:
-        """The arguments with their placeholders replaced, as JSON types. ``what`` happened: "cut_over[3] failed"."""
+        """The arguments with their placeholders replaced, as JSON types. ``what`` happened: "mirror failed", say."""
         values = {"migration": migration, "dag": dag, "what": what}
 
         def one(value: Any) -> Any:

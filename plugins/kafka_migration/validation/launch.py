@@ -18,6 +18,7 @@ from pathlib import Path
 
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut
 from kafka_migration.domain.hiding import hidden
+from kafka_migration.domain.leash import Leash
 from kafka_migration.validation.session import spark_jars
 
 #: Given the paths of a request and of the result to write: answers it, or raises CouldNotFindOut or BadInput.
@@ -92,7 +93,7 @@ def run_expectations(summary: Path, directory: Path, environ: Mapping[str, str])
 
 def _run(command: Sequence[str], environ: Mapping[str, str], tell: Callable[[str], None]) -> tuple[int, str]:
     """Exit code and the last lines of standard error; standard output is told line by line."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors, Leash() as leash:
         # A group of its own: what ends the Python ends its JVM.
         process = subprocess.Popen(
             command,
@@ -103,6 +104,7 @@ def _run(command: Sequence[str], environ: Mapping[str, str], tell: Callable[[str
             text=True,
             start_new_session=True,
         )
+        leash.hold(process.pid)
         with process:
             try:
                 for line in process.stdout or ():
