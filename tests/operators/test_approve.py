@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.api_fastapi.auth.managers.base_auth_manager import BaseAuthManager
@@ -109,7 +110,7 @@ def test_question_is_for_the_approvers_alone_unless_airflow_would_compare_their_
     users = asked[0]["assigned_users"]
     assert (users is not None) is assigned
     # As Airflow's server asks its auth manager; it does not ask where nobody is assigned.
-    may_answer = BaseAuthManager.is_authorized_hitl_task
+    may_answer: Any = BaseAuthManager.is_authorized_hitl_task
     ids = {it["id"] for it in users or [{"id": "ann"}]}
     assert may_answer(None, assigned_users=ids, user=user(username="ann", role="op")) is assigned
 

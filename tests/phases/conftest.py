@@ -6,12 +6,22 @@ from collections.abc import Iterator
 
 import pytest
 
+from kafka_migration.phases.cutover_gate import CutoverGate
 from tests.phases.hook_server import HookServer
 from tests.phases.worlds import FakeWorld, RealWorld, World
 
 
+@pytest.fixture
+def open_gate() -> Iterator[None]:
+    """The cutover gate lets pass: what it asks is tests/phases/test_cutover_gate.py's."""
+    # Its own: a test that undoes what it patched must not undo this.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CutoverGate, "ask", lambda _gate: "open")
+        yield
+
+
 @pytest.fixture(params=["fake", "real"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
+def world(request: pytest.FixtureRequest, open_gate: None) -> Iterator[World]:
     """Two clusters with consumers, in memory and real."""
     if request.param == "fake":
         yield FakeWorld()
@@ -23,7 +33,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 @pytest.fixture
-def fake_world() -> FakeWorld:
+def fake_world(open_gate: None) -> FakeWorld:
     """In memory only: for what real brokers cannot be made to do."""
     return FakeWorld()
 

@@ -113,7 +113,7 @@ def drilled(tp: TopicPartition) -> Drilled:
 
 def moved(shop: Migration, group: str = "shop.app", *, upto: Step = Step.ALIVE) -> None:
     """A group's steps, a second each."""
-    record = GroupRecord.load(shop.ctx().journal, group)
+    record = GroupRecord.own(shop.ctx().journal, group, at=shop.ctx().stamp())
     positions = [
         Translation(tp=tp, source=40 + 10 * tp.partition, target=41 + 10 * tp.partition, policy="exact")
         for tp in ORDERS

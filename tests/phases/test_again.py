@@ -129,14 +129,14 @@ def test_group_that_was_moved_back_is_no_obstacle(shop: Migration) -> None:
         shop.target.consumer_commits("shop.app", tp, 41 + 10 * tp.partition)
     with pytest.raises(Refused, match=r"undo --group"):
         again.check(ctx, [ORDERS])
-    GroupRecord.load(ctx.journal, "shop.app").mark(Step.UNDONE, ctx.clock.now())
+    GroupRecord.own(ctx.journal, "shop.app", at="2030-01-01T00:00:00+00:00").mark(Step.UNDONE, ctx.clock.now())
     again.apply(ctx, [ORDERS])
 
 
 def test_group_that_was_moved_back_and_went_on_on_the_target_since_is_named(shop: Migration) -> None:
     histories.moved(shop)
     ctx = shop.ctx()
-    GroupRecord.load(ctx.journal, "shop.app").mark(Step.UNDONE, ctx.clock.now())
+    GroupRecord.own(ctx.journal, "shop.app", at="2030-01-01T00:00:00+00:00").mark(Step.UNDONE, ctx.clock.now())
     shop.target.consumer_commits("shop.app", histories.ORDERS[0], 42)
     with pytest.raises(Refused, match=r"positions on the target: shop\.app"):
         again.apply(ctx, [ORDERS])

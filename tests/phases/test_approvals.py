@@ -191,7 +191,7 @@ def test_cutover_goes_on_under_its_approval_as_long_as_no_step_is_late(shop: Mig
     approve(shop, CUTOVER)
     for group in ("shop.app", "shop.late"):
         shop.clock.sleep(3000)
-        GroupRecord.load(shop.ctx().journal, group).mark(Step.STOPPING, shop.clock.now())
+        GroupRecord.own(shop.ctx().journal, group, at="2030-01-01T00:00:00+00:00").mark(Step.STOPPING, shop.clock.now())
         approvals.check(shop.ctx(), CUTOVER)
     shop.clock.sleep(3700)
     with pytest.raises(NotApproved, match="ada approved it 2:4"):
@@ -445,7 +445,7 @@ def test_group_in_the_middle_of_its_move_leaves_its_approval_valid(shop: Migrati
     mirrored_and_equal(shop)
     member = shop.source.join("shop.app", ["shop.orders", "shop.payments"])
     approve(shop, CUTOVER)
-    record = GroupRecord.load(shop.ctx().journal, "shop.app")
+    record = GroupRecord.own(shop.ctx().journal, "shop.app", at="2030-01-01T00:00:00+00:00")
     record.mark(Step.STOPPING, shop.clock.now())
     shop.source.leave("shop.app", member)
     shop.clock.sleep(3500)

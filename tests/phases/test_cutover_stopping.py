@@ -165,11 +165,25 @@ def test_group_that_was_stopped_and_not_copied_is_started_again_and_ends_the_bat
     assert [world.committed("target", group) for group in groups] == [{tp: 71}] * 3
 
 
-def test_group_ahead_on_the_target_is_started_again_on_the_source(world: FakeWorld, hooks: HookServer) -> None:
+def reads_on(world: FakeWorld, hooks: HookServer, tp: TopicPartition) -> None:
+    """The group commits beyond what is mirrored while it is stopped, so that its move fails after that."""
+    act = hooks.act
+
+    def stops(verb: str, cluster: str, phase: str, group: str) -> None:
+        act(verb, cluster, phase, group)
+        if verb == "stop":
+            world.go_on("source", group, tp, 80)
+
+    hooks.act = stops  # type: ignore[method-assign]
+
+
+def test_group_ahead_on_the_target_is_refused_before_it_is_stopped(world: FakeWorld, hooks: HookServer) -> None:
     tp, groups = running(world, hooks, "a")
     world.commit("target", groups[0], {tp: 70})
-    cutover.apply(world.ctx(consumers=hooks.consumers), groups)
-    assert verbs(hooks) == [("stop", "source", "a"), ("start", "source", "a")]
+    outcome = cutover.apply(world.ctx(consumers=hooks.consumers), groups).groups[0]
+    assert f"{tp} (there 70, translated 10)" in outcome.reason
+    assert hooks.calls == []
+    assert not world.source.group_state(groups[0]).is_empty
 
 
 def test_group_that_runs_on_the_target_is_not_started_on_the_source_as_well(
@@ -189,27 +203,28 @@ def test_group_that_runs_on_the_target_is_not_started_on_the_source_as_well(
 
 
 def test_start_that_fails_leaves_a_record_of_a_stopped_group(world: FakeWorld, hooks: HookServer) -> None:
-    tp, groups = running(world, hooks, "a")
-    world.commit("target", groups[0], {tp: 70})
+    tp, groups = running(world, hooks, "a", mirrored=50)
+    reads_on(world, hooks, tp)
     start = hooks.act
 
     def fails(verb: str, cluster: str, phase: str, group: str) -> None:
-        hooks.answer = (503, b"no capacity") if verb == "start" else (200, b"done")
+        hooks.answer = (404, b"no such application") if verb == "start" else (200, b"done")
         if verb == "stop":
             start(verb, cluster, phase, group)
 
     hooks.act = fails  # type: ignore[method-assign]
-    outcome = cutover.apply(world.ctx(consumers=hooks.consumers), groups).groups[0]
-    assert "its consumers were stopped" in outcome.remedy
-    assert f"`undo --group {groups[0]}`" in outcome.remedy
-    assert any("were not started again" in line for line in world.told)
+    result = cutover.apply(world.ctx(consumers=hooks.consumers), groups)
+    assert "its consumers were stopped, and run on neither side" in result.groups[0].remedy
+    assert f"`undo --group {groups[0]}`" in result.groups[0].remedy
+    assert any("its consumers stay stopped" in line for line in world.told)
+    assert (result.groups[0].outcome, result.exit_code) == (Fate.REFUSED, 3), "it is worth another try"
 
 
 def test_run_killed_while_it_starts_a_group_again_is_followed_by_one_that_stops_it_anew(
     world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tp, groups = running(world, hooks, "a")
-    world.commit("target", groups[0], {tp: 70})
+    tp, groups = running(world, hooks, "a", mirrored=50)
+    reads_on(world, hooks, tp)
     mark = GroupRecord.mark
 
     def dies(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:
@@ -222,6 +237,7 @@ def test_run_killed_while_it_starts_a_group_again_is_followed_by_one_that_stops_
         cutover.apply(world.ctx(consumers=hooks.consumers), groups)
     monkeypatch.undo()
     hooks.calls.clear()
-    ctx = world.ctx(consumers=hooks.consumers, cutover={"rewind": True})
+    world.mirror(tp, 100)
+    ctx = world.ctx(consumers=hooks.consumers)
     assert cutover.apply(ctx, groups).groups[0].outcome is Fate.MOVED
     assert verbs(hooks) == [("stop", "source", "a"), ("start", "target", "a")]

@@ -71,7 +71,8 @@ def test_group_that_commits_while_it_is_stopped_on_the_target_is_not_started_on_
     hooks.on("stop", "target", lambda _: world.go_on("target", group, tp, 12))
     with pytest.raises(Refused, match="committed 12"):
         cutover.undo(world.ctx(**fields), group)
-    assert [call[0] for call in hooks.calls] == ["stop"]
+    # It belongs to the target now, and is not left stopped.
+    assert [call[:3] for call in hooks.calls] == [("stop", "target", "undo"), ("start", "target", "cutover")]
 
 
 def test_group_that_lives_on_the_target_and_has_no_stop_hook_is_refused(world: World, hooks: HookServer) -> None:
@@ -85,8 +86,10 @@ def test_group_that_lives_on_the_target_and_has_no_stop_hook_is_refused(world: W
 def test_group_that_was_stopped_but_not_moved_is_started_on_the_source_again(world: World, hooks: HookServer) -> None:
     topic, group = world.topic("orders"), world.group("app")
     world.commit("source", group, {TopicPartition(topic, 0): 20})
-    world.commit("target", group, {TopicPartition(topic, 0): 70})
-    hooks.on("start", "source", lambda _: setattr(hooks, "answer", (503, b"no capacity")))
+    tp = TopicPartition(topic, 0)
+    # What it commits while it is stopped is not there to be copied: it is started again, and that fails.
+    hooks.on("stop", "source", lambda _: world.commit("source", group, {tp: 101}))
+    hooks.on("start", "source", lambda _: setattr(hooks, "answer", (404, b"no such application")))
     fields: dict[str, Any] = {"consumers": hooks.consumers}
     outcome = cutover.apply(world.ctx(**fields)).groups[0]
     assert outcome.outcome is Fate.REFUSED
@@ -99,8 +102,8 @@ def test_group_that_was_stopped_but_not_moved_is_started_on_the_source_again(wor
 
 def test_group_in_the_middle_of_an_undo_is_not_cut_over(world: World, hooks: HookServer) -> None:
     group, _, fields = sick_shop(world, hooks)
-    hooks.answer = (500, b"no")
-    with pytest.raises(Refused, match="answered 500"):
+    hooks.answer = (404, b"no")
+    with pytest.raises(Refused, match="answered 404"):
         cutover.undo(world.ctx(**fields), group)
     outcome = cutover.apply(world.ctx(**fields)).groups[0]
     assert outcome.outcome is Fate.REFUSED

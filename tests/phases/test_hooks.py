@@ -208,7 +208,7 @@ def test_command_ends_with_its_children_when_the_process_that_runs_it_is_killed(
         wait_until(pids.exists, "the command runs")
         process.kill()
     for pid in pids.read_text().split():
-        wait_until(lambda pid=int(pid): not _runs(pid), "it has ended")  # type: ignore[misc]
+        wait_until(lambda pid=int(pid): not _runs(pid), "it has ended")
 
 
 def test_command_reads_no_input(tool: Path) -> None:
@@ -283,7 +283,14 @@ def test_group_named_like_a_way_up_does_not_leave_the_prefix(hooks: HookServer) 
     assert hooks.calls == []
 
 
-@pytest.mark.parametrize("code", [301, 400, 404, 500, 503])
+@pytest.mark.parametrize("code", [408, 429, 500, 503])
+def test_answer_that_says_nothing_of_another_call_counts_as_unanswered(code: int, hooks: HookServer) -> None:
+    hooks.answer = (code, b"not now")
+    with pytest.raises(HookUnanswered, match=f"answered {code}\\n"):
+        run_hook(call_of(http(f"{hooks.url}/stop/a/b/c")), environ=hooks.environ)
+
+
+@pytest.mark.parametrize("code", [301, 400, 404])
 def test_answer_other_than_2xx_is_a_failure(code: int, hooks: HookServer) -> None:
     hooks.answer = (code, b"not now")
     with pytest.raises(HookFailed, match=f"answered {code}\\n"):
@@ -307,7 +314,7 @@ def test_server_that_echoes_a_secret_does_not_bring_it_into_messages(hooks: Hook
 
 
 def test_long_answer_is_not_read_to_its_end(hooks: HookServer) -> None:
-    hooks.answer = (500, b"x" * 10_000_000)
+    hooks.answer = (400, b"x" * 10_000_000)
     with pytest.raises(HookFailed) as caught:
         run_hook(call_of(http(f"{hooks.url}/stop/a/b/c")), environ=hooks.environ)
     assert len(str(caught.value)) < 1000

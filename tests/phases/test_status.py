@@ -9,8 +9,8 @@ import pytest
 
 from kafka_migration.domain.errors import ClusterUnreachable
 from kafka_migration.domain.types import Desired, Halt, TopicPartition
-from kafka_migration.phases import halts, status
-from kafka_migration.phases.group_record import GroupRecord, Step
+from kafka_migration.phases import group_looks, halts, status
+from kafka_migration.phases.group_record import Step
 from kafka_migration.phases.record import phase
 from kafka_migration.state.link import Wish
 from kafka_migration.validation.drill_result import Altered, Drilled, Example, Fault, Part
@@ -65,7 +65,8 @@ def test_page_of_a_migration_in_flight_tells_all_of_it(shop: Migration) -> None:
 
 
 def test_group_whose_subscription_alone_is_remembered_is_not_on_the_move(shop: Migration) -> None:
-    GroupRecord.load(shop.ctx().journal, "shop.app").remember_subscription(["shop.orders"])
+    shop.source.join("shop.app", ["shop.orders"])
+    group_looks.take(shop.ctx(), ["shop.app"])
     assert status.read(shop.ctx()).groups == ()
 
 

@@ -166,7 +166,7 @@ def lives(ctx, monkeypatch):
 
     monkeypatch.setattr(watch_groups, "sample", sample)
     for group, step in (("a", Step.READ_BACK), ("b", Step.READ_BACK), ("back", Step.UNDONE)):
-        GroupRecord.load(ctx.journal, group).mark(step, ctx.clock.now())
+        GroupRecord.own(ctx.journal, group, at="2030-01-01T00:00:00+00:00").mark(step, ctx.clock.now())
     return SimpleNamespace(seen=seen, looks=looks)
 
 

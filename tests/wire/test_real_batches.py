@@ -116,7 +116,7 @@ def test_request_to_a_broker_that_nobody_knows_fails_without_raising(source_clus
 
         append = Append(wire.cluster, 4711, {TopicPartition(topic, 0): made_batch([b"v"])})
         told: list[object] = []
-        append.then(lambda answers, error: told.append((answers, type(error).__name__)))
+        append.then(lambda answers, _seconds, error: told.append((answers, type(error).__name__)))
         assert told == [([], "UnknownBrokerIdError")]
         assert not append.was_not_sent
 

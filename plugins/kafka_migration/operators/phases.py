@@ -83,17 +83,12 @@ class KafkaCutOverOperator(MigrationOperator):
 
     def execute(self, context: Context) -> dict[str, int]:
         """How many groups ended in which way."""
-        from kafka_migration.phases import approvals, cutover
-        from kafka_migration.phases.evidence import GateName
+        from kafka_migration.phases import cutover
         from kafka_migration.phases.record import phase
 
-        with self.opened(make_state=True) as ctx:
-            self.log.info("cutover gate: %s", approvals.check(ctx, GateName.CUTOVER).reason)
-            with phase(ctx, phase_name("cut_over", context)) as run:
-                result = cutover.apply(ctx, self.groups)
-                run.ends(
-                    result.exit_code, "; ".join(f"{it.group}: {it.reason}" for it in result.groups if it.exit_code)
-                )
+        with self.opened(make_state=True) as ctx, phase(ctx, phase_name("cut_over", context)) as run:
+            result = cutover.apply(ctx, self.groups)
+            run.ends(result.exit_code, "; ".join(f"{it.group}: {it.reason}" for it in result.groups if it.exit_code))
         counts: dict[str, int] = {}
         for it in result.groups:
             counts[str(it.outcome)] = counts.get(str(it.outcome), 0) + 1

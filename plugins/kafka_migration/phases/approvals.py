@@ -169,12 +169,13 @@ def reject(ctx: Context, gate: GateName, digest: str, approver: str) -> Approval
     return approval
 
 
-def check(ctx: Context, gate: GateName) -> Passed:
+def check(ctx: Context, gate: GateName, *, now: Evidence | None = None) -> Passed:
     """Let pass, or raise NotApproved: what every gate asks right before it acts. Read-only.
 
-    Where the plan asks nobody, the checks of the evidence must still not say no.
+    Where the plan asks nobody, the checks of the evidence must still not say no. ``now`` is the evidence as it is at
+    this moment, if the caller has just taken it; its tables may be left out.
     """
-    now = evidence(ctx, gate)
+    now = now or evidence(ctx, gate)
     _require_open(now)
     if not is_asked(ctx, gate):
         reason = f"the plan asks nobody here (approvals.{gate} is false)"

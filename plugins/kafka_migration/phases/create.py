@@ -16,7 +16,7 @@ from kafka_migration.clusters.errors import TopicExists
 from kafka_migration.clusters.types import TopicDescription
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.types import TopicSpec
-from kafka_migration.phases.group_record import remember_subscriptions
+from kafka_migration.phases import group_looks
 from kafka_migration.phases.topic_specs import spec_as_dict, spec_from
 from kafka_migration.phases.topic_steps import (
     ADOPTS,
@@ -32,7 +32,6 @@ from kafka_migration.phases.topic_steps import (
     source_drift,
     steps,
 )
-from kafka_migration.phases.translate import subscribed_topics
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -76,7 +75,8 @@ def apply(ctx: Context) -> Created:
     if ctx.dry_run:
         return Created(steps=todo, dry_run=True)
     take(ctx, todo)
-    _remember_subscriptions(ctx)
+    # Members may be gone at cutover: what they subscribed to but never committed would be unknown then.
+    group_looks.take(ctx, [name for name in ctx.source.groups() if ctx.plan.groups.matches(name)])
     return Created(steps=todo, dry_run=False, drift=verify(ctx))
 
 
@@ -97,14 +97,6 @@ def take(ctx: Context, todo: Sequence[TopicStep]) -> None:
     for step in todo:
         if step.action is Action.ADOPT:
             _adopt(ctx, step)
-
-
-def _remember_subscriptions(ctx: Context) -> None:
-    """Note what live members read, while there are any: at cutover they are gone, and what they subscribed to but
-    never committed would be unknown."""
-    names = [name for name in ctx.source.groups() if ctx.plan.groups.matches(name)]
-    states = ctx.source.group_states(names)
-    remember_subscriptions(ctx.journal, {name: subscribed_topics(state) for name, state in states.items()})
 
 
 def verify(ctx: Context) -> tuple[Drift, ...]:

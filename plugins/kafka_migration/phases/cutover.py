@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, TakenOver
 from kafka_migration.phases import watch_groups
-from kafka_migration.phases.group_move import POLL_SECONDS, Mover
+from kafka_migration.phases.cutover_gate import CutoverGate
+from kafka_migration.phases.group_hands import POLL_SECONDS
+from kafka_migration.phases.group_move import Mover
+from kafka_migration.phases.group_proof import require_not_gone_on
 from kafka_migration.phases.group_record import GroupRecord, Step, Translation
 from kafka_migration.phases.group_refusals import GroupLives
 from kafka_migration.phases.hooks import HookCall, check_hooks
@@ -48,7 +51,8 @@ class Fate(enum.StrEnum):
 class GroupOutcome:
     """One group: what became of it and, where it was not moved, why, and what to do.
 
-    ``not_copied`` is what keeps the groups after it from being tried.
+    ``not_copied`` is what keeps the groups after it from being tried. ``is_stopped``: its consumers were stopped, and
+    run on neither side.
     """
 
     group: str
@@ -62,6 +66,7 @@ class GroupOutcome:
     pause_seconds: float | None = None
     exit_code: int = 0
     not_copied: NotCopied | None = None
+    is_stopped: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -74,6 +79,7 @@ class GroupOutcome:
             "positions": [it.as_dict() for it in self.translations],
             "alive": self.alive,
             "pause_seconds": self.pause_seconds,
+            "is_stopped": self.is_stopped,
         }
 
 
@@ -85,8 +91,13 @@ class CutoverResult:
 
     @property
     def exit_code(self) -> int:
-        """0 all moved (or not concerned); 1 a group was refused; 3 none was, but one could not be found out about."""
+        """0 all moved (or not concerned); 1 a group was refused; 3 none was, but one could not be found out about.
+
+        3 also if one stands stopped on both sides, whatever became of the others: it is worth another try, and soon.
+        """
         codes = {it.exit_code for it in self.groups}
+        if any(it.is_stopped for it in self.groups):
+            return CouldNotFindOut.exit_code
         return 1 if 1 in codes else max(codes, default=0)
 
     def as_dict(self) -> dict[str, Any]:
@@ -139,11 +150,12 @@ def apply(
 ) -> CutoverResult:
     """Move the plan's groups, or ``groups`` (BadInput for one that the plan does not select), and list each.
 
-    With ``ctx.dry_run``, tell the steps and what would refuse them, and write nothing. Raises TakenOver, and what goes
-    wrong before the first group; what goes wrong with one group is in its outcome.
+    The cutover gate is asked before each group. Raises NotApproved or CouldNotFindOut if it is shut before the first
+    one, TakenOver, and what goes wrong before the first group; what goes wrong with one group is in its outcome. Groups
+    that stand stopped are tried again in the end, and are started where they belong if the gate is shut by then.
+    With ``ctx.dry_run``, tell the steps and what would refuse them, and write nothing.
     """
     names = selected_groups(ctx, groups)
-    views = view_groups(ctx, names)
     started: list[str] = []
 
     def see_off() -> None:
@@ -152,12 +164,25 @@ def apply(
                 started.remove(group)
 
     mover = Mover(ctx, environ=environ, tick=see_off)
+    gate = CutoverGate(ctx)
+    if not ctx.dry_run:
+        try:
+            ctx.tell(f"cutover gate: {gate.ask()}")
+        except MigrationError as shut:
+            for group in names:
+                mover.leave_running(group, shut)
+            raise
+    views = view_groups(ctx, names)
     outcomes: dict[str, GroupOutcome] = {}
     behind = _behind(ctx, views)
     for group in names:
-        outcomes[group] = _outcome(ctx, mover, views[group], behind)
+        outcomes[group] = _outcome(ctx, mover, gate, views[group], behind)
         # What the mirror has not copied for one group, it has not for those after it: none of them is stopped.
         behind = behind or outcomes[group].not_copied
+        if outcomes[group].outcome is Fate.MOVED:
+            started.append(group)
+    for group in [group for group in names if outcomes[group].is_stopped]:
+        outcomes[group] = _outcome(ctx, mover, gate, views[group], None)
         if outcomes[group].outcome is Fate.MOVED:
             started.append(group)
     deadline = ctx.clock.monotonic() + min(SEE_OFF_SECONDS, ctx.plan.cutover.watch_seconds)
@@ -186,7 +211,7 @@ def _behind(ctx: Context, views: Mapping[str, GroupView]) -> NotCopied | None:
     return None
 
 
-def _outcome(ctx: Context, mover: Mover, view: GroupView, behind: NotCopied | None) -> GroupOutcome:
+def _outcome(ctx: Context, mover: Mover, gate: CutoverGate, view: GroupView, behind: NotCopied | None) -> GroupOutcome:
     group = view.group
     record = GroupRecord.load(ctx.journal, group)
     moved_before = record.is_moved and (record.has(Step.ALIVE) or ctx.dry_run)
@@ -194,7 +219,7 @@ def _outcome(ctx: Context, mover: Mover, view: GroupView, behind: NotCopied | No
         reason = "it has no committed offset of a topic of the plan, and is left alone"
         return GroupOutcome(group=group, outcome=Fate.NOT_CONCERNED, reason=reason, flags=view.flags)
     try:
-        if behind and not record.is_moved and ctx.plan.stop_hooks(group):
+        if behind and not (record.is_moved or record.is_stopped) and ctx.plan.stop_hooks(group):
             raise behind
         if not record.is_moved:
             tell_steps(ctx, group)
@@ -202,12 +227,13 @@ def _outcome(ctx: Context, mover: Mover, view: GroupView, behind: NotCopied | No
             if not moved_before:
                 mover.require_movable(view)
         else:
-            # Groups before this one took their time: what was seen at the start is seen again.
-            mover.move(view_groups(ctx, [group])[group])
+            _ask(gate, mover, group)
+            mover.move(group)
     except TakenOver:
         raise
     except MigrationError as error:
         ctx.tell(f"{group}: not moved: {error.message}")
+        is_stopped = _is_stopped(ctx, group)
         return GroupOutcome(
             group=group,
             outcome=Fate.FAILED if isinstance(error, CouldNotFindOut) else Fate.REFUSED,
@@ -217,18 +243,40 @@ def _outcome(ctx: Context, mover: Mover, view: GroupView, behind: NotCopied | No
             flags=view.flags,
             not_copied=error if isinstance(error, NotCopied) else None,
             exit_code=3 if isinstance(error, CouldNotFindOut) else 1,
+            is_stopped=is_stopped,
         )
     done = Fate.ALREADY_MOVED if moved_before else Fate.WOULD_MOVE if ctx.dry_run else Fate.MOVED
     return GroupOutcome(group=group, outcome=done, flags=view.flags)
+
+
+def _ask(gate: CutoverGate, mover: Mover, group: str) -> None:
+    """Ask the gate; if it is shut, whatever an earlier run left stopped is started, and the error raised."""
+    try:
+        gate.ask()
+    except MigrationError as shut:
+        mover.leave_running(group, shut)
+        raise
+
+
+def _is_stopped(ctx: Context, group: str) -> bool:
+    """Whether this migration stopped the group's consumers, and they run on neither side: to its best knowledge."""
+    if not ctx.plan.stop_hooks(group) or not GroupRecord.load(ctx.journal, group).is_stopped:
+        return False
+    try:
+        return ctx.source.group_state(group).is_empty and ctx.target.group_state(group).is_empty
+    except CouldNotFindOut:
+        return True
 
 
 def _remedy(ctx: Context, group: str, error: MigrationError) -> str:
     record = GroupRecord.load(ctx.journal, group)
     if record.has(Step.UNDONE) and record.evidence(Step.UNDONE, "because") == error.message:
         return f"{error.remedy}; its consumers were started on the source again"
-    stopped = record.has(Step.STOPPING) and not (record.has(Step.READ_BACK) or record.has(Step.UNDONE))
-    if stopped and ctx.plan.stop_hooks(group):
-        stranded = f"its consumers were stopped: `cutover --group {group}` again soon, or `undo --group {group}`"
+    if _is_stopped(ctx, group):
+        stranded = (
+            f"its consumers were stopped, and run on neither side: `cutover --group {group}` again soon, or"
+            f" `undo --group {group}`"
+        )
         return f"{error.remedy}; {stranded}" if error.remedy else stranded
     return error.remedy
 
@@ -247,6 +295,7 @@ def _with_record(ctx: Context, outcome: GroupOutcome) -> GroupOutcome:
         alive=record.has(Step.ALIVE),
         pause_seconds=record.evidence(Step.ALIVE, "pause_seconds"),
         exit_code=outcome.exit_code,
+        is_stopped=outcome.is_stopped,
     )
 
 
@@ -286,47 +335,25 @@ def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) 
     again. Its offsets on the target stay; they are not ahead of anything. A kill at any step is finished by a rerun.
     """
     selected_groups(ctx, [group])
+    # Before the claim, which ends whoever moves the group now.
     record = GroupRecord.load(ctx.journal, group)
     if record.has(Step.UNDONE):
         return UndoResult(group=group, outcome="already_undone")
     if not record.steps:
         raise Refused(f"group {group} was not touched by this migration", remedy="there is nothing to undo")
-    _require_unused(ctx, record)
+    require_not_gone_on(ctx, record)
     stop, start = ctx.plan.stop_hooks(group), ctx.plan.start_hooks(group)
     mover = Mover(ctx, environ=environ)
-    may_run_there = record.has(Step.STARTING)
-    calls = [str(mover.call(h, group, "target", "undo")) for h in stop if may_run_there]
+    calls = [str(mover.call(h, group, "target", "undo")) for h in stop if record.has(Step.STARTING)]
     calls += [str(mover.call(h, group, "source", "undo")) for h in start]
     ctx.tell(f"{group}: move back to the source: {', '.join(calls) or 'nothing to run'}")
     if ctx.dry_run:
         return UndoResult(group=group, outcome="would_undo", hooks=tuple(calls))
     mover.require_hooks(group, stop_on="target", start_on="source", phase="undo")
-    record.mark(Step.UNDOING, ctx.clock.now())
-    if may_run_there:
-        mover.run_hooks(stop, group, "target", "undo")
-    mover.wait_for_rest("target", group, ctx.plan.consumers.wait_seconds if stop else 0.0)
-    # It may have committed before it stopped.
-    _require_unused(ctx, record)
-    runs = mover.run_hooks(start, group, "source", "undo")
-    record.mark(Step.UNDONE, ctx.clock.now(), hooks=[run.as_dict() for run in runs])
+    record = GroupRecord.own(ctx.journal, group, at=ctx.stamp())
+    if not record.has(Step.UNDONE):
+        mover.move_back(record)
     return UndoResult(group=group, outcome="undone", hooks=tuple(calls))
-
-
-def _require_unused(ctx: Context, record: GroupRecord) -> None:
-    if not (record.has(Step.WRITING) or record.is_moved):
-        # Whatever stands on the target is not this migration's, and does not go on from it.
-        return
-    there = ctx.target.committed(record.group)
-    past = [
-        f"{it.tp} (translated {it.target}, committed {there[it.tp].offset})"
-        for it in record.translations
-        if it.tp in there and there[it.tp].offset > it.target
-    ]
-    if past:
-        raise Refused(
-            f"group {record.group} has gone on on the target: {listed(past)}",
-            remedy="it cannot be moved back alone: the source would give it these records again",
-        )
 
 
 __all__ = [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.clusters.facts import GroupFacts, Inventory
@@ -15,7 +16,7 @@ from kafka_migration.phases.group_record import GroupRecord
 from kafka_migration.phases.halts import meaning_of
 from kafka_migration.phases.hooks import check_hooks
 from kafka_migration.phases.losses import losses, sentence
-from kafka_migration.phases.topic_steps import mirrored
+from kafka_migration.phases.topic_steps import Drift, mirrored
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -49,9 +50,13 @@ def plan_evidence(ctx: Context) -> Evidence:
 
 def cutover_evidence(ctx: Context) -> Evidence:
     """Before the first group moves: lag, verdict, groups and their positions, who still writes. Read-only."""
-    taken_at = ctx.clock.now()
     taken = inventory.take(ctx)
-    drift = create.verify(ctx)
+    found = cutover_facts(ctx, taken, create.verify(ctx))
+    return replace(found, tables=(_lag(ctx), _positions(ctx), _groups(taken.groups.values()), _stragglers(taken)))
+
+
+def cutover_facts(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Evidence:
+    """The evidence of the cutover gate without its tables, from what the clusters showed and the state as it is now."""
     halts, given_up = ctx.link.halts(), losses(ctx)
     gate = Gate.of(
         "cutover",
@@ -77,10 +82,10 @@ def cutover_evidence(ctx: Context) -> Evidence:
     return Evidence(
         gate=GateName.CUTOVER,
         migration=ctx.plan.name,
-        taken_at=taken_at,
+        taken_at=taken.taken_at,
         facts=facts,
         checks=gate,
-        tables=(_lag(ctx), _positions(ctx), _groups(taken.groups.values()), _stragglers(taken)),
+        tables=(),
         next_steps=_what_follows("approve_cutover", until="report"),
         undo=_undo("cut_over", "stop_mirror"),
         inventory=taken,

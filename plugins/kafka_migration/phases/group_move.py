@@ -5,85 +5,84 @@ What can go wrong, and what closes it:
 - *The process dies anywhere.* Every step is in the journal before and after; :meth:`Mover.move` goes on from there.
   What can go stale in the meantime (empty, at rest) is proved again, so a run never writes on the word of an old one.
 - *A group without members is not yet stopped:* its consumers may be restarting, or commit without being members. So
-  its commits must rest, too, and all of it is looked at once more right before the write and right after it.
+  commits of one that was never seen with members must rest, too, and all of it is looked at once more right before the
+  write and right after it.
 - *The group runs on the target already* when a later run finds it. Its offsets are not touched again then; Kafka
   itself refuses to write the offsets of a group with members.
+- *Somebody else moves the same group.* Whoever claimed it last owns it: the claim is looked at right before every hook,
+  commit and entry, and who lost it ends there (docs/adr/0010).
+- *The group is up on the other side* when it is to be started: that is proved right before every start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING
 
 from kafka_migration.clusters.types import CommittedOffset
-from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, TakenOver
+from kafka_migration.domain.errors import MigrationError, Refused, TakenOver
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases import group_looks
+from kafka_migration.phases.group_hands import Hands, polls
+from kafka_migration.phases.group_looks import MOVABLE_PROTOCOLS, Look
+from kafka_migration.phases.group_proof import (
+    require_left_on_source,
+    require_unused_on_target,
+    require_written_on_target,
+)
 from kafka_migration.phases.group_record import GroupRecord, Step, Translation, commits_as_evidence, offsets_of
-from kafka_migration.phases.group_refusals import GroupLives, Side, WouldRewind
+from kafka_migration.phases.group_refusals import CommitsAlone, GroupLives, Side, WentOn, WouldRewind
 from kafka_migration.phases.group_resume import accept_if_written, came_back
-from kafka_migration.phases.hooks import HookCall, HookRun, require_runnable, run_hook
+from kafka_migration.phases.hooks import HookRun
 from kafka_migration.phases.mirror_ready import NotCopied
 from kafka_migration.phases.translate import (
-    MOVABLE_PROTOCOLS,
     GroupView,
     Positions,
     UncommittedPartitions,
     current_positions,
     listed,
-    subscribed_topics,
     view_groups,
 )
-from kafka_migration.plans.hooks import Hook
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
 
-T = TypeVar("T")
 Commits = Mapping[TopicPartition, CommittedOffset]
 
-#: Seconds between two looks while waiting: it is also how exact a measured pause is.
-POLL_SECONDS = 0.25
 
-#: For how long a cluster that does not answer is asked again while a group stands still. Giving up at the first
-#: hiccup (a coordinator that moves) would leave its consumers stopped until a person looks.
-PATIENCE_SECONDS = 30.0
+class Mover(Hands):
+    """Moves groups, one at a time, and each from wherever its record says it is."""
 
-
-class Mover:
-    """Moves groups, one at a time.
-
-    ``tick`` is called while it waits. ``environ`` is what hooks are allowed by (default: the process's environment).
-    """
-
-    def __init__(
-        self, ctx: Context, *, environ: Mapping[str, str] | None = None, tick: Callable[[], None] = lambda: None
-    ) -> None:
-        self.ctx, self._environ, self._tick = ctx, environ, tick
-
-    def move(self, view: GroupView) -> GroupRecord:
+    def move(self, group: str) -> GroupRecord:
         """Move a group from wherever its record says it is, up to started. Raises with nothing half-written.
 
-        ``view`` is the group as seen just now.
+        The group is this mover's from here on; whoever moved it before ends, by TakenOver, before it touches anything.
         """
-        record = GroupRecord.load(self.ctx.journal, view.group)
+        # Before the claim, which would end the undo that is under way.
+        self._refuse_undoing(GroupRecord.load(self.ctx.journal, group))
+        record = GroupRecord.own(self.ctx.journal, group, at=self.ctx.stamp())
+        if record.has(Step.UNDOING) and not record.has(Step.UNDONE):
+            # Begun between that look and the claim, which has ended it: so it is finished here.
+            self.move_back(record)
+            raise Refused(
+                f"group {group} was being moved back to the source, and that is done now",
+                remedy="run this again, if it is to be moved",
+            )
         if record.has(Step.UNDONE):
             record.restart()
-        if record.has(Step.UNDOING):
-            raise Refused(
-                f"group {view.group} is being moved back to the source",
-                remedy=f"finish that first: `undo --group {view.group}`",
-            )
+        view = self._view(group)
         accept_if_written(self.ctx, record, view)
         if record.has(Step.READ_BACK) and not came_back(self.ctx, record, view):
             self._start(record)
             return record
+        look = self.asked(lambda: group_looks.take(self.ctx, [group])[group])
         try:
-            self.require_movable(view)
+            self.require_movable(view, look)
             self._require_copied(view)
-            commits = self._stop(record, view)
-            # Members of before are gone: what they subscribed to is known from the record now.
-            view = self._asked(lambda: view_groups(self.ctx, [view.group])[view.group])
+            commits = self._stop(record, view, look)
+            # Members of before are gone: what they subscribed to is known from the look.
+            view = self._view(group)
             translations = self._translate(record, view)
             self._write(record, commits, translations)
         except TakenOver:
@@ -94,24 +93,65 @@ class Mover:
         self._start(record)
         return record
 
-    def require_movable(self, view: GroupView) -> None:
+    def leave_running(self, group: str, because: MigrationError) -> None:
+        """Start a group that an earlier run left stopped, where its record says it is, and move it no further."""
+        if GroupRecord.load(self.ctx.journal, group).is_stopped:
+            record = GroupRecord.own(self.ctx.journal, group, at=self.ctx.stamp())
+            if record.has(Step.READ_BACK):
+                self._start(record)
+            else:
+                self._start_again(record, because)
+
+    def move_back(self, record: GroupRecord) -> None:
+        """Have the source go on with a group that this mover owns: stop it on the target, prove that, start it there.
+
+        If it has gone on on the target, it is left running there, and WentOn is raised.
+        """
+        group, plan = record.group, self.ctx.plan
+        stop, start = plan.stop_hooks(group), plan.start_hooks(group)
+        runs_there = not self.asked(lambda: self.ctx.target.group_state(group)).is_empty
+        record.mark(Step.UNDOING, self.ctx.clock.now())
+        if runs_there or record.has(Step.STARTING):
+            self.run_hooks(record, stop, "target", "undo")
+        rest = 0.0 if runs_there else plan.cutover.rest_seconds
+        self.wait_for_rest("target", group, plan.consumers.wait_seconds if stop else 0.0, rest)
+        try:
+            runs = self.run_hooks(record, start, "source", "undo", prove=require_unused_on_target)
+        except WentOn:
+            record.forget(Step.UNDOING, Step.STARTING, Step.STARTED)
+            if record.has(Step.READ_BACK):
+                self.ctx.tell(f"{group}: not moved back, so its consumers are started on the target again")
+                self._start(record)
+            raise
+        record.mark(Step.UNDONE, self.ctx.clock.now(), hooks=[run.as_dict() for run in runs])
+
+    def _view(self, group: str) -> GroupView:
+        return self.asked(lambda: view_groups(self.ctx, [group])[group])
+
+    def _refuse_undoing(self, record: GroupRecord) -> None:
+        if record.has(Step.UNDOING) and not record.has(Step.UNDONE):
+            raise Refused(
+                f"group {record.group} is being moved back to the source",
+                remedy=f"finish that first: `undo --group {record.group}`",
+            )
+
+    def require_movable(self, view: GroupView, look: Look | None = None) -> None:
         """Refuse, before its consumers are stopped for nothing, a group that could not be moved anyway."""
         self.require_protocol(view)
-        if not view.state.is_empty and not self.ctx.plan.stop_hooks(view.group):
+        plan, group = self.ctx.plan, view.group
+        if not view.state.is_empty and not plan.stop_hooks(group):
             raise GroupLives("source", view.state)
-        there = self.ctx.target.group_state(view.group)
+        there = self.ctx.target.group_state(group)
         if not there.is_empty:
             raise GroupLives("target", there)
-        if view.uncommitted and self.ctx.plan.cutover.uncommitted == "refuse":
-            raise UncommittedPartitions(view.group, view.uncommitted)
+        if view.uncommitted and plan.cutover.uncommitted == "refuse":
+            raise UncommittedPartitions(group, view.uncommitted)
+        look = Look.load(self.ctx.journal, group) if look is None else look
+        is_declared = plan.stop_hooks(group) or group in plan.cutover.stopped_groups
+        if look is not None and look.moved_seconds is not None and not is_declared:
+            raise CommitsAlone(group, look.moved_seconds)
+        self._require_not_ahead(group, self.ctx.target.committed(group), current_positions(self.ctx, view).translations)
         self.require_hooks(view.group, stop_on="source", start_on="target", phase="cutover")
-
-    def require_hooks(self, group: str, *, stop_on: Side, start_on: Side, phase: Literal["cutover", "undo"]) -> None:
-        """Refuse before anything is stopped, if a hook that stops it, or starts it later, may not run here."""
-        calls = [self.call(hook, group, stop_on, phase) for hook in self.ctx.plan.stop_hooks(group)]
-        calls += [self.call(hook, group, start_on, phase) for hook in self.ctx.plan.start_hooks(group)]
-        for call in calls:
-            require_runnable(call, environ=self._environ)
 
     def require_protocol(self, view: GroupView) -> None:
         """Refuse a group that is more than what it committed, or does not exist."""
@@ -136,20 +176,23 @@ class Mover:
 
     # -- stop -------------------------------------------------------------------------------------------------------
 
-    def _stop(self, record: GroupRecord, view: GroupView) -> Commits:
+    def _stop(self, record: GroupRecord, view: GroupView, look: Look) -> Commits:
         group, now = view.group, self.ctx.clock.now
         live = not view.state.is_empty
         if live and record.has(Step.STOPPED):
             # It was stopped, and came back before it was moved: what was found out then is void.
             record.restart()
-        record.remember_subscription(subscribed_topics(view.state))
         runs: list[HookRun] = []
         active_at = now().isoformat() if live else record.evidence(Step.STOPPING, "active_at")
         if not record.has(Step.STOPPED):
-            record.mark(Step.STOPPING, now(), active_at=active_at, members=len(view.state.members))
-            runs = self.run_hooks(self.ctx.plan.stop_hooks(group), group, "source", "cutover")
+            before = record.evidence(Step.STOPPING, "target_before")
+            if before is None:
+                before = commits_as_evidence(self.asked(lambda: self.ctx.target.committed(group)))
+            members = len(view.state.members)
+            record.mark(Step.STOPPING, now(), active_at=active_at, members=members, target_before=before)
+            runs = self.run_hooks(record, self.ctx.plan.stop_hooks(group), "source", "cutover")
         patience = self.ctx.plan.consumers.wait_seconds if self.ctx.plan.stop_hooks(group) else 0.0
-        commits, last_active = self.wait_for_rest("source", group, patience)
+        commits, last_active = self.wait_for_rest("source", group, patience, look.rest_seconds(self.ctx.plan))
         record.mark(
             Step.STOPPED,
             now(),
@@ -158,25 +201,26 @@ class Mover:
         )
         return commits
 
-    def wait_for_rest(self, side: Side, group: str, patience: float) -> tuple[Commits, datetime | None]:
-        """Wait until a group is empty and two reads of its commits, ``rest_seconds`` apart, are equal.
+    def wait_for_rest(self, side: Side, group: str, patience: float, rest: float) -> tuple[Commits, datetime | None]:
+        """Wait until a group is empty and two reads of its commits, ``rest`` seconds apart, are equal.
 
         Returns the commits, and when the group was last seen to do something. Raises GroupLives or Refused once
         ``patience`` seconds are over; one try is made in any case.
         """
         ctx, last_active = self.ctx, None
         cluster = ctx.source if side == "source" else ctx.target
-        rest = ctx.plan.cutover.rest_seconds
         deadline = ctx.clock.monotonic() + patience
+        pauses = polls()
         while True:
             moved: tuple[TopicPartition, ...] = ()
-            state = self._asked(lambda: cluster.group_state(group))
+            state = self.asked(lambda: cluster.group_state(group))
             if state.is_empty:
-                before = self._asked(lambda: cluster.committed(group))
-                self.sleep(rest)
+                before = self.asked(lambda: cluster.committed(group))
+                if rest:
+                    self.sleep(rest)
                 # The state last: a consumer that comes, commits and is still there shows in either.
-                after = self._asked(lambda: cluster.committed(group))
-                state = self._asked(lambda: cluster.group_state(group))
+                after = self.asked(lambda: cluster.committed(group))
+                state = self.asked(lambda: cluster.group_state(group))
                 if state.is_empty and before == after:
                     return after, last_active
                 moved = tuple(tp for tp in {*before, *after} if before.get(tp) != after.get(tp))
@@ -189,14 +233,14 @@ class Mover:
                     f" moved within {rest:g} s",
                     remedy="find the client that commits for this group without being a member, and stop it",
                 )
-            self.sleep(POLL_SECONDS)
+            self.sleep(next(pauses))
 
     # -- translate and write ----------------------------------------------------------------------------------------
 
     def _translate(self, record: GroupRecord, view: GroupView) -> tuple[Translation, ...]:
         ctx = self.ctx
         positions = self._copied(view, {it.tp: it for it in record.translations}, "its consumers stand still")
-        there = self._asked(lambda: ctx.target.committed(view.group))
+        there = self.asked(lambda: ctx.target.committed(view.group))
         self._require_not_ahead(view.group, there, positions.translations)
         before = record.evidence(Step.TRANSLATED, "target_before")
         if before is None:
@@ -216,8 +260,9 @@ class Mover:
         """The group's positions, as soon as the mirror has copied up to all of its commits as ``view`` has them."""
         ctx = self.ctx
         deadline = ctx.clock.monotonic() + ctx.plan.consumers.wait_seconds
+        pauses = polls()
         while True:
-            positions = self._asked(lambda: current_positions(ctx, view, kept=kept))
+            positions = self.asked(lambda: current_positions(ctx, view, kept=kept))
             if not positions.pending:
                 return positions
             self._refuse_hopeless(view, positions)
@@ -232,7 +277,7 @@ class Mover:
                     f" {ctx.plan.consumers.wait_seconds:g} s ({why}); {meanwhile}",
                     remedy="see that the mirror runs and its lag falls, then run this again",
                 )
-            self.sleep(POLL_SECONDS)
+            self.sleep(next(pauses))
 
     def _require_not_ahead(self, group: str, there: Commits, translations: tuple[Translation, ...]) -> None:
         ahead = {
@@ -274,18 +319,23 @@ class Mover:
         ctx, group = self.ctx, record.group
         # The wait for the mirror may have been long: what was proved before it is proved again.
         self._require_still(group, commits)
-        there = self._asked(lambda: ctx.target.group_state(group))
+        there = self.asked(lambda: ctx.target.group_state(group))
         if not there.is_empty:
             raise GroupLives("target", there)
         wanted = {it.tp: CommittedOffset(offset=it.target, metadata=it.metadata) for it in translations}
-        now_there = self._asked(lambda: ctx.target.committed(group))
+        now_there = self.asked(lambda: ctx.target.committed(group))
         self._require_not_ahead(group, now_there, translations)
         changes = {tp: commit for tp, commit in wanted.items() if now_there.get(tp) != commit}
         record.mark(Step.WRITING, ctx.clock.now(), target_before=commits_as_evidence(now_there))
+
+        def commit() -> None:
+            record.require_owner()
+            ctx.target.commit(group, changes)
+
         # The same offsets again are no harm, and what a failure left is read back below.
-        self._asked(lambda: ctx.target.commit(group, changes))
+        self.asked(commit)
         record.mark(Step.WRITTEN, ctx.clock.now(), partitions=len(changes))
-        found = self._asked(lambda: ctx.target.committed(group))
+        found = self.asked(lambda: ctx.target.committed(group))
         different = [
             f"{tp} (written {commit.offset} {commit.metadata!r}, read {_said(found.get(tp))})"
             for tp, commit in sorted(wanted.items())
@@ -302,10 +352,10 @@ class Mover:
         record.mark(Step.READ_BACK, ctx.clock.now(), offsets=offsets_of(found, translations))
 
     def _require_still(self, group: str, commits: Commits) -> None:
-        state = self._asked(lambda: self.ctx.source.group_state(group))
+        state = self.asked(lambda: self.ctx.source.group_state(group))
         if not state.is_empty:
             raise GroupLives("source", state)
-        if self._asked(lambda: self.ctx.source.committed(group)) != commits:
+        if self.asked(lambda: self.ctx.source.committed(group)) != commits:
             raise Refused(
                 f"group {group} committed on the source again while it was moved",
                 remedy="stop all of its consumers for good, then run this again",
@@ -321,66 +371,37 @@ class Mover:
         if record.has(Step.STARTED) and (record.has(Step.ALIVE) or not ctx.target.group_state(group).is_empty):
             return
         record.mark(Step.STARTING, ctx.clock.now())
-        runs = self.run_hooks(ctx.plan.start_hooks(group), group, "target", "cutover")
+        runs = self.run_hooks(record, ctx.plan.start_hooks(group), "target", "cutover", prove=_require_target_alone)
         record.mark(Step.STARTED, ctx.clock.now(), hooks=[run.as_dict() for run in runs])
 
     def _start_again(self, record: GroupRecord, error: MigrationError) -> None:
         """Start a group on the source again that was stopped and could not be moved, rather than leave it stopped.
 
-        Not once a write was begun, and not if it runs on the target: it could go on from there. A hook that fails
-        leaves it stopped, as the record then says.
+        Only if it is proved empty on the target, and not ahead there. What cannot be proved, or a hook that fails,
+        leaves it stopped, as the record then says: a later run tries again.
         """
         plan, group = self.ctx.plan, record.group
-        lives_there = isinstance(error, GroupLives) and error.side == "target"
         by_hooks = all(
             any(not hook.wait for hook in hooks) for hooks in (plan.stop_hooks(group), plan.start_hooks(group))
         )
-        if not record.has(Step.STOPPING) or record.has(Step.WRITING) or lives_there or not by_hooks:
+        if not record.has(Step.STOPPING) or not by_hooks:
             return
         try:
+            self.asked(lambda: require_unused_on_target(self.ctx, record))
             # First, so that a run which is killed in the middle is followed by one that stops it anew.
-            record.forget(Step.STOPPED, Step.TRANSLATED)
+            record.forget(Step.STOPPED, Step.TRANSLATED, Step.WRITING, Step.WRITTEN)
             self.ctx.tell(f"{group}: not moved, so its consumers are started on the source again")
-            runs = self.run_hooks(plan.start_hooks(group), group, "source", "undo")
+            runs = self.run_hooks(record, plan.start_hooks(group), "source", "undo", prove=require_unused_on_target)
             record.mark(Step.UNDONE, self.ctx.clock.now(), because=error.message, hooks=[run.as_dict() for run in runs])
         except TakenOver:
             raise
         except MigrationError as failed:
-            self.ctx.tell(f"{group}: its consumers were not started again: {failed.message}")
+            self.ctx.tell(f"{group}: its consumers stay stopped: {failed.message}")
 
-    # -- hooks and waiting ------------------------------------------------------------------------------------------
 
-    def run_hooks(
-        self, hooks: tuple[Hook, ...], group: str, cluster: Side, phase: Literal["cutover", "undo"]
-    ) -> list[HookRun]:
-        """Run hooks in order. ``wait`` runs nothing: whoever stops waits for rest, whoever starts is watched."""
-        runs = []
-        for hook in hooks:
-            if not hook.wait:
-                runs.append(run_hook(self.call(hook, group, cluster, phase), environ=self._environ))
-        return runs
-
-    def call(self, hook: Hook, group: str, cluster: Side, phase: Literal["cutover", "undo"]) -> HookCall:
-        """``hook`` for one group."""
-        return HookCall(hook=hook, group=group, migration=self.ctx.plan.name, cluster=cluster, phase=phase)
-
-    def _asked(self, ask: Callable[[], T]) -> T:
-        """The answer of a cluster that may need to be asked again."""
-        deadline = self.ctx.clock.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                return ask()
-            except CouldNotFindOut:
-                if self.ctx.clock.monotonic() >= deadline:
-                    raise
-            self.sleep(POLL_SECONDS)
-
-    def sleep(self, seconds: float) -> None:
-        """Wait, and tick meanwhile."""
-        end = self.ctx.clock.monotonic() + seconds
-        while (left := end - self.ctx.clock.monotonic()) > 0:
-            self._tick()
-            self.ctx.clock.sleep(min(left, POLL_SECONDS))
+def _require_target_alone(ctx: Context, record: GroupRecord) -> None:
+    require_left_on_source(ctx, record)
+    require_written_on_target(ctx, record)
 
 
 def _said(commit: CommittedOffset | None) -> str:

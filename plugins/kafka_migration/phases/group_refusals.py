@@ -26,6 +26,30 @@ class GroupLives(Refused):
         )
 
 
+class WentOn(Refused):
+    """The group has gone on on one side, so its consumers must not be started on the other."""
+
+    def __init__(self, group: str, side: Side, partitions: str) -> None:
+        self.group, self.side = group, side
+        super().__init__(
+            f"group {group} has gone on on the {side}: {partitions}",
+            remedy="the other side would give it records again that it has processed: see which consumers commit there",
+        )
+
+
+class CommitsAlone(Refused):
+    """Somebody commits for the group without being a member of it, and nobody is named who stops it."""
+
+    def __init__(self, group: str, seconds: float) -> None:
+        self.group, self.seconds = group, seconds
+        super().__init__(
+            f"group {group} has no members on the source, but its commits moved between two looks {seconds:.0f} s"
+            " apart: somebody commits for it without being a member (Flink, assign())",
+            remedy="stop it by a hook (consumers.stop of the plan; `wait` if somebody else stops it), or stop it and"
+            " declare the group in cutover.stopped_groups",
+        )
+
+
 class WouldRewind(Refused):
     """The group has committed further on the target than its translated offsets. ``partitions`` are those."""
 

@@ -36,6 +36,8 @@ COMMAND_ENVIRONMENT = "KAFKA_MIGRATION_COMMAND_ENVIRONMENT"
 #: What every command sees of this process's environment. Nothing that could carry a secret.
 _HARMLESS = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 _SHOWN_BYTES = 600
+#: Request Timeout and Too Many Requests: like 5xx, the server says nothing of what it would do with another call.
+_MAY_PASS = (408, 429)
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\uffff]+")
 
 
@@ -44,7 +46,7 @@ class HookFailed(Refused):
 
 
 class HookUnanswered(CouldNotFindOut):
-    """A hook did not end in time, or its server did not answer: what it did is unknown."""
+    """A hook did not end in time, or its server did not answer, or with 5xx, 408 or 429: what it did is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +256,8 @@ def _run_http(call: HookCall, http: HttpCall, environ: Mapping[str, str]) -> str
         raise HookUnanswered(
             f"{call}: {error}", remedy="check the URL and the server, or give it a longer timeout_seconds"
         ) from None
+    if status in _MAY_PASS or status >= 500:
+        raise HookUnanswered(f"{call}: answered {status}", remedy="see why the server cannot say, then run this again")
     if not 200 <= status < 300:
         raise HookFailed(f"{call}: answered {status}", remedy="make it answer 2xx, then run this again")
     return str(status)

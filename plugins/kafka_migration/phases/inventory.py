@@ -24,7 +24,7 @@ from kafka_migration.clusters.types import (
 )
 from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
-from kafka_migration.phases.translate import MOVABLE_PROTOCOLS
+from kafka_migration.phases.group_looks import MOVABLE_PROTOCOLS
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
@@ -36,8 +36,11 @@ Commits = Mapping[TopicPartition, CommittedOffset]
 RATE_WINDOW_SECONDS = 1.0
 
 
-def take(ctx: Context) -> Inventory:
-    """The inventory of the source, now. Raises ClusterUnreachable, or NotAuthorized if not even topics are shown."""
+def take(ctx: Context, *, briefly: bool = False) -> Inventory:
+    """The inventory of the source, now. Raises ClusterUnreachable, or NotAuthorized if not even topics are shown.
+
+    ``briefly``: topics and the plan's groups alone, without rates, sizes and what else is for people to read.
+    """
     source, plan = ctx.source, ctx.plan
     unchecked: dict[str, str] = {}
 
@@ -52,17 +55,19 @@ def take(ctx: Context) -> Inventory:
     tps = [tp for it in described.values() for tp in it.topic_partitions]
     configs = source.topic_configs(described)
     before, began = source.ends(tps), ctx.clock.monotonic()
-    ctx.clock.sleep(RATE_WINDOW_SECONDS)
-    after, seconds = source.ends(tps), ctx.clock.monotonic() - began
+    if not briefly:
+        ctx.clock.sleep(RATE_WINDOW_SECONDS)
+    after, seconds = before if briefly else source.ends(tps), ctx.clock.monotonic() - began
     rates = {tp: (after[tp].end - before[tp].end) / seconds if seconds > 0 else 0.0 for tp in tps}
-    disks = unless_denied("bytes", lambda: source.disk_use(tps))
-    spans = unless_denied("timestamps", lambda: source.time_spans(tps))
-    producers = unless_denied("producers", lambda: source.producers(tps))
+    disks = None if briefly else unless_denied("bytes", lambda: source.disk_use(tps))
+    spans = None if briefly else unless_denied("timestamps", lambda: source.time_spans(tps))
+    producers = None if briefly else unless_denied("producers", lambda: source.producers(tps))
     listed = source.groups()
-    commits = _commits(source.committed_of, listed, unchecked)
     selected = [name for name in listed if plan.groups.matches(name)]
+    read = {name: listed[name] for name in selected} if briefly else listed
+    commits = _commits(source.committed_of, read, unchecked)
     states = source.group_states(selected)
-    acls = unless_denied("acls", lambda: _acls(source.acls))
+    acls = None if briefly else unless_denied("acls", lambda: _acls(source.acls))
     return Inventory(
         taken_at=ctx.clock.now(),
         cluster_id=source.cluster_id(),
@@ -73,8 +78,8 @@ def take(ctx: Context) -> Inventory:
         groups={name: _group(states[name], commits.get(name), described, after) for name in selected},
         left_behind=_left_behind(listed, selected, commits, described),
         acls=None if acls is None else _concerning(acls, described, selected),
-        quotas=unless_denied("quotas", source.quotas),
-        scram_users=unless_denied("scram users", source.scram_users),
+        quotas=None if briefly else unless_denied("quotas", source.quotas),
+        scram_users=None if briefly else unless_denied("scram users", source.scram_users),
         unchecked=unchecked,
     )
 

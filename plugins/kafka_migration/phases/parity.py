@@ -18,8 +18,9 @@ from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import drift
 from kafka_migration.phases.drift import DriftStatus
+from kafka_migration.phases.group_looks import MOVABLE_PROTOCOLS
 from kafka_migration.phases.group_record import GroupRecord
-from kafka_migration.phases.translate import MOVABLE_PROTOCOLS, selected_groups
+from kafka_migration.phases.translate import selected_groups
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context

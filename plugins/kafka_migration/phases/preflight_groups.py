@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kafka_migration.domain.checks import CheckResult
+from kafka_migration.phases.group_looks import MOVABLE_PROTOCOLS
 from kafka_migration.phases.preflight_facts import Facts, passed, some, warned
-from kafka_migration.phases.translate import MOVABLE_PROTOCOLS
 
 
 def movable(facts: Facts) -> CheckResult:

@@ -15,13 +15,11 @@ from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
+from kafka_migration.phases.group_looks import MOVABLE_PROTOCOLS, subscribed_topics
 from kafka_migration.phases.group_record import GroupRecord, Policy, Translation
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
-
-#: Protocols whose groups are what they committed. Others keep more (share groups: single records; streams: state).
-MOVABLE_PROTOCOLS = ("classic", "consumer")
 
 _LISTED = 8
 
@@ -82,15 +80,6 @@ class GroupView:
             said = listed(f"{count:,} offsets of {tp}" for tp, count in sorted(self.passed_over.items()))
             found.append(f"it goes on behind what is not copied, and never reads {said}")
         return tuple(found)
-
-
-def subscribed_topics(state: GroupState) -> frozenset[str]:
-    """The topics that live members read: what they subscribe to, or else what is assigned to them."""
-    topics: set[str] = set()
-    for member in state.members:
-        topics |= member.topics or set()
-        topics |= {tp.topic for tp in member.partitions}
-    return frozenset(topics)
 
 
 def selected_groups(ctx: Context, wanted: Sequence[str] | None = None) -> tuple[str, ...]:

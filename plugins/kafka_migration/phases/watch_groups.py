@@ -155,7 +155,7 @@ def look(ctx: Context, record: GroupRecord) -> GroupLife:
     if lived:
         return _alive(record)
     if not ctx.dry_run:
-        record.mark(Step.ALIVE, now, sign=sign, pause_seconds=pause_seconds(ctx, record, now))
+        record.note_alive(now, sign=sign, pause_seconds=pause_seconds(ctx, record, now))
         return _alive(record)
     return GroupLife(group=record.group, life=Life.ALIVE, evidence=sign, is_final=True)
 

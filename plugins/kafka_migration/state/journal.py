@@ -3,16 +3,36 @@
 Keys are ``<migration>/<kind>/<id>``, so that migrations and parallel steps of one never write the same key. Locks are
 ``_lock/<topic>/<migration>``: a compacted topic knows no compare-and-set, but its order is the same for every reader,
 so of two migrations that claim a topic the one whose claim stands first holds it, and the other withdraws.
+
+Owners of one thing within a migration (of a group that is moved) are told apart by the same order, the other way
+round: the newest claim wins, so that one of a dead process keeps nobody waiting. Whoever lost it ends at its next look.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from kafka_migration.domain.errors import TakenOver
 from kafka_migration.state.store import Store
 
 _LOCKS = "_lock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What one owner claimed: it holds until somebody claims the same name.
+
+    ``owner`` is unique to the claim. ``owner_epoch`` is the place of the claim in the journal's log: of two claims of
+    one name the later one's is higher, for every reader.
+    """
+
+    kind: str
+    name: str
+    owner: str
+    owner_epoch: int
 
 
 class Journal:
@@ -27,7 +47,11 @@ class Journal:
 
     def record_all(self, kind: str, values: Mapping[str, dict[str, Any]]) -> None:
         """As :meth:`record`, of many names, in one write; some of them stand there if this dies."""
-        self._store.put_all({self._key(kind, name): value for name, value in values.items()})
+        self.write({(kind, name): value for name, value in values.items()})
+
+    def write(self, values: Mapping[tuple[str, str], dict[str, Any] | None]) -> None:
+        """As :meth:`record`, of many (kind, name), in order and in one write; None removes what stood there."""
+        self._store.put_all({self._key(kind, name): value for (kind, name), value in values.items()})
 
     def read(self, kind: str, name: str) -> dict[str, Any] | None:
         """What was last recorded, or None."""
@@ -44,7 +68,28 @@ class Journal:
 
     def forget_all(self, kind: str, names: Iterable[str]) -> None:
         """As :meth:`forget`, of many names."""
-        self._store.put_all({self._key(kind, name): None for name in names})
+        self.write({(kind, name): None for name in names})
+
+    def claim(self, kind: str, name: str, *, at: str) -> Claim:
+        """Become the owner of ``name``, whoever was it before. ``at`` is the wall clock as ISO-8601, for people.
+
+        Raises TakenOver if somebody else claims it at the same time, and later in the log.
+        """
+        owner = uuid.uuid4().hex
+        key = self._key(f"{kind}-owner", name)
+        self._store.put(key, {"owner": owner, "at": at})
+        value, place = self._store.located(key) or ({}, -1)
+        claim = Claim(kind=kind, name=name, owner=owner, owner_epoch=place)
+        self._require_owner(claim, value)
+        return claim
+
+    def require(self, claim: Claim) -> None:
+        """Raise TakenOver unless ``claim`` still stands, as of now."""
+        self._require_owner(claim, self.read(f"{claim.kind}-owner", claim.name) or {})
+
+    def _require_owner(self, claim: Claim, found: Mapping[str, Any]) -> None:
+        if found.get("owner") != claim.owner:
+            raise TakenOver(f"{claim.kind} {claim.name} of migration {self.migration}")
 
     def holders(self, topics: Iterable[str]) -> dict[str, str]:
         """Which migration holds each of ``topics``; those that nobody holds are left out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -17,6 +18,9 @@ class Store(Protocol):
 
     def get(self, key: str) -> Value | None:
         """The value of ``key``, as of now, or None."""
+
+    def located(self, key: str) -> tuple[Value, int] | None:
+        """The value of ``key``, as of now, and its place in the order of all writes; None if there is none."""
 
     def put(self, key: str, value: Value) -> None:
         """Write ``value``; durable on return."""
@@ -39,17 +43,23 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
+        self._places: dict[str, int] = {}
+        self._writes = itertools.count()
 
     def get(self, key: str) -> Value | None:
+        found = self.located(key)
+        return None if found is None else found[0]
+
+    def located(self, key: str) -> tuple[Value, int] | None:
         found = self._values.get(key)
-        return None if found is None else ledger.decode(found.encode(), where=key)
+        return None if found is None else (ledger.decode(found.encode(), where=key), self._places[key])
 
     def put(self, key: str, value: Value) -> None:
         # As text, like the topic: what the topic would not hold fails here too, and nobody shares an object.
         text = ledger.encode(value).decode()
         # Removed first: the newest write stands last.
         self._values.pop(key, None)
-        self._values[key] = text
+        self._values[key], self._places[key] = text, next(self._writes)
 
     def put_all(self, values: Mapping[str, Value | None]) -> None:
         for key, value in values.items():
@@ -78,10 +88,15 @@ class TopicStore:
             raise ValueError(f"{log.topic} has {log.partitions} partitions: their writes have no common order")
         self._log = log
         self._values: dict[str, Value] = {}
+        self._places: dict[str, int] = {}
 
     def get(self, key: str) -> Value | None:
+        found = self.located(key)
+        return None if found is None else found[0]
+
+    def located(self, key: str) -> tuple[Value, int] | None:
         self._refresh()
-        return copy.deepcopy(self._values.get(key))
+        return (copy.deepcopy(self._values[key]), self._places[key]) if key in self._values else None
 
     def put(self, key: str, value: Value) -> None:
         self._log.append([(key.encode(), ledger.encode(value))])
@@ -109,3 +124,4 @@ class TopicStore:
             self._values.pop(key, None)
             if entry.value is not None:
                 self._values[key] = ledger.decode(entry.value, where=f"{self._log.topic} {key}")
+                self._places[key] = entry.offset

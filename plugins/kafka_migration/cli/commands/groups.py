@@ -59,7 +59,6 @@ def cutover(
 ) -> None:
     """Stop groups on the source, move their offsets, start them on the target."""
     from kafka_migration.cli.render.groups import moved
-    from kafka_migration.phases import approvals
     from kafka_migration.phases import cutover as phase_cutover
     from kafka_migration.phases.evidence import GateName
     from kafka_migration.phases.record import phase
@@ -71,8 +70,6 @@ def cutover(
         selected_groups(ctx, group or None)
         if dry_run:
             tell_gate(ctx, GateName.CUTOVER)
-        else:
-            output.tell(f"cutover gate: {approvals.check(ctx, GateName.CUTOVER).reason}")
         with phase(ctx, "cut_over") as run:
             result = phase_cutover.apply(ctx, group or None)
             run.ends(result.exit_code, "; ".join(f"{it.group}: {it.reason}" for it in result.groups if it.exit_code))

@@ -1,0 +1,1 @@
+"""Two movers of one group at once, at every interleaving: `python -m tests.races`."""
