@@ -198,6 +198,7 @@ class EmbeddedAirflow:
             "DO_NOT_TRACK": "1",
             "SCARF_ANALYTICS": "false",
             "KAFKA_MIGRATION_PLANS": str(self._plans),
+            "KAFKA_MIGRATION_APPROVAL_KEYS_FILE": str(self._approval_key()),
             **self._more,
         }
 
@@ -232,6 +233,15 @@ class EmbeddedAirflow:
             return
         with open(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="utf-8") as opened:
             json.dump({USER: self.password}, opened)
+
+    def _approval_key(self) -> Path:
+        """The file with the key that answers are signed with: this Airflow's own, made once for a home."""
+        file = self.home / "approval.key"
+        if not file.exists():
+            self.home.mkdir(parents=True, exist_ok=True)
+            with open(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w", encoding="ascii") as opened:
+                opened.write(secrets.token_hex(32) + "\n")
+        return file
 
     def _wait_healthy(self) -> None:
         deadline = time.monotonic() + self._start_timeout_seconds

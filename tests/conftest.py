@@ -1,17 +1,23 @@
 """Real clusters for the whole run, started when the first test asks for them."""
 
+import json
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
 
 from demo.brokers import EmbeddedKafka
+from kafka_migration.clusters.lookup import variable_of
+from kafka_migration.phases.signing import CONNECTION
 from tests.losing import put_back
 
 
 def pytest_configure() -> None:
     """A shell starts background jobs with SIGINT ignored, and processes inherit that: tests of Ctrl-C would wait."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Answers are signed, in this process and in those that tests start.
+    os.environ[variable_of(CONNECTION)] = json.dumps({"conn_type": "generic", "password": "a key of the tests: " * 2})
 
 
 @pytest.fixture(scope="session")

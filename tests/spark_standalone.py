@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -18,8 +18,12 @@ _JARS = str(Path(pyspark.__file__).parent / "jars" / "*")
 
 
 @contextmanager
-def spark_standalone(folder: Path, *, workers: int) -> Iterator[str]:
-    """The master's URL, once all workers have registered. `folder` takes logs and work directories."""
+def spark_standalone(folder: Path, *, workers: int, settings: Mapping[str, str] | None = None) -> Iterator[str]:
+    """The master's URL, once all workers have registered. `folder` takes logs, work directories and `settings`, which
+    master and workers read from a file that only this user may read."""
+    properties = folder / "daemons.conf"
+    properties.touch(0o600)
+    properties.write_text("".join(f"{key} {value}\n" for key, value in (settings or {}).items()), encoding="utf-8")
     environment = {
         **os.environ,
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
@@ -40,7 +44,8 @@ def spark_standalone(folder: Path, *, workers: int) -> Iterator[str]:
         ] * workers
         for at, arguments in enumerate(classes):
             log = stack.enter_context((folder / f"daemon-{at}.log").open("wb"))
-            command = ["java", "-Xmx256m", "-cp", _JARS, f"org.apache.spark.deploy.{arguments[0]}", *arguments[1:]]
+            command = ["java", "-Xmx256m", "-cp", _JARS, f"org.apache.spark.deploy.{arguments[0]}"]
+            command += ["--properties-file", str(properties), *arguments[1:]]
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder)
             stack.callback(_end, process)
             if at == 0:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
 from kafka_migration.cli import watching
-from kafka_migration.cli.app import COMMANDS
+from kafka_migration.cli.app import COMMANDS, app
+from kafka_migration.cli.commands import proof
 from kafka_migration.clusters.types import CommittedOffset
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
@@ -34,11 +39,11 @@ def evidence_digest(terminal: Terminal, gate: str) -> str:
 def answer_to(terminal: Terminal, gate: str) -> list[str]:
     """The words that approve the evidence as it is shown now."""
     shown = terminal.json("approve", gate, "--show")
-    return ["approve", gate, "--digest", shown["digest"], "--seen-at", shown["taken_at"], "--yes"]
+    return ["approve", gate, "--receipt", shown["receipt"], "--yes"]
 
 
 def approved(terminal: Terminal, gate: str) -> None:
-    result = terminal.run(*answer_to(terminal, gate), "--as", "ada")
+    result = terminal.run(*answer_to(terminal, gate))
     assert result.exit_code == 0, result.output
 
 
@@ -129,9 +134,10 @@ def test_names_that_look_like_markup_are_shown_as_they_are(terminal: Terminal) -
     assert "shop.[red]x[/red]" in terminal.run("check").stdout
 
 
-def test_name_of_an_approver_is_no_markup_either(terminal: Terminal) -> None:
+def test_name_of_an_approver_is_no_markup_either(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "answering", lambda: "[bold]ada[/bold]")
     digest = evidence_digest(terminal, "plan")
-    result = terminal.run(*answer_to(terminal, "plan"), "--as", "[bold]ada[/bold]")
+    result = terminal.run(*answer_to(terminal, "plan"))
     assert result.stdout == f"approved by [bold]ada[/bold]: {digest}\n"
 
 
@@ -271,33 +277,32 @@ def test_approve_where_nobody_can_be_asked_approves_nothing(words: list[str], te
     assert terminal.run("create").exit_code == 1
 
 
-def test_approve_of_another_digest_is_refused(terminal: Terminal) -> None:
-    result = terminal.run("approve", "plan", "--digest", "sha256:0", "--seen-at", SEEN_AT, "--yes")
+def test_approve_of_evidence_that_is_another_now_is_refused(terminal: Terminal) -> None:
+    words = answer_to(terminal, "plan")
+    terminal.shop.source.add_topic("shop.refunds")
+    result = terminal.run(*words)
     assert result.exit_code == 1
-    assert "the answer is for sha256:0" in result.stderr
+    assert "the answer is for sha256:" in result.stderr
     assert not any(it["make_state"] for it in terminal.opened)
-
-
-#: When the clock of the terminal's migration begins.
-SEEN_AT = "2030-01-01T00:00:00.000+00:00"
 
 
 @pytest.mark.parametrize(
     "words",
     [
         ["--yes"],
-        ["--digest", "sha256:0"],
-        ["--digest", "sha256:0", "--yes"],
-        ["--digest", "sha256:0", "--seen-at", "yesterday", "--yes"],
-        ["--seen-at", SEEN_AT, "--yes"],
+        ["--receipt", "sha256:0@2030-01-01T00:00:00.000+00:00"],
+        ["--reject", "--revoke", "--yes"],
+        ["--reject", "--receipt", "sha256:0@2030-01-01T00:00:00.000+00:00", "--yes"],
+        ["--revoke", "--show"],
+        ["--reason", "no", "--show"],
     ],
 )
-def test_approve_with_half_an_answer_is_bad_input(words: list[str], terminal: Terminal) -> None:
+def test_approve_with_half_an_answer_or_two_is_bad_input(words: list[str], terminal: Terminal) -> None:
     assert terminal.run("approve", "plan", *words).exit_code == 2
     assert terminal.opened == []
 
 
-def test_evidence_that_was_shown_too_long_ago_is_not_approved_by_its_digest(terminal: Terminal) -> None:
+def test_evidence_that_was_shown_too_long_ago_is_not_approved_by_its_receipt(terminal: Terminal) -> None:
     words = answer_to(terminal, "plan")
     terminal.shop.clock.sleep(3601)
     result = terminal.run(*words)
@@ -306,22 +311,99 @@ def test_evidence_that_was_shown_too_long_ago_is_not_approved_by_its_digest(term
     assert terminal.run("create").exit_code == 1
 
 
-def test_evidence_cannot_have_been_shown_in_the_future(terminal: Terminal) -> None:
+def without_signature(receipt: str) -> str:
+    return receipt.partition("#")[0]
+
+
+def of_a_later_time(receipt: str) -> str:
+    return receipt.replace("@2030-01-01T00:", "@2030-01-01T01:")
+
+
+def of_nothing(_receipt: str) -> str:
+    return "sha256:0"
+
+
+@pytest.mark.parametrize("forge", [without_signature, of_a_later_time, of_nothing])
+def test_receipt_that_nobody_was_given_approves_nothing(forge: Callable[[str], str], terminal: Terminal) -> None:
     words = answer_to(terminal, "plan")
-    words[words.index("--seen-at") + 1] = "2031-01-01T00:00:00+00:00"
-    assert terminal.run(*words).exit_code == 2
+    at = words.index("--receipt") + 1
+    result = terminal.run(*words[:at], forge(words[at]), *words[at + 1 :])
+    assert result.exit_code == 2
+    assert "not a receipt of the evidence of this plan gate" in result.stderr
+    assert terminal.run("create").exit_code == 1
 
 
-def test_answer_keeps_when_the_evidence_was_seen_and_who_ran_the_command(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("getpass.getuser", lambda: "operator7")
+def test_receipt_of_one_gate_does_not_approve_the_other(terminal: Terminal) -> None:
+    words = answer_to(terminal, "plan")
+    assert terminal.run("approve", "cutover", *words[2:]).exit_code == 2
+
+
+def test_answer_keeps_when_the_evidence_was_seen_and_that_a_command_gave_it(terminal: Terminal) -> None:
     words = answer_to(terminal, "plan")
     terminal.shop.clock.sleep(60)
-    assert terminal.run(*words, "--as", "ada").exit_code == 0
-    kept = terminal.shop.ctx().journal.read("approval", "plan") or {}
-    assert (kept["approver"], kept["os_user"]) == ("ada", "operator7")
-    assert kept["seen_at"] == words[words.index("--seen-at") + 1] < kept["at"]
+    assert terminal.run(*words).exit_code == 0
+    kept = terminal.shop.ctx().journal.read("approval", "plan/1-approved") or {}
+    assert (kept["approver"], kept["via"]) == ("ada", "command")
+    assert kept["seen_at"] < kept["at"]
+    assert kept["seen_at"] in words[words.index("--receipt") + 1]
+
+
+@pytest.mark.parametrize("variable", ["LOGNAME", "USER", "LNAME", "USERNAME"])
+def test_who_answers_is_found_out_and_no_variable_changes_that(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "mallory")
+    assert proof.answering() == pwd.getpwuid(os.getuid()).pw_name
+    assert "--as" not in CliRunner().invoke(app, ["approve", "--help"], env={"COLUMNS": "200"}).stdout
+
+
+def test_user_whom_the_password_database_does_not_know_answers_as_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    assert proof.answering() == "uid 2147483641"
+
+
+@pytest.mark.parametrize(("answer", "said"), [("--reject", "rejected"), ("--revoke", "revoked")])
+def test_approval_is_taken_back_by_a_command_with_its_reason(answer: str, said: str, terminal: Terminal) -> None:
+    approved(terminal, "plan")
+    result = terminal.run("approve", "plan", answer, "--reason", "the source is being moved", "--yes")
+    assert result.exit_code == 0
+    assert f"{said} by ada" in result.stdout
+    refused = terminal.run("create")
+    assert refused.exit_code == 1
+    assert f"ada {said} it at 2030-01-01" in " ".join(refused.stderr.split())
+    assert "(the source is being moved)" in " ".join(refused.stderr.split())
+    approved(terminal, "plan")
+    assert terminal.run("create").exit_code == 0
+
+
+def test_revoking_what_nobody_approved_is_refused(terminal: Terminal) -> None:
+    result = terminal.run("approve", "plan", "--revoke", "--yes")
+    assert result.exit_code == 1
+    assert "there is no approval to revoke" in result.stderr
+
+
+@pytest.mark.parametrize("answer", ["--reject", "--revoke"])
+def test_nothing_is_taken_back_unless_somebody_says_yes_in_full(
+    answer: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    approved(terminal, "plan")
+    assert terminal.run("approve", "plan", answer).exit_code == 1
+    monkeypatch.setattr("kafka_migration.cli.commands.proof.can_be_asked", lambda: True)
+    assert terminal.run("approve", "plan", answer, input="y\n").exit_code == 1
+    assert terminal.run("create", "--dry-run").exit_code == 0
+    assert terminal.run("approve", "plan", answer, input="yes\n").exit_code == 0
+    assert terminal.run("create").exit_code == 1
+
+
+def test_evidence_is_shown_without_a_key_but_there_is_no_receipt_for_it(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_KAFKA_MIGRATION_APPROVALS")
+    monkeypatch.setattr("kafka_migration.cli.commands.proof.can_be_asked", lambda: True)
+    shown = terminal.run("approve", "plan", "--show")
+    assert shown.exit_code == 0
+    assert "no receipt: there is no approval key here" in shown.stdout
+    result = terminal.run("approve", "plan", input="yes\n")
+    assert result.exit_code == 2
+    assert "KAFKA_MIGRATION_APPROVAL_KEYS_FILE" in result.stderr
 
 
 def test_approve_of_an_unknown_gate_is_bad_input(terminal: Terminal) -> None:
@@ -335,7 +417,7 @@ def test_answer_at_a_terminal_counts_only_if_it_is_yes_in_full(
     for answer in ("", "y", "no", "yes please"):
         assert terminal.run("approve", "plan", input=f"{answer}\n").exit_code == 1
     assert terminal.run("create").exit_code == 1
-    assert terminal.run("approve", "plan", "--as", "ada", input="yes\n").exit_code == 0
+    assert terminal.run("approve", "plan", input="yes\n").exit_code == 0
     assert terminal.run("create").exit_code == 0
 
 

@@ -21,7 +21,7 @@ from demo.brokers import EmbeddedKafka
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.domain.types import TopicPartition
-from tests.cli.processes import connection
+from tests.cli.processes import ME, connection
 from tests.cli.test_migration import Story, commit, committed
 from tests.kafka_tools import ToSend, create_topics, produce, read_all
 from tests.wire.made import wired
@@ -34,11 +34,11 @@ target: new
 topics: {{include: ['{name}\\..*']}}
 groups: {{include: ['{name}\\..*']}}
 lag_gate: {{threshold_records: 0, samples: 2, interval_seconds: 1, deadline_seconds: 120}}
-approvals: {{approvers: [ada]}}
+approvals: {{approvers: [APPROVER]}}
 cutover: {{rest_seconds: 1, stopped_groups: ['{name}.app']}}
 mirror: {{epoch_seconds: 5}}
 drain: {{window_seconds: 2, deadline_seconds: 120}}
-"""
+""".replace("APPROVER", ME)
 RECORDS = 300
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 #: Kinds of topics, by the end of their names. Message formats before v2 are Kafka 2.8's: later brokers write v2 only.

@@ -9,7 +9,7 @@ import pytest
 
 from demo.brokers import EmbeddedKafka
 from kafka_migration.domain.types import TopicPartition
-from tests.cli.processes import connection
+from tests.cli.processes import ME, connection
 from tests.cli.test_migration import Story, commit, committed
 from tests.kafka_tools import ToSend, create_topics, produce, read_all
 
@@ -21,11 +21,11 @@ target: new
 topics: {include: ['recent\\..*']}
 groups: {include: ['recent\\..*']}
 lag_gate: {threshold_records: 0, samples: 2, interval_seconds: 1, deadline_seconds: 120}
-approvals: {approvers: [ada]}
+approvals: {approvers: [APPROVER]}
 cutover: {rest_seconds: 1, stopped_groups: [recent.app]}
 mirror: {epoch_seconds: 5, start: latest}
 drain: {window_seconds: 2, deadline_seconds: 120}
-"""
+""".replace("APPROVER", ME)
 ORDERS = "recent.orders"
 
 

@@ -7,8 +7,11 @@ tokens only from addresses that they were told.
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import signal
 import subprocess
+import sys
 import threading
 import urllib.request
 import uuid
@@ -31,6 +34,14 @@ from tests.waiting import wait_until
 
 RECORDS = 4_000
 LONG_SECONDS = 300.0
+COUNTED = """
+import sys
+from kafka_migration.mirror.session import open_session
+
+session = open_session("counted", master=sys.argv[1])
+assert session.sparkContext.parallelize(range(4), 2).sum() == 6
+session.stop()
+"""
 
 
 @dataclass
@@ -88,8 +99,16 @@ def test_tokens_serve_executors_and_neither_they_nor_the_clients_secret_are_show
     watch, said, shown = Watch(), list[str](), list[str]()
     reserved = PortReservation(1)
     (port,) = reserved
-    with spark_standalone(tmp_path, workers=1) as master, watch.looking():
+    # What docs/security.md advises: both ends of each of Spark's connections know the secret, and encrypt.
+    spark_secret = secrets.token_hex(32)
+    protection = {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": spark_secret,
+        "spark.network.crypto.enabled": "true",
+    }
+    with spark_standalone(tmp_path, workers=1, settings=protection) as master, watch.looking():
         defaults = {
+            **protection,
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": events.as_uri(),
             "spark.eventLog.compress": "false",
@@ -100,7 +119,7 @@ def test_tokens_serve_executors_and_neither_they_nor_the_clients_secret_are_show
         (settings / "spark-defaults.conf").write_text(text, encoding="utf-8")
         for name, value in {**connections(plan.environment), "SPARK_CONF_DIR": str(settings)}.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")  # a driver of a cluster listens for its executors
         mirror = start("mirror", str(plan.path), "--master", master, connections={}, directory=tmp_path)
         wait_until(
             lambda: copied(target, topics) or mirror.poll() is not None, "all copied", deadline_seconds=LONG_SECONDS
@@ -118,16 +137,18 @@ def test_tokens_serve_executors_and_neither_they_nor_the_clients_secret_are_show
         assert "EQUAL" in validated.out, validated
         assert validated.code == 0, validated
     reserved.release()
-    secrets = [CLIENT_SECRET, *guarded.endpoint.tokens]
-    assert len(secrets) > 3, "driver, executor and the JVM have each asked for a token"
+    assert not [text for text in said if "WARN: Spark" in text]
+    hidden = [CLIENT_SECRET, spark_secret, *guarded.endpoint.tokens]
+    assert len(hidden) > 4, "driver, executor and the JVM have each asked for a token"
     assert any("kafka_migration mirror" in line for line in watch.lines)
     assert any("CoarseGrainedExecutorBackend" in line for line in watch.lines)
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    own = {settings / "spark-defaults.conf", tmp_path / "daemons.conf"}
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path not in own]
     logs = [path.read_text(encoding="utf-8", errors="replace") for path in files]
     assert sum("SparkListenerEnvironmentUpdate" in text for text in logs) == 2, "the mirror's and the validation's"
     assert any("spark.eventLog.dir" in text for text in shown)
     everywhere = [*watch.lines, *said, *shown, *logs]
-    assert not [text[:200] for text in everywhere if any(secret in text for secret in secrets)]
+    assert not [text[:200] for text in everywhere if any(secret in text for secret in hidden)]
 
 
 def connections(environment: Mapping[str, str]) -> dict[str, str]:
@@ -142,3 +163,24 @@ def copied(target: str, topics: Mapping[str, int]) -> bool:
 def ended_by_signal(process: subprocess.Popen[str]) -> Ended:
     process.send_signal(signal.SIGTERM)
     return finish(process)
+
+
+def test_driver_without_the_secret_of_the_cluster_is_turned_away(tmp_path: Path) -> None:
+    secret = secrets.token_hex(32)
+    protection = {"spark.authenticate": "true", "spark.authenticate.secret": secret}
+    with spark_standalone(tmp_path, workers=1, settings=protection) as master:
+        for own, code in ((secret, 0), (secrets.token_hex(32), 1)):
+            settings = {**protection, "spark.authenticate.secret": own}
+            (tmp_path / "spark-defaults.conf").write_text(
+                "".join(f"{name} {value}\n" for name, value in settings.items()), encoding="utf-8"
+            )
+            done = subprocess.run(
+                [sys.executable, "-c", COUNTED, master],
+                env={**os.environ, "SPARK_CONF_DIR": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1"},
+                capture_output=True,
+                text=True,
+                timeout=LONG_SECONDS,
+                check=False,
+            )
+            assert done.returncode == code, done.stdout + done.stderr
+            assert ("cross the network in clear" in done.stdout) == (code == 0)

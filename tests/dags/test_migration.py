@@ -353,7 +353,11 @@ def test_journal_holds_who_approved_what_and_how_long_each_phase_took(stage):
         "stop_mirror",
     }
     assert {it["outcome"] for it in phases.values()} == {"done"}
-    assert {name: it["approver"] for name, it in approvals.items()} == {"plan": "admin", "cutover": "admin"}
+    assert {(it["gate"], it["approver"], it["via"]) for it in approvals.values()} == {
+        ("plan", "admin", "airflow"),
+        ("cutover", "admin", "airflow"),
+    }
+    assert all(it["signature"].startswith("hmac-sha256:") for it in approvals.values())
 
 
 def test_pages_are_served_to_who_may_see_the_dag_and_to_nobody_else(stage):

@@ -90,7 +90,7 @@ def opened(make_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> O
         yield context.Context(
             plan=plan,
             source=SimpleNamespace(connection=connection("k_source")),  # type: ignore[arg-type]
-            target=SimpleNamespace(connection=connection("k_target")),  # type: ignore[arg-type]
+            target=SimpleNamespace(connection=connection("k_target"), cluster_id=lambda: "t"),  # type: ignore[arg-type]
             journal=found.journal,
             link=found.link,
             tell=both,

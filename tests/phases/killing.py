@@ -41,6 +41,7 @@ class MortalStore:
     def __init__(self, store: Store, killer: Killer) -> None:
         self._store = store
         self.get, self.items, self.close, self.located = store.get, store.items, store.close, store.located
+        self.keys, self.deleted = store.keys, store.deleted
         self._put, self._delete = killer.around(store.put), killer.around(store.delete)
 
     def put(self, key: str, value: Value) -> None:

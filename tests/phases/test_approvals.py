@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from kafka_migration.clusters.types import Quota
 from kafka_migration.domain.errors import BadInput, ClusterUnreachable, CouldNotFindOut, StateConflict
 from kafka_migration.domain.types import Desired, TopicPartition, TopicSpec
 from kafka_migration.phases import approvals, create, verdict
+from kafka_migration.phases.approval_record import APPROVED, COMMAND, Approval, answers, history, write
 from kafka_migration.phases.approvals import NotApproved
 from kafka_migration.phases.evidence import Evidence, GateName, differences, item, limited
 from kafka_migration.phases.group_record import GroupRecord, Step
@@ -25,7 +27,7 @@ def shop() -> Migration:
     return Migration()
 
 
-def approve(shop: Migration, gate: GateName, approver: str = "ada", **fields: Any) -> approvals.Approval:
+def approve(shop: Migration, gate: GateName, approver: str = "ada", **fields: Any) -> Approval:
     ctx = shop.ctx(**fields)
     return approvals.record(ctx, gate, approvals.evidence(ctx, gate).digest, approver)
 
@@ -121,7 +123,7 @@ def test_digest_of_other_evidence_is_not_approved(shop: Migration) -> None:
     ctx = shop.ctx()
     with pytest.raises(NotApproved, match="the answer is for sha256:0, but the evidence is sha256:"):
         approvals.record(ctx, PLAN, "sha256:0", "ada")
-    assert approvals.answers(ctx) == {}
+    assert answers(ctx) == {}
 
 
 def test_evidence_that_changed_between_showing_and_answering_is_not_approved(shop: Migration) -> None:
@@ -151,8 +153,16 @@ def test_approver_without_a_name_is_bad_input(shop: Migration) -> None:
 
 def test_approver_whom_the_plan_names_no_longer_is_refused_at_the_gate(shop: Migration) -> None:
     approve(shop, PLAN, "eve")
-    with pytest.raises(NotApproved):
+    with pytest.raises(NotApproved, match=r"eve is not one of the plan's approvers \(ada\)"):
         approvals.check(shop.ctx(approvals={"approvers": ["ada"]}), PLAN)
+
+
+def test_answer_of_somebody_else_opens_no_gate_though_its_evidence_is_that_of_now(shop: Migration) -> None:
+    ctx = shop.ctx(approvals={"approvers": ["ada"]})
+    seen = approvals.evidence(ctx, PLAN)
+    write(ctx, PLAN, APPROVED, seen.digest, "eve", via=COMMAND, facts=seen.facts)
+    with pytest.raises(NotApproved, match="eve is not one of"):
+        approvals.check(ctx, PLAN)
 
 
 def test_rejection_voids_an_earlier_approval(shop: Migration) -> None:
@@ -162,9 +172,7 @@ def test_rejection_voids_an_earlier_approval(shop: Migration) -> None:
         approvals.check(shop.ctx(), PLAN)
     approve(shop, PLAN)
     approvals.check(shop.ctx(), PLAN)
-    kept = shop.ctx().journal.read("approval", "plan")
-    assert kept is not None
-    assert [it["answer"] for it in kept["earlier"]] == ["approved", "rejected"]
+    assert [it["answer"] for it in history(shop.ctx())] == ["approved", "rejected", "approved"]
 
 
 def test_approval_too_old_when_the_work_begins_is_refused(shop: Migration) -> None:
@@ -183,6 +191,22 @@ def test_work_that_began_in_time_may_be_finished_later_but_not_much(shop: Migrat
     shop.clock.sleep(1000)
     with pytest.raises(NotApproved, match="ada approved it 1:40:"):
         approvals.check(shop.ctx(), PLAN)
+
+
+@pytest.mark.parametrize(("gap", "holds"), [(3600, True), (3601, False)])
+def test_step_later_than_the_age_after_the_one_before_is_under_no_approval(
+    gap: int, holds: bool, shop: Migration
+) -> None:
+    mirrored_and_equal(shop)
+    approval = approve(shop, CUTOVER)
+    record = GroupRecord.own(shop.ctx().journal, "shop.app", at=shop.ctx().stamp())
+    record.mark(Step.STOPPING, approval.at + timedelta(seconds=gap))
+    shop.clock.sleep(gap + 10)
+    if holds:
+        approvals.check(shop.ctx(), CUTOVER)
+        return
+    with pytest.raises(NotApproved, match="ada approved it 1:00:1"):
+        approvals.check(shop.ctx(), CUTOVER)
 
 
 def test_cutover_goes_on_under_its_approval_as_long_as_no_step_is_late(shop: Migration) -> None:
@@ -213,7 +237,7 @@ def test_rejected_cutover_stops_the_mirror_and_a_rejected_plan_does_not(shop: Mi
 def test_nothing_is_recorded_in_a_dry_run(shop: Migration) -> None:
     ctx = shop.ctx(dry_run=True)
     approvals.record(ctx, PLAN, approvals.evidence(ctx, PLAN).digest, "ada")
-    assert approvals.answers(ctx) == {}
+    assert answers(ctx) == {}
 
 
 # -- what changed -----------------------------------------------------------------------------------------------------

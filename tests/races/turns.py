@@ -82,6 +82,7 @@ class RacingStore:
     def __init__(self, store: Store, racer: Racer) -> None:
         self._store, self._racer = store, racer
         self.get, self.items, self.close, self.located = store.get, store.items, store.close, store.located
+        self.keys, self.deleted = store.keys, store.deleted
 
     def put(self, key: str, value: Value) -> None:
         self._racer.point()

@@ -70,9 +70,9 @@ class InTurns(MemoryStore):
         with self._turns.take(self._name):
             super().delete(key)
 
-    def items(self, prefix: str = "") -> dict[str, Value]:
+    def keys(self, prefix: str = "") -> list[str]:
         with self._turns.take(self._name):
-            return super().items(prefix)
+            return super().keys(prefix)
 
 
 class Turns:

@@ -7,8 +7,9 @@ import pytest
 
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import StateConflict
+from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore, Store, TopicStore
-from kafka_migration.state.topic_log import TopicLog
+from kafka_migration.state.topic_log import Entry, TopicLog
 from tests.kafka_tools import ToSend, create_topics, produce
 
 Open = Callable[[], Store]
@@ -117,3 +118,41 @@ def test_internal_topic_with_other_partitions_than_keys_are_hashed_into_is_refus
     for ask in (log.exists, log.ensure):
         with pytest.raises(StateConflict, match="has 3 partitions"):
             ask()
+
+
+class Written:
+    """A log of one partition that holds what a test wrote into it, by whatever client."""
+
+    topic, partitions = "journal", 1
+
+    def __init__(self, *entries: tuple[bytes, bytes | None]) -> None:
+        self._entries = [Entry(0, offset, key, value) for offset, (key, value) in enumerate(entries)]
+
+    def new_entries(self) -> list[Entry]:
+        entries, self._entries = self._entries, []
+        return entries
+
+
+@pytest.mark.parametrize("bad", [b"not JSON", b'{"v": 99}', b"[]", b""])
+def test_record_that_cannot_be_read_is_refused_where_it_is_asked_for_and_holds_up_nobody_else(bad: bytes) -> None:
+    log = Written(
+        (b"mine/topic/a", b'{"n":1,"v":1}'), (b"theirs/topic/b", bad), (b"_lock/b/theirs", bad), (b"\xff", bad)
+    )
+    store = TopicStore(log)  # type: ignore[arg-type]
+    assert store.items("mine/") == {"mine/topic/a": {"n": 1}}
+    assert store.get("mine/topic/a") == {"n": 1}
+    for asked in (lambda: store.get("theirs/topic/b"), lambda: store.items("theirs/")):
+        with pytest.raises(StateConflict, match=r"journal theirs/topic/b: not a value of this tool|another version"):
+            asked()
+    assert Journal(store, "mine").holders(["a", "b"]) == {"b": "theirs"}
+
+
+def test_removed_keys_are_remembered_until_they_are_written_again() -> None:
+    log = Written((b"a/1", b'{"v":1}'), (b"a/1", None), (b"a/2", None), (b"a/2", b'{"v":1}'), (b"b/1", None))
+    assert TopicStore(log).deleted("a/") == ("a/1",)  # type: ignore[arg-type]
+    memory = MemoryStore()
+    memory.put_all({"a/1": {}, "a/2": {}})
+    memory.put_all({"a/1": None, "a/2": None})
+    memory.put("a/2", {})
+    assert memory.deleted("a/") == ("a/1",)
+    assert memory.deleted("b/") == ()

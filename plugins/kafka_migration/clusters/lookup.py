@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.domain.errors import BadInput
@@ -34,6 +34,33 @@ def find_connection(conn_id: str, environ: Mapping[str, str] | None = None) -> C
     raise _unknown(conn_id)
 
 
+def find_password(conn_id: str, environ: Mapping[str, str] | None = None) -> str | None:
+    """The password of the connection called ``conn_id``, of any type; None if there is no such connection.
+
+    Raises BadInput if it has none, or cannot be read. Blocks inside Airflow, as :func:`find_connection` does.
+    """
+    variable = variable_of(conn_id)
+    text = (os.environ if environ is None else environ).get(variable)
+    if text is not None:
+        if text.lstrip().startswith("{"):
+            password = str(_json_of(variable, text).get("password") or "")
+        else:
+            password = unquote(urlsplit(text).password or "")
+    elif "airflow" in sys.modules:
+        from airflow.sdk import BaseHook
+        from airflow.sdk.exceptions import AirflowNotFoundException
+
+        try:
+            password = BaseHook.get_connection(conn_id).password or ""
+        except AirflowNotFoundException:
+            return None
+    else:
+        return None
+    if not password:
+        raise BadInput(f"the connection {conn_id} has no password", field="password", remedy="set its password")
+    return password
+
+
 def variable_of(conn_id: str) -> str:
     """The environment variable in which Airflow looks for ``conn_id``."""
     return f"AIRFLOW_CONN_{conn_id.upper()}"
@@ -52,17 +79,22 @@ def _unknown(conn_id: str) -> BadInput:
 
 def _extra_of(conn_id: str, variable: str, text: str) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
-        try:
-            stated = json.loads(text)
-        except ValueError:
-            # Not even the decoder's message: it quotes what it read.
-            raise BadInput("is not valid JSON", file=variable, remedy="check quotes and commas") from None
+        stated = _json_of(variable, text)
         _require_type(variable, str(stated.get("conn_type", "")))
         return _decoded(variable, stated.get("extra") or {})
     scheme, _, _ = text.partition("://")
     _require_type(variable, scheme)
     query = dict(parse_qsl(urlsplit(text).query, keep_blank_values=True))
     return _decoded(variable, query.get("__extra__", query))
+
+
+def _json_of(variable: str, text: str) -> dict[str, Any]:
+    try:
+        stated: dict[str, Any] = json.loads(text)
+    except ValueError:
+        # Not even the decoder's message: it quotes what it read.
+        raise BadInput("is not valid JSON", file=variable, remedy="check quotes and commas") from None
+    return stated
 
 
 def _extra_from_airflow(conn_id: str) -> dict[str, Any]:

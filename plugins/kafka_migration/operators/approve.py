@@ -52,6 +52,8 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
         from kafka_migration.phases.evidence import GateName
 
         with self.opened() as ctx:
+            # Before anybody is asked for an answer that could not be signed.
+            approvals.require_key(ctx)
             seen = approvals.evidence(ctx, GateName(self.gate))
         self.body = seen.as_markdown()
         try:

@@ -123,11 +123,16 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
 def job_environment(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of the spark-submit process, with both clusters' connections. Holds secrets: never log it."""
     from kafka_migration.clusters.lookup import find_connection, variable_of
+    from kafka_migration.phases.signing import CONNECTION as APPROVALS
+    from kafka_migration.phases.signing import FILE_VARIABLE as KEYS_FILE
 
     found = dict(environ)
     for conn_id in (plan.source, plan.target):
         properties = dict(find_connection(conn_id).properties)
         found[variable_of(conn_id)] = json.dumps({"conn_type": "kafka", "extra": properties})
+    # The mirror asks no gate, so its driver needs no key to answer one with.
+    for name in (variable_of(APPROVALS), KEYS_FILE):
+        found.pop(name, None)
     found["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Executors elsewhere may have another one; whoever runs the workers says so here.
     found.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -2,35 +2,44 @@
 
 Between the answer and the work, the world may change. So the answer names a digest, and whoever is about to act takes
 the evidence once more and compares. No answer is never "approved", and a check that says no cannot be approved away.
+
+Whoever may write to the journal may not approve: answers are signed with the approval key over all that they say. An
+older answer that is written again changes nothing (see ``approval_record``), and neither does the removal of a newer
+one, for as long as the journal remembers that something was removed (docs/security.md, Approvals).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused, StateConflict
+from kafka_migration.domain import ledger
+from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.types import Desired
-from kafka_migration.phases.evidence import Evidence, Facts, GateName, differences
+from kafka_migration.phases.approval_record import (
+    AIRFLOW,
+    APPROVED,
+    REJECTED,
+    REVOKED,
+    Approval,
+    answers,
+    removed,
+    said,
+    write,
+)
+from kafka_migration.phases.evidence import Evidence, GateName, differences
 from kafka_migration.phases.gate_evidence import cutover_evidence, plan_evidence
 from kafka_migration.phases.group_record import GroupRecord, Step
+from kafka_migration.phases.signing import HOW_TO_SET
 from kafka_migration.state.link import Wish
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
 
-KIND = "approval"
-FORMAT = 1
+#: By how much the clocks of two machines may differ.
+_CLOCKS_DIFFER = timedelta(seconds=60)
 
-APPROVED, REJECTED = "approved", "rejected"
-
-#: Facts beyond this size are not kept beside the answer (a record of the journal has a limit of about 1 MB): a change
-#: is noticed all the same, by the digest, but not named.
-_MOST_FACTS_BYTES = 400_000
-_KEPT_ANSWERS = 10
 _SHOWN_CHANGES = 10
 _SHOWN_BLOCKERS = 3
 
@@ -43,33 +52,6 @@ class NotApproved(Refused):
         super().__init__(
             f"{gate} gate: {message}", remedy=remedy or f"look at the evidence and answer: approve {gate} PLAN"
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
-    """An answer as the journal keeps it. ``seen_at`` is when the evidence was taken that the person saw; ``os_user``
-    who ran the command that answered, where it was one."""
-
-    gate: GateName
-    answer: str
-    digest: str
-    approver: str
-    at: datetime
-    seen_at: datetime
-    facts: Facts | None
-    os_user: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON types only; without the facts."""
-        return {
-            "gate": str(self.gate),
-            "answer": self.answer,
-            "digest": self.digest,
-            "approver": self.approver,
-            "os_user": self.os_user,
-            "at": self.at.isoformat(timespec="milliseconds"),
-            "seen_at": self.seen_at.isoformat(timespec="milliseconds"),
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,33 +91,24 @@ def record(
     *,
     seen_at: datetime | None = None,
     now: Evidence | None = None,
-    os_user: str = "",
+    via: str = AIRFLOW,
 ) -> Approval:
     """Write down that ``approver`` approved the evidence with ``digest``, taken at ``seen_at`` (default: just now).
 
-    ``ctx`` must have been opened with ``make_state``, or the answer dies with the process. ``now`` is the evidence as
-    it is at this moment, if the caller has just taken it; otherwise it is taken. Raises NotApproved if the evidence is
-    another one by now, too old, or holds a check that says no; or if ``approver`` is not among the plan's approvers.
+    ``approver`` is whom ``via`` has authenticated. ``ctx`` must have been opened with ``make_state``, or the answer
+    dies with the process. ``now`` is the evidence as it is at this moment, if the caller has just taken it;
+    otherwise it is taken. Raises NotApproved if the evidence is another one by now, too old, or holds a check that says
+    no; or if ``approver`` is not among the plan's approvers. Raises BadInput where there is no key to sign with.
     """
     now = now or evidence(ctx, gate)
     seen_at = seen_at or now.taken_at
     examine(ctx, gate, digest, approver, seen_at=seen_at, now=now)
-    approval = Approval(
-        gate=gate,
-        answer=APPROVED,
-        digest=digest,
-        approver=approver,
-        at=ctx.clock.now(),
-        seen_at=seen_at,
-        facts=now.facts,
-        os_user=os_user,
-    )
-    _write(ctx, approval)
-    return approval
+    return write(ctx, gate, APPROVED, digest, approver, via=via, seen_at=seen_at, facts=now.facts)
 
 
 def examine(ctx: Context, gate: GateName, digest: str, approver: str, *, seen_at: datetime, now: Evidence) -> None:
     """Whether such an answer could be recorded, by the same rules as ``record``, which raises the same. Read-only."""
+    require_key(ctx)
     _require_approver(ctx, gate, approver)
     if digest != now.digest:
         raise NotApproved(
@@ -145,28 +118,86 @@ def examine(ctx: Context, gate: GateName, digest: str, approver: str, *, seen_at
             remedy="look at the evidence again, it has changed, and answer again",
         )
     _require_open(now)
-    if seen_at > ctx.clock.now():
+    if seen_at > ctx.clock.now() + _CLOCKS_DIFFER:
         raise BadInput(
             "evidence cannot have been taken in the future",
             field="seen_at",
             value=seen_at.isoformat(),
-            remedy="give the time that stands beside the digest (taken_at)",
+            remedy="correct this machine's clock, or show the evidence again",
         )
     _require_young(ctx, gate, seen_at, "the evidence was taken")
 
 
-def reject(ctx: Context, gate: GateName, digest: str, approver: str) -> Approval:
+def reject(
+    ctx: Context, gate: GateName, digest: str, approver: str, *, reason: str = "", via: str = AIRFLOW
+) -> Approval:
     """Write down that ``approver`` said no; an earlier approval is void with it.
 
-    At the cutover gate the mirror is told to stop, too: nobody would be there to end it. Nothing is lost by that.
+    At the cutover gate the mirror is stopped, too: nobody would be there to end it. Nothing is lost by that.
     """
     _require_approver(ctx, gate, approver)
-    now = ctx.clock.now()
     if gate is GateName.CUTOVER and not ctx.dry_run and (ctx.link.run() or {}).get("state") == "running":
-        ctx.link.wish(Wish(desired=Desired.STOP, reason=f"{approver} rejected the cutover gate", at=ctx.stamp()))
-    approval = Approval(gate=gate, answer=REJECTED, digest=digest, approver=approver, at=now, seen_at=now, facts=None)
-    _write(ctx, approval)
-    return approval
+        why = f"{approver} rejected the cutover gate" + (f": {reason}" if reason else "")
+        ctx.link.wish(Wish(desired=Desired.STOP, reason=why, at=ctx.stamp()))
+    return write(ctx, gate, REJECTED, digest, approver, via=via, reason=reason)
+
+
+def revoke(ctx: Context, gate: GateName, approver: str, *, reason: str = "", via: str = AIRFLOW) -> Approval:
+    """Take back what was approved at ``gate``: the next step that asks it is refused; what was done stays done.
+
+    Raises NotApproved if there is nothing to take back, or ``approver`` is not among the plan's approvers.
+    """
+    _require_approver(ctx, gate, approver)
+    newest = answers(ctx).get(gate)
+    if newest is None or newest.answer != APPROVED:
+        raise NotApproved(gate, "there is no approval to revoke", remedy="see `status`; nothing needs to be done")
+    return write(ctx, gate, REVOKED, newest.digest, approver, via=via, reason=reason)
+
+
+def require_key(ctx: Context) -> None:
+    """Raise BadInput if answers of this plan are signed and this process has no key for that."""
+    if ctx.plan.approvals.signed and not ctx.approval_keys():
+        raise BadInput(
+            "there is no approval key, and answers of this plan are signed",
+            field="approvals.signed",
+            value=True,
+            remedy=HOW_TO_SET,
+        )
+
+
+def receipt(ctx: Context, seen: Evidence) -> str:
+    """What proves later that ``seen`` was shown, and when: for :func:`shown_by`. "" where there is no key for it."""
+    text = f"{seen.digest}@{seen.taken_at.isoformat(timespec='milliseconds')}"
+    if not ctx.plan.approvals.signed:
+        return text
+    keys = ctx.approval_keys()
+    return f"{text}#{keys.sign(_shown(ctx, seen.gate, text))}" if keys else ""
+
+
+def shown_by(ctx: Context, gate: GateName, text: str) -> tuple[str, datetime]:
+    """Digest and time of the evidence that a receipt stands for. Raises BadInput for what is not a receipt of it."""
+    require_key(ctx)
+    what, _, signature = text.partition("#")
+    digest, _, taken_at = what.partition("@")
+    try:
+        at = datetime.fromisoformat(taken_at)
+        genuine = at.tzinfo is not None and (
+            not ctx.plan.approvals.signed or ctx.approval_keys().has_signed(signature, _shown(ctx, gate, what))
+        )
+    except ValueError:
+        genuine = False
+    if not genuine:
+        raise BadInput(
+            f"not a receipt of the evidence of this {gate} gate",
+            field="--receipt",
+            value=text,
+            remedy=f"show the evidence again (approve {gate} PLAN --show), and give the receipt that stands below it",
+        )
+    return digest, at
+
+
+def _shown(ctx: Context, gate: GateName, text: str) -> dict[str, Any]:
+    return {"kind": "receipt", "migration": ctx.plan.name, "gate": str(gate), "receipt": text}
 
 
 def check(ctx: Context, gate: GateName, *, now: Evidence | None = None) -> Passed:
@@ -181,10 +212,15 @@ def check(ctx: Context, gate: GateName, *, now: Evidence | None = None) -> Passe
         reason = f"the plan asks nobody here (approvals.{gate} is false)"
         return Passed(gate=gate, reason=reason, evidence=now, approval=None)
     approval = answers(ctx).get(gate)
+    _require_nothing_removed(ctx, gate, approval)
     if approval is None:
         raise NotApproved(gate, "nobody has approved it yet", digest=now.digest)
     if approval.answer != APPROVED:
-        raise NotApproved(gate, f"{approval.approver} rejected it at {approval.at:%Y-%m-%d %H:%M:%S} UTC")
+        why = f" ({approval.reason})" if approval.reason else ""
+        raise NotApproved(gate, f"{approval.approver} {approval.answer} it at {approval.at:%Y-%m-%d %H:%M:%S} UTC{why}")
+    _require_signed(ctx, approval)
+    if approval.at > ctx.clock.now() + _CLOCKS_DIFFER:
+        raise NotApproved(gate, f"the approval is dated in the future ({approval.at.isoformat()})", digest=now.digest)
     # The plan may name other approvers by now than when the answer was given.
     _require_approver(ctx, gate, approval.approver)
     if approval.digest != _as_approved(ctx, now, approval).digest:
@@ -195,10 +231,38 @@ def check(ctx: Context, gate: GateName, *, now: Evidence | None = None) -> Passe
     return Passed(gate=gate, reason=reason, evidence=now, approval=approval)
 
 
-def answers(ctx: Context) -> dict[GateName, Approval]:
-    """The newest answer at each gate. Raises StateConflict for one that this version cannot read."""
-    found = (_read(gate, value) for gate, value in ctx.journal.all(KIND).items())
-    return {approval.gate: approval for approval in found}
+def _require_nothing_removed(ctx: Context, gate: GateName, newest: Approval | None) -> None:
+    number = removed(ctx, gate)
+    if number >= (newest.number if newest else 0):
+        raise NotApproved(
+            gate,
+            f"answer {number} was removed from the journal, and nothing of ours does that",
+            remedy=f"find out who writes to {ledger.JOURNAL_TOPIC} on the target, then answer anew: approve {gate}",
+        )
+
+
+def _require_signed(ctx: Context, approval: Approval) -> None:
+    if not ctx.plan.approvals.signed:
+        return
+    if not approval.signature:
+        raise NotApproved(
+            approval.gate,
+            f"the approval by {approval.approver} is not signed: an earlier version wrote it, or somebody who may write"
+            " to the journal and has no key",
+            remedy=f"answer anew where the approval key is: approve {approval.gate} PLAN",
+        )
+    keys = ctx.approval_keys()
+    require_key(ctx)
+    if not keys.has_signed(approval.signature, said(ctx, approval)):
+        why = (
+            "and does not say what was signed" if keys.knows(approval.signature) else "with a key that is unknown here"
+        )
+        raise NotApproved(
+            approval.gate,
+            f"the approval by {approval.approver} is signed {why}",
+            remedy=f"have the same key where answers are given and where they are checked ({HOW_TO_SET}), and answer"
+            f" anew; if it is the same, find out who writes to {ledger.JOURNAL_TOPIC} on the target",
+        )
 
 
 def _require_approver(ctx: Context, gate: GateName, approver: str) -> None:
@@ -251,11 +315,12 @@ def _is_in_use(ctx: Context, approval: Approval) -> bool:
     else:
         began = [it.at(Step.STOPPING) for it in GroupRecord.all(ctx.journal).values()]
     used = approval.at
-    for at in sorted(at for at in began if at is not None and at >= approval.at):
+    now = ctx.clock.now()
+    for at in sorted(at for at in began if at is not None and approval.at <= at <= now + _CLOCKS_DIFFER):
         if at > used + age:
             return False
         used = at
-    return used > approval.at and ctx.clock.now() <= used + age
+    return used > approval.at and now <= used + age
 
 
 def _as_approved(ctx: Context, now: Evidence, approval: Approval) -> Evidence:
@@ -280,38 +345,3 @@ def _what_changed(now: Evidence, approval: Approval) -> str:
     changes = differences(approval.facts, now.facts)
     more = f" and {len(changes) - _SHOWN_CHANGES} more" if len(changes) > _SHOWN_CHANGES else ""
     return f"the evidence changed {since}: {'; '.join(changes[:_SHOWN_CHANGES])}{more}"
-
-
-def _write(ctx: Context, approval: Approval) -> None:
-    if ctx.dry_run:
-        return
-    before = ctx.journal.read(KIND, approval.gate)
-    earlier = []
-    if before is not None:
-        earlier = [*before["earlier"], {k: v for k, v in before.items() if k not in ("facts", "earlier", "format")}]
-    facts = None if approval.facts is None else {section: dict(items) for section, items in approval.facts.items()}
-    if len(json.dumps(facts)) > _MOST_FACTS_BYTES:
-        facts = None
-    value = {"format": FORMAT, **approval.as_dict(), "facts": facts, "earlier": earlier[-_KEPT_ANSWERS:]}
-    ctx.journal.record(KIND, approval.gate, value)
-
-
-def _read(gate: str, value: Mapping[str, Any]) -> Approval:
-    try:
-        if value["format"] != FORMAT or value["answer"] not in (APPROVED, REJECTED):
-            raise ValueError(f"format {value['format']}, answer {value['answer']}")
-        return Approval(
-            gate=GateName(gate),
-            answer=value["answer"],
-            digest=value["digest"],
-            approver=value["approver"],
-            at=datetime.fromisoformat(value["at"]),
-            seen_at=datetime.fromisoformat(value["seen_at"]),
-            facts=value["facts"],
-            os_user=value.get("os_user", ""),
-        )
-    except (KeyError, ValueError, TypeError) as error:
-        raise StateConflict(
-            f"the journal's approval of gate {gate} is not one that this version knows ({error})",
-            remedy="answer again with the version of this tool that runs now",
-        ) from error

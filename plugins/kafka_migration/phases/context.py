@@ -17,6 +17,7 @@ from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.lookup import find_connection
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
+from kafka_migration.phases.signing import Keyring, find_keys
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.link import LinkState
@@ -60,7 +61,8 @@ def silent(_text: str) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """Everything a phase works with. ``dry_run``: say what would be done, change nothing."""
+    """Everything a phase works with. ``dry_run``: say what would be done, change nothing. ``approval_keys`` looks for
+    them: only who answers or is about to act needs them."""
 
     plan: Plan
     source: Cluster
@@ -71,6 +73,7 @@ class Context:
     clock: Clock = field(default_factory=SystemClock)
     tell: Callable[[str], None] = silent
     dry_run: bool = False
+    approval_keys: Callable[[], Keyring] = find_keys
 
     def stamp(self) -> str:
         """The wall clock as stored values hold it: ISO-8601, UTC."""

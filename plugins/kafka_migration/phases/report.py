@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused
-from kafka_migration.phases import approvals, source_after, status, verdict
+from kafka_migration.phases import approval_record, source_after, status, verdict
 from kafka_migration.phases.flight import was_drained
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.losses import losses, sentence
@@ -168,10 +168,7 @@ def _phases(ctx: Context) -> list[dict[str, Any]]:
 
 def _approvals(ctx: Context) -> list[dict[str, Any]]:
     """Every answer that is kept, oldest first, with name and time."""
-    found = []
-    for value in ctx.journal.all(approvals.KIND).values():
-        found += [*value["earlier"], {k: v for k, v in value.items() if k not in ("earlier", "facts", "format")}]
-    return sorted(found, key=lambda it: str(it["at"]))
+    return approval_record.history(ctx)
 
 
 def _topic(name: str, value: Mapping[str, Any]) -> dict[str, Any]:

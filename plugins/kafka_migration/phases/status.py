@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.controls import Controls
 from kafka_migration.domain.errors import MigrationError
-from kafka_migration.phases import approvals, drift, verdict
+from kafka_migration.phases import approval_record, drift, verdict
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.halts import meaning_of
 from kafka_migration.phases.lag import LagMeter, undecided
@@ -113,7 +113,7 @@ class Status:
     losses: tuple[Mapping[str, Any], ...]
     drift: tuple[drift.DriftStatus, ...]
     groups: tuple[GroupStatus, ...]
-    approvals: tuple[approvals.Approval, ...]
+    approvals: tuple[approval_record.Approval, ...]
     validation: Mapping[str, Any] | None
     topics: int
     locks: Mapping[str, str]
@@ -181,7 +181,7 @@ def read(ctx: Context) -> Status:
         losses=tuple(losses(ctx)),
         drift=_drift(ctx, unknown),
         groups=_groups(ctx),
-        approvals=tuple(approvals.answers(ctx).values()),
+        approvals=tuple(approval_record.answers(ctx).values()),
         validation=_validation(ctx),
         topics=len(topics),
         locks=ctx.journal.holders(topics),

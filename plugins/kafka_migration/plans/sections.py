@@ -156,7 +156,12 @@ class Approvals(PlanModel):
     """Ask before the first consumer group is moved."""
 
     approvers: tuple[Name, ...] = ()
-    """Users who may answer; empty: whoever may answer in Airflow."""
+    """Users who may answer, by their names in Airflow, and in the password database of the machine that runs the
+    command; empty: whoever may answer in Airflow, or has the approval key."""
+
+    signed: bool = True
+    """Answers are signed with the approval key, and one that is not signed is none. With false, whoever may write to
+    the journal on the target may make one up."""
 
     max_age_seconds: Seconds = 3600.0
     """Evidence older than this many seconds cannot be approved any more, and an approval that old is void. What began

@@ -62,6 +62,11 @@ class Journal:
         prefix = self._key(kind, "")
         return {key[len(prefix) :]: value for key, value in self._store.items(prefix).items()}
 
+    def deleted(self, kind: str) -> tuple[str, ...]:
+        """Names of a kind whose records were removed, as far back as the store remembers that."""
+        prefix = self._key(kind, "")
+        return tuple(key[len(prefix) :] for key in self._store.deleted(prefix))
+
     def forget(self, kind: str, name: str) -> None:
         """Remove a record."""
         self._store.delete(self._key(kind, name))
@@ -94,7 +99,7 @@ class Journal:
     def holders(self, topics: Iterable[str]) -> dict[str, str]:
         """Which migration holds each of ``topics``; those that nobody holds are left out."""
         wanted, held = set(topics), dict[str, str]()
-        for key in self._store.items(f"{_LOCKS}/"):
+        for key in self._store.keys(f"{_LOCKS}/"):
             _, topic, migration = key.split("/", 2)
             if topic in wanted:
                 held.setdefault(topic, migration)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from kafka_migration.domain import ledger
+from kafka_migration.domain.errors import StateConflict
 from kafka_migration.state.topic_log import TopicLog
 
 Value = dict[str, Any]
@@ -34,6 +35,12 @@ class Store(Protocol):
     def items(self, prefix: str = "") -> dict[str, Value]:
         """All values whose key begins with ``prefix``, ordered by when they were last written."""
 
+    def keys(self, prefix: str = "") -> list[str]:
+        """All keys that begin with ``prefix``, in the order of ``items``, whether their values can be read or not."""
+
+    def deleted(self, prefix: str = "") -> tuple[str, ...]:
+        """Keys that begin with ``prefix`` and were removed, as far back as the store remembers that."""
+
     def close(self) -> None:
         """Give up connections."""
 
@@ -45,6 +52,7 @@ class MemoryStore:
         self._values: dict[str, str] = {}
         self._places: dict[str, int] = {}
         self._writes = itertools.count()
+        self._deleted: set[str] = set()
 
     def get(self, key: str) -> Value | None:
         found = self.located(key)
@@ -59,6 +67,7 @@ class MemoryStore:
         text = ledger.encode(value).decode()
         # Removed first: the newest write stands last.
         self._values.pop(key, None)
+        self._deleted.discard(key)
         self._values[key], self._places[key] = text, next(self._writes)
 
     def put_all(self, values: Mapping[str, Value | None]) -> None:
@@ -70,25 +79,38 @@ class MemoryStore:
 
     def delete(self, key: str) -> None:
         self._values.pop(key, None)
+        self._deleted.add(key)
 
     def items(self, prefix: str = "") -> dict[str, Value]:
         return {
             key: ledger.decode(text.encode(), where=key) for key, text in self._values.items() if key.startswith(prefix)
         }
 
+    def keys(self, prefix: str = "") -> list[str]:
+        return [key for key in self._values if key.startswith(prefix)]
+
+    def deleted(self, prefix: str = "") -> tuple[str, ...]:
+        return tuple(sorted(key for key in self._deleted if key.startswith(prefix)))
+
     def close(self) -> None:
         """Nothing to give up."""
 
 
 class TopicStore:
-    """A store in an internal topic of a single partition. Reads see every write that was durable before them."""
+    """A store in an internal topic of a single partition. Reads see every write that was durable before them.
+
+    A value that cannot be read is refused where it is asked for, and nowhere else: migrations share the topics, and one
+    bad record must not hold up every one of them. What was removed is remembered for as long as the topic keeps
+    tombstones (``delete.retention.ms``, a day).
+    """
 
     def __init__(self, log: TopicLog) -> None:
         if log.partitions != 1:
             raise ValueError(f"{log.topic} has {log.partitions} partitions: their writes have no common order")
         self._log = log
-        self._values: dict[str, Value] = {}
+        self._values: dict[str, Value | StateConflict] = {}
         self._places: dict[str, int] = {}
+        self._deleted: set[str] = set()
 
     def get(self, key: str) -> Value | None:
         found = self.located(key)
@@ -96,7 +118,7 @@ class TopicStore:
 
     def located(self, key: str) -> tuple[Value, int] | None:
         self._refresh()
-        return (copy.deepcopy(self._values[key]), self._places[key]) if key in self._values else None
+        return (self._value(key), self._places[key]) if key in self._values else None
 
     def put(self, key: str, value: Value) -> None:
         self._log.append([(key.encode(), ledger.encode(value))])
@@ -109,7 +131,15 @@ class TopicStore:
 
     def items(self, prefix: str = "") -> dict[str, Value]:
         self._refresh()
-        return {key: copy.deepcopy(value) for key, value in self._values.items() if key.startswith(prefix)}
+        return {key: self._value(key) for key in self._values if key.startswith(prefix)}
+
+    def keys(self, prefix: str = "") -> list[str]:
+        self._refresh()
+        return [key for key in self._values if key.startswith(prefix)]
+
+    def deleted(self, prefix: str = "") -> tuple[str, ...]:
+        self._refresh()
+        return tuple(sorted(key for key in self._deleted if key.startswith(prefix)))
 
     def close(self) -> None:
         self._log.close()
@@ -118,10 +148,26 @@ class TopicStore:
         """The offset from which later writes can be followed."""
         return self._log.end()
 
+    def _value(self, key: str) -> Value:
+        found = self._values[key]
+        if isinstance(found, StateConflict):
+            raise found
+        return copy.deepcopy(found)
+
     def _refresh(self) -> None:
         for entry in self._log.new_entries():
-            key = entry.key.decode()
+            try:
+                key = entry.key.decode()
+            except (UnicodeDecodeError, AttributeError):
+                # No key of ours, so nobody asks for it.
+                continue
             self._values.pop(key, None)
-            if entry.value is not None:
+            self._deleted.discard(key)
+            if entry.value is None:
+                self._deleted.add(key)
+                continue
+            self._places[key] = entry.offset
+            try:
                 self._values[key] = ledger.decode(entry.value, where=f"{self._log.topic} {key}")
-                self._places[key] = entry.offset
+            except StateConflict as error:
+                self._values[key] = error

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
+import os
+import pwd
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,66 +62,107 @@ def validate(
 def approve(
     gate: Annotated[GateName, typer.Argument(help="Which gate: plan (before create) or cutover.", show_default=False)],
     plan: PlanFile,
-    digest: Annotated[
+    receipt: Annotated[
         str | None,
-        typer.Option(metavar="DIGEST", help="Approve this evidence and no other; with --yes.", show_default=False),
-    ] = None,
-    seen_at: Annotated[
-        datetime | None,
         typer.Option(
-            metavar="TIME",
-            help="When that evidence was taken, as --show tells it (taken_at); with --digest.",
-            formats=["%Y-%m-%dT%H:%M:%S.%f%z", "%Y-%m-%dT%H:%M:%S%z"],
+            metavar="RECEIPT",
+            help="Approve the evidence that --show gave this receipt for, and no other; with --yes.",
             show_default=False,
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Answer without being asked; needs --digest.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Show the evidence, and ask nothing.")] = False,
-    approver: Annotated[
-        str | None,
-        typer.Option(
-            "--as", metavar="NAME", help="Who answers. (default: the user of this terminal)", show_default=False
-        ),
-    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Answer without being asked; needs --receipt, --reject or --revoke.")
+    ] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Show the evidence and a receipt for it, and ask nothing.")
+    ] = False,
+    reject: Annotated[
+        bool, typer.Option("--reject", help="Say no: void what was approved; at the cutover gate, stop the mirror.")
+    ] = False,
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="Take an approval back: no further step is made under it.")
+    ] = False,
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="Why, with --reject or --revoke.", show_default=False)
+    ] = "",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Show the evidence of a gate and its digest, and ask for an answer."""
     from kafka_migration.cli.render.evidence import evidence as shown
-    from kafka_migration.phases import approvals
+    from kafka_migration.phases import approval_record, approvals
 
     output = Output(as_json=as_json)
-    if yes and digest is None:
-        raise typer.BadParameter("--yes needs --digest: nobody approves what was not seen", param_hint="--yes")
-    if digest is not None and not yes:
-        raise typer.BadParameter("--digest is for answering without being asked: add --yes", param_hint="--digest")
-    if (digest is None) != (seen_at is None):
-        raise typer.BadParameter(
-            "evidence is approved by its digest and the time at which it was taken: an old one may not be approved",
-            param_hint="--digest and --seen-at",
-        )
-    if digest is None or seen_at is None:
+    _require_one_answer(receipt=receipt, yes=yes, show=show, reject=reject, revoke=revoke, reason=reason)
+    if reject or revoke:
+        _close(gate, plan, output, reject=reject, reason=reason, yes=yes)
+        return
+    if receipt is None:
         with opened(plan, output) as ctx:
             seen = approvals.evidence(ctx, gate)
             asked = approvals.is_asked(ctx, gate)
+            given = approvals.receipt(ctx, seen)
         if not as_json:
             output.out.print(shown(seen))
         elif show:
-            output.json(seen.as_dict())
+            output.json({**seen.as_dict(), "receipt": given})
         if show:
+            if not as_json:
+                output.out.print(f"receipt {given}" if given else "no receipt: there is no approval key here")
             return
         if not asked:
             output.tell(f"the plan asks nobody here: approvals.{gate} is false")
-        digest, seen_at = _answer(output, seen), seen.taken_at
-    name = approver or getpass.getuser()
+        digest, seen_at = _answer(output, seen, given), seen.taken_at
+    name = answering()
     with opened(plan, output) as ctx:
+        if receipt is not None:
+            digest, seen_at = approvals.shown_by(ctx, gate, receipt)
         # Not even the internal topics are made for an answer that does not count.
         now = approvals.evidence(ctx, gate)
         approvals.examine(ctx, gate, digest, name, seen_at=seen_at, now=now)
     with opened(plan, output, make_state=True) as ctx:
-        # Whatever name is given by --as, who ran the command stands beside it.
-        approval = approvals.record(ctx, gate, digest, name, seen_at=seen_at, now=now, os_user=getpass.getuser())
+        approval = approvals.record(ctx, gate, digest, name, seen_at=seen_at, now=now, via=approval_record.COMMAND)
     output.result(approval.as_dict(), f"approved by {approval.approver}: {approval.digest}")
+
+
+def answering() -> str:
+    """Who runs this command, by the password database: no variable of the environment changes that."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
+
+
+def _require_one_answer(*, receipt: str | None, yes: bool, show: bool, reject: bool, revoke: bool, reason: str) -> None:
+    closes = reject or revoke
+    if (reject and revoke) or (closes and (receipt is not None or show)):
+        raise typer.BadParameter("give one answer: a receipt, --reject or --revoke", param_hint="--reject and --revoke")
+    if reason and not closes:
+        raise typer.BadParameter("a reason stands beside --reject or --revoke", param_hint="--reason")
+    if yes and receipt is None and not closes:
+        raise typer.BadParameter("--yes needs --receipt: nobody approves what was not seen", param_hint="--yes")
+    if receipt is not None and not yes:
+        raise typer.BadParameter("--receipt is for answering without being asked: add --yes", param_hint="--receipt")
+
+
+def _close(gate: GateName, plan: Path, output: Output, *, reject: bool, reason: str, yes: bool) -> None:
+    """Reject or revoke, once somebody said yes. No internal topics are made for it."""
+    from kafka_migration.phases import approval_record, approvals
+
+    what, name = "Reject" if reject else "Revoke the approval of", answering()
+    if not yes:
+        if output.as_json or not can_be_asked():
+            raise approvals.NotApproved(gate, "nobody can be asked here", remedy="answer at a terminal, or add --yes")
+        if typer.prompt(f"{what} the {gate} gate? Type yes", default="no").strip().lower() != "yes":
+            raise approvals.NotApproved(gate, "nothing was changed", remedy="answer yes, or leave it as it is")
+    with opened(plan, output) as ctx:
+        if reject:
+            newest = approval_record.answers(ctx).get(gate)
+            digest = newest.digest if newest else ""
+            answer = approvals.reject(ctx, gate, digest, name, reason=reason, via=approval_record.COMMAND)
+        else:
+            answer = approvals.revoke(ctx, gate, name, reason=reason, via=approval_record.COMMAND)
+    output.result(answer.as_dict(), f"{answer.answer} by {answer.approver}: no further step is made under this gate")
 
 
 def can_be_asked() -> bool:
@@ -129,7 +170,7 @@ def can_be_asked() -> bool:
     return sys.stdin.isatty()
 
 
-def _answer(output: Output, seen: Evidence) -> str:
+def _answer(output: Output, seen: Evidence, receipt: str) -> str:
     """The digest that the person at the terminal approves. Raises NotApproved unless they say yes, in full."""
     from kafka_migration.phases.approvals import NotApproved
 
@@ -138,8 +179,7 @@ def _answer(output: Output, seen: Evidence) -> str:
             seen.gate,
             "no answer: nobody can be asked here, and no answer is never an approval",
             digest=seen.digest,
-            remedy=f"answer at a terminal, or give --digest {seen.digest}"
-            f" --seen-at {seen.taken_at.isoformat(timespec='milliseconds')} --yes",
+            remedy=f"answer at a terminal, or give --receipt {receipt or 'RECEIPT, as --show gives it,'} --yes",
         )
     answer = typer.prompt(f"Approve the {seen.gate} of {seen.migration} on this evidence? Type yes", default="no")
     if answer.strip().lower() != "yes":
