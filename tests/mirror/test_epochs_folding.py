@@ -34,14 +34,16 @@ Work = Callable[[list[TaskOrders]], list[Receipt]]
 
 
 class Cluster(WireCluster):
-    """A cluster with two partitions, that always answers. ``grown`` are records on the target that nobody wrote."""
+    """A cluster with two partitions. ``grown`` are records on the target that nobody wrote, ``silent`` partitions whose
+    leader does not answer."""
 
     grown: dict[TopicPartition, int] = {}  # noqa: RUF012
+    silent: set[TopicPartition] = set()  # noqa: RUF012
 
-    def connect(self, timeout_ms: int = 30_000) -> None:
+    def connect(self, *_: Any, **__: Any) -> None:
         """Done."""
 
-    async def refresh(self, topics: Iterable[str], *, timeout: float = 30.0) -> dict[str, int]:
+    async def refresh(self, topics: Iterable[str], **_: Any) -> dict[str, int]:
         for name in topics:
             self.topic_ids[name] = self.pinned.get(name, uuid.UUID(int=9))
             self.partitions[name] = frozenset({0, 1})
@@ -55,7 +57,7 @@ class Cluster(WireCluster):
         return {tp: end + (self.grown.get(tp, 0) if self.role == "target" else 0) for tp in partitions}
 
     async def offsets_in_reach(self, partitions: Iterable[TopicPartition], when: int, **_: Any) -> dict[Any, int]:
-        return await self.list_offsets(partitions, when)
+        return await self.list_offsets(set(partitions) - self.silent, when)
 
 
 class Fences:
@@ -137,6 +139,7 @@ class Run:
         monkeypatch.setattr(epochs, "WireCluster", Cluster)
         monkeypatch.setattr(epochs, "Fences", lambda *_, **__: self.fences)
         monkeypatch.setattr(Cluster, "grown", {})
+        monkeypatch.setattr(Cluster, "silent", set())
 
     def start(self, orders: list[TaskOrders]) -> Epoch:
         self.orders.append(orders)
@@ -222,6 +225,19 @@ def test_partition_of_which_not_all_is_known_is_fenced_alone_and_held_while_it_m
     assert 0 < held[TP] <= LONG
     assert held[OTHER] == 0
     assert set(run.link.attempts().values()) == {True}, "the next run has to wait as well"
+
+
+def test_partition_whose_broker_answers_again_is_held_since_it_may_take_only_now_what_it_was_sent(run: Run) -> None:
+    Cluster.silent.add(OTHER)
+
+    def back(orders: list[TaskOrders]) -> list[Receipt]:
+        Cluster.silent.clear()
+        return copied()(orders)
+
+    run.mirror(back, copied())
+    assert (set(run.assignments(0)), run.fences.made) == ({TP}, [{TP}, {OTHER}])
+    held = {tp: it.hold_seconds for tp, it in run.assignments(1).items()}
+    assert (held[TP], 0 < held[OTHER] <= LONG) == (0, True)
 
 
 def test_partition_that_its_task_halted_is_noted_as_halted_and_the_other_goes_on(run: Run) -> None:
