@@ -44,9 +44,11 @@ format: setup ## Let ruff correct what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 40
+# More than cores: much of the time, tests wait for leases, elections and ends.
+WORKERS ?= 4
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 40
 
-test: setup ## All but the longest tests, on real brokers, in two processes; ARGS="-k lag" for a part of it
+test: setup ## All but the longest tests, on real brokers, in WORKERS processes; ARGS="-k lag" for a part of it
 	@$(BIN)/python -m demo setup --old-brokers
 	$(PYTEST) -m 'not long' $(ARGS)
 

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from demo.brokers import EmbeddedKafka
 from demo.java import java_executable
+from tests.shared import SharedCluster
 
 _PROGRAM = Path(__file__).with_name("BrokerBytes.java")
 
 
-def bytes_sent(cluster: EmbeddedKafka, topic: str) -> int:
+def bytes_sent(cluster: EmbeddedKafka | SharedCluster, topic: str) -> int:
     """Bytes of ``topic`` that all brokers of ``cluster`` have sent to clients since they began."""
     total = 0
     for pid in cluster.pids.values():

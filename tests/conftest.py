@@ -4,6 +4,9 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,37 +14,118 @@ from demo.brokers import EmbeddedKafka
 from kafka_migration.clusters.lookup import variable_of
 from kafka_migration.phases.signing import CONNECTION
 from tests.losing import put_back
+from tests.shared import Run, SharedCluster, shared_cluster
+
+_FOLDER = "folder_of_shared_clusters"
+#: Fixtures of the whole run, those of one worker, and the files that take a minute or more.
+_SHARED = frozenset({"source_cluster", "target_cluster", "compacting"})
+_OWN = frozenset({"spark", "three", "forgetful", "remembering", "guarded"})
+_LONGEST = (
+    "dags/test_migration",
+    "validation/test_reruns",
+    "cli/test_migration",
+    "validation/test_differences",
+    "clusters/test_guarded_spark",
+    "phases/test_permissions",
+    "chaos/test_round",
+    "cli/test_old_clusters",
+    "mutation/test_short",
+    "soak/test_kill",
+)
+_RUN = pytest.StashKey[Run]()
 
 
-def pytest_configure() -> None:
-    """A shell starts background jobs with SIGINT ignored, and processes inherit that: tests of Ctrl-C would wait."""
+def pytest_configure(config: pytest.Config) -> None:
+    """A shell starts background jobs with SIGINT ignored, and processes inherit that: tests of Ctrl-C would wait.
+
+    JVMs live for seconds or idle in tests: to optimize their code takes longer than it saves, and a second collector's
+    threads have nothing to do.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Answers are signed, in this process and in those that tests start.
     os.environ[variable_of(CONNECTION)] = json.dumps({"conn_type": "generic", "password": "a key of the tests: " * 2})
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    if not hasattr(config, "workerinput"):
+        config.stash[_RUN] = Run()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The shared clusters end with the process that hands out the tests."""
+    if _RUN in config.stash:
+        config.stash[_RUN].end()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """A worker is shown where the clusters are."""
+    node.workerinput[_FOLDER] = str(node.config.stash[_RUN].folder)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What workers get: longest first, and the tests without brokers last, where they fill the gaps.
+
+    What cannot be shared starts once: its tests go to one worker, as do those of a file with a fixture for all of
+    them. Tests on the shared clusters alone go to whoever is free.
+    """
+    needs = [(item, _needs(item)) for item in items]
+    for item, need in needs:
+        if need.group is not None:
+            item.add_marker(pytest.mark.xdist_group(need.group))
+    items[:] = [item for item, need in sorted(needs, key=lambda pair: pair[1].turn)]
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """The tests with which one has to be together, and when its turn is."""
+
+    group: str | None
+    turn: int
+
+
+def _needs(item: pytest.Item) -> _Needs:
+    file = item.path.relative_to(Path(__file__).parent).with_suffix("").as_posix()
+    found = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    scopes = {name: definitions[-1].scope for name, definitions in found.items()}
+    params, indices = (item.callspec.params, item.callspec.indices) if hasattr(item, "callspec") else ({}, {})
+    own = sorted(name for name in _OWN & scopes.keys() if scopes[name] == "session")
+    of_file = sorted(name for name, scope in scopes.items() if scope in ("module", "class"))
+    # Worlds that are tried in memory, too, ask for their clusters when they are made.
+    on_shared = bool(_SHARED & scopes.keys()) or "real" in params.values()
+    if own:
+        group: str | None = own[0]
+    elif of_file or not on_shared:
+        # Of a fixture with parameters there is one for each: another release of Kafka, another level of validation.
+        group = "-".join([file, *(str(indices[name]) for name in of_file if name in indices)])
+    else:
+        group = None
+    turn = _LONGEST.index(file) if file in _LONGEST else len(_LONGEST) + (0 if own else 1 if on_shared else 2)
+    return _Needs(group, turn)
+
+
+def _shared(config: pytest.Config, name: str) -> SharedCluster:
+    folder = config.workerinput[_FOLDER] if hasattr(config, "workerinput") else config.stash[_RUN].folder
+    return shared_cluster(Path(folder), name)
 
 
 @pytest.fixture(scope="session")
-def source_cluster() -> Iterator[EmbeddedKafka]:
+def source_cluster(pytestconfig: pytest.Config) -> SharedCluster:
     """A running single-node cluster to migrate from; tests share it, so each names topics and groups of its own."""
-    with EmbeddedKafka(name="source") as cluster:
-        yield cluster
+    return _shared(pytestconfig, "source")
 
 
 @pytest.fixture(scope="session")
-def target_cluster() -> Iterator[EmbeddedKafka]:
+def target_cluster(pytestconfig: pytest.Config) -> SharedCluster:
     """A running single-node cluster to migrate to; tests share it, so each names topics and groups of its own."""
-    with EmbeddedKafka(name="target") as cluster:
-        yield cluster
+    return _shared(pytestconfig, "target")
 
 
 @pytest.fixture(scope="session")
-def compacting() -> Iterator[EmbeddedKafka]:
+def compacting(pytestconfig: pytest.Config) -> SharedCluster:
     """A cluster whose cleaner looks for work five times a second."""
-    with EmbeddedKafka(name="compacting", properties={"log.cleaner.backoff.ms": "200"}) as cluster:
-        yield cluster
+    return _shared(pytestconfig, "compacting")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def three() -> Iterator[EmbeddedKafka]:
     """Three brokers, which forget producers of old records soon, and notice a dead broker soon."""
     properties = {

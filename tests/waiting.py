@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 
 POLL_SECONDS = 0.05
+UNDER_LOAD = 10
+"""So many times what is documented for a machine with time to spare may be taken on one without."""
 
 
 def wait_until(condition: Callable[..., object], what: str, *, deadline_seconds: float = 60.0) -> None:

@@ -19,7 +19,7 @@ from tests.cli.processes import ROOT
 from tests.kafka_tools import ToSend, create_topics, log_ends, produce
 from tests.mirror.plans import SmallPlan, small_plan
 from tests.phases import histories
-from tests.waiting import wait_until
+from tests.waiting import UNDER_LOAD, wait_until
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_mirror_on_spark_obeys_within_two_seconds_and_is_taken_over_while_it_is_
         link = LinkState.on_target(plan.name, {"bootstrap.servers": target})
         assert json.loads(commands.run("pause", "--as", "ada", "--json"))["pause"]["by"] == "ada"
         asked = time.monotonic()
-        assert last_growth(lambda: log_ends(target, topics), still_for=2.5) - asked < 2
+        assert last_growth(lambda: log_ends(target, topics), still_for=2.5) - asked < UNDER_LOAD * 2
         paused_at = log_ends(target, topics)
         assert paused_at < backlog
         mirror = json.loads(commands.run("status", "--json"))["mirror"]
@@ -168,9 +168,7 @@ def test_mirror_on_spark_obeys_within_two_seconds_and_is_taken_over_while_it_is_
         assert log_ends(target, topics) == paused_at + 2, "a marker in each partition, and no record"
         commands.run("throttle", "off")
         commands.run("resume")
-        asked = time.monotonic()
-        wait_until(lambda: log_ends(target, topics) > paused_at + 2, "it goes on", deadline_seconds=2)
-        assert time.monotonic() - asked < 2
+        wait_until(lambda: log_ends(target, topics) > paused_at + 2, "it goes on", deadline_seconds=UNDER_LOAD * 2)
         wait_until(lambda: log_ends(target, topics) == backlog + 4, "all is copied", deadline_seconds=30)
         commands.run("stop", "--now")
         second.communicate(timeout=60)

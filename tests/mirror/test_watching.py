@@ -1,7 +1,6 @@
 """What the driver sees beside an epoch that could go on for ten minutes: topics and tasks that are gone, no slot."""
 
 import threading
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,7 +16,7 @@ from kafka_migration.mirror.orders import Limits
 from kafka_migration.state.link import LinkState, Wish
 from tests.kafka_tools import delete_topic, produce
 from tests.mirror.bench import BRIEF, Bench, ThreadEpoch, ThreadRunner, bench, records
-from tests.waiting import wait_until
+from tests.waiting import UNDER_LOAD, wait_until
 
 LONG = Settings(streams=2, epoch_seconds=300, limits=Limits(**BRIEF))
 SHORT = Settings(streams=2, epoch_seconds=3, limits=Limits(**BRIEF))
@@ -79,13 +78,11 @@ def test_topic_that_is_deleted_while_idle_halts_and_the_others_go_on(
         with running(it, settings) as mirror:
             wait_until(lambda: mirror.copied(gone) == mirror.copied(other) == 50, "all is copied")
             delete_topic(it.source if side == "source" else it.target, gone)
-            deleted_at = time.monotonic()
             # Enough to be dealt anew, where epochs are short.
             produce(it.source, other, records(2_000, 1, 2))
             wait_until(lambda: mirror.copied(other) == 2_050, "the other topic goes on", deadline_seconds=20)
-            wait_until(lambda: bool(it.link.halts()), "the deleted one halts", deadline_seconds=40)
-            # 15 s are documented, and some more where the machine is busy.
-            assert time.monotonic() - deleted_at < 25
+            # 15 s are documented.
+            wait_until(lambda: bool(it.link.halts()), "the deleted one halts", deadline_seconds=UNDER_LOAD * 15)
             halt = it.link.halts()[TopicPartition(gone, 0)]
             assert (halt.reason, halt.source_offset) == (Halt.TOPIC_MISSING, 50)
             produce(it.source, other, records(50, 1, 3))

@@ -33,9 +33,9 @@ ENDLESS = [
 def test_pattern_that_may_take_for_ever_is_refused(
     pattern: str, problems_of: Callable[..., tuple[Problem, ...]]
 ) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     (problem,) = problems_of(groups={"include": [pattern]}, cutover={"stopped_groups": ["a" * 60 + "!"]})[:1]
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
     assert problem.field == "groups.include[0]"
     assert "take for ever" in str(problem)
 
