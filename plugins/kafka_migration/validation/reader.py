@@ -19,7 +19,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.validation.compacted import BEHIND, NOT_MIRRORED, with_compacted, without_explained
+from kafka_migration.validation.compacted import BEHIND, NOT_MIRRORED, with_compacted
 from kafka_migration.validation.digests import SOURCE, TARGET, Digest, SegmentDigest, recombine
 from kafka_migration.validation.record_hash import ordered_hash, record_hash
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
@@ -60,7 +60,7 @@ def digests(
         for side in (SOURCE, TARGET):
             records = aligned_records(spark, request, mine, side, connections[side])
             if records is not None:
-                sides.append(hashed(without_explained(records, mine), side, request.segment_records))
+                sides.append(hashed(records, side, request.segment_records))
             tails = _tails(spark, request, mine, side, connections[side]) if by_key else None
             if tails is not None:
                 sides.append(tails)
