@@ -69,11 +69,11 @@ def test_slow_broker_fails_its_partitions_segments_and_no_others(
 ) -> None:
     read: Counter[TopicPartition] = Counter()
 
-    async def compared(it: PartitionRange, source: _Side, _target: _Side) -> tuple[Digest, Digest]:
+    async def compared(it: PartitionRange, source: _Side, _target: _Side) -> tuple[Digest, Digest, int]:
         read[it.tp] += 1
         if it.tp == SLOW and it.source_start >= 50_000:
             raise error(f"{source.role}: {it.tp}: no answer", remedy="")
-        return Digest(rows=1), Digest(rows=1)
+        return Digest(rows=1), Digest(rows=1), 1
 
     monkeypatch.setattr(batch_job, "WireCluster", _Cluster)
     monkeypatch.setattr(batch_job, "Side", _Side)

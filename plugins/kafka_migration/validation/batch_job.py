@@ -229,13 +229,13 @@ async def _each(
                 committed=orders.committed,
                 left_out=it.left_out,
             )
-            one, other = await compare(it, source, target)
+            one, other, traits = await compare(it, source, target)
         except CannotRead as error:
             if isinstance(error, Unanswered):
                 unanswered[it.tp] = error.message
             found.append(failure(number, it, error.message))
         else:
-            found.append(SegmentOutcome.of(number, it, LEVEL, source=one, target=other))
+            found.append(SegmentOutcome.of(number, it, LEVEL, source=one, target=other, traits=traits))
 
 
 def _fail_rest(orders: BatchOrders, found: list[SegmentOutcome], reason: str) -> None:

@@ -123,7 +123,8 @@ class SegmentOutcome:
     """Both sides' digests of one segment, or of the part of it that was asked for: these source and target offsets.
 
     ``failure`` says why it could not be read, if not empty; the digests say nothing then. ``level`` is "batch" or
-    "record".
+    "record". ``traits`` are what batch level saw of the source's batches, as bits: each codec, old formats,
+    transactions, LogAppendTime. A sample must hold each.
     """
 
     topic: str
@@ -137,6 +138,7 @@ class SegmentOutcome:
     source: Digest = Digest()
     target: Digest = Digest()
     failure: str = ""
+    traits: int = 0
 
     @classmethod
     def of(
@@ -148,6 +150,7 @@ class SegmentOutcome:
         source: Digest | None = None,
         target: Digest | None = None,
         failure: str = "",
+        traits: int = 0,
     ) -> SegmentOutcome:
         """Of a segment by its number and its bounds; without digests nothing was found there."""
         return cls(
@@ -162,6 +165,7 @@ class SegmentOutcome:
             source=source or Digest(),
             target=target or Digest(),
             failure=failure,
+            traits=traits,
         )
 
     @property
