@@ -252,7 +252,7 @@ class Segments:
                 # One after the other: the second level of a segment rests on what the first has found.
                 value = values[it.tp, it.segment] = self._value(it)
                 self._values.setdefault(it.tp, {})[it.segment] = value
-                if value["verdict"] != Equality.EQUAL and not self._may_be_explained(it):
+                if value["verdict"] == Equality.DIFFERENT and not self._may_be_explained(it):
                     differ.append(it)
         if values and not self._ctx.dry_run:
             self._ctx.segments.record(values)
@@ -286,6 +286,9 @@ class Segments:
             source, target = kept.source + it.source, kept.target + it.target
             # As old as the oldest part of it.
             at = first["at"]
+        verdict = Equality.EQUAL if same else Equality.DIFFERENT
+        if same and (source.unclear or target.unclear):
+            verdict = Equality.INCONCLUSIVE
         traits = it.traits | (before or {}).get("traits", 0)
         epochs = [ends[it.tp].epoch if it.tp in ends else -1 for ends in self._epochs]
         return {
@@ -300,7 +303,7 @@ class Segments:
             "places": places_hash(range_.runs.clip(start, it.end)),
             "source": asdict(source),
             "target": asdict(target),
-            "verdict": str(Equality.EQUAL if same else Equality.DIFFERENT),
+            "verdict": str(verdict),
             "level": level,
             "settled": range_.by_key or level != BATCH,
             "epochs": epochs,

@@ -37,6 +37,9 @@ class Digest:
     ``attributes``, of the target only, are those that the mirror never writes, as bits, of any of its batches. Records
     in such batches may be invisible to consumers of committed records (transactional), or vanish (delete horizon),
     although they are equal.
+
+    ``unclear`` counts records whose headers' names the Java client could not decode (they are not UTF-8): at record
+    level it gives the same name for any of them.
     """
 
     rows: int = 0
@@ -48,6 +51,7 @@ class Digest:
     proved: int = 0
     proof: int = 0
     attributes: int = 0
+    unclear: int = 0
 
     @property
     def attribute_names(self) -> str:
@@ -75,6 +79,7 @@ class Digest:
             proved=self.proved + other.proved,
             proof=(self.proof + other.proof) & _PROOF_MASK,
             attributes=self.attributes | other.attributes,
+            unclear=self.unclear + other.unclear,
         )
 
     @property

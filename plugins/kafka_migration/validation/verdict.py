@@ -296,6 +296,9 @@ def _judged(it: SegmentResult, start_now: int, other: Equality, contradiction: s
         expired = it.start < start_now and it.source.rows < it.expected and it.target.rows == it.expected
         is_odd = it.target.misplaced or it.target.attributes
         verdict = Equality.EXPIRED if expired and not is_odd else Equality.DIFFERENT
+    elif it.source.unclear or it.target.unclear:
+        # Only batch level has the bytes of these headers' names.
+        verdict = Equality.INCONCLUSIVE
     elif it.source.rows != it.expected:
         # Equal to each other, but not what the map says: both may have been read short.
         verdict = Equality.INCONCLUSIVE
