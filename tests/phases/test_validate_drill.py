@@ -4,7 +4,7 @@ played; the logs are made up, and read as fetched ones are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.phases import validate, validate_drill
 from kafka_migration.validation.digests import TARGET, DigestReport, ReadFailure
-from kafka_migration.validation.drill_result import Fault
+from kafka_migration.validation.drill import Found, Scope
+from kafka_migration.validation.drill_result import Drilled, Fault
 from kafka_migration.validation.request import ValidationRequest
 from kafka_migration.validation.result import Equality, PartitionResult
 from tests.mutation.logs import Log, log_of
@@ -94,3 +96,30 @@ def test_partition_of_which_only_unread_segments_are_unequal_is_not_looked_into(
     source, target = _logs()
     found = _drilled(lab, target, source, unequal=(), unread=(1,))
     assert (found.verdict, found.drilled) == (Equality.INCONCLUSIVE, None)
+
+
+class _Credulous:
+    """A search that takes whatever differs for compacted away, as a mirror that misreads its logs might."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def topic(self, scopes: Sequence[Scope]) -> Found:
+        tps = [it.range.tp for it in scopes]
+        return Found(
+            drilled=tuple(Drilled(topic=tp.topic, partition=tp.partition) for tp in tps),
+            explained={tp: frozenset(range(SEGMENT)) for tp in tps},
+        )
+
+
+@pytest.mark.parametrize("readings", [2, 100])
+def test_what_the_mirrors_code_takes_for_compacted_is_read_again_whole_and_judged_by_that_alone(
+    lab: Lab, readings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.source.alter_configs(TP.topic, set={"cleanup.policy": "compact"})
+    monkeypatch.setattr(validate_drill, "Drill", _Credulous)
+    differs = _answers(unequal=(0,), unread=())
+    lab.answer = lambda request, report: differs(request, report) if len(lab.asked) < readings else report
+    found = lab.validate(logs=_opens(*_logs()))
+    assert found.verdict is (Equality.EQUAL if readings == 2 else Equality.DIFFERENT)
+    assert len(lab.asked) == (2 if readings == 2 else validate._PASSES)
+    assert len({request.ranges for request in lab.asked}) == 1, "the same records each time, and nothing left out"

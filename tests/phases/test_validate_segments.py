@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_migration.clusters.types import TopicDescription
+from kafka_migration.domain import levels
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import OffsetMap, Run
@@ -51,6 +52,12 @@ class Remembering(Lab):
 @pytest.fixture
 def lab(tmp_path) -> Remembering:
     return Remembering(reports=tmp_path / "reports")
+
+
+@pytest.fixture
+def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One segment at the least: there are no twenty here to draw from."""
+    monkeypatch.setattr(levels, "_LEAST_SAMPLE", 1)
 
 
 def test_second_validation_reads_nothing_of_what_was_equal_and_gives_the_same_digests(lab):
@@ -227,6 +234,7 @@ def test_difference_that_only_the_second_level_finds_is_a_difference(lab, target
     assert lab.read == [(0, SEGMENT, 0, SEGMENT + 3)], "it is not kept"
 
 
+@pytest.mark.usefixtures("small_sample")
 def test_second_level_that_could_not_read_leaves_the_segment_inconclusive(lab):
     lab.topic("orders")
 
@@ -251,6 +259,7 @@ def test_second_level_that_could_not_read_leaves_the_segment_inconclusive(lab):
     assert len(lab.asked) == asked, "now it is settled"
 
 
+@pytest.mark.usefixtures("small_sample")
 def test_sample_that_a_killed_run_never_read_is_drawn_from_what_it_left(lab, monkeypatch):
     lab.topic("orders", partitions=3)
     _validate_until_killed(lab, monkeypatch, segments=9)
@@ -261,6 +270,7 @@ def test_sample_that_a_killed_run_never_read_is_drawn_from_what_it_left(lab, mon
     assert it.source_end - it.source_start <= SEGMENT
 
 
+@pytest.mark.usefixtures("small_sample")
 def test_drawn_segment_that_cannot_be_read_is_drawn_again(lab, monkeypatch):
     lab.topic("orders")
     _validate_until_killed(lab, monkeypatch, segments=3)
@@ -278,6 +288,7 @@ def test_drawn_segment_that_cannot_be_read_is_drawn_again(lab, monkeypatch):
     assert (len(lab.asked), again.twice) == (3, failed.twice)
 
 
+@pytest.mark.usefixtures("small_sample")
 def test_what_was_read_at_batch_level_alone_has_its_sample_drawn_later(lab):
     lab.topic("orders", partitions=3)
     lab.validate(level=Level.BATCH)

@@ -214,14 +214,6 @@ def test_loss_that_shifts_a_compacted_log_is_one_loss():
     assert found.drilled[0].examples[0].source_offset == 40
 
 
-def test_what_was_explained_before_is_left_out():
-    log = {at: Content(b"k", b"v%d" % at, (), NOW + at) for at in range(10)}
-    source = {9: log[9]}
-    it = _range(log, 10, explained=tuple(range(9)))
-    found = _drilled(Sparse(source, 10), _on_target(log, 10), it)
-    assert (found.drilled[0].counts, found.explained[it.tp]) == ({}, frozenset())
-
-
 def _place(side: str, at: int, pinned: int, mirrored: int) -> int:
     if at < pinned:
         return at

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql import SparkSession
 
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import OffsetMap, Run
@@ -20,7 +21,7 @@ from kafka_migration.wire.records import RawRecord, write_varint
 from tests.kafka_tools import ToSend, create_topics, produce, read_all, set_topic_config, stable_ends
 from tests.mirror.bench import bench, records
 from tests.mirror.test_compaction import COMPACTED, rows, write
-from tests.validation.lab import FIRST_TIMESTAMP, Wanted, request_of
+from tests.validation.lab import FIRST_TIMESTAMP, Lab, Wanted, request_of
 from tests.waiting import wait_until
 from tests.wire.logs import batch_of
 from tests.wire.made import NOW, field, wired
@@ -182,3 +183,39 @@ def test_time_beyond_what_spark_counts_is_inconclusive_and_times_before_1970_are
         (found[name],) = judge(request, run(spark, request, lab.connections), {})
     assert (found["past"].verdict, found["past"].source.rows) == (EQUAL, 5)
     assert found["far"].verdict is Equality.INCONCLUSIVE
+
+
+def test_names_of_headers_that_are_not_utf_8_are_never_equal_to_record_level_alone(
+    lab: Lab, spark: SparkSession
+) -> None:
+    def log(servers: str, topic: str, name: bytes) -> None:
+        create_topics(servers, {topic: 1}, {"retention.ms": "-1"})
+        with wired(servers, topic) as wire:
+            rest = field(b"k") + field(b"v") + write_varint(1) + field(name) + field(b"x")
+            made = batch_of(
+                [RawRecord(0, 0, 0, rest)],
+                base_offset=0,
+                last_delta=0,
+                base_timestamp=FIRST_TIMESTAMP,
+                max_timestamp=FIRST_TIMESTAMP,
+            )
+            (answers,) = wire.append({TopicPartition(topic, 0): made})
+            assert answers[0].error == 0
+
+    names = {"same": (b"\xff", b"\xff"), "other": (b"\xff", b"\xfe"), "plain": (b"h", b"h")}
+    topics = {name: f"kinds-{name}-{uuid.uuid4().hex[:8]}" for name in names}
+    for name, topic in topics.items():
+        for servers, header in zip(lab.servers.values(), names[name], strict=True):
+            log(servers, topic, header)
+    ends, found = PartitionEnds(start=0, end=1), OffsetMap([Run(0, 0, 1)], source_end=1, target_end=1)
+    ranges = [PartitionRange.pinned(TopicPartition(t, 0), found, source=ends, target=ends) for t in topics.values()]
+    said = {}
+    for level in Level:
+        request = dataclasses.replace(request_of(ranges), level=level)
+        results = {it.topic: it for it in judge(request, at_level(spark, request, lab.connections, lab.wires), {})}
+        said[level] = {name: results[topic].verdict for name, topic in topics.items()}
+        if level is Level.RECORD:
+            assert "1 records have headers whose names are not UTF-8" in results[topics["other"]].detail
+    told = {"same": EQUAL, "other": DIFFERENT, "plain": EQUAL}
+    unclear = {"same": Equality.INCONCLUSIVE, "other": Equality.INCONCLUSIVE, "plain": EQUAL}
+    assert said == {Level.BATCH: told, Level.SAMPLED: told, Level.RECORD: unclear}

@@ -23,7 +23,7 @@ from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import parity
 from kafka_migration.phases.topic_steps import mirrored
-from kafka_migration.phases.validate_drill import OpenLogs, drilled, with_tails, without_compacted
+from kafka_migration.phases.validate_drill import OpenLogs, drilled, to_read_again, with_tails
 from kafka_migration.phases.validate_job import write_json
 from kafka_migration.phases.validate_pins import Pins, foreign_partitions, pin, pin_again, stable_ends
 from kafka_migration.phases.validate_record import accounted
@@ -266,11 +266,11 @@ def _compare(
         if expired and attempt < _ATTEMPTS:
             names = ", ".join(str(it.tp) for it in expired[:5])
             ctx.tell(f"records expired on the source while being read, in {names}: reading what is left")
-        gone = without_compacted(ctx, ranges, results, logs) if attempt < _PASSES else ()
-        if gone:
-            names = ", ".join(str(it.tp) for it in gone[:5])
-            ctx.tell(f"records were compacted away while being read, in {names}: reading what is left")
-        ranges = (*(pin_again(ctx, expired) if expired and attempt < _ATTEMPTS else ()), *gone)
+        again = to_read_again(ctx, ranges, results, logs) if attempt < _PASSES else ()
+        if again:
+            names = ", ".join(str(it.tp) for it in again[:5])
+            ctx.tell(f"records may have been compacted away while being read, in {names}: reading all of it again")
+        ranges = (*(pin_again(ctx, expired) if expired and attempt < _ATTEMPTS else ()), *again)
     segments.settle()
     results |= {tp: foreign(tp, ends) for tp, ends in foreign_partitions(ctx, {tp.topic for tp in results}).items()}
     partitions = tuple(results[tp] for tp in sorted(results))

@@ -49,12 +49,13 @@ def with_tails(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partitio
     )
 
 
-def without_compacted(
+def to_read_again(
     ctx: Context, ranges: Sequence[PartitionRange], results: Mapping[TopicPartition, PartitionResult], logs: OpenLogs
 ) -> tuple[PartitionRange, ...]:
-    """Those of ``ranges`` to be read again, without records that compaction took from one side while they were read.
+    """Those of ``ranges`` to be read again, since compaction may have taken records from one side while they were read.
 
-    None of the others: there, either nothing differs, or compaction does not explain it.
+    None of the others: there, either nothing differs, or compaction does not explain it. It is for the reading to say
+    so, by its own rule: nothing that was found out here, with the mirror's own code, is left out of it.
     """
     # What is not read on both sides is INCONCLUSIVE, whatever compaction explains of the rest.
     scopes = [it for it in _scopes(ranges, results) if it.range.by_key and not it.unread]
@@ -64,7 +65,7 @@ def without_compacted(
             places = found.explained.get(scope.range.tp, frozenset())
             # Also where it is there by now: what was read between two passes of the cleaner is read once more.
             if scope.range.tp in found.explained and (places or not _counts(found, scope.range.tp)):
-                again.append(replace(scope.range, explained=tuple(sorted(places.union(scope.range.explained)))))
+                again.append(scope.range)
     return tuple(again)
 
 

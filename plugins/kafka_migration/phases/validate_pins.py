@@ -91,8 +91,7 @@ def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partition
             ctx.tell(f"{it.tp}: the source has expired up to {start}, beyond what was mirrored")
             continue
         kept = {name: getattr(it, name) for name in _COMPACTION}
-        explained = tuple(place for place in it.explained if place >= start)
-        found.append(replace(new, **kept, target_end=max(new.target_start, it.target_end), explained=explained))
+        found.append(replace(new, **kept, target_end=max(new.target_start, it.target_end)))
     return tuple(found)
 
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.domain.levels import Level, sample_size
+from kafka_migration.domain.levels import Level, sample_size, stratified
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.digests import Digest, DigestReport, SegmentOutcome
 from kafka_migration.validation.lines import heard
@@ -153,7 +153,13 @@ class Segments:
     def _drawn(self) -> tuple[tuple[str, int, int], ...]:
         """A sample of what stands, but is not settled; it does not stand any more."""
         loose = sorted(self._loose())
-        drawn = random.Random(self._run).sample(loose, sample_size(len(loose), self._share))
+        drawn = stratified(
+            random.Random(self._run),
+            loose,
+            sample_size(len(loose), self._share),
+            topic=lambda place: place[0].topic,
+            traits=lambda place: self._values[place[0]][place[1]].get("traits", 0),
+        )
         for tp, number in drawn:
             del self._values[tp][number]
         return tuple((tp.topic, tp.partition, number) for tp, number in sorted(drawn))
@@ -246,7 +252,7 @@ class Segments:
                 # One after the other: the second level of a segment rests on what the first has found.
                 value = values[it.tp, it.segment] = self._value(it)
                 self._values.setdefault(it.tp, {})[it.segment] = value
-                if value["verdict"] != Equality.EQUAL and not self._may_be_explained(it):
+                if value["verdict"] == Equality.DIFFERENT and not self._may_be_explained(it):
                     differ.append(it)
         if values and not self._ctx.dry_run:
             self._ctx.segments.record(values)
@@ -280,6 +286,10 @@ class Segments:
             source, target = kept.source + it.source, kept.target + it.target
             # As old as the oldest part of it.
             at = first["at"]
+        verdict = Equality.EQUAL if same else Equality.DIFFERENT
+        if same and (source.unclear or target.unclear):
+            verdict = Equality.INCONCLUSIVE
+        traits = it.traits | (before or {}).get("traits", 0)
         epochs = [ends[it.tp].epoch if it.tp in ends else -1 for ends in self._epochs]
         return {
             "ids": list(self._ids.get(it.topic, ())),
@@ -293,10 +303,11 @@ class Segments:
             "places": places_hash(range_.runs.clip(start, it.end)),
             "source": asdict(source),
             "target": asdict(target),
-            "verdict": str(Equality.EQUAL if same else Equality.DIFFERENT),
+            "verdict": str(verdict),
             "level": level,
             "settled": range_.by_key or level != BATCH,
             "epochs": epochs,
+            "traits": traits,
             "at": at,
             "run": self._run,
         }

@@ -18,8 +18,9 @@ import kafka.errors as kafka_errors
 
 from kafka_migration.domain.errors import ClusterUnreachable, MigrationError
 from kafka_migration.domain.hiding import hidden
+from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.batch_segment import compare, visible
-from kafka_migration.validation.batch_side import CannotRead, Side
+from kafka_migration.validation.batch_side import CannotRead, Side, Unanswered
 from kafka_migration.validation.digests import SOURCE, TARGET, SegmentOutcome
 from kafka_migration.validation.faults import reason_of
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
@@ -37,6 +38,7 @@ _MOST_FAILURES = 24
 _LEADER_SECONDS = 30.0
 
 Tile = tuple[int, PartitionRange]
+Answer = tuple[list[dict[str, Any]], str, list[tuple[tuple[str, int], str]]]
 #: Properties of kafka-python's connections, by side. They hold secrets.
 Wires = Mapping[str, Mapping[str, Any]]
 
@@ -119,11 +121,14 @@ class _Work:
         self._spark, self._request, self._secrets, self._wires = spark, request, secrets, wires
         self._headers_only = headers_only
         self._lock, self._failed, self._gone = threading.Lock(), 0, ""
+        self._unanswered: dict[TopicPartition, str] = {}
 
     def share(self, segments: tuple[Tile, ...]) -> list[SegmentOutcome]:
         """Have a share compared by a task. One that fails as a whole is halved, until what breaks it stands alone."""
-        if self._gone:
-            return [failure(number, it, self._gone) for number, it in segments]
+        lost = [failure(n, it, self._gone or self._unanswered[it.tp]) for n, it in segments if self._is_lost(it)]
+        if lost:
+            segments = tuple((n, it) for n, it in segments if not self._is_lost(it))
+            return lost + (self.share(segments) if segments else [])
         orders = BatchOrders(
             segments=segments,
             committed=self._request.isolation == "read_committed",
@@ -134,7 +139,7 @@ class _Work:
         try:
             context.setJobGroup(self._request.id, f"validation of {self._request.migration}: {len(segments)} segments")
             (answer,) = context.parallelize([0], 1).map(_task(orders)).collect()
-            outcomes, unreachable = answer
+            outcomes, unreachable, unanswered = answer
         except Exception as error:
             reason = reason_of(error, self._secrets)
             with self._lock:
@@ -147,12 +152,17 @@ class _Work:
             return [failure(number, it, reason) for number, it in segments]
         if unreachable:
             self._gone = hidden(unreachable, self._secrets)
+        self._unanswered |= {TopicPartition(*tp): hidden(said, self._secrets) for tp, said in unanswered}
         found = [SegmentOutcome.from_dict(it) for it in outcomes]
         return [replace(it, failure=hidden(it.failure, self._secrets)) if it.failure else it for it in found]
 
+    def _is_lost(self, it: PartitionRange) -> bool:
+        """Whether nobody would answer: of the cluster, or of this partition."""
+        return bool(self._gone) or it.tp in self._unanswered
 
-def _task(orders: BatchOrders) -> Callable[[int], tuple[list[dict[str, Any]], str]]:
-    def work(_index: int) -> tuple[list[dict[str, Any]], str]:
+
+def _task(orders: BatchOrders) -> Callable[[int], Answer]:
+    def work(_index: int) -> Answer:
         from kafka_migration.validation.batch_job import obey
 
         return obey(orders)
@@ -160,16 +170,18 @@ def _task(orders: BatchOrders) -> Callable[[int], tuple[list[dict[str, Any]], st
     return work
 
 
-def obey(orders: BatchOrders) -> tuple[list[dict[str, Any]], str]:
-    """Compare the segments of ``orders``, in the worker: outcomes as JSON types, and what cluster is out of reach."""
+def obey(orders: BatchOrders) -> Answer:
+    """Compare the segments of ``orders``, in the worker: outcomes as JSON types, what cluster is out of reach, and the
+    partitions whose leaders do not answer, with why."""
     net = Selector()
     sides = {role: WireCluster(net, orders.wires[role], role) for role in (SOURCE, TARGET)}
     found: list[SegmentOutcome] = []
+    unanswered: dict[TopicPartition, str] = {}
     unreachable = ""
     try:
         for cluster in sides.values():
             cluster.connect()
-        net.run(lambda: _each(orders, sides, found))
+        net.run(lambda: _each(orders, sides, found, unanswered))
     except ClusterUnreachable as error:
         unreachable = error.message
         _fail_rest(orders, found, error.message)
@@ -179,10 +191,19 @@ def obey(orders: BatchOrders) -> tuple[list[dict[str, Any]], str]:
         for cluster in sides.values():
             cluster.close()
         net.close()
-    return [it.as_dict() for it in found], unreachable
+    return (
+        [it.as_dict() for it in found],
+        unreachable,
+        [((tp.topic, tp.partition), unanswered[tp]) for tp in unanswered],
+    )
 
 
-async def _each(orders: BatchOrders, clusters: Mapping[str, WireCluster], found: list[SegmentOutcome]) -> None:
+async def _each(
+    orders: BatchOrders,
+    clusters: Mapping[str, WireCluster],
+    found: list[SegmentOutcome],
+    unanswered: dict[TopicPartition, str],
+) -> None:
     tps = {it.tp for _, it in orders.segments}
     for cluster in clusters.values():
         try:
@@ -191,6 +212,9 @@ async def _each(orders: BatchOrders, clusters: Mapping[str, WireCluster], found:
             # Of one partition: those of the others are known by now, and its own reader says what is missing.
             continue
     for number, it in orders.segments:
+        if it.tp in unanswered:
+            found.append(failure(number, it, unanswered[it.tp]))
+            continue
         # Uncommitted: whatever stands on the target must be explained.
         target = Side(clusters[TARGET], it.tp, it.target_start, it.target_end, committed=False)
         try:
@@ -205,11 +229,13 @@ async def _each(orders: BatchOrders, clusters: Mapping[str, WireCluster], found:
                 committed=orders.committed,
                 left_out=it.left_out,
             )
-            one, other = await compare(it, source, target)
+            one, other, traits = await compare(it, source, target)
         except CannotRead as error:
+            if isinstance(error, Unanswered):
+                unanswered[it.tp] = error.message
             found.append(failure(number, it, error.message))
         else:
-            found.append(SegmentOutcome.of(number, it, LEVEL, source=one, target=other))
+            found.append(SegmentOutcome.of(number, it, LEVEL, source=one, target=other, traits=traits))
 
 
 def _fail_rest(orders: BatchOrders, found: list[SegmentOutcome], reason: str) -> None:

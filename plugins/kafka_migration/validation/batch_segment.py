@@ -20,16 +20,19 @@ from kafka_migration.validation.decoding import decode
 from kafka_migration.validation.digests import Digest
 from kafka_migration.validation.placing import SourceSums, TargetSums
 from kafka_migration.validation.request import PartitionRange
-from kafka_migration.wire.batch import HEADER_BYTES, CorruptBatch
+from kafka_migration.wire.batch import HEADER_BYTES, BatchHeader, CorruptBatch
 
 _FLUSH_ROWS = 20_000
+#: Traits behind those of codecs.
+_OLD, _IN_TRANSACTION, _STAMPED = 1 << 8, 1 << 9, 1 << 10
 _xxh128 = xxhash.xxh3_128_digest
 
 
 async def compare(
     segment: PartitionRange, source: Side, target: Side, *, decode_all: bool = False
-) -> tuple[Digest, Digest]:
-    """The digests of both sides of ``segment``. ``decode_all`` proves nothing by bytes.
+) -> tuple[Digest, Digest, int]:
+    """The digests of both sides of ``segment``, and traits of the source's batches (:class:`.digests.SegmentOutcome`).
+    ``decode_all`` proves nothing by bytes.
 
     Raises CannotRead where either side cannot be read, or a batch is damaged.
     """
@@ -48,17 +51,27 @@ async def visible(segment: PartitionRange, target: Side) -> Digest:
     return seen.digest()
 
 
+def _traits(header: BatchHeader) -> int:
+    return (
+        1 << header.codec
+        | (header.magic < 2) * _OLD
+        | header.is_transactional * _IN_TRANSACTION
+        | header.is_log_append_time * _STAMPED
+    )
+
+
 class _Comparison:
     def __init__(self, segment: PartitionRange, source: Side, target: Side, decode_all: bool) -> None:
         self.segment, self.decode_all = segment, decode_all
         self.sides = source, target
         self.sums, self.there = SourceSums(segment), TargetSums(segment)
+        self.traits = 0
         self.waiting: tuple[deque[Block], deque[Block]] = (deque(), deque())
         runs = segment.runs
         self._sources, self._targets = runs.sources.tolist(), runs.targets.tolist()
         self._behind, self._run = (runs.targets + runs.lengths).tolist(), 0
 
-    async def run(self) -> tuple[Digest, Digest]:
+    async def run(self) -> tuple[Digest, Digest, int]:
         try:
             while True:
                 one, other = await self._head(0), await self._head(1)
@@ -75,7 +88,7 @@ class _Comparison:
         finally:
             for side in self.sides:
                 side.drop()
-        return self.sums.digest(), self.there.digest()
+        return self.sums.digest(), self.there.digest(), self.traits
 
     async def _head(self, side: int) -> Block | None:
         waiting = self.waiting[side]
@@ -84,9 +97,11 @@ class _Comparison:
             if found is None:
                 return None
             waiting.extend(found)
-            if side:
-                for it in found:
+            for it in found:
+                if side:
                     self.there.see(it.header)
+                else:
+                    self.traits |= _traits(it.header)
         return waiting[0]
 
     def _both(self, one: Block, other: Block) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import kafka.errors as kafka_errors
 from kafka.future import Future
 
-from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut
+from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.aborted import aborted_batches, is_left_out
 from kafka_migration.wire.batch import BatchHeader, CorruptBatch, batches, verify_crc
@@ -34,6 +34,11 @@ _PAUSE_SECONDS = 0.2
 
 class CannotRead(CouldNotFindOut):
     """Offsets that were pinned cannot be read: expired, truncated, damaged, or not permitted."""
+
+
+class Unanswered(CannotRead):
+    """The brokers that lead this partition gave no answer for a minute: nor would they for its other segments. Other
+    partitions have other leaders."""
 
 
 class Block(NamedTuple):
@@ -72,7 +77,8 @@ class Side:
     async def next(self) -> list[Block] | None:
         """The batches of the next answer, which may be none; None at the end.
 
-        The answer behind it is asked for meanwhile. Raises CannotRead.
+        The answer behind it is asked for meanwhile. Raises CannotRead, and ClusterUnreachable if no broker of the
+        cluster answers.
         """
         if self._at >= self._end:
             return None
@@ -107,11 +113,8 @@ class Side:
                     raise self._unread(problem)
             except kafka_errors.KafkaError as error:
                 problem = str(error) or type(error).__name__
-                if time.monotonic() > until:
-                    # Nor would the next segment get an answer.
-                    raise ClusterUnreachable(self._cluster.role, self._cluster.servers, problem) from error
             if time.monotonic() > until:
-                raise self._unread(problem)
+                raise Unanswered(self._unread(f"no answer for {_TROUBLE_SECONDS:g} s: {problem}").message)
             await self._cluster.net.sleep(_PAUSE_SECONDS)
             await self._cluster.refresh([self._tp.topic])
 

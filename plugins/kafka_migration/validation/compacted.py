@@ -59,24 +59,13 @@ def is_explained(it: Missing, seen: Seen, *, missing_on: str, now_ms: int, tombs
     return it.is_tombstone and is_old and all(place > it.place for place in mine)
 
 
-def without_explained(frame: DataFrame, ranges: Iterable[PartitionRange]) -> DataFrame:
-    """Aligned records of one side, without the places that were explained before (:attr:`PartitionRange.explained`)."""
-    from pyspark.sql import functions as f
-
-    for it in ranges:
-        if it.explained:
-            here = (f.col("topic") == it.topic) & (f.col("partition") == it.partition) & f.col("in_run")
-            frame = frame.where(~(here & f.col("source_offset").isin([*it.explained])))
-    return frame
-
-
 def with_compacted(both: DataFrame, ranges: Iterable[PartitionRange], now_ms: int) -> DataFrame:
     """The records of both sides, with those marked (``compacted``) that the other side lost to compaction.
 
     By the rule of :func:`is_explained`, as far as one read of both logs can tell; those ``behind`` the pinned ends
-    (whose places say so) are left out afterwards. What it cannot explain counts as a difference, for a drill-down to
-    judge: a pass of the cleaner may run meanwhile. Costs a sort by place and one by key, which topics that nobody
-    compacts are spared.
+    (whose places say so) are left out afterwards. What it cannot explain counts as a difference, though a pass of the
+    cleaner may run meanwhile: then a later reading explains it, by this same rule. Costs a sort by place and one by
+    key, which topics that nobody compacts are spared.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f

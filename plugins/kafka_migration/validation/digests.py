@@ -37,6 +37,9 @@ class Digest:
     ``attributes``, of the target only, are those that the mirror never writes, as bits, of any of its batches. Records
     in such batches may be invisible to consumers of committed records (transactional), or vanish (delete horizon),
     although they are equal.
+
+    ``unclear`` counts records whose headers' names the Java client could not decode (they are not UTF-8): at record
+    level it gives the same name for any of them.
     """
 
     rows: int = 0
@@ -48,6 +51,7 @@ class Digest:
     proved: int = 0
     proof: int = 0
     attributes: int = 0
+    unclear: int = 0
 
     @property
     def attribute_names(self) -> str:
@@ -75,6 +79,7 @@ class Digest:
             proved=self.proved + other.proved,
             proof=(self.proof + other.proof) & _PROOF_MASK,
             attributes=self.attributes | other.attributes,
+            unclear=self.unclear + other.unclear,
         )
 
     @property
@@ -123,7 +128,8 @@ class SegmentOutcome:
     """Both sides' digests of one segment, or of the part of it that was asked for: these source and target offsets.
 
     ``failure`` says why it could not be read, if not empty; the digests say nothing then. ``level`` is "batch" or
-    "record".
+    "record". ``traits`` are what batch level saw of the source's batches, as bits: each codec, old formats,
+    transactions, LogAppendTime. A sample must hold each.
     """
 
     topic: str
@@ -137,6 +143,7 @@ class SegmentOutcome:
     source: Digest = Digest()
     target: Digest = Digest()
     failure: str = ""
+    traits: int = 0
 
     @classmethod
     def of(
@@ -148,6 +155,7 @@ class SegmentOutcome:
         source: Digest | None = None,
         target: Digest | None = None,
         failure: str = "",
+        traits: int = 0,
     ) -> SegmentOutcome:
         """Of a segment by its number and its bounds; without digests nothing was found there."""
         return cls(
@@ -162,6 +170,7 @@ class SegmentOutcome:
             source=source or Digest(),
             target=target or Digest(),
             failure=failure,
+            traits=traits,
         )
 
     @property

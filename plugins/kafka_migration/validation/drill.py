@@ -26,10 +26,10 @@ from kafka_migration.validation.drill_align import Aligner, Apart
 from kafka_migration.validation.drill_class import Originals, classify, with_note
 from kafka_migration.validation.drill_fields import Record
 from kafka_migration.validation.drill_left import Content, Left, Leftovers, Thin, TooMany
-from kafka_migration.validation.drill_log import Chunk, Chunks, Old
+from kafka_migration.validation.drill_log import Chunk, Chunks
 from kafka_migration.validation.drill_places import Places, regions
 from kafka_migration.validation.drill_result import Drilled
-from kafka_migration.validation.drill_stream import OpenAt, digest
+from kafka_migration.validation.drill_stream import digest
 from kafka_migration.validation.drill_visibility import Visibility
 from kafka_migration.validation.request import PartitionRange
 from kafka_migration.wire.batch import CorruptBatch
@@ -143,8 +143,7 @@ class Drill:
                 source = partial(self._source, it, end=end)
                 target = partial(self._target, it, visible, end=high)
                 if it.by_key:
-                    gone = frozenset(it.explained)
-                    aligner.by_place(_but(source, gone.__contains__), start, _but(target, places.are_in(gone)), low)
+                    aligner.by_place(source, start, target, low)
                 else:
                     ends = any(it == start for _, it in scope.unread), any(it == end for it, _ in scope.unread)
                     aligner.by_content(source, start, target, low, are_open=ends)
@@ -293,13 +292,3 @@ def _not_looked_at(scope: Scope) -> str:
         return ""
     rows = ", ".join(f"{start}..{end}" for start, end in regions(scope.unread))
     return f"source offsets {rows} could not be read: what stands there, and at their borders, is not looked at"
-
-
-def _but(open_at: OpenAt, is_out: Callable[[int], bool]) -> OpenAt:
-    def opened(start: int) -> Chunks:
-        for chunk in open_at(start):
-            kept = [record for record in chunk.records() if not is_out(record.offset)]
-            if kept:
-                yield Old(kept)
-
-    return opened

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from kafka_migration.validation.request import PartitionRange
 
@@ -43,10 +43,6 @@ class Places:
         if run is None or source >= run.source + run.length:
             return None
         return run.target + source - run.source
-
-    def are_in(self, sources: frozenset[int]) -> Callable[[int], bool]:
-        """Tells of a target offset whether its record stands at one of ``sources``."""
-        return lambda target: self.source_of(target) in sources
 
     def window(self, start: int, end: int) -> tuple[int, int]:
         """The target's offsets (from, and up to without) that belong to source offsets ``start`` to ``end``.

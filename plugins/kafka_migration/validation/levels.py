@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kafka_migration.domain.levels import Level, sample_size
+from kafka_migration.domain.levels import Level, sample_size, stratified
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation import batch_job, job
 from kafka_migration.validation.digests import DigestReport, SegmentOutcome
@@ -98,7 +98,8 @@ def sample(
     outcomes: Sequence[SegmentOutcome], *, seed: str, share: float, twice: Collection[tuple[str, int, int]] = ()
 ) -> list[SegmentOutcome]:
     """Which of ``outcomes`` are read again at record level: those that differ, those of ``twice``, and a random share
-    of the others, one at the least. The same ``seed`` chooses the same, whatever order they came in."""
+    of the others, 20 at the least, in which every trait of batches and, as far as it reaches, every topic is. The same
+    ``seed`` chooses the same, whatever order they came in."""
     must: list[SegmentOutcome] = []
     others: list[SegmentOutcome] = []
     for it in sorted(outcomes, key=_place):
@@ -108,7 +109,13 @@ def sample(
             must.append(it)
         elif it.source.rows:
             others.append(it)
-    chosen = random.Random(seed).sample(others, sample_size(len(others), share))
+    chosen = stratified(
+        random.Random(seed),
+        others,
+        sample_size(len(others), share),
+        topic=lambda it: it.topic,
+        traits=lambda it: it.traits,
+    )
     return sorted([*must, *chosen], key=_place)
 
 

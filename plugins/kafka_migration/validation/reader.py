@@ -19,9 +19,9 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.validation.compacted import BEHIND, NOT_MIRRORED, with_compacted, without_explained
+from kafka_migration.validation.compacted import BEHIND, NOT_MIRRORED, with_compacted
 from kafka_migration.validation.digests import SOURCE, TARGET, Digest, SegmentDigest, recombine
-from kafka_migration.validation.record_hash import ordered_hash, record_hash
+from kafka_migration.validation.record_hash import is_unclear, ordered_hash, record_hash
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
 from kafka_migration.validation.segments import Pieces, around, bucket_shift, buckets
 
@@ -60,7 +60,7 @@ def digests(
         for side in (SOURCE, TARGET):
             records = aligned_records(spark, request, mine, side, connections[side])
             if records is not None:
-                sides.append(hashed(without_explained(records, mine), side, request.segment_records))
+                sides.append(hashed(records, side, request.segment_records))
             tails = _tails(spark, request, mine, side, connections[side]) if by_key else None
             if tails is not None:
                 sides.append(tails)
@@ -83,6 +83,7 @@ def digests(
                 ordered=recombine(row["ordered_low"], row["ordered_high"]),
                 misplaced=row["misplaced"],
                 compacted=row["compacted"],
+                unclear=row["unclear"],
             ),
         )
         for row in rows
@@ -230,6 +231,7 @@ def hashed(records: DataFrame, side: str, segment_records: int) -> DataFrame:
         "in_run",
         (_length("key") + _length("value")).alias("size"),
         record_hash().alias("hash"),
+        is_unclear().alias("unclear"),
         f.lit(False).alias("compacted"),
         # For compacted logs only; of others they are never computed.
         f.when(f.col("key").isNotNull(), f.xxhash64("key")).alias("key_hash"),
@@ -283,6 +285,7 @@ def by_segment(both: DataFrame) -> DataFrame:
         total(_high("ordered")).alias("ordered_high"),
         f.count_if(~f.col("in_run")).alias("misplaced"),
         f.count_if(f.col("compacted")).alias("compacted"),
+        f.count_if(counts & f.col("unclear")).alias("unclear"),
     )
 
 

@@ -32,8 +32,7 @@ class PartitionRange:
     Of compacted logs (``target_compacted``: the target, too): ``source_tail`` and ``target_tail`` are log ends at or
     behind the pinned ones, up to which newer records of a key are looked for; those of the source up to
     ``source_mirrored`` the target has had, too; ``source_tombstones_ms`` and ``target_tombstones_ms`` how long the
-    sides keep tombstones (``delete.retention.ms``); ``explained`` are source offsets whose records compaction is known
-    to have taken from a side: they are left out on both.
+    sides keep tombstones (``delete.retention.ms``).
     """
 
     topic: str
@@ -51,7 +50,6 @@ class PartitionRange:
     source_mirrored: int = 0
     source_tombstones_ms: int = 0
     target_tombstones_ms: int = 0
-    explained: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not (0 <= self.source_start <= self.source_end and 0 <= self.target_start <= self.target_end):
@@ -135,8 +133,7 @@ class PartitionRange:
     def from_dict(cls, value: Mapping[str, Any]) -> PartitionRange:
         """The inverse of :meth:`as_dict`."""
         left_out = tuple((start, end) for start, end in value.get("left_out", ()))
-        explained = tuple(value.get("explained", ()))
-        return cls(**{**value, "runs": Runs.from_dict(value["runs"]), "left_out": left_out, "explained": explained})
+        return cls(**{**value, "runs": Runs.from_dict(value["runs"]), "left_out": left_out})
 
 
 def _left_out(skips: Iterable[Skip], runs: Runs, source: PartitionEnds) -> Iterator[tuple[int, int]]:

@@ -118,6 +118,12 @@ class SegmentResult:
                 f"the target's batches have attributes that the mirror never writes ({self.target.attribute_names};"
                 " only their headers show them)"
             )
+        unclear = max(self.source.unclear, self.target.unclear)
+        if unclear:
+            parts.append(
+                f"{unclear} records have headers whose names are not UTF-8, which record level cannot tell apart:"
+                " validate at level batch or sampled"
+            )
         if self.source.rows != self.expected:
             parts.append(f"the source holds {self.source.rows} of {self.expected} that were mirrored")
         differ = self.differences

@@ -7,8 +7,6 @@ record may stand) to the source offset where the next record stands.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -74,19 +72,14 @@ def pieces(it: PartitionRange) -> Iterator[Piece]:
 
 
 def expected_records(it: PartitionRange, segment_records: int) -> dict[int, int]:
-    """Segment -> how many records the runs put into it, of every segment that the source's range touches.
-
-    Without those that compaction is known to have taken.
-    """
+    """Segment -> how many records the runs put into it, of every segment that the source's range touches."""
     import numpy as np
 
     if it.source_start == it.source_end:
         return {}
     first, last = it.source_start // segment_records, -(-it.source_end // segment_records)
     before = it.runs.records_before(np.arange(first, last + 1, dtype=np.int64) * segment_records)
-    counts = Counter(dict(zip(range(first, last), np.diff(before).tolist(), strict=True)))
-    counts.subtract(place // segment_records for place in it.explained)
-    return dict(counts)
+    return dict(zip(range(first, last), np.diff(before).tolist(), strict=True))
 
 
 def tiles(it: PartitionRange, segment_records: int) -> Iterator[tuple[int, PartitionRange]]:
@@ -146,7 +139,6 @@ def cut(it: PartitionRange, start: int, end: int, target_start: int, target_end:
         target_end=target_end,
         runs=it.runs.clip(start, end),
         left_out=tuple((low, high) for low, high in left_out if low < high),
-        explained=it.explained[bisect_left(it.explained, start) : bisect_left(it.explained, end)],
     )
 
 
