@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
     from kafka_migration.phases.context import Context as MigrationContext
     from kafka_migration.plans.model import Plan
+
+#: Airflow kills the task itself 5 s after it has asked for the task's end.
+_CLEAN_END_SECONDS = 4.0
 
 MIRROR_JOB = Path(__file__).resolve().parents[3] / "spark_jobs" / "mirror.py"
 
@@ -72,11 +77,18 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
                 raise self._final(ctx, hook, error, since=began, earlier=earlier) from None
 
     def on_kill(self) -> None:
-        """End the whole submission at once."""
+        """End the mirror between two batches, so that the next one need not wait until its lease is over; if that takes
+        too long, end the whole submission at once."""
         process = None if self._hook is None else self._hook._submit_sp
-        if process is not None and process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        if process is None or process.poll() is not None:
+            return
+        for driver in _drivers(process.pid):
+            with suppress(psutil.NoSuchProcess):
+                driver.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_CLEAN_END_SECONDS)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
     def _final(
         self,
@@ -132,6 +144,18 @@ def job_environment(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
     # Last, so that a Spark of the machine's own goes before the one that pyspark brings along.
     binaries = str(Path(sys.executable).parent)
     found["PATH"] = os.pathsep.join([found.get("PATH", os.defpath), binaries])
+    return found
+
+
+def _drivers(submission: int) -> list[psutil.Process]:
+    """The Python that spark-submit runs: not its JVM, whose end would take Spark from under the mirror, nor Spark's own
+    Python workers."""
+    found = []
+    with suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(submission).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if str(MIRROR_JOB) in process.cmdline() and "java" not in process.name():
+                    found.append(process)
     return found
 
 
