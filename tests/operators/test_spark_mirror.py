@@ -15,11 +15,12 @@ from airflow.sdk.definitions.connection import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from kafka_migration.clusters.lookup import find_connection
-from kafka_migration.domain.errors import BadInput
+from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.operators import spark_connection, spark_mirror
 from kafka_migration.operators.spark_connection import spark_master
 from kafka_migration.operators.spark_mirror import SparkMirrorOperator, job_environment
+from kafka_migration.phases import mirror as phase
 from tests.operators.conftest import PASSWORD, connection
 from tests.waiting import wait_until
 
@@ -74,6 +75,7 @@ def spark(monkeypatch):
         found.submissions.append(SimpleNamespace(command=command, **options))
         return SimpleNamespace(stdout=["said\n"], wait=lambda: found.code, returncode=found.code, pid=0, poll=lambda: 0)
 
+    monkeypatch.setattr(phase, "check", lambda ctx: ["t"])
     monkeypatch.setattr(BaseHook, "get_connection", staticmethod(get_connection))
     played = SimpleNamespace(Popen=popen, PIPE=subprocess.PIPE, STDOUT=subprocess.STDOUT)
     monkeypatch.setattr(spark_submit, "subprocess", played)
@@ -197,6 +199,33 @@ def test_mirror_that_died_is_started_again_but_not_one_that_ended_by_itself(
         mirror(snapshot).execute(task_context)
     assert isinstance(raised.value, AirflowFailException) is final
     assert opened.journal.all("phase")["mirror"]["outcome"] == "failed"
+
+
+def test_mirror_that_would_be_refused_is_not_submitted_and_not_tried_again(
+    snapshot, opened, spark, task_context, monkeypatch
+):
+    def refused(ctx):
+        raise Refused("migration played has no target topics yet", remedy="run `create` first")
+
+    opened.link = Link()
+    monkeypatch.setattr(phase, "check", refused)
+    with pytest.raises(AirflowFailException, match=r"no target topics yet[\s\S]*run `create` first"):
+        mirror(snapshot).execute(task_context)
+    assert not spark.submissions
+
+
+def test_mirror_that_never_began_is_given_up_after_five_tries_with_where_to_look(snapshot, opened, spark, task_context):
+    opened.link, spark.code = Link(), 1
+    opened.link._run = None
+    final = []
+    for tries in (1, 2, 3, 4, 5):
+        task_context["ti"].try_number = tries
+        with pytest.raises(AirflowException) as raised:
+            mirror(snapshot).execute(task_context)
+        final.append(isinstance(raised.value, AirflowFailException))
+    assert final == [False] * 4 + [True]
+    assert "before the mirror began, 5 times in a row" in str(raised.value)
+    assert "wrong jar" in str(raised.value)
 
 
 @pytest.mark.parametrize(
