@@ -104,6 +104,15 @@ def opened(make_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> O
 def task_context() -> dict[str, Any]:
     """What a task is executed with, as far as ours look at it."""
     ti = SimpleNamespace(
-        dag_id="migrate_played", run_id="manual__2030-01-01T00:00:00+00:00", map_index=-1, try_number=1
+        dag_id="migrate_played",
+        run_id="manual__2030-01-01T00:00:00+00:00",
+        map_index=-1,
+        try_number=1,
+        max_tries=1000,
     )
-    return {"ti": ti, "task_instance": SimpleNamespace(id="ti", map_index=-1), "params": {}}
+    return {
+        "task": SimpleNamespace(retries=1000),
+        "ti": ti,
+        "task_instance": SimpleNamespace(id="ti", map_index=-1),
+        "params": {},
+    }

@@ -15,11 +15,12 @@ from airflow.sdk.definitions.connection import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from kafka_migration.clusters.lookup import find_connection
-from kafka_migration.domain.errors import BadInput
+from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.types import Desired, TopicPartition
-from kafka_migration.operators import spark_connection
+from kafka_migration.operators import spark_connection, spark_mirror
 from kafka_migration.operators.spark_connection import spark_master
 from kafka_migration.operators.spark_mirror import SparkMirrorOperator, job_environment
+from kafka_migration.phases import mirror as phase
 from tests.operators.conftest import PASSWORD, connection
 from tests.waiting import wait_until
 
@@ -74,6 +75,7 @@ def spark(monkeypatch):
         found.submissions.append(SimpleNamespace(command=command, **options))
         return SimpleNamespace(stdout=["said\n"], wait=lambda: found.code, returncode=found.code, pid=0, poll=lambda: 0)
 
+    monkeypatch.setattr(phase, "check", lambda ctx: ["t"])
     monkeypatch.setattr(BaseHook, "get_connection", staticmethod(get_connection))
     played = SimpleNamespace(Popen=popen, PIPE=subprocess.PIPE, STDOUT=subprocess.STDOUT)
     monkeypatch.setattr(spark_submit, "subprocess", played)
@@ -199,21 +201,71 @@ def test_mirror_that_died_is_started_again_but_not_one_that_ended_by_itself(
     assert opened.journal.all("phase")["mirror"]["outcome"] == "failed"
 
 
-def test_kill_of_the_task_ends_the_whole_group_of_the_submission(snapshot):
-    # As spark-submit does: a shell that starts a JVM that starts the driver.
-    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
-    submission = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+def test_mirror_that_would_be_refused_is_not_submitted_and_not_tried_again(
+    snapshot, opened, spark, task_context, monkeypatch
+):
+    def refused(ctx):
+        raise Refused("migration played has no target topics yet", remedy="run `create` first")
+
+    opened.link = Link()
+    monkeypatch.setattr(phase, "check", refused)
+    with pytest.raises(AirflowFailException, match=r"no target topics yet[\s\S]*run `create` first"):
+        mirror(snapshot).execute(task_context)
+    assert not spark.submissions
+
+
+def test_mirror_that_never_began_is_given_up_after_five_tries_with_where_to_look(snapshot, opened, spark, task_context):
+    opened.link, spark.code = Link(), 1
+    opened.link._run = None
+    final = []
+    for tries in (1, 2, 3, 4, 5):
+        task_context["ti"].try_number = tries
+        with pytest.raises(AirflowException) as raised:
+            mirror(snapshot).execute(task_context)
+        final.append(isinstance(raised.value, AirflowFailException))
+    assert final == [False] * 4 + [True]
+    assert "before the mirror began, 5 times in a row" in str(raised.value)
+    assert "wrong jar" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("takes_long", "ends"), [(False, "asked to end"), (True, "")], ids=["clean_end", "clean_end_that_takes_too_long"]
+)
+def test_kill_of_the_task_asks_the_driver_to_end_and_then_ends_the_whole_group(
+    snapshot, monkeypatch, tmp_path, takes_long, ends
+):
+    """As spark-submit: a process that starts the driver and ends with it, and a worker that is nobody's to end."""
+    ended = tmp_path / "ended"
+    job = tmp_path / "mirror.py"
+    end = "pass" if takes_long else f"open({str(ended)!r}, 'w').write('asked to end'); sys.exit(0)"
+    job.write_text(
+        "import signal, sys, time\n"
+        f"def end(*_): {end}\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "print('ready', flush=True)\n"
+        "while True: time.sleep(0.05)\n"
     )
+    script = (
+        "import subprocess, sys, signal\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit('Spark was ended under the mirror'))\n"
+        "worker = subprocess.Popen(['sleep', '600'])\n"
+        f"subprocess.run([sys.executable, {str(job)!r}])\n"
+        "worker.kill()\n"
+    )
+    monkeypatch.setattr(spark_mirror, "MIRROR_JOB", job)
+    monkeypatch.setattr(spark_mirror, "_CLEAN_END_SECONDS", 0.5 if takes_long else 60.0)
+    submission = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, start_new_session=True)
     with submission:
         assert submission.stdout is not None
-        assert submission.stdout.readline() == b"1\n"
-        driver = psutil.Process(submission.pid).children()[0]
+        assert submission.stdout.readline() == b"ready\n"
+        started = psutil.Process(submission.pid).children()
         operator = mirror(snapshot)
         operator._hook = SimpleNamespace(_submit_sp=submission)
         operator.on_kill()
-        assert submission.wait(10) == -signal.SIGKILL
-        wait_until(lambda: not driver.is_running() or driver.status() == psutil.STATUS_ZOMBIE, "the driver ended")
+        assert submission.wait(10) == (-signal.SIGKILL if takes_long else 0)
+        for it in started:
+            wait_until(lambda it=it: not it.is_running() or it.status() == psutil.STATUS_ZOMBIE, "it has ended")
+    assert (ended.read_text() if ended.exists() else "") == ends
 
 
 @pytest.mark.parametrize(

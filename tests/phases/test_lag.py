@@ -126,6 +126,60 @@ def test_gate_that_gives_up_at_its_deadline_has_changed_nothing() -> None:
     assert (shop.store.items(), shop.links.items(), shop.source.changes, shop.target.changes) == before
 
 
+DAY = {"threshold_records": 10, "interval_seconds": 5, "deadline_seconds": 86_400}
+
+
+def test_gate_gives_up_soon_on_a_mirror_that_never_starts_and_names_its_log() -> None:
+    shop = Migration()
+    ctx, _ = mirrored(shop, at=0, lag_gate=DAY)
+    began = shop.clock.monotonic()
+    result = lag.verify(ctx)
+    assert not result.passed
+    assert "the mirror has not started; no record was copied for 600 s" in result.reason
+    assert "the log of the task `mirror`" in result.reason
+    assert shop.clock.monotonic() - began < 620
+
+
+def test_gate_gives_up_soon_on_a_mirror_whose_heartbeat_is_gone() -> None:
+    shop = Migration()
+    ctx, link = mirrored(shop, at=50, lag_gate=DAY)
+    link.record_run({"state": "running", "at": ctx.stamp()})
+    began = shop.clock.monotonic()
+    result = lag.verify(ctx)
+    assert "the mirror's last heartbeat was at" in result.reason
+    assert "it has probably died" in result.reason
+    assert shop.clock.monotonic() - began < 620
+
+
+def test_gate_gives_up_on_a_mirror_that_dies_after_each_start_without_copying() -> None:
+    shop = Migration()
+    ctx, link = mirrored(shop, at=50, lag_gate=DAY)
+
+    def starts_and_dies(minute: int) -> None:
+        link.record_run({"state": "running" if minute % 2 else "ended", "reason": "failed", "at": ctx.stamp()})
+
+    for minute in range(1, 30):
+        shop.clock.at(minute * 60.0, lambda minute=minute: starts_and_dies(minute))  # type: ignore[misc]
+    began = shop.clock.monotonic()
+    assert "no record was copied for 600 s" in lag.verify(ctx).reason
+    assert shop.clock.monotonic() - began < 720
+
+
+def test_gate_waits_for_a_mirror_that_dies_but_copies_in_between_and_for_one_that_is_active() -> None:
+    shop = Migration()
+    ctx, link = mirrored(shop, at=0, lag_gate={**DAY, "deadline_seconds": 3600})
+
+    def happens(step: int) -> None:
+        # Half an hour of deaths, each after a few records; then a mirror that is active and waits for something.
+        minute = step // 6
+        link.record_run({"state": "ended" if minute % 2 and minute < 30 else "running", "at": ctx.stamp()})
+        link.places = dict.fromkeys(PARTITIONS, min(minute, 30))
+
+    for step in range(360):
+        shop.clock.at(step * 10.0 + 1, lambda step=step: happens(step))  # type: ignore[misc]
+    assert "not at or under 10 within 3600 s" in lag.verify(ctx).reason
+
+
 def test_gate_with_a_halted_partition_gives_up_at_once() -> None:
     shop = Migration()
     ctx, link = mirrored(shop, at=100)

@@ -87,11 +87,16 @@ def _alerts(alert: TaskAlert) -> list[TaskAlert]:
 
 
 def _is_due(context: Context) -> bool:
+    number, lasted = attempt(context), datetime.now(UTC) - context["ti"].start_date
+    return bool(number & (number - 1) == 0 or lasted >= _NO_DEATH_IN_A_ROW)
+
+
+def attempt(context: Context) -> int:
+    """Which try of its task this is, counted from 1 since the task was cleared."""
     ti: Any = context["ti"]
     # Airflow counts on when a task is cleared, and raises the most tries by those that were made before.
-    attempt = max(1, ti.try_number - max(0, ti.max_tries - context["task"].retries))
-    lasted = datetime.now(UTC) - ti.start_date
-    return bool(attempt & (attempt - 1) == 0 or lasted >= _NO_DEATH_IN_A_ROW)
+    before: int = max(0, ti.max_tries - context["task"].retries)
+    return max(1, int(ti.try_number) - before)
 
 
 def _plain(text: str) -> str:

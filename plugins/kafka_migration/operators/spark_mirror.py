@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,10 +14,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_migration.domain.errors import BadInput, Refused, TakenOver
+from kafka_migration.operators.alerts import attempt
 from kafka_migration.operators.base import WorksFromSnapshot
 from kafka_migration.operators.spark_connection import require_kubernetes_client, spark_master
 
@@ -26,6 +29,12 @@ if TYPE_CHECKING:
 
     from kafka_migration.phases.context import Context as MigrationContext
     from kafka_migration.plans.model import Plan
+
+#: Airflow kills the task itself 5 s after it has asked for the task's end.
+_CLEAN_END_SECONDS = 4.0
+
+#: Of a mirror that has never begun. Later deaths are no matter of set-up.
+_MOST_STARTS = 5
 
 MIRROR_JOB = Path(__file__).resolve().parents[3] / "spark_jobs" / "mirror.py"
 
@@ -49,6 +58,7 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
     def execute(self, context: Context) -> None:
         """Submit, unless an earlier try was drained already; then there is nothing left to copy."""
         from kafka_migration.mirror.package import package_zip
+        from kafka_migration.phases import mirror, seal
         from kafka_migration.phases.flight import was_drained
         from kafka_migration.phases.mirror import PHASE
         from kafka_migration.phases.record import tell_end
@@ -59,6 +69,9 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
             if context["ti"].try_number > 1 and was_drained(ctx):
                 self.log.info("the stop gate has drained this mirror: nothing to do")
                 return
+            # What the application would refuse, too: no other try is of use, and none has to wait for Spark's start.
+            mirror.check(ctx)
+            seal.check(ctx)
             require_kubernetes_client(spark_master(self._conn_id, field="mirror.spark_connection"))
             self.application_args = [self.snapshot["path"]]
             self.py_files = str(package_zip(Path(folder)))
@@ -71,14 +84,21 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
             except AirflowException as error:
                 # The application tells of the phase itself, unless it died.
                 tell_end(ctx, PHASE, since=began, detail=f"the Spark application ended with code {_exit_code(hook)}")
-                raise self._final(ctx, hook, error, since=began, earlier=earlier) from None
+                raise self._final(ctx, hook, error, since=began, earlier=earlier, attempt=attempt(context)) from None
 
     def on_kill(self) -> None:
-        """End the whole submission at once."""
+        """End the mirror between two batches, so that the next one need not wait until its lease is over; if that takes
+        too long, end the whole submission at once."""
         process = None if self._hook is None else self._hook._submit_sp
-        if process is not None and process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        if process is None or process.poll() is not None:
+            return
+        for driver in _drivers(process.pid):
+            with suppress(psutil.NoSuchProcess):
+                driver.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_CLEAN_END_SECONDS)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
     def _final(
         self,
@@ -88,10 +108,12 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
         *,
         since: datetime,
         earlier: set[str],
+        attempt: int,
     ) -> AirflowException:
         """``error``, or what says that another try is of no use.
 
-        ``since`` is when the submission began, ``earlier`` the attempts that the link knew by then.
+        ``since`` is when the submission began, ``earlier`` the attempts that the link knew by then, ``attempt`` which
+        try this was since the task was cleared.
         """
         from kafka_migration.phases.mirror import FAILED
 
@@ -104,6 +126,12 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
             return AirflowFailException(
                 "another process has taken the mirror over and copies now\n"
                 "  remedy: let it go on; once it has ended, clear this task to go on from there"
+            )
+        if ctx.link.run() is None and attempt >= _MOST_STARTS:
+            return AirflowFailException(
+                f"the Spark application ended with code {code} before the mirror began, {attempt} times in a row\n"
+                "  remedy: read its output above (a wrong jar, or a Python that workers lack, say), correct the Spark"
+                " connection or the workers, then clear this task"
             )
         run, halts = ctx.link.run() or {}, ctx.link.halts()
         if "at" not in run or datetime.fromisoformat(run["at"]) < since:
@@ -139,6 +167,18 @@ def job_environment(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
     # Last, so that a Spark of the machine's own goes before the one that pyspark brings along.
     binaries = str(Path(sys.executable).parent)
     found["PATH"] = os.pathsep.join([found.get("PATH", os.defpath), binaries])
+    return found
+
+
+def _drivers(submission: int) -> list[psutil.Process]:
+    """The Python that spark-submit runs: not its JVM, whose end would take Spark from under the mirror, nor Spark's own
+    Python workers."""
+    found = []
+    with suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(submission).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if str(MIRROR_JOB) in process.cmdline() and "java" not in process.name():
+                    found.append(process)
     return found
 
 

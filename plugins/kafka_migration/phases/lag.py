@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.checks import Verdict
@@ -14,12 +15,17 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import create
 from kafka_migration.phases.drift import as_declared
 from kafka_migration.phases.halts import meaning_of
+from kafka_migration.phases.heartbeat import describe as describe_mirror
+from kafka_migration.phases.heartbeat import mirror_state
 from kafka_migration.phases.topic_steps import mirrored
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
 
 _TREND_SAMPLES = 15
+#: So long may Spark take to start, and a mirror that died to be tried again. Past it without a record copied, waiting
+#: for lag to fall is waiting for a mirror that cannot run (a wrong jar, say).
+MIRROR_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +37,8 @@ class LagReport:
     trend: LagTrend
     halted: Mapping[TopicPartition, str]
     mirror: str
+    """What the mirror is: not started, running, silent, ended; ``beat`` is when its last heartbeat was."""
+    beat: datetime | None = None
     held: str = ""
     """Why the mirror is slower than it could be (paused, throttled), by whom and since when; or what it waits for."""
 
@@ -74,12 +82,14 @@ class LagMeter:
         now = sample(ctx.clock.monotonic(), ctx.source.ends(partitions, committed=True), positions)
         self._recent.append(now)
         run = ctx.link.run() or {}
+        state, beat = mirror_state(ctx)
         return LagReport(
             at=ctx.stamp(),
             sample=now,
             trend=trend(list(self._recent)),
             halted={tp: halt.reason for tp, halt in ctx.link.halts().items()},
-            mirror=str(run.get("state", "not started")),
+            mirror=state,
+            beat=beat,
             held="; ".join(filter(None, (ctx.link.controls().describe(), str(run.get("waiting", ""))))),
         )
 
@@ -106,6 +116,8 @@ class LagWait:
         self.last: LagReport | None = None
         self._gate = LagGate(threshold=settings.threshold_records, samples=settings.samples)
         self._ctx, self._meter = ctx, LagMeter(ctx)
+        self._copied: int | None = None
+        self._copied_at, self._was_down = 0.0, False
 
     def look(self) -> LagGateResult | None:
         """Take one sample; None: not yet. A halted partition never catches up, so waiting ends there, as it does where
@@ -117,6 +129,12 @@ class LagWait:
             halted = ", ".join(f"{tp} {reason}" for tp, reason in sorted(report.halted.items())[:5])
             return LagGateResult(passed=False, reason=f"halted partitions: {halted}", report=report)
         has_passed = self._gate.observe(report.sample)
+        if not has_passed and self._is_stuck(report):
+            reason = (
+                f"{describe_mirror(report.mirror, report.beat)}; no record was copied for {MIRROR_SECONDS:g} s. Its"
+                " errors are in the log of the task `mirror` (or of the command)"
+            )
+            return LagGateResult(passed=False, reason=reason, report=report)
         if is_first or has_passed:
             declared = as_declared(create.verify(self._ctx))
             if declared.verdict is Verdict.FAIL:
@@ -125,6 +143,17 @@ class LagWait:
             reason = f"{self._gate.needed} samples in a row at or under {self._gate.threshold}"
             return LagGateResult(passed=True, reason=reason, report=report)
         return None
+
+    def _is_stuck(self, report: LagReport) -> bool:
+        """Whether nothing was copied for too long by a mirror that was not active all the time.
+
+        One that is active says itself what it waits for; one that dies soon after each start is active in between.
+        """
+        copied = sum(report.sample.source_ends.values()) - report.total
+        if self._copied is None or copied > self._copied:
+            self._copied, self._copied_at, self._was_down = copied, report.sample.at, False
+        self._was_down = self._was_down or report.mirror != "running"
+        return self._was_down and report.sample.at - self._copied_at >= MIRROR_SECONDS
 
 
 def verify(ctx: Context) -> LagGateResult:

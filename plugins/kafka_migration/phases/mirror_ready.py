@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.lag import sample
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.phases.status import mirror_state
+from kafka_migration.phases.heartbeat import mirror_state
 from kafka_migration.phases.translate import GroupView
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafka_migration.domain.errors import Refused
 from kafka_migration.phases.group_record import GroupRecord, Step
-from kafka_migration.phases.status import mirror_state
+from kafka_migration.phases.heartbeat import mirror_state
 from kafka_migration.phases.topic_specs import HELD_OPEN, Declared
 from kafka_migration.phases.topic_steps import INTENT, KIND, is_restored
 from kafka_migration.phases.translate import listed

@@ -16,6 +16,7 @@ from kafka_migration.domain.errors import MigrationError
 from kafka_migration.phases import approval_record, drift, verdict
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.halts import meaning_of
+from kafka_migration.phases.heartbeat import mirror_state
 from kafka_migration.phases.lag import LagMeter, undecided
 from kafka_migration.phases.losses import losses
 from kafka_migration.phases.record import KIND as PHASE
@@ -23,8 +24,6 @@ from kafka_migration.phases.record import KIND as PHASE
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
 
-#: A mirror says something at least once an epoch; past this much more silence it has probably died.
-_SILENCE_SECONDS = 30.0
 _WORST_PARTITIONS = 5
 
 
@@ -224,19 +223,6 @@ def halts(ctx: Context) -> tuple[HaltStatus, ...]:
             )
         )
     return tuple(found)
-
-
-def mirror_state(ctx: Context) -> tuple[str, datetime | None]:
-    """What the mirror is: not started, running, silent (probably dead), ended, ...; and when it last said a word."""
-    run, told = ctx.link.run(), ctx.link.progress()
-    words = [datetime.fromisoformat(run["at"])] if run else []
-    words += [datetime.fromtimestamp(rest["at"] / 1000, tz=ctx.clock.now().tzinfo) for _, rest in told.values()]
-    last = max(words, default=None)
-    state = "not started" if run is None else str(run["state"])
-    if state == "running" and last is not None:
-        limit = ctx.plan.mirror.epoch_seconds + _SILENCE_SECONDS
-        state = "silent" if (ctx.clock.now() - last).total_seconds() > limit else state
-    return state, last
 
 
 def _mirror(ctx: Context) -> MirrorStatus:

@@ -19,8 +19,8 @@ from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
 from kafka_migration.phases import create, seal, source_after
 from kafka_migration.phases.drift import as_declared
+from kafka_migration.phases.heartbeat import mirror_state
 from kafka_migration.phases.lag import LagMeter, LagReport, undecided
-from kafka_migration.phases.status import mirror_state
 from kafka_migration.phases.topic_steps import mirrored
 from kafka_migration.state.link import Wish
 

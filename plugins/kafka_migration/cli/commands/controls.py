@@ -69,7 +69,7 @@ def resume(
         _say(plan, lambda ctx: controls.resume(ctx, by=who), dry_run, as_json)
         return
     from kafka_migration.phases import resume as phase_resume
-    from kafka_migration.phases.status import mirror_state
+    from kafka_migration.phases.heartbeat import mirror_state
 
     output = Output(as_json=as_json)
     offsets = [read_offset(text, option="--at") for text in at or ()]
