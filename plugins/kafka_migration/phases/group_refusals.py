@@ -30,7 +30,7 @@ class WentOn(Refused):
     """The group has gone on on one side, so its consumers must not be started on the other."""
 
     def __init__(self, group: str, side: Side, partitions: str) -> None:
-        self.group, self.side = group, side
+        self.group, self.side, self.partitions = group, side, partitions
         super().__init__(
             f"group {group} has gone on on the {side}: {partitions}",
             remedy="the other side would give it records again that it has processed: see which consumers commit there",

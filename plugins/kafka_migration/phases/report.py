@@ -1,8 +1,8 @@
 """The report of a migration: ``report.json`` for machines, ``report.html`` for people.
 
 Made of the journal and the link's state, so it can be written at any time, by anyone who reaches the target. Only
-whether moved groups have gone on on the source is looked at there; if the source does not answer, the report says that
-it is unknown. It holds no properties of connections, hence no secret.
+whether moved groups have gone on on the source, and which ones were left there, is looked at there; if the source does
+not answer, the report says that it is unknown. It holds no properties of connections, hence no secret.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused
-from kafka_migration.phases import approval_record, source_after, status, verdict
+from kafka_migration.phases import approval_record, group_sides, source_after, status, verdict
 from kafka_migration.phases.flight import was_drained
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.losses import losses, sentence
@@ -79,6 +79,7 @@ def build(ctx: Context, *, extra: Mapping[str, Mapping[str, Any]] | None = None)
         "validation": validation,
         "data_docs": None,
         "groups": groups,
+        "groups_left": _groups_left(ctx),
     }
     found["exceptions"] = _exceptions(found)
     for name, section in (extra or {}).items():
@@ -124,7 +125,7 @@ def as_html(report: Mapping[str, Any]) -> str:
     environment.filters |= {"number": _number, "seconds": _seconds, "when": _when, "short": _short}
     own = {
         "format", "migration", "written_at", "plan", "inventory", "phases", "approvals", "topics", "mirror", "halts",
-        "losses", "validation", "data_docs", "groups", "exceptions",
+        "losses", "validation", "data_docs", "groups", "groups_left", "exceptions",
     }  # fmt: skip
     extra = {name: section for name, section in report.items() if name not in own}
     return environment.from_string(source).render(**{name: report[name] for name in own}, extra=extra)
@@ -207,6 +208,15 @@ def _groups(ctx: Context) -> list[dict[str, Any]]:
     ]
 
 
+def _groups_left(ctx: Context) -> dict[str, str]:
+    """Groups that the plan selects and that were not moved, above all those that came late; empty if nobody can say."""
+    try:
+        return group_sides.unmoved(ctx)
+    except MigrationError:
+        # That the source does not answer is said of the groups that were moved.
+        return {}
+
+
 def _group(record: GroupRecord) -> dict[str, Any]:
     """A group's move: each position with the source's commit, its translation, and what was read back."""
     offsets = record.evidence(Step.READ_BACK, "offsets") or ()
@@ -265,6 +275,12 @@ def _exceptions(found: Mapping[str, Any]) -> list[str]:
             said.append(f"group {it['group']} was moved, and has not been seen alive on the target")
         if it["since_on_source"]:
             said.append(f"group {it['group']} was moved, and {it['since_on_source']}: processed twice")
+    begun = {it["group"] for it in found["groups"]}
+    said += [
+        f"group {group} is selected by the plan and was never moved: {what}"
+        for group, what in sorted(found["groups_left"].items())
+        if group not in begun
+    ]
     unknown = [it for it in found["groups"] if it["source_unknown"]]
     # Once the stop gate has seen them rest and ended the mirror, the source may be switched off.
     if unknown and not found["mirror"]["drained"]:

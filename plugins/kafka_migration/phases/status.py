@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.controls import Controls
 from kafka_migration.domain.errors import MigrationError
-from kafka_migration.phases import approval_record, drift, verdict
+from kafka_migration.phases import approval_record, drift, group_sides, verdict
 from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.halts import meaning_of
 from kafka_migration.phases.heartbeat import mirror_state
@@ -79,12 +79,14 @@ class HaltStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
-    """How far the move of a group came; ``pause_seconds`` is None while unknown."""
+    """How far the move of a group came; ``pause_seconds`` is None while unknown. ``astray``: what is wrong with where
+    it runs now (on both sides, or on neither)."""
 
     group: str
     step: str
     at: str
     pause_seconds: float | None
+    astray: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +181,7 @@ def read(ctx: Context) -> Status:
         halts=halts(ctx),
         losses=tuple(losses(ctx)),
         drift=_drift(ctx, unknown),
-        groups=_groups(ctx),
+        groups=_groups(ctx, unknown),
         approvals=tuple(approval_record.answers(ctx).values()),
         validation=_validation(ctx),
         topics=len(topics),
@@ -293,7 +295,12 @@ def _validation(ctx: Context) -> dict[str, Any] | None:
     return {name: found[name] for name in kept} | {"unequal": partitions}
 
 
-def _groups(ctx: Context) -> tuple[GroupStatus, ...]:
+def _groups(ctx: Context, unknown: dict[str, str]) -> tuple[GroupStatus, ...]:
+    astray: dict[str, str] = {}
+    try:
+        astray = group_sides.astray(ctx)
+    except MigrationError as error:
+        unknown["groups"] = error.message
     found = []
     for group, record in sorted(GroupRecord.all(ctx.journal).items()):
         # A record without steps only remembers what the group subscribes to.
@@ -301,5 +308,6 @@ def _groups(ctx: Context) -> tuple[GroupStatus, ...]:
             step = last_step(record)
             pause = record.evidence(Step.ALIVE, "pause_seconds")
             at = str(record.evidence(step, "at"))
-            found.append(GroupStatus(group=group, step=str(step), at=at, pause_seconds=pause))
+            notice = astray.get(group, "")
+            found.append(GroupStatus(group=group, step=str(step), at=at, pause_seconds=pause, astray=notice))
     return tuple(found)

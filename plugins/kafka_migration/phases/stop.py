@@ -1,10 +1,10 @@
 """The stop gate: end the mirror once producers have left the source and everything has been copied.
 
-Refuses while any source log end moves, any lag remains, topics have changed so that records are in danger, or a moved
-group has gone on on the source; then drains: the mirror copies up to the ends that were proved still and ends by
-itself. Then the link is sealed: no mirror may write to it any more. ``now`` stops it where it stands, unsealed (nothing
-is lost: a later run goes on). A mirror that died says nothing any more: for ``now`` that is enough, since the wish
-stands; a drain takes a mirror that is started again.
+Refuses while any source log end moves, any lag remains, topics have changed so that records are in danger, a moved
+group has gone on on the source, or another group runs on neither side or was left behind; then drains: the mirror
+copies up to the ends that were proved still and ends by itself. Then the link is sealed: no mirror may write to it any
+more. ``now`` stops it where it stands, unsealed (nothing is lost: a later run goes on). A mirror that died says nothing
+any more: for ``now`` that is enough, since the wish stands; a drain takes a mirror that is started again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.lag import sample
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
-from kafka_migration.phases import create, seal, source_after
+from kafka_migration.phases import create, group_sides, seal, source_after
 from kafka_migration.phases.drift import as_declared
 from kafka_migration.phases.heartbeat import mirror_state
 from kafka_migration.phases.lag import LagMeter, LagReport, undecided
@@ -82,6 +82,7 @@ def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, Partition
         _halts(report),
         as_declared(create.verify(ctx)),
         source_after.check(ctx),
+        *group_sides.check(ctx),
     )
     return Gate.of("stop", checks), report, after
 
@@ -116,7 +117,7 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
 
 def _wish(ctx: Context, wish: Wish, seconds: float) -> None:
     ctx.link.wish(wish)
-    deadline = ctx.clock.monotonic() + seconds
+    deadline, lookout = ctx.clock.monotonic() + seconds, group_sides.Lookout(ctx)
     enough = {"ended", "not started"} | ({"silent"} if wish.desired is Desired.STOP else set())
     while (state := mirror_state(ctx)[0]) not in enough:
         if ctx.clock.monotonic() > deadline:
@@ -127,6 +128,7 @@ def _wish(ctx: Context, wish: Wish, seconds: float) -> None:
                 remedy="look at the mirror's log; if it has died, start the mirror again: it obeys, and ends; then run"
                 " this again",
             )
+        lookout.look()
         ctx.clock.sleep(_POLL_SECONDS)
 
 

@@ -18,6 +18,7 @@ from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import source_after
 from kafka_migration.phases.group_record import GroupRecord, Step, Translation
+from kafka_migration.phases.group_sides import Lookout
 from kafka_migration.phases.translate import listed
 
 if TYPE_CHECKING:
@@ -95,10 +96,14 @@ class GroupsWait:
         self.names = _begun(ctx) if groups is None else tuple(groups)
         self._ctx, self._until = ctx, until
         self._lives: dict[str, GroupLife] = {}
+        self._lookout = Lookout(ctx)
         ctx.tell(f"watch {len(self.names)} groups on the target")
 
     def look(self) -> bool:
         """Look at those that are not settled, each told once it is; True if no look more is of any use."""
+        # Of all groups, also of those that were settled long ago: a deployment may bring one back at any time.
+        for name in self._lookout.look().keys() & self._lives.keys():
+            self._lives[name] = replace(self._lives[name], is_final=False)
         waiting = [name for name in self.names if name not in self._lives or not self._lives[name].is_final]
         for life in sample(self._ctx, waiting, until=self._until).groups:
             self._lives[life.group] = life
@@ -247,5 +252,5 @@ def _judged(ctx: Context, record: GroupRecord, life: GroupLife, until: datetime 
 
 
 def _begun(ctx: Context) -> tuple[str, ...]:
-    # A group that was moved back is the source's again, and not looked for here.
+    # A group that was moved back is the source's again; the lookout names it if it is on the target as well.
     return tuple(sorted(g for g, r in GroupRecord.all(ctx.journal).items() if r.steps and not r.has(Step.UNDONE)))

@@ -43,6 +43,11 @@ def status(page: Status) -> RenderableType:
         counts = ", ".join(f"{count} {step.replace('_', ' ')}" for step, count in page.groups_by_step.items())
         moves = ((it.group, it.step.replace("_", " "), moment(it.at), seconds(it.pause_seconds)) for it in page.groups)
         parts.append(grid(f"Groups: {counts}", ("group", "last step", "at (UTC)", ">pause"), moves))
+        wrong = [(it.group, Text(it.astray, "bold red")) for it in page.groups if it.astray]
+        if wrong:
+            parts.append(grid("Groups on both sides, or on neither", ("group", "what is wrong"), wrong))
+        elif "groups" in page.unknown:
+            parts.append(Text(f"whether every group runs on one side is unknown: {page.unknown['groups']}\n"))
     if page.approvals:
         rows = (
             (str(it.gate), it.answer, it.approver, moment(it.at.isoformat()), digest(it.digest))
