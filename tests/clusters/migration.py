@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases.context import Context, SystemClock
 from kafka_migration.plans.load import restore_plan
@@ -71,6 +72,9 @@ class BombedStore(MemoryStore):
 
 class Watched:
     """A cluster that notes what changes it, and dies around it."""
+
+    #: The cluster's own, unless a test sets another.
+    connection: ClusterConnection
 
     def __init__(self, cluster: Any) -> None:
         self._cluster = cluster

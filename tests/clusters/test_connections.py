@@ -37,6 +37,9 @@ OIDC = {
 }
 
 
+ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
+
+
 def connection(properties: Mapping[str, object]) -> ClusterConnection:
     return ClusterConnection("kafka_source", properties)  # type: ignore[arg-type]
 
@@ -216,6 +219,41 @@ class TestRefusal:
     )
     def test_sasl_property_is_named_with_its_remedy(self, change: dict[str, str], field: str) -> None:
         assert refused(SASL | change).field == field
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://login.example/token",
+            "http://10.0.0.1/token",
+            "ftp://127.0.0.1/",
+            "https:///token",
+            "https://a:b@c/t",
+        ],
+    )
+    def test_token_endpoint_to_which_the_secret_would_go_in_clear_is_refused(self, url: str) -> None:
+        assert refused(OIDC | {ENDPOINT: url}).field == ENDPOINT
+
+    @pytest.mark.parametrize(
+        "url", ["https://login.example/token", "http://127.0.0.1:8/t", "http://localhost/t", "http://[::1]/t"]
+    )
+    def test_token_endpoint_that_nobody_listens_to_on_the_way_is_taken(self, url: str) -> None:
+        assert ClusterConnection("c", OIDC | {ENDPOINT: url}).properties[ENDPOINT] == url
+
+    @pytest.mark.parametrize(
+        ("properties", "what"),
+        [
+            (SASL, "the password"),
+            (SASL | {"security.protocol": "SASL_SSL"}, ""),
+            (SASL | {"sasl.mechanism": "SCRAM-SHA-256"}, ""),
+            (OIDC, "the token"),
+            (OIDC | {"security.protocol": "SASL_SSL"}, ""),
+            (PLAINTEXT, ""),
+        ],
+    )
+    def test_credentials_that_cross_the_network_as_they_are_are_known(
+        self, properties: dict[str, str], what: str
+    ) -> None:
+        assert ClusterConnection("c", properties).sent_in_clear == what
 
     def test_pkcs1_key_is_refused_with_the_command_that_converts_it(self, pem_files: dict[str, str]) -> None:
         files = {"ssl.certificate.location": pem_files["cert"], "ssl.key.location": pem_files["old"]}

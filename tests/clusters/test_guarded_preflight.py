@@ -82,7 +82,7 @@ def test_principal_without_any_grant_is_told_what_it_lacks(guarded: Guarded, mig
     target = by_name["permissions on target"]
     assert target.verdict is Verdict.FAIL
     assert "Write on transactional id" in target.evidence
-    assert "Create, Read, Write on topic kafka-migration.journal.internal" in target.evidence
+    assert "Create, Read, Write, DescribeConfigs on topic kafka-migration.journal.internal" in target.evidence
     groups = by_name["permissions on target groups"]
     assert (groups.verdict, groups.evidence) == (Verdict.FAIL, f"missing ACLs: Read on group {migration.name}.g")
     assert by_name["target room"].verdict is Verdict.UNCHECKED

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
+from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.clusters.errors import BrokerRefused, GroupBusy, NotSupported, TopicExists, UnknownTopic
 from kafka_migration.clusters.types import (
     Acl,
@@ -75,6 +76,7 @@ class FakeCluster:
 
     def __init__(self, role: str = "source", *, brokers: int = 1, has_authorizer: bool = False) -> None:
         self.role = role
+        self.connection = ClusterConnection(role, {"bootstrap.servers": "127.0.0.1:1"})
         self.changes: list[str] = []
         self.closed = False
         self._id = uuid.uuid4().hex[:22]

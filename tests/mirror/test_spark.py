@@ -1,6 +1,8 @@
 """The mirror as a Spark application, on a local master and on a standalone cluster."""
 
 import ast
+import base64
+import pickle
 import shutil
 import subprocess
 import sys
@@ -11,10 +13,19 @@ from unittest.mock import MagicMock
 import pytest
 from py4j.protocol import Py4JNetworkError
 
+from kafka_migration.domain.errors import (
+    AuthenticationFailed,
+    BadInput,
+    ClusterUnreachable,
+    CouldNotFindOut,
+    HaltedPartition,
+    MigrationError,
+    NotAuthorized,
+)
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.mirror.package import package_zip
 from kafka_migration.mirror.session import close_session
-from kafka_migration.mirror.spark import SparkEpoch, slots_of
+from kafka_migration.mirror.spark import SparkEpoch, _preserve, _revive, slots_of
 from kafka_migration.state.link import LinkState
 from tests.kafka_tools import ToSend, create_topics, produce, read_all
 from tests.mirror.bench import assert_same, bench
@@ -151,3 +162,54 @@ def test_session_whose_virtual_machine_is_gone_is_closed_without_an_error_that_h
     session.stop.side_effect = ValueError("another")
     with pytest.raises(ValueError, match="another"):
         close_session(session)
+
+
+class Planted:
+    """What unpickles it runs a program of its choice."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self._file,)
+
+
+def test_driver_runs_nothing_that_an_executor_sends_instead_of_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "planted"
+    found = _revive(base64.b64encode(pickle.dumps(Planted(file))).decode())
+    assert not file.exists()
+    assert type(found) is MigrationError
+    assert "an error that this version does not know" in found.message
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CouldNotFindOut("nobody answers", remedy="wait"),
+        ClusterUnreachable("target", "one:9092", "timed out"),
+        AuthenticationFailed("source", "one:9092", "wrong password"),
+        NotAuthorized("target", "Write", "topic t"),
+        BadInput("no", field="a.b", value="c", file="f", remedy="r"),
+        HaltedPartition(topic="t", partition=1, reason="CORRUPT", detail="d", source_offset=3, remedy="look"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_error_of_a_task_reaches_the_driver_as_it_was(error: MigrationError) -> None:
+    found = _revive(_preserve(error))
+    assert (type(found), str(found), found.__dict__) == (type(error), str(error), error.__dict__)
+    assert found.exit_code == error.exit_code
+
+
+def test_error_of_a_kind_that_only_the_task_knows_arrives_as_its_nearest_kind() -> None:
+    class Odd(CouldNotFindOut):
+        """Known to nobody else."""
+
+    found = _revive(_preserve(Odd("odd", remedy="even")))
+    assert (type(found), found.message, found.remedy) == (CouldNotFindOut, "odd", "even")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "null", "[]", '{"kind": "SystemExit", "text": "x", "evidence": {}}', '{"kind": "Fatal"}']
+)
+def test_whatever_else_arrives_is_an_error_too(text: str) -> None:
+    assert type(_revive(text)) is MigrationError

@@ -24,6 +24,7 @@ from kafka_migration.phases.hooks import (
     HookUnanswered,
     allowed_program,
     check_hooks,
+    require_runnable,
     run_hook,
 )
 from kafka_migration.phases.hooks_http import ALLOWED_URLS, require_allowed
@@ -140,9 +141,15 @@ def test_listed_program_that_is_no_executable_file_is_refused(tmp_path: Path) ->
             allowed_program(str(path), allowing(path))
 
 
-def test_group_named_like_an_option_does_not_become_one(tool: Path) -> None:
-    with pytest.raises(Refused, match="taken for an option"):
-        run_hook(call_of({"command": ["tool", "{group}"]}, "--force"), environ=allowing(tool))
+@pytest.mark.parametrize("group", ["-x", "--force", "-"])
+def test_group_named_like_an_option_does_not_become_one(group: str, tool: Path) -> None:
+    call = call_of({"command": ["tool", "{group}"]}, group)
+    for refuse in (run_hook, require_runnable):
+        with pytest.raises(Refused, match="taken for an option"):
+            refuse(call, environ=allowing(tool))
+
+
+def test_group_is_passed_with_its_option_whatever_it_is_called(tool: Path) -> None:
     said = run_hook(call_of({"command": ["tool", "--group={group}"]}, "--force"), environ=allowing(tool)).said
     assert "<--group=--force>" in said
 
@@ -222,6 +229,27 @@ def test_command_without_a_working_interpreter_is_told_so(tool: Path) -> None:
         run_hook(call_of({"command": ["tool"]}), environ=allowing(tool))
 
 
+def test_secrets_that_a_command_says_are_not_in_what_is_kept(tmp_path: Path) -> None:
+    says = script(
+        tmp_path / "says",
+        f'echo "$DEPLOY_KEY"; echo "password=hunter2 token: abc.def"; echo "Authorization: Bearer {SECRET}"; echo done',
+    )
+    environ = allowing(says, DEPLOY_KEY="k3y-of-the-deployer", **{COMMAND_ENVIRONMENT: "DEPLOY_KEY"})
+    run = run_hook(call_of({"command": [str(says)]}), environ=environ)
+    assert run.said.endswith("done")
+    assert run.said.count("<hidden>") == 4
+    for secret in ("k3y-of-the-deployer", "hunter2", "abc.def", SECRET):
+        assert secret not in str(run.as_dict())
+
+
+def test_secret_at_the_edge_of_what_is_shown_is_not_shown_in_half(tmp_path: Path) -> None:
+    says = script(tmp_path / "says", 'echo "$DEPLOY_KEY"; i=0; while [ $i -lt 590 ]; do printf x; i=$((i + 1)); done')
+    environ = allowing(says, DEPLOY_KEY="k3y-of-the-deployer", **{COMMAND_ENVIRONMENT: "DEPLOY_KEY"})
+    said = run_hook(call_of({"command": [str(says)]}), environ=environ).said
+    assert "deployer" not in said
+    assert "ployer" not in said
+
+
 # -- HTTP calls -------------------------------------------------------------------------------------------------------
 
 
@@ -259,6 +287,28 @@ def test_call_reaches_the_server_with_its_templates_and_headers(hooks: HookServe
         ("https://h/v1", "https://h:8443/v1/stop", False),
         ("https://h/v1", "https://h.evil.example/v1/stop", False),
         ("https://h", "https://h@evil.example/", False),
+        ("https://h:8443/v1", "http://h:8443/v1/stop", False),
+        ("http://h:443", "https://h:443/x", False),
+        ("https://h:0", "https://h/x", False),
+        ("https://h/v1", "https://h/v1/a%2Fb", True),
+        ("https://h/v1", "https://h/v1/..%2f..%2fadmin", False),
+        ("https://h/v1", "https://h/v1/%252e%252e/admin", False),
+        ("https://h/v1", "https://h/v1/%25252e%25252e%25252fadmin", False),
+        ("https://h/v1", "https://h/v1/" + "%" + "25" * 20 + "2e", False),
+        ("https://h/v1", "https://h/v1/..;/admin", False),
+        ("https://h/v1", "https://h/v1/..;a=b/admin", False),
+        ("https://h/v1", "https://h/v1/..%3B/admin", False),
+        ("https://h/v1", "https://h/v1/..\\..\\admin", False),
+        ("https://h/v1", "https://h/v1/..%5cadmin", False),
+        ("https://h/v1", "https://h/v1/a%00/../x", False),
+        ("https://h/v1", "https://h/v1/a%0d%0aX:y", False),
+        ("https://h/v1", "https://h//v1/stop", True),
+        ("https://h/v1", "https://h/v1%2f..%2fadmin", False),
+        ("https://h/v1", "https://h/v1...", False),
+        ("https://h/do?action=stop", "https://h/do?action=stop&group=a", True),
+        ("https://h/do?action=stop", "https://h/do?action=delete", False),
+        ("https://h/do?action=stop", "https://h/do?action=stop&action=delete", False),
+        ("https://h/do?action=stop", "https://h/do", False),
     ],
 )
 def test_url_is_allowed_by_the_administrators_prefixes_alone(allowed: str, url: str, may: bool) -> None:
@@ -276,10 +326,14 @@ def test_server_that_nobody_allowed_is_not_called(hooks: HookServer) -> None:
     assert hooks.calls == []
 
 
-def test_group_named_like_a_way_up_does_not_leave_the_prefix(hooks: HookServer) -> None:
+@pytest.mark.parametrize("group", ["..", "../../admin", "..;/admin", "%2e%2e/admin", "..%2fadmin", ".", "..\\admin"])
+def test_group_named_like_a_way_up_does_not_leave_the_prefix(group: str, hooks: HookServer) -> None:
     environ = {ALLOWED_URLS: f"{hooks.url}/stop"}
+    call = call_of(http(f"{hooks.url}/stop/{{group}}/b/c"), group)
     with pytest.raises(Refused, match="is not allowed here"):
-        run_hook(call_of(http(f"{hooks.url}/stop/{{group}}/b/c"), ".."), environ=environ)
+        run_hook(call, environ=environ)
+    with pytest.raises(Refused, match="is not allowed here"):
+        require_runnable(call, environ=environ)
     assert hooks.calls == []
 
 

@@ -237,3 +237,14 @@ def test_cluster_that_falls_silent_meanwhile_is_asked_only_once(
     # Once for the inventory, once for the rights on what it would show, once for the steps of create.
     assert len(asked) == 3
     assert not found.gate.is_open
+
+
+def test_password_that_crosses_the_network_in_clear_is_a_warning(fake: Migration) -> None:
+    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    properties |= {"bootstrap.servers": "h:1", "sasl.username": "mover", "sasl.password": "s3cret"}
+    assert "target credentials" not in checked(fake)
+    fake.target.connection = ClusterConnection("t", properties)
+    found = checked(fake)["target credentials"]
+    assert (found.verdict, "the password crosses the network in clear" in found.evidence) == (Verdict.WARN, True)
+    assert "s3cret" not in str(found)
+    assert "source credentials" not in checked(fake)

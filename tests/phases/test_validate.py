@@ -148,7 +148,7 @@ class Lab:
 def _cluster(role: str) -> FakeCluster:
     cluster = FakeCluster(role)
     properties = {"bootstrap.servers": "127.0.0.1:9"}
-    cluster.connection = ClusterConnection(f"lab_{role}", properties)  # type: ignore[attr-defined]
+    cluster.connection = ClusterConnection(f"lab_{role}", properties)
     return cluster
 
 

@@ -45,6 +45,22 @@ BAD: dict[str, tuple[Any, str, str]] = {
 }
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Host", "host", "Forwarded", "X-Forwarded-Host", "X-Forwarded-For", "X-Original-URL", "x_original_url"),
+        *("X-Rewrite-Url", "X-HTTP-Method-Override", "Transfer-Encoding", "Content-Length", "Connection", "TE"),
+    ],
+)
+def test_header_that_says_where_a_request_goes_is_refused(
+    name: str, problems_of: Callable[..., tuple[Problem, ...]]
+) -> None:
+    http = {"url": "https://h/", "headers": {name: "h2"}}
+    (problem,) = problems_of(groups=GROUPS, consumers={"stop": [{"http": http}]})
+    assert problem.field == f"consumers.stop[0].http.headers.{name}"
+    assert "another server or path" in problem.message
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_hook_is_refused_where_it_stands(case: str, problems_of: Callable[..., tuple[Problem, ...]]) -> None:
     hook, field, message = BAD[case]

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from kafka_migration.domain import ledger
-from kafka_migration.domain.errors import ClusterUnreachable
+from kafka_migration.domain.errors import ClusterUnreachable, StateConflict
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.state.topic_log import TopicLog
 from tests.kafka_tools import create_topics
@@ -32,6 +32,30 @@ def test_topic_is_made_once_compacted_and_found_by_others(target_cluster, topic)
     admin = AdminClient(properties)
     (described,) = admin.describe_configs([resource]).values()
     assert described.result(30)["cleanup.policy"].value == "compact"
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete,compact"])
+def test_topic_that_would_lose_what_stands_in_it_is_refused_with_what_to_do(target_cluster, topic, policy: str) -> None:
+    create_topics(target_cluster.bootstrap_servers, {topic: 3}, {"cleanup.policy": policy})
+    with TopicLog({"bootstrap.servers": target_cluster.bootstrap_servers}, topic) as log:
+        for ask in (log.exists, log.ensure):
+            with pytest.raises(StateConflict, match=f"cleanup.policy is {policy}, not compact") as refused:
+                ask()
+            assert "allow.auto.create.topics=false" in refused.value.remedy
+            assert "cleanup.policy=compact" in refused.value.remedy
+
+
+def test_topic_on_three_brokers_whose_records_one_of_them_may_lose_is_refused(three, topic) -> None:
+    create_topics(three.bootstrap_servers, {topic: 3}, {**ledger.CONFIGS, "min.insync.replicas": "1"}, replicas=3)
+    with TopicLog({"bootstrap.servers": three.bootstrap_servers}, topic) as log:
+        for ask in (log.exists, log.ensure):
+            with pytest.raises(StateConflict, match=r"min\.insync\.replicas is 1, not 2"):
+                ask()
+
+
+@pytest.mark.parametrize("topic", ledger.PARTITIONS)
+def test_every_internal_topic_is_compacted_and_nothing_else(topic: str) -> None:
+    assert ledger.configs_of(topic)["cleanup.policy"] == "compact"
 
 
 def test_every_entry_is_read_once_in_the_order_of_its_partition(target_cluster, topic):

@@ -53,6 +53,14 @@ class ClusterConnection:
         """The SASL mechanism, or "" without SASL."""
         return self.properties.get("sasl.mechanism", "")
 
+    @property
+    def sent_in_clear(self) -> str:
+        """What crosses the network as it is: "the password", "the token", or "" for nothing that is secret. SCRAM
+        proves that it knows the password and does not send it."""
+        if self.properties["security.protocol"] != "SASL_PLAINTEXT":
+            return ""
+        return {"PLAIN": "the password", "OAUTHBEARER": "the token"}.get(self.mechanism, "")
+
     def secrets(self) -> frozenset[str]:
         """Every string that must never be shown: the secrets, and how the JVM's properties spell them."""
         plain = {v for k, v in self.properties.items() if k in SECRETS and v}

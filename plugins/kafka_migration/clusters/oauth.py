@@ -23,6 +23,13 @@ _REFRESH_AFTER = 0.8
 _TIMEOUT_SECONDS = 10.0
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Whoever follows a redirect sends the client's secret on to wherever it points."""
+
+    def redirect_request(self, *_request: object) -> None:
+        return None
+
+
 @dataclass(slots=True, kw_only=True, repr=False, eq=False)
 class ClientCredentialsTokens(AbstractTokenProvider):  # type: ignore[misc]
     """Fetches and renews access tokens. Picklable: a task that gets it fetches a token of its own."""
@@ -66,7 +73,8 @@ class ClientCredentialsTokens(AbstractTokenProvider):  # type: ignore[misc]
         )
         asked = time.monotonic()
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
+            opener = urllib.request.build_opener(_NoRedirects)
+            with opener.open(request, timeout=_TIMEOUT_SECONDS) as response:
                 answer = json.load(response)
             self._token = str(answer["access_token"])
             self._renew_at = asked + _REFRESH_AFTER * float(answer.get("expires_in", 0))
@@ -76,6 +84,13 @@ class ClientCredentialsTokens(AbstractTokenProvider):  # type: ignore[misc]
                     f"the token endpoint {self.url} refused the client {self.client_id!r} (HTTP {error.code})",
                     field="sasl.oauthbearer.client.id",
                     remedy="check the client id, its secret and its scope in the connection",
+                ) from None
+            if error.code in (301, 302, 303, 307, 308):
+                raise BadInput(
+                    f"the token endpoint {self.url} redirects elsewhere (HTTP {error.code}), and the client's secret is"
+                    " sent nowhere else",
+                    field="sasl.oauthbearer.token.endpoint.url",
+                    remedy="write the address of the token endpoint itself into the connection",
                 ) from None
             raise CouldNotFindOut(f"the token endpoint {self.url} answered HTTP {error.code}") from None
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from kafka_migration.clusters import jaas
 from kafka_migration.domain.errors import BadInput
@@ -230,11 +232,35 @@ def _check_sasl(properties: dict[str, str], bad: Bad) -> None:
                 "missing, and the oidc method needs it",
                 "add it to the connection",
             )
-    if not re.match(r"https?://", properties["sasl.oauthbearer.token.endpoint.url"]):
-        raise bad("sasl.oauthbearer.token.endpoint.url", "not an http(s) address", "write https://…")
+    _check_endpoint(properties["sasl.oauthbearer.token.endpoint.url"], bad)
     for pair in filter(None, properties.get("sasl.oauthbearer.extensions", "").split(",")):
         if not re.fullmatch(r"[A-Za-z]+=.+", pair):
             raise bad("sasl.oauthbearer.extensions", "not a list of name=value", 'write "name=value,name=value"')
+
+
+def _check_endpoint(url: str, bad: Bad) -> None:
+    name = "sasl.oauthbearer.token.endpoint.url"
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        raise bad(name, "not an address", "write https://…") from None
+    if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc:
+        raise bad(name, "not an http(s) address", "write https://…, without a user")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise bad(
+            name,
+            f"the client's secret would cross the network to {host} in clear",
+            "use https (http will do for a server of this machine: 127.0.0.1, ::1 or localhost)",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` is this very machine, by its name or number."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _require_none_of_oauth(properties: Mapping[str, str], mechanism: str, bad: Bad) -> None:

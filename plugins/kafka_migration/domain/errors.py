@@ -10,6 +10,8 @@ Every error carries evidence as fields and says the remedy. ``exit_code`` is the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class MigrationError(Exception):
     """Base of all errors that a person is meant to read."""
@@ -149,3 +151,49 @@ class HaltedPartition(Refused):
             if offset is not None
         )
         super().__init__(f"{topic}-{partition}: {reason}{at}: {detail}", remedy=remedy)
+
+
+def as_data(error: MigrationError) -> dict[str, object]:
+    """``error`` as JSON types: the nearest class of :data:`_BY_NAME`, its text, and its evidence as far as it is plain.
+
+    For where the other side is not to be trusted with more than data: what unpickles runs what it is given.
+    """
+    kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _BY_NAME)
+    evidence = {
+        name: value for name, value in error.__dict__.items() if isinstance(value, (str, int, float, type(None)))
+    }
+    return {"kind": kind, "text": str(error), "evidence": evidence}
+
+
+def from_data(data: Mapping[str, object]) -> MigrationError:
+    """The error that :func:`as_data` made ``data`` of. What it does not know becomes a MigrationError that says so."""
+    kind, text, evidence = _BY_NAME.get(str(data.get("kind"))), data.get("text"), data.get("evidence")
+    if kind is None or not isinstance(text, str) or not isinstance(evidence, dict):
+        return MigrationError(f"an error that this version does not know: {str(data)[:500]}")
+    error = kind.__new__(kind)
+    MigrationError.__init__(error, text)
+    error.__dict__.update(
+        {name: value for name, value in evidence.items() if isinstance(value, (str, int, float, type(None)))}
+    )
+    error.args = (text,)
+    return error
+
+
+_BY_NAME: dict[str, type[MigrationError]] = {
+    kind.__name__: kind
+    for kind in (
+        MigrationError,
+        Retryable,
+        Fatal,
+        NeedsRollback,
+        BadInput,
+        Refused,
+        CouldNotFindOut,
+        ClusterUnreachable,
+        AuthenticationFailed,
+        NotAuthorized,
+        TakenOver,
+        StateConflict,
+        HaltedPartition,
+    )
+}

@@ -20,8 +20,18 @@ OFFSET_MAP_TOPIC = "kafka-migration.offset-map.internal"
 PROGRESS_TOPIC = "kafka-migration.progress.internal"
 SEGMENTS_TOPIC = "kafka-migration.segments.internal"
 PARTITIONS = {JOURNAL_TOPIC: 1, LINKS_TOPIC: 1, OFFSET_MAP_TOPIC: 16, PROGRESS_TOPIC: 4, SEGMENTS_TOPIC: 1}
+#: Configs that internal topics are made with, and what is different for one of them. What stands in them must stay: a
+#: topic with another cleanup policy, which a consumer may have had a broker create, loses approvals, locks and offset
+#: maps without a word.
+CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+OWN_CONFIGS: dict[str, dict[str, str]] = {}
 VERSION = 1
 PAUSE, THROTTLE = "pause", "throttle"
+
+
+def configs_of(topic: str) -> dict[str, str]:
+    """The configs of the internal topic ``topic``, as far as they do not depend on the cluster."""
+    return {**CONFIGS, **OWN_CONFIGS.get(topic, {})}
 
 
 def partition_of(key: bytes, partitions: int) -> int:

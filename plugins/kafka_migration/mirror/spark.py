@@ -6,15 +6,14 @@ neither logs nor shows; nothing of them is in the configuration, the command lin
 
 from __future__ import annotations
 
-import base64
-import pickle
+import json
 import re
 import threading
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.domain.errors import CouldNotFindOut, MigrationError
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, as_data, from_data
 from kafka_migration.domain.types import Receipt
 from kafka_migration.mirror.orders import TaskOrders
 
@@ -193,9 +192,13 @@ def _as_batch(rows: list[dict[str, Any]]) -> pyarrow.RecordBatch:
 
 
 def _preserve(error: MigrationError) -> str:
-    return base64.b64encode(pickle.dumps(error)).decode()
+    return json.dumps(as_data(error))
 
 
 def _revive(text: str) -> MigrationError:
-    error = pickle.loads(base64.b64decode(text))
-    return error if isinstance(error, MigrationError) else MigrationError(str(error))
+    """What a task has raised, from data alone: executors run on other machines, and this process holds more secrets."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    return from_data(found if isinstance(found, dict) else {"kind": "", "text": text})

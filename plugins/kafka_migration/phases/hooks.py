@@ -18,26 +18,34 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
+from kafka_migration.domain.hiding import hidden
 from kafka_migration.domain.leash import Leash
 from kafka_migration.phases.hooks_http import NoAnswer, call_http, headers_of, require_allowed
 from kafka_migration.plans.hooks import Hook, HttpCall, fill
 from kafka_migration.plans.model import Plan
+from kafka_migration.plans.problems import is_secret_name
 
 ALLOWED_COMMANDS = "KAFKA_MIGRATION_ALLOWED_COMMANDS"
 COMMAND_ENVIRONMENT = "KAFKA_MIGRATION_COMMAND_ENVIRONMENT"
 
 #: What every command sees of this process's environment. Nothing that could carry a secret.
 _HARMLESS = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-_SHOWN_BYTES = 600
 #: Request Timeout and Too Many Requests: like 5xx, the server says nothing of what it would do with another call.
 _MAY_PASS = (408, 429)
+_SHOWN_CHARACTERS, _READ_BYTES = 600, 65_536
+_SECRET = 6
+"""Characters from which on a value is looked for in what a command says: shorter ones would be found in any text."""
+_NAMED_SECRET = re.compile(
+    r"(?i)((?:authorization|password|passwd|secret|token|api[-_]?key|credentials?)[\w-]*[\"']?\s*[=:]\s*(?:bearer\s+|basic\s+)?)"
+    r"(?!<hidden>)[^\s,;&]+"
+)
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\uffff]+")
 
 
@@ -197,6 +205,8 @@ def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
     arguments = _safe_arguments(call, command)
     names = [*_HARMLESS, *environ.get(COMMAND_ENVIRONMENT, "").split(":")]
     child_environment = {name: environ[name] for name in names if name in environ}
+    # What the administrator hands on may be secret, and what the command says goes into messages and the journal.
+    secrets = [value for name, value in child_environment.items() if _may_be_secret(name) and len(value) >= _SECRET]
     # Into a file, not a pipe: a command that leaves consumers running passes its output on to them, and a pipe would
     # then stay open, and this call hang, for as long as they live.
     with tempfile.TemporaryFile() as output, Leash() as leash:
@@ -219,7 +229,8 @@ def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
             code = process.wait(call.hook.command_timeout)
         except subprocess.TimeoutExpired:
             raise HookUnanswered(
-                f"{call}: did not end within {call.hook.command_timeout:g} s, and was ended; it said: {_tail(output)}",
+                f"{call}: did not end within {call.hook.command_timeout:g} s, and was ended; it said:"
+                f" {_tail(output, secrets)}",
                 remedy="look at what it does, or give it a longer timeout_seconds",
             ) from None
         finally:
@@ -228,22 +239,25 @@ def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        said = _tail(output)
+        said = _tail(output, secrets)
     if code != 0:
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         raise HookFailed(f"{call}: {how}; it said: {said}", remedy="make it succeed by hand, then run this again")
     return said
 
 
-def _tail(output: IO[bytes]) -> str:
+def _may_be_secret(variable: str) -> bool:
+    return is_secret_name(variable) or variable.upper().endswith("KEY")
+
+
+def _tail(output: IO[bytes], secrets: Collection[str]) -> str:
     size = output.seek(0, os.SEEK_END)
-    output.seek(max(0, size - _SHOWN_BYTES))
-    return _shortened(output.read(_SHOWN_BYTES), cut=size > _SHOWN_BYTES)
-
-
-def _shortened(raw: bytes, *, cut: bool) -> str:
-    text = _UNPRINTABLE.sub(" ", raw.decode(errors="replace")).strip()
-    return f"...{text}" if cut else text or "nothing"
+    output.seek(max(0, size - _READ_BYTES))
+    text = hidden(output.read(_READ_BYTES).decode(errors="replace"), secrets)
+    # Only then shortened: a secret that is cut in two is not found.
+    text = _UNPRINTABLE.sub(" ", _NAMED_SECRET.sub(r"\1<hidden>", text)).strip()
+    is_cut = size > _READ_BYTES or len(text) > _SHOWN_CHARACTERS
+    return f"...{text[-_SHOWN_CHARACTERS:]}" if is_cut else text or "nothing"
 
 
 # -- HTTP calls -----------------------------------------------------------------------------------------------------

@@ -1,14 +1,16 @@
 """HTTP hooks: which URLs may be called is said by whoever runs this process, never by a plan.
 
-``KAFKA_MIGRATION_ALLOWED_URLS``: URL prefixes, separated by blanks. Scheme, host and port must be equal, and the path
-must begin with the prefix's, whole segments at a time. Empty or unset: none.
+``KAFKA_MIGRATION_ALLOWED_URLS``: URL prefixes, separated by blanks. Scheme, host and port must be equal, the path must
+begin with the prefix's, whole segments at a time, and what the prefix asks for in its query must be asked for likewise.
+Servers, and proxies before them, differ in how often they decode a path and what they drop from it; so it is compared
+as the most eager of them would read it, and one that could lead out of the prefix is refused. Empty or unset: none.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from kafka_migration.domain.errors import Refused
 from kafka_migration.plans.hooks import HttpCall
@@ -16,6 +18,8 @@ from kafka_migration.plans.hooks import HttpCall
 ALLOWED_URLS = "KAFKA_MIGRATION_ALLOWED_URLS"
 
 _PORTS = {"http": 80, "https": 443}
+#: Nobody encodes a name that often.
+_MOST_DECODINGS = 5
 
 
 class NoAnswer(Exception):
@@ -35,16 +39,32 @@ def require_allowed(url: str, environ: Mapping[str, str]) -> None:
 
 
 def _covers(prefix: SplitResult, wanted: SplitResult) -> bool:
-    # Dots that a server resolves would lead out of the prefix; a group may be called so.
-    if any(unquote(part) in (".", "..") for part in wanted.path.split("/")):
+    if prefix.scheme not in _PORTS or _server(prefix) != _server(wanted):
         return False
-    same_server = prefix.scheme in _PORTS and _server(prefix) == _server(wanted)
-    base = prefix.path.rstrip("/")
-    return same_server and (wanted.path == base or wanted.path.startswith(f"{base}/") or not base)
+    base, path = _segments(prefix.path), _segments(wanted.path)
+    if base is None or path is None or path[: len(base)] != base:
+        return False
+    asked = parse_qs(wanted.query, keep_blank_values=True)
+    return all(asked.get(name) == values for name, values in parse_qs(prefix.query, keep_blank_values=True).items())
+
+
+def _segments(path: str) -> list[str] | None:
+    """What is between the slashes of ``path``, decoded for good; None if a server could resolve it to another path."""
+    for _ in range(_MOST_DECODINGS):
+        decoded = unquote(path)
+        if decoded == path:
+            break
+        path = decoded
+    else:
+        return None
+    segments = path.replace("\\", "/").strip("/").split("/")
+    # Parameters of a segment (..;a=b) are dropped by some servers before dots are resolved. A group may be called so.
+    is_odd = any(it.partition(";")[0] in (".", "..") or not it.isprintable() for it in segments)
+    return None if is_odd else [it for it in segments if it]
 
 
 def _server(url: SplitResult) -> tuple[str, str | None, int | None]:
-    return url.scheme, url.hostname, url.port or _PORTS.get(url.scheme)
+    return url.scheme, url.hostname, _PORTS.get(url.scheme) if url.port is None else url.port
 
 
 def headers_of(http: HttpCall, environ: Mapping[str, str]) -> dict[str, str]:

@@ -82,6 +82,9 @@ RIGHTS: tuple[Right, ...] = (
         operation="Write",
         why="journal, link, offset map, progress, and segments that were found equal",
     ),
+    Right(
+        side="target", on=On.STATE, operation="DescribeConfigs", why="one that would lose what stands in it is refused"
+    ),
     Right(side="target", on=On.TRANSACTIONAL_ID, operation="Write", why="the mirror's producer id and its fences"),
     Right(side="target", on=On.GROUPS, operation="Read", why="`cutover` commits the translated offsets"),
     Right(side="target", on=On.CLUSTER, operation="Describe", why="free disk space"),

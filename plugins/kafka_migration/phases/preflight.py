@@ -85,14 +85,16 @@ def check(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Prefligh
     """
     results = [_reachable(ctx.source), _reachable(ctx.target)]
     taken: Inventory | None = None
-    if all(it.verdict is Verdict.PASS for it in results):
+    do_answer = all(it.verdict is Verdict.PASS for it in results)
+    results += [_sent_in_clear(it) for it in (ctx.source, ctx.target) if it.connection.sent_in_clear]
+    if do_answer:
         facts = Facts(ctx)
         results += [_run(name, run, facts) for name, run in CHECKS]
         taken = facts.taken
         if taken is not None:
             results += _unchecked(taken)
     else:
-        silent = ", ".join(it.name for it in results if it.verdict is not Verdict.PASS)
+        silent = ", ".join(it.name for it in results if it.verdict not in (Verdict.PASS, Verdict.WARN))
         results += [
             CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=f"not asked: {silent} failed")
             for name, _ in CHECKS
@@ -111,6 +113,16 @@ def _reachable(cluster: Cluster) -> CheckResult:
         # Not a no: whether the principal may connect is unknown until somebody answers.
         return CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
     return CheckResult(name=name, verdict=Verdict.PASS, evidence=evidence)
+
+
+def _sent_in_clear(cluster: Cluster) -> CheckResult:
+    what = cluster.connection.sent_in_clear
+    return CheckResult(
+        name=f"{cluster.role} credentials",
+        verdict=Verdict.WARN,
+        evidence=f"{what} crosses the network in clear: SASL_PLAINTEXT with {cluster.connection.mechanism}",
+        remedy="use SASL_SSL, or SCRAM, which does not send the password",
+    )
 
 
 def _run(name: str, run: Callable[[Facts], CheckResult], facts: Facts) -> CheckResult:

@@ -22,6 +22,12 @@ SECRET_PREFIX = "KAFKA_MIGRATION_HOOK_"
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FROM_ENVIRONMENT = re.compile(rf"env:{SECRET_PREFIX}[A-Z0-9_]+")
+#: Headers by which a proxy or a server takes another host, path or method than the request's, or another end of it.
+_ROUTING = re.compile(
+    r"host|forwarded|via|connection|upgrade|te|trailer|transfer-encoding|content-length|expect|x-real-ip|x-http-method"
+    r"|(x-forwarded|x-original|x-rewrite|x-host|x-accel|x-envoy|x-override|proxy)(-.*)?|x-(http-)?method-override",
+    re.IGNORECASE,
+)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
@@ -83,8 +89,9 @@ class HttpCall(PlanModel):
     {cluster} and {phase} are replaced, percent-encoded, in path and query."""
 
     headers: dict[str, str] = Field(default_factory=dict)
-    """Headers. A value env:KAFKA_MIGRATION_HOOK_... is read from that environment variable when the call is made; it
-    travels by https only, or to this machine."""
+    """Headers, but none that says where the request goes, such as Host or X-Forwarded-For. A value
+    env:KAFKA_MIGRATION_HOOK_... is read from that environment variable when the call is made; it travels by https only,
+    or to this machine."""
 
     timeout_seconds: Seconds = 10.0
     """For the whole call, in seconds."""
@@ -98,6 +105,13 @@ class HttpCall(PlanModel):
         for name, value in headers.items():
             if not _HEADER_NAME.fullmatch(name):
                 found.add((name,), "", "not a header name", "use letters, digits and hyphens")
+            elif _ROUTING.fullmatch(name.replace("_", "-")):
+                found.add(
+                    (name,),
+                    "",
+                    "this header could have another server or path answer than the URL's, which was allowed",
+                    "remove it, and write into the URL what is meant",
+                )
             elif value.startswith("env:") and not _FROM_ENVIRONMENT.fullmatch(value):
                 found.add(
                     (name,),

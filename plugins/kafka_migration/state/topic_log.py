@@ -12,14 +12,17 @@ from typing import Any, NamedTuple, cast
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, NotAuthorized, StateConflict
 
 _TIMEOUT, _TRY_TIMEOUT = 30.0, 5.0
-_MAX_REPLICAS = 3
+_MAX_REPLICAS, _SYNCED = 3, 2
 _UNAUTHORIZED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 _BROKER_GONE = -137
 """librdkafka's _DESTROY_BROKER: the broker that was asked left the cluster meanwhile."""
@@ -87,16 +90,47 @@ class TopicLog:
             if code in _UNAUTHORIZED:
                 raise NotAuthorized("target", "Read", f"topic {self.topic}") from error
             raise self._unreachable(error) from error
-        self._compare(len(found.partitions))
+        self._compare(admin, len(found.partitions), min(len(it.replicas) for it in found.partitions))
         return True
 
-    def _compare(self, partitions: int) -> None:
+    def _compare(self, admin: AdminClient, partitions: int, replicas: int) -> None:
+        """Refuse a topic that does not keep what is written to it: somebody else may have made it."""
         if partitions != self.partitions:
             # Keys would be looked for in other partitions than they stand in, and older values come to light again.
             raise StateConflict(
                 f"target: {self.topic} has {partitions} partitions, this version knows it with {self.partitions}",
                 remedy="use the version of this tool that made it, and never change its partitions",
             )
+        found = self._configs(admin)
+        wanted = {"cleanup.policy": ledger.configs_of(self.topic)["cleanup.policy"]}
+        if replicas > _SYNCED and int(found["min.insync.replicas"]) < _SYNCED:
+            wanted["min.insync.replicas"] = str(_SYNCED)
+        wrong = {name: value for name, value in wanted.items() if found[name] != value}
+        if wrong:
+            raise StateConflict(
+                f"target: {self.topic} was not made by this tool, or was changed: "
+                + ", ".join(f"{name} is {found[name]}, not {value}" for name, value in wrong.items())
+                + "; what a migration remembers would be lost",
+                remedy=f"if no migration has begun, delete {self.topic}, and keep consumers from creating it"
+                " (allow.auto.create.topics=false); else alter its configs: "
+                + ", ".join(f"{name}={value}" for name, value in wrong.items()),
+            )
+
+    def _configs(self, admin: AdminClient) -> dict[str, str]:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
+        until = time.monotonic() + _TIMEOUT
+        while True:
+            try:
+                found = admin.describe_configs([resource], request_timeout=_TIMEOUT)[resource].result(2 * _TIMEOUT)
+                return {name: str(entry.value) for name, entry in found.items()}
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code in _UNAUTHORIZED:
+                    raise NotAuthorized("target", "DescribeConfigs", f"topic {self.topic}") from error
+                # The broker that is asked may not know yet of a topic that was just created.
+                if code not in _NOT_YET or time.monotonic() > until:
+                    raise self._unreachable(error) from error
+                time.sleep(0.1)
 
     def ensure(self) -> None:
         """Create the topic, compacted, on as many replicas as the cluster has brokers (three at most), also if one of
@@ -105,7 +139,8 @@ class TopicLog:
         try:
             metadata = admin.list_topics(timeout=_TIMEOUT)
             if self.topic in metadata.topics:
-                self._compare(len(metadata.topics[self.topic].partitions))
+                there_already = metadata.topics[self.topic].partitions.values()
+                self._compare(admin, len(there_already), min((len(it.replicas) for it in there_already), default=0))
                 return
             # A broker that restarts is not listed, but its replicas are. Two replicas that must both be in sync would
             # hold up the mirror whenever one of their brokers is gone.
@@ -131,10 +166,9 @@ class TopicLog:
             num_partitions=self.partitions,
             replication_factor=replicas,
             config={
-                "cleanup.policy": "compact",
-                "min.cleanable.dirty.ratio": "0.1",
+                **ledger.configs_of(self.topic),
                 # What was acknowledged must outlive a broker, whatever the cluster's default is.
-                "min.insync.replicas": str(min(2, replicas)),
+                "min.insync.replicas": str(min(_SYNCED, replicas)),
             },
         )
         admin.create_topics([topic], operation_timeout=_TIMEOUT)[self.topic].result(_TIMEOUT)
