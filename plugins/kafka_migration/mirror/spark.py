@@ -7,6 +7,7 @@ neither logs nor shows; nothing of them is in the configuration, the command lin
 from __future__ import annotations
 
 import base64
+import gc
 import pickle
 import re
 import threading
@@ -170,6 +171,9 @@ def receipts_of(orders: TaskOrders, task: int) -> pyarrow.RecordBatch:
     """Run one task's orders, in the worker; its receipts, or its error, as an Arrow batch."""
     from kafka_migration.mirror.task import run_task
 
+    # What the worker has imported is never garbage: the collector would look through it in the midst of the copy.
+    gc.collect()
+    gc.freeze()
     rows: list[dict[str, Any]]
     try:
         rows = [
