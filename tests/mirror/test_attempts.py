@@ -2,12 +2,13 @@
 
 import pickle
 from dataclasses import fields
+from unittest.mock import MagicMock
 
 import pyarrow
 import pyspark
 import pytest
 
-from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, NotAuthorized
 from kafka_migration.domain.types import Receipt
 from kafka_migration.mirror import spark, task
 
@@ -77,6 +78,29 @@ def test_second_attempt_of_a_task_copies_nothing_and_is_left_to_a_fence(monkeypa
     error = spark._revive(str(row["error"]))
     assert isinstance(error, CouldNotFindOut)
     assert "attempt 1" in error.message
+
+
+@pytest.mark.parametrize(
+    ("conf", "wrong"),
+    [
+        (spark.REQUIRED_CONF, ""),
+        ({"spark.task.maxFailures": "1"}, ""),
+        ({}, "maxFailures=4"),
+        ({"spark.task.maxFailures": "2"}, "maxFailures=2"),
+        ({"spark.task.maxFailures": "1", "spark.speculation": "true"}, "speculation=true"),
+    ],
+)
+def test_session_that_would_run_a_task_again_is_refused_also_where_nobody_set_anything(
+    conf: dict[str, str], wrong: str
+) -> None:
+    session = MagicMock()
+    session.sparkContext.getConf().get = lambda key, default=None: conf.get(key, default)
+    session.sparkContext.master = "spark://somewhere:7077"
+    if not wrong:
+        assert spark.SparkRunner(session).slots is None
+        return
+    with pytest.raises(MigrationError, match=wrong):
+        spark.SparkRunner(session)
 
 
 def test_orders_show_no_credentials_and_survive_a_process_boundary():

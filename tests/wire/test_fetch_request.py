@@ -117,7 +117,19 @@ def _response(version: int) -> bytes:
                         records=b"",
                         **({"diverging_epoch": part.EpochEndOffset(epoch=4, end_offset=77)} if version >= 12 else {}),
                         **none,
-                    )
+                    ),
+                    *(
+                        part(
+                            partition_index=index,
+                            error_code=0,
+                            high_watermark=5,
+                            last_stable_offset=4,
+                            aborted_transactions=aborted,
+                            records=b"",
+                            **none,
+                        )
+                        for index, aborted in ((2, []), (3, None))
+                    ),
                 ],
             ),
         ],
@@ -143,6 +155,8 @@ def test_responses_are_read_as_they_are_written(version: int) -> None:
         Fetched(TopicPartition("orders", 3), 0, b"r" * 40_000, 2**40, 2**39, 1, None, ((0, 0), (1, 2**33), (2, 2**34))),
         Fetched(TopicPartition("orders", 0), 6, b"", -1, -1, 1, None),
         Fetched(TopicPartition("grüße", 1), 0, b"", 9, 8, 1, 77 if version >= 12 else None),
+        Fetched(TopicPartition("grüße", 2), 0, b"", 5, 4, 1, None),
+        Fetched(TopicPartition("grüße", 3), 0, b"", 5, 4, 1, None),
     ]
 
 

@@ -18,6 +18,8 @@ from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.produce import STALE_LEADER, Append
 from kafka_migration.wire.produce_request import Appended
 
+_NOT_READY_SECONDS = 1.0
+
 
 class Outlet:
     """Sends what ``copies`` have ready, in their order, while ``lease`` lasts and as far as ``hold`` lets it."""
@@ -38,6 +40,8 @@ class Outlet:
         self._fair = FairBytes()
         self._under_way: dict[Append, dict[TopicPartition, Prepared]] = {}
         self._windows: dict[int, Window] = {}
+        self._not_ready: dict[int, float] = {}
+        self.is_stale = False
 
     def start(self) -> None:
         """See that every broker which leads something of ours has its coroutine."""
@@ -47,11 +51,12 @@ class Outlet:
 
     @property
     def needs_leaders(self) -> bool:
-        """True if the newest metadata lack a leader."""
-        return any(tp not in self.target.leaders for tp in self.copies)
+        """True if the newest metadata are out of date, or lack a leader."""
+        return self.is_stale or any(tp not in self.target.leaders for tp in self.copies)
 
     async def refresh(self) -> None:
         """Ask who leads what."""
+        self.is_stale = False
         await self.target.refresh({tp.topic for tp in self.copies})
 
     async def settle(self, seconds: float) -> None:
@@ -94,12 +99,21 @@ class Outlet:
                     for tp, prepared in request.items():
                         self.copies[tp].not_sent(prepared)
                         self.valve.spend(-len(prepared.data))
+                    self._look_again(node)
                     await self.loop.woken(0.05)
                     continue
+                self._not_ready.pop(node, None)
                 self._under_way[append] = request
                 append.then(partial(self._answered, append))
         finally:
             self._busy.discard(node)
+
+    def _look_again(self, node: int) -> None:
+        """A broker that takes nothing may be gone, and another one lead: nothing under way would tell."""
+        since = self._not_ready.setdefault(node, time.monotonic())
+        if time.monotonic() - since > _NOT_READY_SECONDS:
+            self.is_stale = True
+            del self._not_ready[node]
 
     def _throttled(self, node: int) -> float:
         return self.target.manager.throttled_seconds(node)

@@ -6,6 +6,7 @@ neither logs nor shows; nothing of them is in the configuration, the command lin
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import threading
@@ -28,6 +29,8 @@ REQUIRED_CONF = {
     "spark.speculation": "false",
     "spark.python.worker.reuse": "true",
 }
+_UNSET = {"spark.task.maxFailures": "4"}
+"""What Spark does where nobody set anything else, if that is not what is required."""
 _COLUMNS = {
     name: "string" if name in ("topic", "stand", "halt", "detail") else "bigint"
     for name in (f.name for f in fields(Receipt))
@@ -112,9 +115,10 @@ class SparkRunner:
     def __init__(self, spark: SparkSession) -> None:
         conf = spark.sparkContext.getConf()
         for key, value in REQUIRED_CONF.items():
-            if conf.get(key, value) != value:
+            found = conf.get(key, _UNSET.get(key, value))
+            if found != value:
                 raise MigrationError(
-                    f"Spark runs with {key}={conf.get(key)}, the mirror needs {value}",
+                    f"Spark runs with {key}={found}, the mirror needs {value}",
                     remedy=f"set {key}={value} in the Spark connection or session",
                 )
         self._spark = spark
@@ -166,6 +170,9 @@ def receipts_of(orders: TaskOrders, task: int) -> pyarrow.RecordBatch:
     """Run one task's orders, in the worker; its receipts, or its error, as an Arrow batch."""
     from kafka_migration.mirror.task import run_task
 
+    # What the worker has imported is never garbage: the collector would look through it in the midst of the copy.
+    gc.collect()
+    gc.freeze()
     rows: list[dict[str, Any]]
     try:
         rows = [

@@ -64,10 +64,9 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]
         once, the rest is given up with the connection as soon as it is not allowed any more.
         """
         connection = self.get_connection(node_id)
-        if connection.initializing or connection.paused or connection._reauth.is_reauthenticating:
+        if not connection.connected or connection.paused or connection._reauth.is_reauthenticating:
             raise kafka_errors.NodeNotReadyError(f"{connection} takes nothing yet")
-        if connection.transport is not None:
-            connection.transport.allowed = allowed
+        connection.transport.allowed = allowed
         return connection.send_request(request, request_timeout_ms=timeout_ms)
 
     def get_connection(self, node_id: Any, **options: Any) -> Any:

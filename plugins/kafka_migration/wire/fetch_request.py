@@ -23,6 +23,8 @@ _ANSWER = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
 _DIVERGING, _DIVERGING_TAG = struct.Struct(">iq"), 0
 _UNKNOWN_START = -1
+_NOTHING = (b"\x01\xff\xff\xff\xff\x01\x00", b"\x00\xff\xff\xff\xff\x01\x00")
+"""Of an answer in a flexible version: no aborted transactions (or null), no other replica, no records, no tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,11 @@ class LeanFetchRequest(LeanRequest):
 def _answer(reader: Reader, topic: str, error_of_all: int) -> Fetched:
     """The next partition's."""
     index, error, high_watermark, last_stable, start = reader.unpack(_ANSWER)
+    if reader.flexible and (reader.has(_NOTHING[0]) or reader.has(_NOTHING[1])):
+        # Nearly all of them, where there are many partitions and little comes.
+        return Fetched(
+            TopicPartition(topic, index), error or error_of_all, b"", high_watermark, last_stable, start, None
+        )
     aborted = []
     for _ in range(reader.count()):
         aborted.append(reader.unpack(_ABORTED))
