@@ -70,7 +70,7 @@ def _told(it: Bench) -> str:
 
 
 def _waits(live: Running) -> Callable[[], bool]:
-    return lambda: any("waiting for the brokers of 1 partitions" in text for text in live.said)
+    return lambda: any("1 partitions wait" in text for text in live.said)
 
 
 def test_request_that_dies_with_the_only_broker_of_its_topic_waits_and_the_others_go_on(

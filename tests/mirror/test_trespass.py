@@ -23,7 +23,7 @@ class World:
     def run(self, work: Any) -> Any:
         return work()
 
-    def list_offsets(self, tps: list[TopicPartition], _when: int, *, deadline: float) -> dict[TopicPartition, int]:
+    def offsets_in_reach(self, tps: list[TopicPartition], _when: int, *, seconds: float) -> dict[TopicPartition, int]:
         self.asked.append(set(tps))
         return {tp: self.ends[tp] for tp in tps}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_migration.domain.errors import MigrationError, NotAuthorized
+from kafka_migration.domain.errors import MigrationError, StateConflict
 from kafka_migration.domain.types import Desired, Halt, TopicPartition
 from kafka_migration.mirror.epochs import Settings
 from kafka_migration.mirror.orders import Limits
@@ -140,7 +140,7 @@ def test_known_slots_cap_the_streams_from_the_start(source_cluster, target_clust
 class OneDies(ThreadEpoch):
     def _work(self, orders):
         if any(a.partition.topic.endswith("-b") for a in orders.assignments):
-            self._errors.append(NotAuthorized("source", "Read", "topic b"))
+            self._errors.append(StateConflict("the state is of another version"))
         else:
             super()._work(orders)
 
@@ -158,7 +158,7 @@ def test_task_that_dies_ends_the_run_at_once_though_others_would_go_on(source_cl
         with running(it, LONG, Perilous()) as mirror:
             wait_until(lambda: bool(mirror.runner.orders), "the epoch begins")
             wait_until(lambda: not mirror.thread.is_alive(), "the run ends", deadline_seconds=8)
-        assert isinstance(mirror.error, NotAuthorized)
+        assert isinstance(mirror.error, StateConflict)
         assert any("ended before its time" in text for text in mirror.said)
 
 

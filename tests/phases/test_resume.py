@@ -144,12 +144,29 @@ def test_partition_named_twice_is_bad_input(shop: Migration) -> None:
 
 @pytest.mark.parametrize(
     "reason",
-    ["FOREIGN_WRITER", "DUPLICATED", "LOG_REGRESSED", "ALTERED", "TRUNCATED", "RECREATED", "TOPIC_MISSING"],
+    ["FOREIGN_WRITER", "DUPLICATED", "LOG_REGRESSED", "ALTERED", "TRUNCATED"],
 )
 def test_halt_after_which_both_logs_do_not_go_together_names_the_copy_afresh(shop: Migration, reason: str) -> None:
     shop.ctx().link.halt(OTHER, reason, "", 10, 11, "")
     with pytest.raises(Refused, match=r"mirror --again shop\.orders"):
         resume.apply(shop.ctx(), at=[(OTHER, 50)], by="ada")
+
+
+@pytest.mark.parametrize("reason", ["RECREATED", "TOPIC_MISSING"])
+def test_halt_of_a_topic_that_was_gone_is_lifted_where_the_pinned_ids_are_there(
+    shop: Migration, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    _stood_at(shop, 10, monkeypatch)
+    ctx = shop.ctx()
+    ctx.link.halt(OTHER, reason, "", 10, 11, "")
+    ids = ctx.link.topics()[OTHER.topic]
+    unknown = [str(ids.source_id), ""]
+    with monkeypatch.context() as patch:
+        patch.setattr(resume, "topic_ids", lambda *_: {OTHER.topic: unknown})
+        with pytest.raises(Refused, match=r"nothing proves .*(?s:.*)mirror --again shop\.orders"):
+            resume.apply(ctx, at=[(OTHER, 10)], by="ada")
+    assert [it.given_up for it in resume.apply(ctx, at=[(OTHER, 10)], by="ada")] == [0]
+    assert OTHER not in ctx.link.halted()
 
 
 @pytest.mark.parametrize("restored", [False, True])

@@ -1,5 +1,6 @@
 """Fences on a real broker: what they bind, what they do not, and what a dead author leaves behind."""
 
+import functools
 import random
 import time
 import uuid
@@ -137,7 +138,13 @@ def test_transaction_that_a_dead_author_left_open_is_ended_by_the_next_fence(lin
             AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=link.tps[0].topic, partitions=[0, 1])
         ],
     )
-    link.wire(fence._ask_coordinator, link.name, add, fence._add_partitions_error, time.monotonic() + 30)
+    link.wire(
+        fence._ask_coordinator,
+        link.name,
+        add,
+        functools.partial(fence._add_partitions_error, "target"),
+        time.monotonic() + 30,
+    )
     link.seen.clear()
     alive, markers = link.fence()
     assert alive.producer_epoch > dead.producer_epoch

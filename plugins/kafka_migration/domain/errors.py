@@ -101,6 +101,8 @@ class NotAuthorized(Refused):
 
     def __init__(self, cluster: str, operation: str, resource: str) -> None:
         self.cluster, self.operation, self.resource = cluster, operation, resource
+        #: The topic that it is about, if it is about one.
+        self.topic = resource.removeprefix("topic ") if resource.startswith("topic ") else ""
         super().__init__(
             f"{cluster}: not authorized: {operation} on {resource}",
             remedy=f"grant {operation} on {resource} to the principal of this connection",

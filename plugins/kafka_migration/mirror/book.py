@@ -27,6 +27,13 @@ class PinnedTopic(Protocol):
     def target_id(self) -> uuid.UUID: ...
 
 
+class HaltNote(Protocol):
+    """Why a partition stopped."""
+
+    @property
+    def reason(self) -> str: ...
+
+
 class LinkBook(Protocol):
     """The state of a link; :class:`kafka_migration.state.link.LinkState` is one."""
 
@@ -44,6 +51,8 @@ class LinkBook(Protocol):
         self, openings: Iterable[tuple[TopicPartition, RunOpening]], topic_keys: Mapping[str, str] | None = None
     ) -> None: ...
     def halted(self) -> set[TopicPartition]: ...
+    def halts(self) -> Mapping[TopicPartition, HaltNote]: ...
+    def lift(self, lifted: Mapping[TopicPartition, Skip | None]) -> None: ...
     def halt(
         self,
         tp: TopicPartition,

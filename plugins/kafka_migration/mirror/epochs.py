@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, TakenOver
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, NotAuthorized, TakenOver
 from kafka_migration.domain.types import Desired, Halt, Receipt, TopicPartition
 from kafka_migration.mirror.active import Active
 from kafka_migration.mirror.attempts import Attempts
@@ -26,7 +26,7 @@ from kafka_migration.mirror.partition import Stand
 from kafka_migration.mirror.reach import Reach
 from kafka_migration.mirror.runner import EpochUnderWay, Runner
 from kafka_migration.mirror.settings import Settings
-from kafka_migration.mirror.survey import survey
+from kafka_migration.mirror.survey import BY_METADATA
 from kafka_migration.mirror.takeover import Stopped
 from kafka_migration.mirror.trespass import Trespass
 from kafka_migration.mirror.valve import Debt
@@ -38,8 +38,9 @@ __all__ = ["EpochUnderWay", "Mirror", "MirrorEnd", "Runner", "Settings"]
 
 T = TypeVar("T")
 
-_ASK_SECONDS, _BEGIN_SECONDS, _OUTAGE_PAUSE_SECONDS = 15.0, 120.0, 2.0
+_ASK_SECONDS, _BEGIN_SECONDS, _OUTAGE_PAUSE_SECONDS = 5.0, 120.0, 2.0
 _LOST_IN_A_ROW = 5
+_SHOWN = 3
 
 
 class Mirror:
@@ -133,6 +134,7 @@ class Mirror:
             try:
                 self._take_stock()
                 self._join()
+                self._require_anything()
                 reason = self._loop(until_caught_up)
             except MigrationError:
                 self._say_quiet()
@@ -211,12 +213,13 @@ class Mirror:
         self._net.run(self._net.sleep, _OUTAGE_PAUSE_SECONDS)
 
     def _patiently(self, work: Callable[[], T]) -> T:
-        """What ``work`` returns; an outage of either cluster is borne for a while, once the run has begun to copy."""
+        """What ``work`` returns; an outage of either cluster is borne for a while, once the run has begun to copy. So
+        is an authorizer that says no to what it permitted before."""
         until = time.monotonic() + self.settings.outage_seconds
         while True:
             try:
                 return work()
-            except CouldNotFindOut as error:
+            except (CouldNotFindOut, NotAuthorized) as error:
                 if time.monotonic() > until or not self._fences.count or self._is_to_stop():
                     raise
                 self.tell(f"waiting: {error.message}")
@@ -232,15 +235,22 @@ class Mirror:
     # -- before the first epoch -------------------------------------------------------------------------------
 
     def _take_stock(self) -> None:
-        """Find the partitions of all pinned topics; halt those whose topic is gone or another one now."""
-        names = list(self._topics)
-        lost = {**self._net.run(survey, self._target, names), **self._net.run(survey, self._source, names)}
+        """Find the partitions of all pinned topics. Those of topics that a cluster does not describe wait: a topic that
+        nobody knows a partition of any more must not pass for one that is done."""
+        self._patiently(lambda: self._lookout.lost([TopicPartition(name, 0) for name in self._topics]))
         halted = self.link.halted()
         known = self._partitions() | set(self.link.openings())
-        for name, (reason, detail) in lost.items():
-            # A topic that nobody knows a partition of any more must not pass for one that is done.
-            for tp in ({tp for tp in known if tp.topic == name} or {TopicPartition(name, 0)}) - halted:
-                self._halt(tp, reason, detail)
+        for name, why in self._lookout.hidden().items():
+            mine = {tp for tp in known if tp.topic == name} or {TopicPartition(name, 0)}
+            self._reach.set_aside(dict.fromkeys(mine - halted), why)
+
+    def _require_anything(self) -> None:
+        """Raises NotAuthorized if a run that begins may copy nothing: whoever started it is there to read why."""
+        if not self._active and self._reach.waiting:
+            self._reach.look(self._reach.waiting)
+            lacking = self._reach.lacking()
+            if lacking is not None:
+                raise lacking
 
     def _join(self) -> None:
         """Take in what nobody copies yet: everything at first, and later what appears or is no longer halted."""
@@ -270,7 +280,10 @@ class Mirror:
         self.tell(f"{tp}: {reason}: {detail}")
 
     def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The source's last stable offsets; partitions of which nobody tells wait."""
         found: dict[TopicPartition, int] = self._patiently(lambda: self._net.run(self._list, partitions))
+        silent = set(partitions) - found.keys()
+        self._reach.set_aside({tp: self._active.pop(tp) for tp in silent}, "the source does not tell where it ends")
         return found
 
     def _halt_lost(self) -> None:
@@ -283,7 +296,7 @@ class Mirror:
             self._halt(tp, reason, detail)
 
     async def _list(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        return await self._source.list_offsets(tps, LATEST, deadline=time.monotonic() + _ASK_SECONDS, committed=True)
+        return await self._source.offsets_in_reach(tps, LATEST, seconds=_ASK_SECONDS, committed=True)
 
     # -- fencing ----------------------------------------------------------------------------------------------
 
@@ -295,7 +308,7 @@ class Mirror:
     def _fence_once(self, partitions: set[TopicPartition]) -> None:
         self._attempts.check()
         known = {tp: self._active.get(tp) or self._reach.waiting.get(tp) for tp in partitions}
-        starts = self._reach.look(partitions)
+        starts = self._reach.look(partitions, is_beginning=not self._fences.count)
         self._reach.set_aside({tp: known[tp] for tp in partitions - starts.keys()})
         for tp in self._reach.waiting:
             self._active.pop(tp, None)
@@ -305,10 +318,22 @@ class Mirror:
             # A broker that was frozen may take what it was sent before only now.
             self._attempts.closed()
         positions = {tp: active.position for tp, active in known.items() if active is not None}
-        identity, outcome = self._fences.fence(starts, positions=positions, source_starts=starts)
+        try:
+            identity, outcome = self._fences.fence(starts, positions=positions, source_starts=starts)
+        except NotAuthorized as error:
+            if error.topic not in {tp.topic for tp in starts}:
+                raise
+            # Whoever was asked before permitted it, or it was a moment ago. Without this topic, then.
+            self._reach.refuse(error)
+            self._fence_once(partitions)
+            return
         self._attempts.hold(starts)
         for tp, result in outcome.items():
-            if isinstance(result, Stopped):
+            if isinstance(result, Stopped) and result.reason in BY_METADATA:
+                # By one broker's word, a moment after another one said otherwise.
+                self._active.pop(tp, None)
+                self._reach.set_aside({tp: known[tp]}, result.detail)
+            elif isinstance(result, Stopped):
                 self._halt(tp, result.reason, result.detail, target=result.target_offset)
             else:
                 before = known[tp]
@@ -318,7 +343,7 @@ class Mirror:
                 self._active[tp] = Active.behind(
                     result, identity, join_bytes=join_bytes, most_bytes=most_bytes, target_start=start
                 )
-        self._reach.drop(starts)
+        self._reach.drop(self._active)
 
     def _keep_alive(self) -> None:
         try:
@@ -344,7 +369,7 @@ class Mirror:
         except TakenOver:
             raise
         except Exception as error:
-            if isinstance(error, MigrationError) and not isinstance(error, CouldNotFindOut):
+            if isinstance(error, MigrationError) and not isinstance(error, CouldNotFindOut | NotAuthorized):
                 raise
             self._after_lost_epoch(error)
         else:
@@ -354,7 +379,9 @@ class Mirror:
 
     def _say_running(self) -> None:
         said = {"state": "running", "at": now(), "epoch": self._epoch, "partitions": len(self._active)}
-        said["waiting"] = self._reach.describe()
+        aside = {tp.topic for tp in self._reach.waiting}
+        hidden = [why for topic, why in sorted(self._lookout.hidden().items()) if topic not in aside]
+        said["waiting"] = "; ".join(filter(None, (self._reach.describe(), *hidden[:_SHOWN])))
         self.link.record_run(said)
 
     def _after_lost_epoch(self, error: Exception) -> None:
@@ -366,7 +393,7 @@ class Mirror:
         if not self._lost or any(a.position.source > before.get(tp, 0) for tp, a in self._active.items()):
             self._lost, self._lost_since = 0, time.monotonic()
         self._lost += 1
-        if isinstance(error, CouldNotFindOut):
+        if isinstance(error, CouldNotFindOut | NotAuthorized):
             if time.monotonic() - self._lost_since > self.settings.outage_seconds:
                 raise error
             self._net.run(self._net.sleep, _OUTAGE_PAUSE_SECONDS)
@@ -389,6 +416,9 @@ class Mirror:
             self._batches += receipt.batches
             if receipt.executor:
                 self._executors.add(receipt.executor)
+            if receipt.stand == Stand.FORBIDDEN:
+                self._reach.bar(tp.topic, receipt.detail)
+                continue
             if receipt.stand == Stand.UNSETTLED:
                 self.tell(f"{tp}: no clear answer ({receipt.detail}); a fence will tell")
                 continue

@@ -18,19 +18,12 @@ from kafka_migration.mirror.turns import Turns
 from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import EARLIEST, LATEST, UNAUTHORIZED, WireCluster, code_name
 from kafka_migration.wire.configs import can_be_empty
-from kafka_migration.wire.fetch import (
-    INCONSISTENT_TOPIC_ID,
-    OFFSET_OUT_OF_RANGE,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    fetch,
-)
+from kafka_migration.wire.fetch import OFFSET_OUT_OF_RANGE, fetch
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom
 from kafka_migration.wire.produce import STALE_LEADER
 
 log = logging.getLogger(__name__)
 
-_TOPIC_GONE = frozenset({UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID})
 _LONG_POLL_MS, _SHORT_POLL_MS = 5_000, 50
 """Brokers answer as soon as there is anything. The long one is for when there is nothing: each question names every
 partition, and thousands of them ten times a second would cost half a core."""
@@ -39,6 +32,7 @@ _GATHER_SECONDS = 0.003
 """Before asking again for little: a question costs a millisecond, whether it brings one record or ten. Asked without
 a pause, a trickle of some thousand records a second takes a whole core, and then each waits for the one before it."""
 _TROUBLE_SECONDS = 10.0
+_TROUBLED_SECONDS = 0.05
 
 Written = Callable[[list[tuple[PartitionCopy, list[RunOpening]]]], Awaitable[None]]
 
@@ -156,6 +150,10 @@ class Intake:
         self.loop.wake()
         for copy, code in troubled:
             await self._on_error(copy, code)
+        if troubled:
+            # Once for all of them: whoever asks again at once is refused again.
+            self.is_stale = True
+            await self.loop.woken(_TROUBLED_SECONDS)
 
     async def _pass_over_nothing(self, copy: PartitionCopy, end: int) -> None:
         try:
@@ -169,19 +167,18 @@ class Intake:
             log.info("fetch %s: nothing up to offset %d: %s", copy.partition, end, error)
 
     async def _on_error(self, copy: PartitionCopy, code: int) -> None:
-        if code in UNAUTHORIZED:
-            raise NotAuthorized("source", "Read", f"topic {copy.partition.topic}")
         try:
-            if code == OFFSET_OUT_OF_RANGE:
+            if code in UNAUTHORIZED:
+                copy.forbid("source", "Read")
+            elif code == OFFSET_OUT_OF_RANGE:
                 await self._out_of_range(copy)
-            elif code in _TOPIC_GONE:
-                await self._topic_gone(copy, code)
             elif code not in STALE_LEADER:
+                # Also a topic that is gone, or another one now: the driver asks more brokers than this one.
                 log.warning("fetch %s: %s", copy.partition, code_name(code))
+        except NotAuthorized as error:
+            copy.forbid("source", error.operation)
         except CouldNotFindOut as error:
             log.info("fetch %s: %s", copy.partition, error.message)
-        self.is_stale = True
-        await self.loop.woken(0.05)
 
     async def _out_of_range(self, copy: PartitionCopy) -> None:
         tp, offset, deadline = copy.partition, copy.fetch_offset, time.monotonic() + 5
@@ -198,15 +195,6 @@ class Intake:
         elif offset == start:
             # The broker knows nothing of our leader epoch any more, since all of its records are gone from the source.
             copy.last_epoch = -1
-
-    async def _topic_gone(self, copy: PartitionCopy, code: int) -> None:
-        topic, pinned = copy.partition.topic, copy.assignment.source_topic_id
-        is_lasting = self._is_lasting(copy.partition)
-        problems = await self.source.refresh([topic])
-        if topic not in problems and pinned.int and self.source.topic_ids.get(topic) != pinned:
-            copy.stop_after_queue(Halt.RECREATED, "the source topic was deleted and created again")
-        elif is_lasting:
-            copy.stop_after_queue(Halt.TOPIC_MISSING, f"the source says {code_name(code)}")
 
     def _is_lasting(self, tp: TopicPartition) -> bool:
         """True if fetches of ``tp`` have brought nothing but such trouble for some time."""

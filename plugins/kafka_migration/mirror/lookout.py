@@ -9,14 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.mirror.drift import SettingsWatch
-from kafka_migration.mirror.survey import GONE_SECONDS, UNKNOWN_TOPIC, missing, recreated
-from kafka_migration.wire.cluster import LATEST, UNAUTHORIZED, WireCluster
+from kafka_migration.mirror.survey import Loss, Survey
+from kafka_migration.wire.cluster import LATEST, WireCluster
 from kafka_migration.wire.selector import Selector
 
-_EVERY_SECONDS = 5.0
+_EVERY_SECONDS, _IN_DOUBT_SECONDS = 5.0, 1.0
 
 
 class Lookout:
@@ -36,54 +35,55 @@ class Lookout:
         self._source, self._clusters, self._net, self._tell, self._clock = source, (source, target), net, tell, clock
         self._settings = SettingsWatch(target, net, tell, held_open=held_open)
         self._looked_at = float("-inf")
-        self._gone_since: dict[tuple[str, str], float] = {}
-        self._lost: dict[str, tuple[Halt, str]] = {}
+        self._surveys = {it.role: Survey(it, net, clock=clock) for it in self._clusters}
         self._leaderless: dict[str, set[TopicPartition]] = {}
         self._told: dict[str, set[TopicPartition]] = {}
+        self._hidden_before: dict[str, set[str]] = {}
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The source's last stable offsets, without partitions whose leader does not answer: the others do not wait."""
         wanted, work = list(partitions), self._source.offsets_in_reach
         return self._net.run(lambda: work(wanted, LATEST, seconds=1, committed=True))  # type: ignore[no-any-return]
 
-    def lost(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[Halt, str]]:
-        """Those of ``partitions`` whose topic is gone for ten seconds, another one now, or not held open on the target
-        any more: reason and detail.
+    def lost(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Loss]:
+        """Those of ``partitions`` whose topic is gone or another one now, as all brokers have said for ten seconds, or
+        not held open on the target any more: reason and detail.
 
-        Raises NotAuthorized, and CouldNotFindOut where a cluster does not answer.
+        Raises CouldNotFindOut where a cluster does not answer.
         """
         wanted = list(partitions)
-        if self._clock() - self._looked_at >= _EVERY_SECONDS:
+        every = _IN_DOUBT_SECONDS if any(it.is_in_doubt for it in self._surveys.values()) else _EVERY_SECONDS
+        if self._clock() - self._looked_at >= every:
             self._looked_at = self._clock()
             for cluster in self._clusters:
                 self._look(cluster, wanted)
-            self._settings.look({tp.topic for tp in wanted} - self._lost.keys())
+            self._settings.look({tp.topic for tp in wanted} - self._lost().keys())
         drifted = self._settings.drifted({tp.topic for tp in wanted})
-        lost = {topic: (Halt.CONFIG_DRIFT, detail) for topic, detail in drifted.items()} | self._lost
+        lost = {topic: (Halt.CONFIG_DRIFT, detail) for topic, detail in drifted.items()} | self._lost()
         return {tp: lost[tp.topic] for tp in wanted if tp.topic in lost}
+
+    def hidden(self) -> dict[str, str]:
+        """Topics that a cluster did not describe at the newest look, with why."""
+        return {topic: why for it in self._surveys.values() for topic, why in it.hidden.items()}
+
+    def _lost(self) -> dict[str, Loss]:
+        return {topic: loss for it in self._surveys.values() for topic, loss in it.lost.items()}
 
     def leads(self, tp: TopicPartition) -> bool:
         """True if both clusters named a leader at the newest look."""
         return not any(tp in found for found in self._leaderless.values())
 
     def _look(self, cluster: WireCluster, partitions: list[TopicPartition]) -> None:
-        problems = self._net.run(cluster.refresh, {tp.topic for tp in partitions})
-        for topic in {tp.topic for tp in partitions}:
-            code, key = problems.get(topic, 0), (cluster.role, topic)
-            if code in UNAUTHORIZED:
-                raise NotAuthorized(cluster.role, "Describe", f"topic {topic}")
-            if code != UNKNOWN_TOPIC:
-                self._gone_since.pop(key, None)
-                another = None if code else recreated(cluster, topic)
-                if another is not None:
-                    self._lost[topic] = another
-            elif self._clock() - self._gone_since.setdefault(key, self._clock()) >= GONE_SECONDS:
-                self._lost[topic] = missing(cluster)
-        leaderless = {tp for tp in partitions if tp not in cluster.leaders and tp.topic not in self._lost}
+        self._surveys[cluster.role].look({tp.topic for tp in partitions})
+        leaderless = {tp for tp in partitions if tp not in cluster.leaders and tp.topic not in self._lost()}
         # Twice in a row: between two leaders there is always a moment without one.
-        lasting = leaderless & self._leaderless.get(cluster.role, set())
+        hidden = self._surveys[cluster.role].hidden
+        lasting = {tp for tp in leaderless & self._leaderless.get(cluster.role, set()) if tp.topic not in hidden}
         self._leaderless[cluster.role] = leaderless
         if lasting and lasting != self._told.get(cluster.role):
             first = min(lasting)
             self._tell(f"{cluster.role}: {len(lasting)} partitions without a leader, first {first}; the others go on")
         self._told[cluster.role] = lasting
+        for topic in sorted(hidden.keys() - self._hidden_before.get(cluster.role, set())):
+            self._tell(f"{hidden[topic]}; the others go on")
+        self._hidden_before[cluster.role] = set(hidden)

@@ -13,7 +13,7 @@ from typing import Protocol
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, NotAuthorized, Refused, TakenOver
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.mirror.book import LinkBook, PinnedTopic
-from kafka_migration.mirror.survey import recreated
+from kafka_migration.mirror.survey import BY_METADATA, is_pinned, recreated
 from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.selector import Selector
 
@@ -64,6 +64,7 @@ class Newcomers:
         self._tell, self._follow_seconds, self._clock = tell, follow_seconds, clock
         self._looked_at = self._followed_at = float("-inf")
         self._found = False
+        self._back: set[str] = set()
         self._told = ""
 
     def are_there(self, active: Iterable[TopicPartition]) -> bool:
@@ -73,6 +74,7 @@ class Newcomers:
         """
         if self._clock() - self._looked_at >= _EVERY_SECONDS:
             self._looked_at = self._clock()
+            self._lift()
             self._follow()
             self._found = bool(self._candidates(active))
         return self._found
@@ -83,6 +85,7 @@ class Newcomers:
         Raises CouldNotFindOut where a cluster does not answer: then it may be tried again.
         """
         self._found = False
+        self._lift()
         self._follow()
         wanted = self._candidates(active)
         stuck: dict[TopicPartition, str] = {}
@@ -104,7 +107,8 @@ class Newcomers:
             TopicPartition(name, partition)
             for name in self._topics
             # Those of another topic under the name are none of ours; ours is gone, and has halted.
-            if recreated(self._source, name) is None
+            # Of what the target does not describe nobody knows whether partitions are lacking there.
+            if recreated(self._source, name) is None and name in self._target.partitions
             for partition in self._source.partitions.get(name, ())
         }
         new = there - set(active)
@@ -112,6 +116,19 @@ class Newcomers:
 
     def _is_on_target(self, tp: TopicPartition) -> bool:
         return tp.partition in self._target.partitions.get(tp.topic, ())
+
+    def _lift(self) -> None:
+        """Take halts back that said that a topic is gone, or another one, where both clusters have the pinned one."""
+        doubted = {tp for tp, halt in self._link.halts().items() if halt.reason in BY_METADATA}
+        back = {tp.topic for tp in doubted if tp.topic in self._topics}
+        for cluster in (self._source, self._target):
+            problems = self._net.run(cluster.refresh, back) if back else {}
+            back = {name for name in back - problems.keys() if is_pinned(cluster, name)}
+        # Twice in a row, as what takes a topic away is asked more than once.
+        lasting, self._back = back & self._back, back
+        if lasting:
+            self._link.lift({tp: None for tp in doubted if tp.topic in lasting})
+            self._tell(f"topics are there again, as they were pinned, and go on: {', '.join(sorted(lasting))}")
 
     def _follow(self) -> None:
         if self._clock() - self._followed_at < self._follow_seconds:

@@ -18,7 +18,7 @@ from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Halt, Position, Receipt
 from kafka_migration.mirror.orders import Assignment, Limits
 from kafka_migration.wire.batch import CorruptBatch, readdress
-from kafka_migration.wire.cluster import Leader, code_name
+from kafka_migration.wire.cluster import UNAUTHORIZED, Leader, code_name, not_authorized
 from kafka_migration.wire.fetch_request import Fetched
 from kafka_migration.wire.join import Piece
 from kafka_migration.wire.pieces import pieces
@@ -36,6 +36,8 @@ class Stand(enum.StrEnum):
     RUN = "run"
     UNSETTLED = "unsettled"
     """A request got no clear answer. Only a fence tells what was appended (docs/mirror.md, rules 2 and 4)."""
+    FORBIDDEN = "forbidden"
+    """A cluster does not permit what the copy needs. Once it does, a fence tells what was appended."""
     TAKEN_OVER = "taken_over"
     HALTED = "halted"
 
@@ -260,6 +262,8 @@ class PartitionCopy:
             self._confirm(prepared, answer)
         elif answer.error in TAKEN_OVER:
             self.stand, self.detail = Stand.TAKEN_OVER, code_name(answer.error)
+        elif answer.error in UNAUTHORIZED:
+            self.forbid("target", "Write")
         elif answer.error in TOO_LARGE and prepared.records > 1:
             # The topic takes less than what we joined, or made anew, or than the source's. Nothing was appended, but
             # what was sent after it waits in vain.
@@ -285,6 +289,11 @@ class PartitionCopy:
         """No answer came: the batch may have been appended, or still be."""
         if self._settle(prepared) and self.stand is Stand.RUN:
             self._unsettle(why)
+
+    def forbid(self, role: str, operation: str) -> None:
+        """A broker of cluster ``role`` refuses ``operation`` on the topic."""
+        if self.stand is Stand.RUN:
+            self.stand, self.detail = Stand.FORBIDDEN, not_authorized(role, operation, self.partition.topic)
 
     def _unsettle(self, why: str) -> None:
         self.stand, self.detail = Stand.UNSETTLED, why

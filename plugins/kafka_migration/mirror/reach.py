@@ -2,7 +2,8 @@
 
 A fence is one transaction over its partitions, and brokers do not give up a marker that they cannot write: a partition
 that cannot take it would hold up the fence of all the others, and every later one of the link. So whoever has no leader
-that answers, on either side, or too few replicas in sync on the target, stays out of it, and waits alone.
+that answers, on either side, or too few replicas in sync on the target, or whose topic the principal may not read or
+write any more, or is another one now, stays out of it, and waits alone. It is looked at again every few seconds.
 """
 
 from __future__ import annotations
@@ -13,17 +14,31 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import kafka.errors as kafka_errors
 
-from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.mirror.active import Active
-from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster
+from kafka_migration.mirror.survey import recreated
+from kafka_migration.wire.cluster import (
+    EARLIEST,
+    LATEST,
+    READ,
+    UNAUTHORIZED,
+    WRITE,
+    WireCluster,
+    code_name,
+    not_authorized,
+)
 from kafka_migration.wire.configs import topic_configs
 from kafka_migration.wire.selector import Selector
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_SECONDS, _EVERY_SECONDS = 5.0, 2.0
-"""Between two leaders there is always a moment without one; whoever is known to wait is asked for once each time."""
+_PATIENCE_SECONDS, _BESIDE_SECONDS, _EVERY_SECONDS = 5.0, 1.0, 2.0
+"""Between two leaders there is always a moment without one; less is borne where others stand still meanwhile. Whoever
+is known to wait is asked for once each time."""
+_REFUSED_SECONDS = 10.0
+"""A broker that refused is believed for so long, whatever others say of the permission."""
+_OPERATIONS = {READ: "Read", WRITE: "Write"}
 _MIN_IN_SYNC = "min.insync.replicas"
 
 
@@ -42,19 +57,40 @@ class Reach:
         self._source, self._target, self._net, self._tell, self._clock = source, target, net, tell, clock
         self._looked_at = float("-inf")
         self._why: dict[TopicPartition, str] = {}
+        self._refused: dict[str, tuple[str, float]] = {}
+        self._lacking: dict[str, NotAuthorized] = {}
         self.waiting: dict[TopicPartition, Active | None] = {}
 
-    def look(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Those of ``partitions`` that can be fenced now, with where their source's log begins.
+    def look(self, partitions: Collection[TopicPartition], *, is_beginning: bool = False) -> dict[TopicPartition, int]:
+        """Those of ``partitions`` that can be fenced now, with where their source's log begins. ``is_beginning``:
+        nothing is copied yet that would stand still meanwhile.
 
-        Raises CouldNotFindOut where a cluster does not answer at all, and NotAuthorized.
+        Raises CouldNotFindOut where a cluster does not answer at all.
         """
-        patience = 0.0 if self.waiting.keys() >= set(partitions) else _PATIENCE_SECONDS
+        patience = _PATIENCE_SECONDS if is_beginning else _BESIDE_SECONDS
+        if self.waiting.keys() >= set(partitions):
+            patience = 0.0
         found: dict[TopicPartition, int] = self._net.run(self._look, set(partitions), patience)
         return found
 
-    def set_aside(self, partitions: Mapping[TopicPartition, Active | None]) -> None:
-        """``partitions`` wait from now on, beside those that do already; says so."""
+    def refuse(self, error: NotAuthorized) -> None:
+        """A broker does not permit what the copy of a topic needs: for a while nothing of it can be fenced."""
+        self.bar(error.topic, not_authorized(error.cluster, error.operation, error.topic))
+
+    def bar(self, topic: str, why: str) -> None:
+        """For a while nothing of ``topic`` can be fenced, for a reason that somebody else saw."""
+        self._refused[topic] = (why, self._clock() + _REFUSED_SECONDS)
+
+    def lacking(self) -> NotAuthorized | None:
+        """The permission without which the first of ``waiting`` waits, if all of them wait for one."""
+        topics = sorted({tp.topic for tp in self.waiting})
+        return self._lacking[topics[0]] if topics and self._lacking.keys() >= set(topics) else None
+
+    def set_aside(self, partitions: Mapping[TopicPartition, Active | None], why: str = "") -> None:
+        """``partitions`` wait from now on, beside those that do already, because of ``why``, or of what the newest look
+        at them found; says so."""
+        if why:
+            self._why |= dict.fromkeys(partitions, why)
         new = partitions.keys() - self.waiting.keys()
         self.waiting |= partitions
         if new:
@@ -76,10 +112,15 @@ class Reach:
         """Who waits for what; empty if nobody does."""
         if not self.waiting:
             return ""
-        first = min(self.waiting)
-        return f"waiting for the brokers of {len(self.waiting)} partitions, first {first}: {self._why.get(first, '')}"
+        by_reason: dict[str, list[TopicPartition]] = {}
+        for tp in self.waiting:
+            by_reason.setdefault(self._why.get(tp, ""), []).append(tp)
+        return "; ".join(f"{len(tps)} partitions wait, first {min(tps)}: {why}" for why, tps in by_reason.items())
 
     async def _look(self, wanted: set[TopicPartition], patience: float) -> dict[TopicPartition, int]:
+        barred = await self._barred({tp.topic for tp in wanted})
+        self._why |= {tp: barred[tp.topic] for tp in wanted if tp.topic in barred}
+        wanted = {tp for tp in wanted if tp.topic not in barred}
         # The leader's, as everything that the fence reads.
         there = (await self._target.offsets_in_reach(wanted, LATEST, seconds=patience)).keys()
         starts = await self._source.offsets_in_reach(there, EARLIEST, seconds=patience)
@@ -93,6 +134,27 @@ class Reach:
             if tp in unsafe:
                 self._why[tp] = f"the target has fewer replicas in sync than its {_MIN_IN_SYNC}"
         return {tp: start for tp, start in starts.items() if tp not in unsafe}
+
+    async def _barred(self, topics: set[str]) -> dict[str, str]:
+        """Those of ``topics`` that may not be copied just now, or are not the pinned ones, with why."""
+        barred: dict[str, str] = {}
+        self._lacking = {topic: it for topic, it in self._lacking.items() if topic not in topics}
+        for cluster, needed in ((self._target, (READ, WRITE)), (self._source, (READ,))):
+            problems = await cluster.refresh(topics, operations=True)
+            for topic in topics:
+                code, lacking = problems.get(topic, 0), [it for it in needed if not cluster.permits(topic, it)]
+                another = None if code else recreated(cluster, topic)
+                if code in UNAUTHORIZED or (not code and lacking):
+                    operation = _OPERATIONS[lacking[0]] if lacking else "Describe"
+                    self._lacking[topic] = NotAuthorized(cluster.role, operation, f"topic {topic}")
+                    barred[topic] = not_authorized(cluster.role, operation, topic)
+                elif code:
+                    barred[topic] = f"{cluster.role}: topic {topic}: {code_name(code)}"
+                elif another is not None:
+                    barred[topic] = another[1]
+        now = self._clock()
+        self._refused = {topic: it for topic, it in self._refused.items() if it[1] > now}
+        return barred | {topic: why for topic, (why, _) in self._refused.items() if topic in topics}
 
     async def _wanted_in_sync(self, topic: str) -> int:
         try:

@@ -14,7 +14,7 @@ from kafka_migration.domain.types import Position, TopicPartition
 from kafka_migration.wire.cluster import LATEST, WireCluster
 from kafka_migration.wire.selector import Selector
 
-_EVERY_SECONDS, _ASK_SECONDS = 5.0, 5.0
+_EVERY_SECONDS = 5.0
 
 
 class Trespass:
@@ -34,10 +34,7 @@ class Trespass:
             return set()
         self._looked_at = self._clock()
         led = [tp for tp in told if tp in self._target.leaders]
-        deadline = time.monotonic() + _ASK_SECONDS
-        ends: dict[TopicPartition, int] = self._net.run(
-            lambda: self._target.list_offsets(led, LATEST, deadline=deadline)
-        )
+        ends: dict[TopicPartition, int] = self._net.run(lambda: self._target.offsets_in_reach(led, LATEST, seconds=0))
         beyond = {tp: told[tp] for tp, end in ends.items() if end > told[tp].target}
         found = {tp for tp, position in beyond.items() if self._beyond.get(tp) == position}
         self._beyond = beyond

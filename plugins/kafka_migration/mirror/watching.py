@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_migration.domain.controls import Controls
-from kafka_migration.domain.errors import CouldNotFindOut, MigrationError
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, NotAuthorized
 from kafka_migration.domain.types import Desired, Position, TopicPartition
 from kafka_migration.mirror.attempts import Attempts
 from kafka_migration.mirror.book import LinkBook
@@ -96,8 +96,9 @@ class EpochWatch:
                 if waits:
                     self.link.recall(orders[0].epoch)
                     recalled = True
-            except CouldNotFindOut as error:
-                # The tasks notice an outage themselves, and end with their epoch at the latest.
+            except (CouldNotFindOut, NotAuthorized) as error:
+                # The tasks notice an outage themselves, and end with their epoch at the latest; a permission on the
+                # link's state that is gone for a moment is one, too.
                 self.tell(f"waiting: {error.message}")
                 continue
             except MigrationError as error:

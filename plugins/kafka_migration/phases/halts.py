@@ -70,13 +70,13 @@ MEANINGS: Mapping[Halt, Meaning] = {
         f" target still, so save it first; {_AGAIN}",
     ),
     Halt.RECREATED: Meaning(
-        meaning="the topic was deleted and created again under its name",
+        meaning="the topic was deleted and created again under its name, as every broker that answered said",
         remedy=f"find out who did so, and which of the two topics is meant; {_AGAIN}",
     ),
     Halt.TOPIC_MISSING: Meaning(
-        meaning="the topic is gone from one of the clusters",
-        remedy="find out who deleted it; if it is to stay deleted, exclude it from the plan, and if not, create it on "
-        f"the source, {_AGAIN}",
+        meaning="the topic is gone from one of the clusters, as every broker that answered said",
+        remedy="if it is there after all, the mirror goes on by itself; else find out who deleted it: if it is to stay"
+        f" deleted, exclude it from the plan, and if not, create it on the source, {_AGAIN}",
     ),
     Halt.REFUSED: Meaning(
         meaning="the target refuses a batch for good",

@@ -16,6 +16,7 @@ from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.held_open import KEEPS_RECORDS
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Halt, PartitionEnds, TopicPartition
+from kafka_migration.mirror.survey import BY_METADATA
 from kafka_migration.phases import mirror, seal
 from kafka_migration.phases.topic_steps import KIND
 from kafka_migration.phases.validate import topic_ids
@@ -32,8 +33,6 @@ _COPY_AFRESH = frozenset(
         Halt.LOG_REGRESSED,
         Halt.ALTERED,
         Halt.TRUNCATED,
-        Halt.RECREATED,
-        Halt.TOPIC_MISSING,
     }
 )
 _AGAIN = "copy it afresh: `mirror --again TOPIC`, or exclude it from the plan"
@@ -105,6 +104,7 @@ def check(
                 remedy=_AGAIN.replace("TOPIC", tp.topic),
             )
     _refuse_others(ctx, wanted)
+    _refuse_unproved(ctx, {tp.topic for tp in wanted if halts[tp].reason in BY_METADATA})
     _refuse_drifted(ctx, sorted(tp for tp in wanted if halts[tp].reason == Halt.CONFIG_DRIFT))
     ends, positions = ctx.source.ends(wanted), ctx.link.positions()
     return tuple(
@@ -159,6 +159,18 @@ def _refuse_others(ctx: Context, wanted: dict[TopicPartition, int | None]) -> No
                     f"{side}: topic {name} is {'gone' if now is None else 'another one'} now",
                     remedy=_AGAIN.replace("TOPIC", name),
                 )
+
+
+def _refuse_unproved(ctx: Context, topics: set[str]) -> None:
+    """What was gone, or another one, goes on where both clusters have the pinned topic: an id is given only once."""
+    pinned = ctx.link.topics()
+    for name, ids in topic_ids(ctx, topics).items():
+        expected = [pinned[name].source_id, pinned[name].target_id] if name in pinned else []
+        if ids != [str(it) for it in expected] or not all(it.int for it in expected):
+            raise Refused(
+                f"{name}: nothing proves that source and target have the topics that were mirrored",
+                remedy=_AGAIN.replace("TOPIC", name),
+            )
 
 
 def _refuse_drifted(ctx: Context, halted: Sequence[TopicPartition]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +31,17 @@ from kafka_migration.wire.selector import Selector
 NO_TOPIC_ID = uuid.UUID(int=0)
 EARLIEST, LATEST = -2, -1
 UNAUTHORIZED = frozenset({29, 30, 31, 53, 65})
+READ, WRITE = 3, 4
+"""Operations as authorizers number them (AclOperation); a broker answers which are permitted as bits (KIP-430)."""
+_UNKNOWN_OPERATIONS = -(1 << 31)
 _REJECTED = (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError)
 _RECEIVE_MAX_BYTES = 256 * 1024 * 1024
 _ANSWER_SECONDS = 3.0
+
+
+def not_authorized(role: str, operation: str, topic: str) -> str:
+    """What is lacking, for people."""
+    return f"{role}: not authorized: {operation} on topic {topic}; grant it to the principal of this connection"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,14 @@ class Replicas:
     def lack(self, wanted: int) -> bool:
         """True if a write to all of them is refused where ``wanted`` (``min.insync.replicas``) must be in sync."""
         return self.in_sync < min(self.count, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What the metadata of one broker say of a topic: an error code, 0 for none, and its id, zero if unknown."""
+
+    error: int
+    topic_id: uuid.UUID
 
 
 class LeaderUnknown(CouldNotFindOut):
@@ -101,6 +117,8 @@ class WireCluster:
         self.replicas: dict[TopicPartition, Replicas] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.pinned: dict[str, uuid.UUID] = {}
+        self._operations: dict[str, int] = {}
+        self._brokers_seen: set[int] = set()
 
     def connect(self, timeout_ms: int = 30_000) -> None:
         """Reach any broker of the cluster. Raises ClusterUnreachable, or AuthenticationFailed."""
@@ -191,18 +209,23 @@ class WireCluster:
                     raise ClusterUnreachable(self.role, self.servers, str(error) or type(error).__name__) from error
                 await self.net.sleep(0.1)
 
-    async def refresh(self, topics: Iterable[str], *, timeout: float = 30.0) -> dict[str, int]:
+    def permits(self, topic: str, operation: int) -> bool:
+        """False if the newest refresh that asked for operations said that this one is not permitted on ``topic``."""
+        return bool(self._operations.get(topic, -1) & 1 << operation)
+
+    async def refresh(
+        self, topics: Iterable[str], *, timeout: float = 30.0, operations: bool = False
+    ) -> dict[str, int]:
         """Ask for the leaders of ``topics``; never creates one. Returns error codes of topics that have any.
 
+        With ``operations`` also for what the principal may do (see :meth:`permits`), which costs the brokers more.
         Fills :attr:`leaders`, :attr:`partitions` and :attr:`topic_ids`. Partitions without a leader are simply absent
         from the leaders afterwards, not from the partitions. Raises ClusterUnreachable after ``timeout`` seconds.
         """
         wanted = set(topics)
-        request = MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=name, topic_id=NO_TOPIC_ID) for name in sorted(wanted)],
-            allow_auto_topic_creation=False,
-        )
+        request = _metadata_request(wanted, operations=operations)
         response = await self.send_to_any(request, deadline=time.monotonic() + timeout)
+        self._brokers_seen.update(broker.node_id for broker in response.brokers)
         problems: dict[str, int] = {}
         self.moves += 1
         for tp in [tp for tp in self.leaders if tp.topic in wanted]:
@@ -212,6 +235,9 @@ class WireCluster:
                 problems[topic.name] = topic.error_code
                 continue
             self.topic_ids[topic.name] = getattr(topic, "topic_id", None) or NO_TOPIC_ID
+            if operations:
+                found = getattr(topic, "topic_authorized_operations", None)
+                self._operations[topic.name] = -1 if found in (None, _UNKNOWN_OPERATIONS) else found
             self.partitions[topic.name] = frozenset(partition.partition_index for partition in topic.partitions)
             for partition in topic.partitions:
                 tp = TopicPartition(topic.name, partition.partition_index)
@@ -227,6 +253,32 @@ class WireCluster:
                 # Then requests to the new broker fail, and whoever sends them refreshes again.
                 self.manager.cluster.request_update()
         return problems
+
+    async def reports(self, topics: Collection[str]) -> list[dict[str, Reported]]:
+        """What each broker reports of ``topics``; brokers that do not answer within some seconds are left out.
+
+        Empty where fewer answer than two, of a cluster that was seen with more: one broker alone proves nothing.
+        """
+        under_way = [
+            self.net.call_soon_with_future(lambda at=node: self.send(_metadata_request(topics), at))
+            for node in self._brokers_seen
+        ]
+        await self._answered(under_way)
+        found = [
+            {
+                topic.name: Reported(topic.error_code, getattr(topic, "topic_id", None) or NO_TOPIC_ID)
+                for topic in it.value.topics
+            }
+            for it in under_way
+            if it.is_done and it.succeeded()
+        ]
+        return found if len(found) >= min(2, len(self._brokers_seen)) else []
+
+    async def _answered(self, under_way: Collection[Future]) -> None:
+        """Until all have ended, or a broker that does not answer was waited for long enough."""
+        late = time.monotonic() + _ANSWER_SECONDS
+        while not all(it.is_done for it in under_way) and time.monotonic() < late:
+            await self.net.sleep(0.01)
 
     async def wait_for_leaders(self, partitions: Iterable[TopicPartition], *, deadline: float) -> None:
         """Refresh until every partition has a leader. Raises LeaderUnknown at ``deadline``, NotAuthorized at once."""
@@ -277,6 +329,8 @@ class WireCluster:
                     problem = str(error) or type(error).__name__
                     continue
                 for tp, (offset, code) in answers.items():
+                    if code in UNAUTHORIZED:
+                        raise NotAuthorized(self.role, "Describe", f"topic {tp.topic}")
                     problem = code_name(code) if code else problem
                     if code == 0:
                         found[tp] = offset
@@ -295,9 +349,10 @@ class WireCluster:
         self, partitions: Iterable[TopicPartition], when: int, *, seconds: float, committed: bool = False
     ) -> dict[TopicPartition, int]:
         """As :meth:`list_offsets`, but of those partitions only whose leader answers: no longer than ``seconds`` are
-        the others asked again, and no broker is waited for longer than some seconds.
+        the others asked again, and no broker is waited for longer than some seconds. What may not be described is left
+        out like what does not answer.
 
-        Raises ClusterUnreachable if nobody says who leads, and NotAuthorized.
+        Raises ClusterUnreachable if nobody says who leads.
         """
         pending, found, until = set(partitions), dict[TopicPartition, int](), time.monotonic() + seconds
         while pending:
@@ -309,9 +364,7 @@ class WireCluster:
                 )
                 for node, group in self.by_leader(pending).items()
             ]
-            late = time.monotonic() + _ANSWER_SECONDS
-            while not all(it.is_done for it in under_way) and time.monotonic() < late:
-                await self.net.sleep(0.01)
+            await self._answered(under_way)
             for it in under_way:
                 if it.is_done and it.failed() and isinstance(it.exception, MigrationError):
                     raise it.exception
@@ -337,10 +390,16 @@ class WireCluster:
         found: dict[TopicPartition, tuple[int, int]] = {}
         for topic in response.topics:
             for answer in topic.partitions:
-                if answer.error_code in UNAUTHORIZED:
-                    raise NotAuthorized(self.role, "Describe", f"topic {topic.name}")
                 found[TopicPartition(topic.name, answer.partition_index)] = (answer.offset, answer.error_code)
         return found
+
+
+def _metadata_request(topics: Collection[str], *, operations: bool = False) -> MetadataRequest:
+    return MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=name, topic_id=NO_TOPIC_ID) for name in sorted(topics)],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=operations,
+    )
 
 
 def _list_offsets_topics(group: list[TopicPartition], when: int, leaders: Mapping[TopicPartition, Leader]) -> list[Any]:

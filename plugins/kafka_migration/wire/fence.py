@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -29,8 +30,8 @@ from kafka_migration.wire.fetch_request import FetchFrom
 _FORGOTTEN = 49  # INVALID_PRODUCER_ID_MAPPING
 _NOTHING_TO_END = 48  # INVALID_TXN_STATE
 _RETRIED = frozenset({14, 15, 16, 51, 7, 3, 6, 9})  # coordinator moves and loads, concurrent transactions, new topics
+TOPIC_UNAUTHORIZED = 29
 _UNAUTHORIZED = {
-    29: ("Write", "topic"),
     31: ("IdempotentWrite", "cluster"),
     53: ("Write", "transactional id"),
 }
@@ -84,7 +85,7 @@ async def write_markers(
                 for name, parts in topics.items()
             ],
         )
-        await _ask_coordinator(cluster, transactional_id, add, _add_partitions_error, deadline)
+        await _ask_coordinator(cluster, transactional_id, add, partial(_add_partitions_error, cluster.role), deadline)
     await _ask_coordinator(cluster, transactional_id, _abort(transactional_id, identity), _error_code, deadline)
 
 
@@ -179,12 +180,13 @@ def _error_code(response: Any) -> int:
     return int(response.error_code)
 
 
-def _add_partitions_error(response: Any) -> int:
-    codes = [
-        part.partition_error_code
-        for topic in response.results_by_topic_v3_and_below
-        for part in topic.results_by_partition
-    ]
+def _add_partitions_error(role: str, response: Any) -> int:
+    codes = []
+    for topic in response.results_by_topic_v3_and_below:
+        codes += [part.partition_error_code for part in topic.results_by_partition]
+        if TOPIC_UNAUTHORIZED in codes:
+            # None was added then, of no topic.
+            raise NotAuthorized(role, "Write", f"topic {topic.name}")
     # 55 (OPERATION_NOT_ATTEMPTED) only accompanies the error that counts.
     return next((code for code in codes if code not in (0, 55)), 0)
 
