@@ -211,7 +211,7 @@ def test_kill_of_the_task_ends_the_whole_group_of_the_submission(snapshot):
         operator = mirror(snapshot)
         operator._hook = SimpleNamespace(_submit_sp=submission)
         operator.on_kill()
-        assert submission.wait(10) == -signal.SIGKILL
+        assert submission.wait(60) == -signal.SIGKILL
         wait_until(lambda: not driver.is_running() or driver.status() == psutil.STATUS_ZOMBIE, "the driver ended")
 
 
