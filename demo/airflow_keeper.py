@@ -62,14 +62,16 @@ class _Keeper:
             # Whoever signals the whole group means the asker.
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._ask)
+        # Kept, though only its id is used: one that goes takes the status of a command that has ended already.
         # The hook is safe here: this process has one thread.
-        self.main = subprocess.Popen(
+        self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=2,
             preexec_fn=_default_signals,  # noqa: PLW1509
             start_new_session=True,
-        ).pid
+        )
+        self.main = self._process.pid
 
     def _ask(self, _number: int, _frame: object) -> None:
         self.asked_to_end = True

@@ -57,3 +57,30 @@ def test_cluster_cannot_start_error_shows_why_and_the_run_ends(monkeypatch: pyte
         shared_cluster(run.folder, next(iter(PROPERTIES)))
     run.end()
     assert not run.folder.exists()
+
+
+def test_cluster_that_some_tests_need_begins_once_and_ends_with_the_last_of_them(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "import pytest\n"
+        "from tests.conftest import pytest_collection_modifyitems, pytest_runtest_teardown\n"
+        "@pytest.fixture(scope='session')\n"
+        "def three():\n    print('BEGUN')\n    yield 3\n    print('ENDED')\n"
+    )
+    for name in ("a", "b"):
+        (tmp_path / f"test_{name}.py").write_text(
+            f"def test_before(): print('{name}.before')\n"
+            f"def test_with(three): print('{name}.with')\n"
+            f"def test_after(): print('{name}.after')\n"
+        )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        env=environment({}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    words = [word.lstrip(".") for word in done.stdout.split() if "." in word[1:] or word.isupper()]
+    assert words[:4] == ["BEGUN", "a.with", "b.with", "ENDED"]

@@ -167,7 +167,7 @@ def test_answer_is_kept_back_until_it_may_go_on_and_others_pass(broker):
         assert asking.is_alive(), "its answer is kept"
         assert Client(port).ask(2) is not None
         network.release_answer("target")
-        asking.join(3)
+        asking.join(30)
         assert not asking.is_alive()
         assert None not in answers
         assert network.keep_answer("target", 24, seconds=0.1) is False

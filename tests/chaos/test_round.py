@@ -32,12 +32,6 @@ OF_BROKERS = Round(
 )
 
 
-@pytest.fixture(autouse=True)
-def quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `make chaos` does: processes that live for a minute never get back what a JVM spends on optimizing."""
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
-
-
 def play(it: Round, *, brokers: int, folder: Path) -> None:
     """Play one round; everything must have been done, and nothing be wrong."""
     unnoted = Notes(None, {})

@@ -90,4 +90,20 @@ def test_asker_that_is_killed_ends_the_tree(tmp_path):
 def test_status_of_the_command_is_the_keepers():
     command = [sys.executable, "-I", str(KEEPER), str(os.getpid()), "1", sys.executable, "-c", "raise SystemExit(7)"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as keeper:
-        assert keeper.wait(30) == 7
+        assert keeper.wait(120) == 7
+
+
+def test_command_that_ends_at_once_has_its_status_told_all_the_same() -> None:
+    """It may be over before the keeper has looked once: here, before its start has returned."""
+    script = (
+        "import os, runpy, subprocess, sys\n"
+        "start = subprocess.Popen\n"
+        "def slow(*args, **options):\n"
+        "    process = start(*args, **options)\n"
+        "    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)\n"
+        "    return process\n"
+        "subprocess.Popen = slow\n"
+        "sys.argv[1:] = ['0', '1', sys.executable, '-c', 'raise SystemExit(7)']\n"
+        f"runpy.run_path({str(KEEPER)!r}, run_name='__main__')"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 7

@@ -157,7 +157,7 @@ def test_task_that_dies_ends_the_run_at_once_though_others_would_go_on(source_cl
             produce(it.source, topic, records(100, 1, 1))
         with running(it, LONG, Perilous()) as mirror:
             wait_until(lambda: bool(mirror.runner.orders), "the epoch begins")
-            wait_until(lambda: not mirror.thread.is_alive(), "the run ends", deadline_seconds=8)
+            wait_until(lambda: not mirror.thread.is_alive(), "the run ends", deadline_seconds=40)
         assert isinstance(mirror.error, StateConflict)
         assert any("ended before its time" in text for text in mirror.said)
 

@@ -262,7 +262,7 @@ def test_kill_of_the_task_asks_the_driver_to_end_and_then_ends_the_whole_group(
         operator = mirror(snapshot)
         operator._hook = SimpleNamespace(_submit_sp=submission)
         operator.on_kill()
-        assert submission.wait(10) == (-signal.SIGKILL if takes_long else 0)
+        assert submission.wait(60) == (-signal.SIGKILL if takes_long else 0)
         for it in started:
             wait_until(lambda it=it: not it.is_running() or it.status() == psutil.STATUS_ZOMBIE, "it has ended")
     assert (ended.read_text() if ended.exists() else "") == ends
