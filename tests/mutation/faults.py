@@ -1,7 +1,7 @@
 """One fault at a time, at a place by chance, and what must be said of it: class, field, and where it is."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_migration.domain.offset_map import OffsetMap, Run
@@ -283,12 +283,10 @@ def drop_and_double(logs: Logs, chance: random.Random) -> Expected:
 # -- the map ----------------------------------------------------------------------------------------------------------
 
 
-def off_by_one(logs: Logs, found: OffsetMap, chance: random.Random) -> Expected:
-    """From one record on, the map leads to the one behind it: nothing is wrong with any record."""
-    n = chance.randrange(1, len(logs[0]) - 1)
-    at = logs[0].offset(n)
+def off_by_one_runs(found: Iterable[Run], at: int) -> list[Run]:
+    """`found`, but from target offset `at` on each place is one further on the source. The last record has none."""
     runs = list[Run]()
-    for run in found.runs():
+    for run in found:
         before = max(0, min(run.length, at - run.target))
         if before:
             runs.append(Run(run.source, run.target, before))
@@ -297,6 +295,14 @@ def off_by_one(logs: Logs, found: OffsetMap, chance: random.Random) -> Expected:
     last = runs.pop()
     if last.length > 1:
         runs.append(Run(last.source, last.target, last.length - 1))
+    return runs
+
+
+def off_by_one(logs: Logs, found: OffsetMap, chance: random.Random) -> Expected:
+    """From one record on, the map leads to the one behind it: nothing is wrong with any record."""
+    n = chance.randrange(1, len(logs[0]) - 1)
+    at = logs[0].offset(n)
+    runs = off_by_one_runs(found.runs(), at)
     wrong = OffsetMap(runs, source_end=found.source_end, target_end=found.target_end)
     return Expected(Fault.MISPLACED, 0, n, at, map=wrong)
 
