@@ -306,3 +306,13 @@ def test_fences_are_numbered_in_order_whatever_producer_they_are_of(fences, iden
 )
 def test_fence_is_newer_than_what_the_offset_map_knows(fences, identity, above, number):
     assert fence_number(fences, identity, above=above) == number > above
+
+
+@pytest.mark.parametrize("wraps", [0, 1, 2, 5])
+@pytest.mark.parametrize(("shift", "halt"), [(-3, Halt.DUPLICATED), (3, Halt.LOG_REGRESSED)])
+def test_what_a_wrong_sequence_means_is_the_same_however_often_sequences_wrapped(
+    wraps: int, shift: int, halt: Halt
+) -> None:
+    at = FENCE_END + wraps * MAX_SEQUENCE + 1
+    sequence = (1 + shift) % MAX_SEQUENCE
+    assert _stopped(_batch(at, sequence=sequence), verified=at).reason is halt

@@ -15,7 +15,7 @@ from kafka_migration.wire.markers import write_markers_directly
 from kafka_migration.wire.produce import STALE_LEADER
 from tests.kafka_tools import ToSend, create_topics, produce
 from tests.mirror.bench import OPEN_ENDED, bench
-from tests.mutation.logs import Log
+from tests.mutation.logs import Log, Stored
 from tests.validation.lab import Copied
 from tests.waiting import wait_until
 from tests.wire.made import Wire, wired
@@ -133,6 +133,14 @@ def _append(wire: Wire, request: dict[TopicPartition, bytes]) -> None:
         if wrong and (not STALE_LEADER.issuperset(wrong.values()) or time.monotonic() > until):
             raise RuntimeError(f"a broker refuses batches: {wrong}")
         request = {tp: request[tp] for tp in wrong}
+
+
+def append(servers: str, tp: TopicPartition, batch: Stored) -> None:
+    """One more batch at the end of a log."""
+    with wired(servers, tp.topic) as wire:
+        before = wire.end(tp)
+        _append(wire, {tp: batch.to_append()})
+        wait_until(lambda: wire.end(tp) == before + batch.count, f"{tp} ends at {before + batch.count}")
 
 
 def _mark(wire: Wire, tps: list[TopicPartition]) -> None:

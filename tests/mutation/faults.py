@@ -1,9 +1,10 @@
 """One fault at a time, at a place by chance, and what must be said of it: class, field, and where it is."""
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.validation.drill_result import Example, Fault, Part
 from tests.mutation.logs import Content, Log
 
@@ -26,6 +27,22 @@ class Expected:
     found_in: int | None = None
     count: int = 1
     is_null: bool = False
+    #: Of other classes, if the fault has several, how many records.
+    besides: Mapping[Fault, int] = field(default_factory=dict)
+    #: What may be said instead, where one thing can be said in several ways.
+    instead: tuple["Expected", ...] = ()
+    #: The map that the mirror would have left, if it is the map that is wrong.
+    map: OffsetMap | None = None
+
+    def on_source(self, offsets: Sequence[int]) -> "Expected":
+        """The same, with the source's `offsets` for places, which count records."""
+        source = None if self.source is None else offsets[self.source]
+        return replace(self, source=source, instead=tuple(it.on_source(offsets) for it in self.instead))
+
+    @property
+    def counts(self) -> dict[Fault, int]:
+        """How many records of each class."""
+        return {self.fault: self.count, **self.besides}
 
     def is_class(self, it: Example) -> bool:
         """Whether class and field are right."""
@@ -194,6 +211,148 @@ def truncate(logs: Logs, chance: random.Random) -> Expected:
     return Expected(Fault.LOSS, 0, len(logs[0]), None, count=count)
 
 
+# -- whole batches, whose bytes stay as they were stored ---------------------------------------------------------------
+
+
+def drop_batch(logs: Logs, chance: random.Random) -> Expected:
+    batch, first = logs[0].batch(_any(logs, chance))
+    logs[0].drop_batch(first)
+    return Expected(Fault.LOSS, 0, first, None, count=batch.count)
+
+
+def double_batch(logs: Logs, chance: random.Random) -> Expected:
+    batch, first = logs[0].batch(_any(logs, chance))
+    logs[0].double_batch(first)
+    return Expected(Fault.DUPLICATE, 0, first, logs[0].offset(first + batch.count), count=batch.count)
+
+
+def swap_batches(logs: Logs, chance: random.Random) -> Expected:
+    """Either of two neighbours may be said to have moved over the other."""
+    log = logs[0]
+    while True:
+        batch, first = log.batch(_any(logs, chance))
+        other = log.swap_batch(first)
+        if other is not None:
+            break
+    forth = Expected(Fault.REORDER, 0, first, log.offset(first + other.count), count=batch.count)
+    back = Expected(Fault.REORDER, 0, first + batch.count, log.offset(first), count=other.count)
+    both = Expected(Fault.REORDER, 0, first, log.offset(first + other.count), count=batch.count + other.count)
+    return replace(forth if batch.count <= other.count else back, instead=(forth, back, both))
+
+
+def later_batch(logs: Logs, chance: random.Random) -> Expected:
+    """Only the base timestamp of its header is another: all of its records are later by that."""
+    batch, first = logs[0].batch(_any(logs, chance))
+    batch.later = chance.randrange(1, 10_000)
+    return Expected(Fault.MUTATION, 0, first, logs[0].offset(first), part=Part.TIMESTAMP, count=batch.count)
+
+
+def _marked(bit: int) -> Mutate:
+    def mark(logs: Logs, chance: random.Random) -> Expected:
+        batch, first = logs[0].batch(_any(logs, chance))
+        batch.attributes |= bit
+        return Expected(Fault.VISIBILITY, 0, first, logs[0].offset(first), count=batch.count)
+
+    return mark
+
+
+# -- what adds up to the same ------------------------------------------------------------------------------------------
+
+
+def exchange_values(logs: Logs, chance: random.Random) -> Expected:
+    """Two records exchange their values: no count and no sum over values changes."""
+    log = logs[0]
+    n = _which(logs, chance, lambda it: bool(it.key) and bool(it.value))
+    m = _which(logs, chance, lambda it: bool(it.key) and bool(it.value) and it.value != log.peek(n).value)
+    n, m = sorted((n, m))
+    one, other = log.peek(n), log.peek(m)
+    log[n], log[m] = one._replace(value=other.value), other._replace(value=one.value)
+    return Expected(Fault.MUTATION, 0, n, log.offset(n), part=Part.VALUE, count=2)
+
+
+def drop_and_double(logs: Logs, chance: random.Random) -> Expected:
+    """One record less, another one more: the count stays."""
+    log = logs[0]
+    n = chance.randrange(len(log) - _FAR)
+    m = chance.randrange(n + _FAR, len(log))
+    log.insert(m + 1, log.raw(m))
+    log.remove(n)
+    return Expected(Fault.LOSS, 0, n, None, besides={Fault.DUPLICATE: 1})
+
+
+# -- the map ----------------------------------------------------------------------------------------------------------
+
+
+def off_by_one_runs(found: Iterable[Run], at: int) -> list[Run]:
+    """`found`, but from target offset `at` on each place is one further on the source. The last record has none."""
+    runs = list[Run]()
+    for run in found:
+        before = max(0, min(run.length, at - run.target))
+        if before:
+            runs.append(Run(run.source, run.target, before))
+        if before < run.length:
+            runs.append(Run(run.source + before + 1, run.target + before, run.length - before))
+    last = runs.pop()
+    if last.length > 1:
+        runs.append(Run(last.source, last.target, last.length - 1))
+    return runs
+
+
+def off_by_one(logs: Logs, found: OffsetMap, chance: random.Random) -> Expected:
+    """From one record on, the map leads to the one behind it: nothing is wrong with any record."""
+    n = chance.randrange(1, len(logs[0]) - 1)
+    at = logs[0].offset(n)
+    runs = off_by_one_runs(found.runs(), at)
+    wrong = OffsetMap(runs, source_end=found.source_end, target_end=found.target_end)
+    return Expected(Fault.MISPLACED, 0, n, at, map=wrong)
+
+
+# -- records that no one can tell apart -------------------------------------------------------------------------------
+
+
+def drop_identical(source: Logs, logs: Logs, chance: random.Random) -> Expected:
+    """Of three records in a row that are the same on the source, one is lost: any of them, nobody can say which."""
+    n = chance.randrange(len(logs[0]) - 3)
+    content = logs[0].peek(n)
+    for log in (source[0], logs[0]):
+        for at in range(n, n + 3):
+            log[at] = content
+    logs[0].remove(n + 1)
+    first, *others = (Expected(Fault.LOSS, 0, at, None) for at in range(n, n + 3))
+    return replace(first, instead=tuple(others))
+
+
+# -- nothing is wrong -------------------------------------------------------------------------------------------------
+
+
+def recompressed(logs: Logs, chance: random.Random) -> None:
+    """A batch in another codec: its records are what they were."""
+    batch, _ = logs[0].batch(_any(logs, chance))
+    batch.open()
+    batch.codec = (batch.codec + chance.randrange(1, 5)) % 5
+
+
+def rebatched(logs: Logs, chance: random.Random) -> None:
+    """Two batches as one: a join that the mirror might have made."""
+    while True:
+        batch, first = logs[0].batch(_any(logs, chance))
+        behind = logs[0].batch(first + batch.count)[0] if first + batch.count < len(logs[0]) else batch
+        if behind is not batch and logs[0].offset(first + batch.count) == logs[0].offset(first) + batch.count:
+            break
+    batch.open().extend(behind.open())
+    logs[0].drop_batch(first + batch.count)
+    batch.count += behind.count
+
+
+CONTROLS: dict[str, Callable[[Logs, random.Random], None]] = {
+    "recompress a batch": recompressed,
+    "join two batches": rebatched,
+}
+
+OF_BOTH: dict[str, Callable[[Logs, Logs, random.Random], Expected]] = {"drop one of the same": drop_identical}
+
+OF_THE_MAP: dict[str, Callable[[Logs, OffsetMap, random.Random], Expected]] = {"move the map by one": off_by_one}
+
 FAULTS: dict[str, Mutate] = {
     "drop": drop,
     "duplicate": duplicate,
@@ -209,10 +368,23 @@ FAULTS: dict[str, Mutate] = {
     "move to another partition": misroute,
     "append a foreign record": foreign,
     "truncate the tail": truncate,
+    "drop a batch": drop_batch,
+    "double a batch": double_batch,
+    "swap two batches": swap_batches,
+    "shift a batch's base timestamp": later_batch,
+    "set the delete horizon's bit": _marked(0x40),
+    "set bit 7": _marked(0x80),
+    "exchange two values": exchange_values,
+    "drop one and double another": drop_and_double,
 }
+#: All that is tried.
+KINDS = (*FAULTS, *OF_THE_MAP, *OF_BOTH)
 
 
 def right(expected: Expected, examples: Sequence[Example]) -> tuple[bool, bool]:
     """Whether the first of `examples` has the right class (and field), and the right offsets."""
-    first = examples[0] if examples else None
-    return first is not None and expected.is_class(first), first is not None and expected.is_place(first)
+    if not examples:
+        return False, False
+    may_be = (expected, *expected.instead)
+    placed = [it for it in may_be if it.is_place(examples[0])]
+    return any(it.is_class(examples[0]) for it in placed or may_be), bool(placed)

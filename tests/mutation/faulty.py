@@ -1,35 +1,53 @@
-"""Rounds of faulty copies: dozens of topics at once, one fault in each, validated together and looked at one by one."""
+"""Rounds of faulty copies: dozens of topics at once, one fault in each, validated together at every level, and looked
+at one by one."""
 
 import random
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.state.segments import SegmentStore
 from kafka_migration.validation.result import Equality, PartitionResult
-from tests.mutation.copies import Original, written
-from tests.mutation.faults import FAULTS, Expected, right
+from tests.mutation.copies import Original, append, written
+from tests.mutation.faults import CONTROLS, FAULTS, OF_BOTH, OF_THE_MAP, Expected, foreign, right
 from tests.mutation.logs import Log
 from tests.mutation.validator import Validator
+
+LEVELS = (Level.SAMPLED, Level.BATCH, Level.RECORD)
+AFTER_KEPT = "append behind what was found equal"
 
 
 @dataclass
 class Faults:
-    """How many there were, and what was said of them. `wrong` says of each that was not named right what was said."""
+    """How many there were, and what was said of them. `wrong` says of each that was not named right what was said.
+
+    `detected` at all levels; a contradiction is a fault of which levels say different things. Controls are copies of
+    which nothing is wrong, though their batches are others than the source's.
+    """
 
     faults: int = 0
     detected: int = 0
     class_right: int = 0
     offset_right: int = 0
     others_equal: int = 0
+    controls: int = 0
+    control_alarms: int = 0
+    contradictions: int = 0
+    levels: Counter[str] = field(default_factory=Counter)
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
     @property
     def is_good(self) -> bool:
-        return self.faults == self.detected == self.class_right == self.offset_right == self.others_equal
+        return (
+            self.faults == self.detected == self.class_right == self.offset_right == self.others_equal
+            and not self.control_alarms
+            and not self.contradictions
+        )
 
 
 @dataclass(frozen=True)
@@ -40,6 +58,16 @@ class Fault:
     kind: str
     codec: str
     seed: int
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """One topic of a round: `expected` is None of a control."""
+
+    fault: Fault
+    original: Original
+    logs: dict[int, Log]
+    expected: Expected | None
 
 
 def faults(count: int, seed: int, kinds: Sequence[str], codecs: Sequence[str]) -> Iterator[Fault]:
@@ -63,62 +91,136 @@ def run(
     """Put each fault into a copy of its own, and validate `at_once` of them together."""
     found, by_codec = Faults(), {it.codec: it for it in originals}
     for start in range(0, len(wanted), at_once):
-        some, began = wanted[start : start + at_once], time.monotonic()
-        copies: dict[str, tuple[Original, dict[int, Log]]] = {}
-        expected: dict[str, tuple[Fault, Expected]] = {}
-        for fault in some:
-            original = by_codec[fault.codec]
-            logs = {n: log.copy() for n, log in original.target.items()}
-            it = FAULTS[fault.kind](logs, random.Random(f"{fault.seed} {fault.number}"))
-            name = f"faulty-{fault.number}-{uuid.uuid4().hex[:6]}"
-            copies[name] = (original, logs)
-            expected[name] = (fault, _on_source(it, original))
-        with written(source, target, copies) as link:
+        began = time.monotonic()
+        copies = {
+            f"faulty-{fault.number}-{uuid.uuid4().hex[:6]}": _made(fault, by_codec[fault.codec])
+            for fault in wanted[start : start + at_once]
+        }
+        with written(source, target, {name: (it.original, it.logs) for name, it in copies.items()}) as link:
+            for name, it in copies.items():
+                if it.expected is not None and it.expected.map is not None:
+                    link.maps[TopicPartition(name, 0)] = it.expected.map
             wrote = time.monotonic()
-            topics = {name: len(original.source) for name, (original, _) in copies.items()}
-            result = validator.validate(link, topics, segment_records=segment_records).result
-        results = {it.tp: it for it in result.partitions}
-        for name, (fault, wanted_of) in expected.items():
-            _judge(found, fault, wanted_of, {n: results[TopicPartition(name, n)] for n in topics_of(copies, name)})
+            topics = {name: len(it.original.source) for name, it in copies.items()}
+            results: dict[Level, dict[TopicPartition, PartitionResult]] = {}
+            for level in LEVELS:
+                validated = validator.validate(link, topics, segment_records=segment_records, level=level).result
+                results[level] = {one.tp: one for one in validated.partitions}
+        for name, it in copies.items():
+            mine = {
+                level: {n: by_tp[TopicPartition(name, n)] for n in sorted(it.logs)} for level, by_tp in results.items()
+            }
+            _judge(found, it, mine)
         tell(
-            f"{len(some)} faults; so far {found.detected} of {found.faults} detected,"
-            f" {found.class_right} classes and {found.offset_right} offsets right; {wrote - began:.0f} s to write,"
-            f" {time.monotonic() - wrote:.0f} s to validate {result.totals.source_records:,} records"
+            f"{len(copies)} faults and controls; so far {found.detected} of {found.faults} detected,"
+            f" {found.class_right} classes and {found.offset_right} offsets right, {found.contradictions}"
+            f" contradictions, {found.control_alarms} of {found.controls} controls alarmed; {wrote - began:.0f} s to"
+            f" write, {time.monotonic() - wrote:.0f} s to validate {validated.totals.source_records:,} records at"
+            f" {len(LEVELS)} levels"
         )
     return found
 
 
-def topics_of(copies: dict[str, tuple[Original, dict[int, Log]]], name: str) -> list[int]:
-    """The partitions of a copy."""
-    return sorted(copies[name][1])
+def after_kept(
+    validator: Validator,
+    source: str,
+    target: str,
+    originals: Sequence[Original],
+    found: Faults,
+    *,
+    seed: int,
+    segment_records: int,
+) -> None:
+    """Clean copies that are found equal and kept; then a record of somebody else's behind the last of each, which a
+    validation that reads only what is new must see."""
+    copies = {f"kept-{it.codec}-{uuid.uuid4().hex[:6]}": it for it in originals}
+    kept = SegmentStore()
+    with written(source, target, {name: (it, it.target) for name, it in copies.items()}) as link:
+        topics = {name: len(it.source) for name, it in copies.items()}
+        first = validator.validate(link, topics, segment_records=segment_records, kept=kept)
+        if first.verdict is not Equality.EQUAL:
+            found.wrong.append(f"clean copies: {first.verdict}: {[it.detail for it in first.result.partitions]}")
+        made: dict[str, _Copy] = {}
+        for number, (name, original) in enumerate(copies.items()):
+            logs = {n: log.copy() for n, log in original.target.items()}
+            expected = foreign(logs, random.Random(f"{seed} kept {number}"))
+            append(target, TopicPartition(name, 0), logs[0].sections[-1][-1])
+            made[name] = _Copy(Fault(number, AFTER_KEPT, original.codec, seed), original, logs, expected)
+        again = validator.validate(link, topics, segment_records=segment_records, kept=kept).result
+    results = {one.tp: one for one in again.partitions}
+    for name, copy in made.items():
+        mine = {n: results[TopicPartition(name, n)] for n in sorted(copy.logs)}
+        _judge(found, copy, dict.fromkeys(LEVELS, mine))
 
 
-def _on_source(it: Expected, original: Original) -> Expected:
-    """`it`, whose place counts records, with the source's offset."""
-    if it.source is None:
-        return it
-    return replace(it, source=next(at for n, at in enumerate(original.source[0].offsets()) if n == it.source))
+def _made(fault: Fault, original: Original) -> _Copy:
+    logs = {n: log.copy() for n, log in original.target.items()}
+    chance = random.Random(f"{fault.seed} {fault.number}")
+    if fault.kind in CONTROLS:
+        CONTROLS[fault.kind](logs, chance)
+        return _Copy(fault, original, logs, None)
+    if fault.kind in OF_BOTH:
+        original = replace(original, source={n: log.copy() for n, log in original.source.items()})
+        expected = OF_BOTH[fault.kind](original.source, logs, chance)
+    elif fault.kind in OF_THE_MAP:
+        expected = OF_THE_MAP[fault.kind](logs, original.maps[0], chance)
+    else:
+        expected = FAULTS[fault.kind](logs, chance)
+    return _Copy(fault, original, logs, expected.on_source(list(original.source[0].offsets())))
 
 
-def _judge(found: Faults, fault: Fault, expected: Expected, results: dict[int, PartitionResult]) -> None:
-    it = results[expected.partition]
+def _judge(found: Faults, copy: _Copy, results: Mapping[Level, Mapping[int, PartitionResult]]) -> None:
+    fault, expected = copy.fault, copy.expected
+    said = _contradictions(results)
+    found.contradictions += bool(said)
+    if expected is None:
+        alarms = [f"{level}: {it.detail}" for level, by in results.items() for it in by.values() if not _is_equal(it)]
+        found.controls += 1
+        found.control_alarms += bool(alarms)
+        if alarms or said:
+            found.wrong.append(f"control {fault.number} ({fault.kind}, {fault.codec}): {alarms}; {said}")
+        return
     concerned = {expected.partition, *([expected.found_in] if expected.found_in is not None else [])}
-    is_detected = it.verdict is Equality.DIFFERENT
-    examples = it.drilled.examples if it.drilled is not None else ()
-    class_right, offset_right = right(expected, examples)
-    # Of a lost tail, each record is counted.
-    class_right = class_right and it.drilled is not None and it.drilled.counts == {expected.fault: expected.count}
-    others = all(other.verdict is Equality.EQUAL for n, other in results.items() if n not in concerned)
+    detected, classes, offsets, others = True, True, True, True
+    texts = []
+    for level, by in results.items():
+        it = by[expected.partition]
+        is_detected = it.verdict is Equality.DIFFERENT
+        examples = it.drilled.examples if it.drilled is not None else ()
+        class_right, offset_right = right(expected, examples)
+        # Of a lost tail, each record is counted.
+        counts = it.drilled.counts if it.drilled is not None else {}
+        class_right = class_right and counts in [one.counts for one in (expected, *expected.instead)]
+        found.levels[str(level)] += is_detected
+        detected, classes, offsets = detected and is_detected, classes and class_right, offsets and offset_right
+        others = others and all(_is_equal(other) for n, other in by.items() if n not in concerned)
+        texts.append(
+            f"{level}: {it.verdict}, {it.detail}; {it.drilled.text if it.drilled is not None else 'nothing'};"
+            f" first {examples[0].text if examples else 'no example'}"
+        )
     found.faults += 1
     found.pairs[fault.kind, fault.codec] += 1
-    found.detected += is_detected
-    found.class_right += class_right
-    found.offset_right += offset_right
+    found.detected += detected
+    found.class_right += classes
+    found.offset_right += offsets
     found.others_equal += others
-    if not (is_detected and class_right and offset_right and others):
-        said = it.drilled.text if it.drilled is not None else "nothing"
-        first = examples[0].text if examples else "no example"
+    if not (detected and classes and offsets and others) or said:
         found.wrong.append(
-            f"fault {fault.number} ({fault.kind}, {fault.codec}): expected {expected}; {it.verdict}, {it.detail};"
-            f" {said}; first {first}; others equal: {others}"
+            f"fault {fault.number} ({fault.kind}, {fault.codec}): expected {replace(expected, map=None)};"
+            f" {'; '.join(texts)}; others equal: {others}; {said}"
         )
+
+
+def _is_equal(it: PartitionResult) -> bool:
+    return it.verdict is Equality.EQUAL
+
+
+def _contradictions(results: Mapping[Level, Mapping[int, PartitionResult]]) -> list[str]:
+    """Partitions of which levels say different things, and segments of which a run's two readings do."""
+    said = []
+    for n in next(iter(results.values())):
+        verdicts = {str(level): str(by[n].verdict) for level, by in results.items()}
+        if len(set(verdicts.values())) > 1:
+            said.append(f"partition {n}: {verdicts}")
+        said += [it.contradiction for by in results.values() for it in by[n].segments if it.contradiction]
+    return said

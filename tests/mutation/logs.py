@@ -1,13 +1,18 @@
 """A partition's log as something to put a fault into: batches as they are stored, of which only touched ones are
 encoded anew."""
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+import crc32c
+
 from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import BatchHeader, assemble, batches, readdress
 from kafka_migration.wire.records import RawRecord, encode_records, raw_records, read_varint, write_varint
+
+_ATTRIBUTES, _STAMP, _CRC = struct.Struct(">H"), struct.Struct(">q"), struct.Struct(">I")
 
 Headers = tuple[tuple[bytes, bytes | None], ...]
 
@@ -53,12 +58,15 @@ def _field(value: bytes | None) -> bytes:
 
 @dataclass
 class Stored:
-    """One batch. `raw` is as it was stored; None once it was touched."""
+    """One batch. `raw` is as it was stored; None once it was touched. `attributes` are more bits for its header, and
+    `later` is added to its base timestamp: neither touches the records' bytes."""
 
     codec: int
     count: int
     raw: bytes | None
     records: list[tuple[int, bytes]] = field(default_factory=list)
+    attributes: int = 0
+    later: int = 0
 
     @classmethod
     def of(cls, header: BatchHeader, batch: bytes) -> "Stored":
@@ -78,6 +86,19 @@ class Stored:
 
     def to_append(self) -> bytes:
         """What a broker takes."""
+        made = self._encoded()
+        if not self.attributes and not self.later:
+            return made
+        odd = bytearray(made)
+        (attributes,) = _ATTRIBUTES.unpack_from(odd, 21)
+        _ATTRIBUTES.pack_into(odd, 21, attributes | self.attributes)
+        for at in (27, 35):
+            (stamp,) = _STAMP.unpack_from(odd, at)
+            _STAMP.pack_into(odd, at, stamp + self.later)
+        _CRC.pack_into(odd, 17, crc32c.crc32c(bytes(odd[21:])))
+        return bytes(odd)
+
+    def _encoded(self) -> bytes:
         if self.raw is not None:
             return bytes(readdress(self.raw, producer_id=-1, producer_epoch=-1, sequence=-1 % 2**31))
         base = self.records[0][0]
@@ -170,6 +191,28 @@ class Log:
         section, at, place = self._place(n)
         section[at].open().insert(place, _raw(record))
         section[at].count += 1
+
+    def batch(self, n: int) -> tuple[Stored, int]:
+        """The batch of record `n`, and its first record."""
+        section, at, place = self._place(n)
+        return section[at], n - place
+
+    def drop_batch(self, n: int) -> None:
+        section, at, _ = self._place(n)
+        del section[at]
+
+    def double_batch(self, n: int) -> None:
+        """The batch of record `n` once more, right behind itself."""
+        section, at, _ = self._place(n)
+        section.insert(at + 1, section[at].copy())
+
+    def swap_batch(self, n: int) -> Stored | None:
+        """The batch of record `n` changes places with the one behind it, which is returned; None if none is."""
+        section, at, _ = self._place(n)
+        if at + 1 == len(section):
+            return None
+        section[at], section[at + 1] = section[at + 1], section[at]
+        return section[at]
 
     def append(self, record: Content) -> None:
         """At the end, in a batch of its own."""

@@ -19,7 +19,7 @@ from demo.brokers import EmbeddedKafka
 from tests.mutation import clean, faulty
 from tests.mutation.clean import Clean
 from tests.mutation.copies import CODECS, originals
-from tests.mutation.faults import FAULTS
+from tests.mutation.faults import CONTROLS, KINDS
 from tests.mutation.faulty import Faults
 from tests.mutation.validator import validator
 
@@ -55,6 +55,10 @@ class Found:
             "faults": self.faulty.faults,
             "pairs": len(self.faulty.pairs),
             "detected": self.faulty.detected,
+            "levels": dict(self.faulty.levels),
+            "contradictions": self.faulty.contradictions,
+            "controls": self.faulty.controls,
+            "control_alarms": self.faulty.control_alarms,
             "class_right": self.faulty.class_right,
             "offset_right": self.faulty.offset_right,
             "clean_runs": self.clean.runs,
@@ -66,6 +70,7 @@ def run(
     *,
     seed: int,
     faults: int,
+    controls: int,
     records: int,
     clean_runs: int,
     kinds: Sequence[str],
@@ -89,37 +94,44 @@ def run(
         tell("clusters and Spark are up")
         found = Faults()
         if faults:
+            size = max(1_000, -(-records // _SEGMENTS))
             made = originals(source, target, count=records, seed=seed)
             tell(f"{len(made)} topics of {records:,} records and more are mirrored")
-            wanted = list(faulty.faults(faults, seed, kinds, CODECS))
+            wanted = [
+                *faulty.faults(faults, seed, kinds, CODECS),
+                *faulty.faults(controls, seed + 1, list(CONTROLS), CODECS),
+            ]
             found = faulty.run(
                 it,
                 source,
                 target,
                 made,
                 wanted,
-                segment_records=max(1_000, -(-records // _SEGMENTS)),
+                segment_records=size,
                 at_once=at_once,
                 tell=tell,
             )
+            if controls:
+                faulty.after_kept(it, source, target, made, found, seed=seed, segment_records=size)
             for problem in found.wrong:
                 tell(f"WRONG: {problem}")
         runs = clean.run(it, source, target, runs=clean_runs, a_scene=a_scene, seed=seed, tell=tell)
         for problem in runs.wrong:
             tell(f"FALSE ALARM: {problem}")
     tell("over")
-    return Found(seed, found, runs, len(kinds) * len(CODECS))
+    return Found(seed, found, runs, (len(kinds) + bool(controls)) * len(CODECS))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
     parser.add_argument("--seed", type=int, default=int(time.time()), help="replays an earlier run")
-    parser.add_argument("--faults", type=int, default=308, help="how many, each in a copy of its own")
-    parser.add_argument("--records", type=int, default=100_000, help="of each log that gets a fault, at least")
+    parser.add_argument("--faults", type=int, default=414, help="how many, each in a copy of its own")
+    parser.add_argument("--controls", type=int, default=20, help="copies of which only batches are others")
+    parser.add_argument("--records", type=int, default=30_000, help="of each log that gets a fault, at least")
     parser.add_argument("--clean-runs", type=int, default=100)
     parser.add_argument("--at-once", type=int, default=28, help="how many faulty topics are validated together")
-    parser.add_argument("--kind", choices=FAULTS, action="append", help="only these faults")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="only these faults")
     parser.add_argument("--verbose", action="store_true", help="print what the validations say")
     options = parser.parse_args(arguments)
     # Whoever ends it expects that brokers and Spark end with it, which `with` does.
@@ -130,9 +142,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = run(
         seed=options.seed,
         faults=options.faults,
+        controls=options.controls,
         records=options.records,
         clean_runs=options.clean_runs,
-        kinds=options.kind or list(FAULTS),
+        kinds=options.kind or list(KINDS),
         at_once=options.at_once,
         a_scene=20,
         verbose=options.verbose,

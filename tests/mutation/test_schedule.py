@@ -10,25 +10,29 @@ from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.phases.validate import Validation
 from kafka_migration.state.segments import SegmentStore
+from kafka_migration.validation.digests import Digest
+from kafka_migration.validation.drill_result import Fault
 from kafka_migration.validation.launch import Expectations
-from kafka_migration.validation.result import Equality, ValidationResult
+from kafka_migration.validation.result import Equality, PartitionResult, SegmentResult, ValidationResult
 from kafka_migration.validation.verdict import foreign
+from tests.mutation import faulty
 from tests.mutation.clean import Clean, judge
-from tests.mutation.copies import CODECS
-from tests.mutation.faults import FAULTS
+from tests.mutation.copies import CODECS, Original
+from tests.mutation.faults import KINDS, Expected
 from tests.mutation.faulty import Faults, faults
+from tests.mutation.logs import Log
 from tests.mutation.run import Found
 from tests.mutation.validator import Validator
 
 
 def _tried(count: int) -> Counter[tuple[str, str]]:
-    return Counter((it.kind, it.codec) for it in faults(count, 1, list(FAULTS), CODECS))
+    return Counter((it.kind, it.codec) for it in faults(count, 1, list(KINDS), CODECS))
 
 
 def test_every_kind_of_fault_is_tried_in_every_codec_and_all_about_as_often():
-    every = {(kind, codec) for kind in FAULTS for codec in CODECS}
+    every = {(kind, codec) for kind in KINDS for codec in CODECS}
     assert _tried(len(every)).keys() == every
-    usual = _tried(308)
+    usual = _tried(414)
     assert usual.keys() == every
     assert max(usual.values()) - min(usual.values()) <= 1
 
@@ -36,10 +40,10 @@ def test_every_kind_of_fault_is_tried_in_every_codec_and_all_about_as_often():
 def test_run_that_left_a_codec_out_is_not_good():
     def found(pairs: Counter[tuple[str, str]]) -> Found:
         count = pairs.total()
-        return Found(1, Faults(count, count, count, count, count, pairs), Clean(), len(FAULTS) * len(CODECS))
+        return Found(1, Faults(count, count, count, count, count, pairs=pairs), Clean(), len(KINDS) * len(CODECS))
 
-    assert found(_tried(308)).is_good
-    assert not found(Counter({(kind, "lz4"): 22 for kind in FAULTS})).is_good
+    assert found(_tried(414)).is_good
+    assert not found(Counter({(kind, "lz4"): 18 for kind in KINDS})).is_good
 
 
 def test_clean_run_that_the_expectations_contradict_is_a_false_alarm():
@@ -58,3 +62,40 @@ def test_clean_run_that_the_expectations_contradict_is_a_false_alarm():
     assert (validated().runs, validated().alarms) == (1, 0)
     found = validated("freshness")
     assert (found.alarms, found.wrong) == (1, ["run 1: the suite says freshness"])
+
+
+def _said(verdict: Equality, contradiction: str = "") -> PartitionResult:
+    segment = SegmentResult(
+        segment=0,
+        start=0,
+        end=1,
+        expected=1,
+        source=Digest(rows=1),
+        target=Digest(rows=1),
+        verdict=verdict,
+        contradiction=contradiction,
+    )
+    empty = foreign(TopicPartition("t", 0), PartitionEnds(start=0, end=1))
+    return replace(empty, verdict=verdict, segments=(segment,))
+
+
+def test_levels_that_say_different_things_of_a_fault_are_a_contradiction() -> None:
+    expected = Expected(Fault.LOSS, 0, 0, None)
+    copy = faulty._Copy(faulty.Fault(0, "drop", "lz4", 1), Original("lz4", {}, {}, {}), {0: Log([], [])}, expected)
+    control = replace(copy, expected=None)
+    agreed = {key: {0: _said(Equality.DIFFERENT)} for key in faulty.LEVELS}
+    for results, contradictions in (
+        (agreed, 0),
+        ({**agreed, Level.RECORD: {0: _said(Equality.EQUAL)}}, 1),
+        ({**agreed, Level.SAMPLED: {0: _said(Equality.DIFFERENT, "record level finds no difference here")}}, 1),
+    ):
+        found = Faults()
+        faulty._judge(found, copy, results)
+        assert (found.contradictions, found.faults) == (contradictions, 1)
+        assert found.detected == (0 if Level.RECORD in results and results[Level.RECORD][0].verdict == "EQUAL" else 1)
+    found = Faults()
+    faulty._judge(found, control, agreed)
+    assert (found.controls, found.control_alarms, found.faults, found.is_good) == (1, 1, 0, False)
+    found = Faults()
+    faulty._judge(found, control, {key: {0: _said(Equality.EQUAL)} for key in faulty.LEVELS})
+    assert (found.control_alarms, found.is_good) == (0, True)

@@ -247,3 +247,11 @@ def test_partition_is_a_number_in_what_accepts_a_loss(shop: Migration) -> None:
 def test_unknown_partition_is_refused(shop: Migration) -> None:
     with pytest.raises(Refused, match="not halted"):
         resume.apply(shop.ctx(), at=[(TopicPartition("elsewhere", 0), 1)], by="ada")
+
+
+def test_losses_that_are_accepted_give_nothing_up_of_what_was_copied(
+    shop: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stood_at(shop, 50, monkeypatch)
+    (done,) = resume.apply(shop.ctx(), accept_loss=["shop.orders:0"], by="ada")
+    assert (done.stands, done.at, done.given_up) == (50, 50, 0), "and not at 40, where the source begins"

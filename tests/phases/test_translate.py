@@ -7,11 +7,12 @@ import random
 
 import pytest
 
+from kafka_migration.clusters.types import GroupState
 from kafka_migration.domain.errors import BadInput
 from kafka_migration.domain.offset_map import OffsetMap, Run
-from kafka_migration.domain.types import TopicPartition
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.phases import cutover, translate
-from kafka_migration.phases.group_record import Translation
+from kafka_migration.phases.group_record import Policy, Translation
 from tests.phases.worlds import START, FakeWorld, World
 
 
@@ -104,3 +105,28 @@ def test_translation_without_a_commit_is_never_called_exact() -> None:
 def test_long_lists_are_shortened() -> None:
     assert translate.listed(range(3)) == "0, 1, 2"
     assert translate.listed(range(20)).endswith("7 and 12 more")
+
+
+@pytest.mark.parametrize(
+    ("policy", "target"),
+    [("cut", 40), ("earliest", 5)],
+    ids=["the same policy: where it was made", "another policy by now: made anew"],
+)
+def test_cut_of_an_earlier_try_stays_unless_the_plan_says_otherwise_by_now(policy: Policy, target: int) -> None:
+    tp = TopicPartition("orders", 0)
+    view = translate.GroupView(
+        state=GroupState(group="app", state="Empty", protocol="consumer"),
+        committed={},
+        uncommitted=(tp,),
+        outside=(),
+        gone=(),
+        passed_over={},
+    )
+    found = translate.positions_of(
+        view,
+        maps={},
+        target_ends={tp: PartitionEnds(start=5, end=90)},
+        uncommitted=policy,  # type: ignore[arg-type]
+        kept={tp: Translation(tp=tp, source=None, target=40, policy="cut")},
+    )
+    assert [(it.target, it.policy) for it in found.translations] == [(target, policy)]

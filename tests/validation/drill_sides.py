@@ -115,7 +115,7 @@ def scopes(ranges: Sequence[PartitionRange], unequal: Mapping[int, Sequence[tupl
 def unequal_segments(source: Log, target: Log, it: PartitionRange, size: int) -> list[tuple[int, int]]:
     """Segments of `size` whose records are not the same, in the same places: what a first reader would find."""
     mine = dict(zip(source.offsets(), _raw(source), strict=True))
-    theirs: dict[int, list[tuple[int, bytes]]] = {}
+    theirs: dict[int, list[tuple[int, bytes, int]]] = {}
     places = {run.target + n: run.source + n for run in it.runs for n in range(run.length)}
     outside = set()
     for at, raw in zip(target.offsets(), _raw(target), strict=True):
@@ -131,7 +131,8 @@ def unequal_segments(source: Log, target: Log, it: PartitionRange, size: int) ->
     return found
 
 
-def _raw(log: Log) -> Iterator[tuple[int, bytes]]:
+def _raw(log: Log) -> Iterator[tuple[int, bytes, int]]:
     for section in log.sections:
         for it in section:
-            yield from it.copy().open()
+            for stamp, rest in it.copy().open():
+                yield stamp + it.later, rest, it.attributes

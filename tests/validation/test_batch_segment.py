@@ -56,10 +56,13 @@ def _placed(batch: bytes | bytearray | memoryview, offset: int) -> bytes:
     return bytes(made)
 
 
-def _copied(log: MadeLog, join_bytes: int) -> tuple[Log, tuple[Run, ...], int]:
-    """The target's log as the mirror would leave it, the runs, and its end; markers of fences stand here and there."""
+def _copied(log: MadeLog, join_bytes: int, *, takes_aborted: bool = False) -> tuple[Log, tuple[Run, ...], int]:
+    """The target's log as the mirror would leave it, the runs, and its end; markers of fences stand here and there.
+
+    `takes_aborted`: as a mirror would that takes aborted transactions for committed ones."""
     chance = random.Random(len(log.batches))
     whole, aborted = log.answer(parse_header(log.batches[0]).base_offset, 2**40)
+    aborted = [] if takes_aborted else aborted
     out, runs, at = [], [], chance.randrange(5)
     for piece in pieces(whole, aborted=aborted, join_bytes=join_bytes):
         if piece.batch is None:

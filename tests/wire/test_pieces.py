@@ -280,3 +280,13 @@ def test_ordinary_batch_is_passed_on_byte_for_byte():
     assert [(raw(it), it.end, it.runs) for it in found] == [
         (batch, parse_header(batch).next_offset, ()) for batch in batches
     ]
+
+
+def test_damage_of_a_batch_that_is_passed_over_is_seen() -> None:
+    """A damaged one could claim offsets that it does not have, and have those behind it passed over, too."""
+    first, second = _plain(0, 5), _plain(5, 5)
+    damaged = bytearray(first)
+    damaged[-1] ^= 1
+    assert _offsets(first + second, since=5) == [5, 6, 7, 8, 9]
+    with pytest.raises(CorruptBatch, match="batch at offset 0: CRC-32C"):
+        _offsets(bytes(damaged) + second, since=5)

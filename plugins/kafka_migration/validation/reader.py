@@ -174,18 +174,9 @@ def _aligned(spark: SparkSession, frame: DataFrame, ranges: Sequence[PartitionRa
     import pyarrow
     from pyspark.sql import functions as f
 
-    kinds: dict[str, pyarrow.DataType] = {
-        "topic": pyarrow.string(),
-        "partition": pyarrow.int32(),
-        "bucket": pyarrow.int64(),
-        "piece_start": pyarrow.int64(),
-        "piece_end": pyarrow.int64(),
-        "piece_source": pyarrow.int64(),
-        "piece_in_run": pyarrow.bool_(),
-    }
     them = [(it, Pieces(it)) for it in ranges]
     shift = bucket_shift(found for _, found in them)
-    parts = [_table(it, found, shift, pyarrow.schema(list(kinds.items()))) for it, found in them]
+    parts = [_table(it, found, shift) for it, found in them]
     # From Arrow, so that the JVM builds the table: from Python rows it would need Python on the executors.
     table = spark.createDataFrame(pyarrow.concat_tables(parts))
     found = f.broadcast(table.withColumnsRenamed({"topic": "piece_topic", "partition": "piece_partition"}))
@@ -206,15 +197,21 @@ def _aligned(spark: SparkSession, frame: DataFrame, ranges: Sequence[PartitionRa
     return joined.select(*[frame[name] for name in frame.columns], place.alias("source_offset"), in_run.alias("in_run"))
 
 
-def _table(it: PartitionRange, found: Pieces, shift: int, schema: Any) -> Any:
+def _table(it: PartitionRange, found: Pieces, shift: int) -> Any:
     """The pieces of one range as an Arrow table, a row for each bucket that a piece reaches into."""
     import pyarrow
 
     which, bucket = buckets(found, shift)
-    columns = [bucket, found.starts[which], found.ends[which], found.sources[which], found.in_run[which]]
-    count = len(which)
-    names = [pyarrow.repeat(pyarrow.scalar(it.topic), count), pyarrow.repeat(pyarrow.scalar(it.partition), count)]
-    return pyarrow.table([*names, *map(pyarrow.array, columns)], names=schema.names).cast(schema)
+    columns = {
+        "topic": pyarrow.repeat(pyarrow.scalar(it.topic), len(which)),
+        "partition": pyarrow.repeat(pyarrow.scalar(it.partition, pyarrow.int32()), len(which)),
+        "bucket": bucket,
+        "piece_start": found.starts[which],
+        "piece_end": found.ends[which],
+        "piece_source": found.sources[which],
+        "piece_in_run": found.in_run[which],
+    }
+    return pyarrow.table(columns)
 
 
 def hashed(records: DataFrame, side: str, segment_records: int) -> DataFrame:
