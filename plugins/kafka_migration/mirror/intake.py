@@ -85,9 +85,12 @@ class Intake:
         await self.source.refresh({tp.topic for tp in self.copies})
 
     async def _fetch_from(self, node: int) -> None:
+        known, mine = -1, list[PartitionCopy]()
         try:
             while not self._is_over:
-                mine = [c for tp, c in self.copies.items() if self._leads(node, tp)]
+                if known != self.source.moves:
+                    known = self.source.moves
+                    mine = [c for tp, c in self.copies.items() if self._leads(node, tp)]
                 if not mine:
                     return
                 wanted, size = self._wanted(mine)
@@ -148,6 +151,8 @@ class Intake:
             end = copy.found_nothing(answer) if is_empty else None
             if end is not None and copy.partition.topic not in self._whole:
                 self.loop.spawn(self._pass_over_nothing, copy, end)
+            if not answer.records and answer.diverging_end is None:
+                continue
             new = copy.take(answer)
             if new:
                 openings.append((copy, new))
