@@ -1,8 +1,8 @@
 """Scale, on real brokers: ``make bench-scale``. The last line is JSON.
 
-Inventory, preflight, create, mirror and lag of a migration of 1,000 topics, 5,000 partitions and 2,000 groups, then an
-offset map of 10,000,000 runs, and what 1,000,000 of them cost a validation's driver: each with its time and the peak
-memory of the process that ran it.
+Inventory, preflight, create, mirror and lag of a migration of 1,000 topics, 5,000 partitions and 2,000 groups; status
+and lag after 2,000,000 records of progress; an offset map of 10,000,000 runs, and what 1,000,000 of them cost a
+validation's driver: each with its time and the peak memory of the process that ran it.
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ def _broken(found: dict[str, Any]) -> list[str]:
         wrong.append(f"mirrored {found['mirror']}")
     if "lag" in found and "mirror" in found and found["lag"]["lag"]:
         wrong.append(f"lag {found['lag']['lag']} after the mirror")
+    if "progress" in found and max(found["progress"]["status_seconds"], found["progress"]["lag_seconds"]) > 3:
+        wrong.append(f"after {found['progress']['records']:,} records of progress: {found['progress']}")
     if "offset_map" in found and found["offset_map"]["translate_longest_ms"] >= 50:
         wrong.append(f"a translation took {found['offset_map']['translate_longest_ms']} ms")
     cost = found.get("validation_runs")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from kafka_migration.domain.types import Position, Receipt, TopicPartition
 from kafka_migration.mirror.orders import TaskOrders
 from kafka_migration.state.link import LinkState, LinkTopic
 from kafka_migration.state.store import MemoryStore
-from kafka_migration.state.topic_log import Entry
+from kafka_migration.state.topic_log import Entry, TopicLog
 
 
 def measured(phase: str, plan: Path, runs: int) -> dict[str, Any]:
@@ -74,6 +74,53 @@ def _lag(plan: Path, _runs: int) -> dict[str, Any]:
         _, first = _timed(meter.read)
         found, seconds = _timed(meter.read)
     return {"seconds": seconds, "first_seconds": first, "lag": found.total, "partitions": len(found.sample.lag)}
+
+
+_TOLD_RECORDS, _TOLD_AT_ONCE = 2_000_000, 50_000
+
+
+def _progress(plan: Path, _runs: int) -> dict[str, Any]:
+    """What `status` and `lag` take once tasks have told their progress two million times, a partition a record (as they
+    did before they packed it), and nothing of it was compacted."""
+    from kafka_migration.phases import status
+    from kafka_migration.phases.context import open_context
+    from kafka_migration.phases.lag import LagMeter
+    from kafka_migration.plans.load import load_plan
+
+    def look() -> tuple[float, float]:
+        with open_context(load_plan(plan)) as ctx:
+            _, of_status = _timed(lambda: status.read(ctx))
+        with open_context(load_plan(plan)) as ctx:
+            _, of_lag = _timed(LagMeter(ctx).read)
+        return of_status, of_lag
+
+    before = look()
+    with (
+        open_context(load_plan(plan), make_state=True) as ctx,
+        TopicLog(ctx.target.connection.librdkafka(), ledger.PROGRESS_TOPIC) as log,
+    ):
+        positions = ctx.link.positions()
+        values = [
+            (
+                f"{ctx.link.name}/{tp.topic}/{tp.partition}".encode(),
+                ledger.encode(
+                    {"f": at.fence, "n": at.records, "s": at.source, "t": at.target, "b": 0, "x": "run", "at": 0}
+                ),
+            )
+            for tp, at in positions.items()
+        ]
+        for _ in range(0, _TOLD_RECORDS, _TOLD_AT_ONCE):
+            log.append(values[n % len(values)] for n in range(_TOLD_AT_ONCE))
+            ctx.link.progress()
+            ctx.link.record_run({"state": "ended", "at": "", "reason": "measured"})
+    of_status, of_lag = look()
+    return {
+        "records": _TOLD_RECORDS,
+        "status_seconds": of_status,
+        "status_before_seconds": before[0],
+        "lag_seconds": of_lag,
+        "lag_before_seconds": before[1],
+    }
 
 
 _IDLE_SECONDS = 30.0
@@ -170,24 +217,19 @@ def _cpu_seconds() -> float:
 
 
 class _Written:
-    """An offset map's topic as its reader sees it: ``runs`` openings of one partition, spread over the log's own
-    partitions as writers spread them, each of which is read in stretches."""
+    """An offset map's topic as its reader sees it: ``runs`` openings of one partition, in order."""
 
     def __init__(self, link: str, topic: LinkTopic, runs: int) -> None:
         self._link, self._topic, self._runs, self._was_read = link, topic, runs, False
 
-    def new_entries(self) -> Iterator[Entry]:
+    def new_entries(self, _partitions: Collection[int] | None = None) -> Iterator[Entry]:
         if self._was_read:
             return
         self._was_read = True
-        stretch, lanes = 200_000, ledger.PARTITIONS[ledger.OFFSET_MAP_TOPIC]
-        for at in range(0, self._runs, stretch):
-            until = min(self._runs, at + stretch)
-            for lane in range(lanes):
-                for n in range(at + lane, until, lanes):
-                    opening = opening_of(n)
-                    key = ledger.opening_key(self._link, self._topic.key, 0, opening)
-                    yield Entry(lane, n, key, ledger.opening_value(opening))
+        for n in range(self._runs):
+            opening = opening_of(n)
+            key = ledger.opening_key(self._link, self._topic.key, 0, opening)
+            yield Entry(0, n, key, ledger.opening_value(opening))
 
     def close(self) -> None:
         """Nothing to give up."""
@@ -244,11 +286,14 @@ class _Told:
     def __init__(self, tp: TopicPartition, runs: int) -> None:
         self._tp, self._runs = tp, runs
 
+    def append(self, _entries: object) -> None:
+        """Nothing else is told."""
+
     def new_entries(self) -> Iterator[Entry]:
         records = RUN_RECORDS * self._runs
         position = Position(source=RUN_OFFSETS * self._runs, target=1 + records, fence=0, records=records)
-        value = ledger.progress_value(position, bytes_copied=0, state="run", at_ms=0)
-        yield Entry(0, 0, ledger.progress_key("scale", self._tp), value)
+        for key, value in ledger.progress_records("scale", "0", {self._tp: ledger.Told(position, 0, "run", 0)}):
+            yield Entry(0, 0, key, value)
 
     def close(self) -> None:
         """Nothing to give up."""
@@ -266,6 +311,7 @@ PHASES: dict[str, Callable[[Path, int], dict[str, Any]]] = {
     "create": _create,
     "mirror": _mirror,
     "lag": _lag,
+    "progress": _progress,
     "offset_map": _offset_map,
     "validation_runs": validation_runs,
 }

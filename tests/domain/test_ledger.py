@@ -23,12 +23,35 @@ def test_opening_is_read_back_as_written(topic_key, opening):
     assert ledger.read_opening(key, ledger.opening_value(opening)) == ("my.link_1", topic_key, 17, opening)
 
 
-def test_progress_is_read_back_as_written():
-    tp, position = TopicPartition("a.b-c_d", 4), Position(source=7, target=9, fence=2, records=3)
-    value = ledger.progress_value(position, bytes_copied=11, state="unsettled", at_ms=12)
-    link, found_tp, found, rest = ledger.read_progress(ledger.progress_key("l", tp), value)
-    assert (link, found_tp, found) == ("l", tp, position)
-    assert (rest["b"], rest["x"], rest["at"]) == (11, "unsettled", 12)
+def test_progress_is_read_back_as_written() -> None:
+    told = {
+        TopicPartition("a.b-c_d", n): ledger.Told(
+            Position(source=7, target=9, fence=2, records=n), 11, "unsettled", 12, n
+        )
+        for n in range(3)
+    }
+    ((key, value),) = ledger.progress_records("l", "0", told)
+    found = {tp: (position, rest) for tp, position, rest in ledger.read_progress(key, value)}
+    assert {tp: position for tp, (position, _) in found.items()} == {tp: it.position for tp, it in told.items()}
+    assert [(rest["b"], rest["x"], rest["at"], rest.get("q", 0)) for _, rest in found.values()] == [
+        (11, "unsettled", 12, n) for n in range(3)
+    ]
+
+
+def test_progress_of_very_many_partitions_is_told_in_records_that_brokers_take() -> None:
+    position = Position(source=2**50, target=2**50, fence=2**31, records=2**50)
+    told = {TopicPartition(f"topic-{n % 999}", n): ledger.Told(position, n * 2**30, "run", n) for n in range(12_000)}
+    records = ledger.progress_records("l", "0", told)
+    assert len({key for key, _ in records}) == 3
+    assert max(len(value) for _, value in records) < 500_000
+    assert {tp for key, value in records for tp, _, _ in ledger.read_progress(key, value)} == told.keys()
+
+
+def test_progress_of_versions_that_wrote_a_record_for_each_partition_is_read() -> None:
+    value = b'{"at":12,"b":11,"f":2,"n":3,"s":7,"t":9,"v":1,"x":"run"}'
+    ((tp, position, rest),) = ledger.read_progress(b"l/a.b-c_d/4", value)
+    assert (tp, position) == (TopicPartition("a.b-c_d", 4), Position(source=7, target=9, fence=2, records=3))
+    assert (rest["b"], rest["x"], rest["at"]) == (11, "run", 12)
 
 
 @pytest.mark.parametrize("data", [b"", b"null", b"[]", b"3", b'"v"', b"{}", b'{"a":1}', b"\xff", b'{"v":1'])

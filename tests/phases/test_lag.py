@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from kafka_migration.domain.types import Position, TopicPartition
 from kafka_migration.phases import lag
@@ -21,7 +21,7 @@ class Mirrored(LinkState):
         super().__init__("shop", shop.links, None, None)
         self.places = places
 
-    def positions(self) -> dict[TopicPartition, Position]:
+    def positions(self, of: Collection[TopicPartition] | None = None) -> dict[TopicPartition, Position]:
         return {tp: Position(source=at, target=5_000_000, fence=0, records=0) for tp, at in self.places.items()}
 
 

@@ -2,17 +2,20 @@
 
 import random
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
+from demo.brokers import EmbeddedKafka
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
+from kafka_migration.state import progress as progress_module
 from kafka_migration.state.link import LinkState, LinkTopic, Wish
 from kafka_migration.state.store import MemoryStore
 from kafka_migration.state.topic_log import Entry, TopicLog
@@ -34,7 +37,7 @@ class FakeLog:
         for key, value in entries:
             self.entries.append(Entry(0, len(self.entries), key, value))
 
-    def new_entries(self) -> Iterator[Entry]:
+    def new_entries(self, partitions: Any = None) -> Iterator[Entry]:
         self._before_reading()
         end = len(self.entries)
         while self._read < end:
@@ -101,8 +104,7 @@ class World:
 
     def _tell(self, epoch: int, start: int, records: int, source: int) -> None:
         position = Position(source=source, target=start + records, fence=epoch, records=records)
-        value = ledger.progress_value(position, bytes_copied=0, state="run", at_ms=0)
-        self.progress.append([(ledger.progress_key("l", TP), value)])
+        self.progress.append(ledger.progress_records("l", "0", {TP: ledger.Told(position, 0, "run", 0)}))
 
 
 @pytest.mark.parametrize("first", range(0, 300, 25))
@@ -218,3 +220,121 @@ def test_lifted_halts_are_gone_and_what_was_given_up_is_kept_for_the_topic_that_
     assert link.skips() == {TP: (skip, later)}
     link.pin_again([replace(TOPIC, target_id=uuid.uuid4())], at=AT)
     assert link.skips() == {}
+
+
+# -- how much of the progress topic is read -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Internal topics of the test's own."""
+    for name in ("LINKS_TOPIC", "OFFSET_MAP_TOPIC", "PROGRESS_TOPIC"):
+        topic = f"own-{uuid.uuid4().hex[:8]}.internal"
+        monkeypatch.setitem(ledger.PARTITIONS, topic, ledger.PARTITIONS[getattr(ledger, name)])
+        monkeypatch.setattr(ledger, name, topic)
+
+
+def _tell(servers: str, source: int, *, share: str, partition: int = 0) -> None:
+    position = Position(source=source, target=source + 1, fence=0, records=source)
+    told = {TopicPartition("t", partition): ledger.Told(position, 0, "run", source)}
+    with TopicLog({"bootstrap.servers": servers}, ledger.PROGRESS_TOPIC) as log:
+        log.append(ledger.progress_records("l", share, told))
+
+
+def test_reader_begins_where_the_mirror_wrote_down_what_is_known(
+    target_cluster: EmbeddedKafka, logs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "_ACCOUNT_RECORDS", 5)
+    servers, read = target_cluster.bootstrap_servers, list[Entry]()
+    writer = LinkState.on_target("l", {"bootstrap.servers": servers}, create=True)
+    _tell(servers, 7, share="9", partition=1)
+    for source in range(20):
+        _tell(servers, source, share="0")
+        writer.progress()
+        writer.record_run({"state": "running"})
+    with TopicLog({"bootstrap.servers": servers}, ledger.PROGRESS_TOPIC) as log:
+        everything = len(list(log.new_entries()))
+    entries = TopicLog.new_entries
+
+    def counted(log: TopicLog, partitions: Collection[int] | None = None) -> Iterator[Entry]:
+        for entry in entries(log, partitions):
+            if log.topic == ledger.PROGRESS_TOPIC:
+                read.append(entry)
+            yield entry
+
+    monkeypatch.setattr(TopicLog, "new_entries", counted)
+    reader = LinkState.on_target("l", {"bootstrap.servers": servers})
+    assert {tp.partition: position.source for tp, (position, _) in reader.progress().items()} == {0: 19, 1: 7}
+    assert len(read) <= 7 < 20 < everything
+    reader.close()
+    writer.close()
+
+
+def test_progress_topic_that_is_another_one_than_was_written_down_is_read_whole(
+    target_cluster: EmbeddedKafka, logs: None
+) -> None:
+    servers = target_cluster.bootstrap_servers
+    LinkState.on_target("l", {"bootstrap.servers": servers}, create=True).close()
+    for source in range(5):
+        _tell(servers, source, share=str(source))
+    store = MemoryStore()
+    store.put("l/progress", {"since": {str(p): 3 for p in range(ledger.PARTITIONS[ledger.PROGRESS_TOPIC])}})
+    log = TopicLog({"bootstrap.servers": servers}, ledger.PROGRESS_TOPIC)
+    link = LinkState("l", store, None, log)
+    assert link.progress()[TP][0].source == 4
+    link.close()
+
+
+# -- how much of the offset map is read ---------------------------------------------------------------------------
+
+
+class Spread(FakeLog):
+    """An offset map in memory, with its partitions; `asked` are those that were read."""
+
+    def __init__(self, *, as_before: bool) -> None:
+        super().__init__(ledger.OFFSET_MAP_TOPIC)
+        self._as_before = as_before
+        self.asked: list[set[int]] = []
+        self._was_read: set[int] = set()
+
+    def append(self, entries: Any) -> None:
+        for key, value in entries:
+            spread = ledger.partition_of if self._as_before else partial(ledger.place_of, self.topic)
+            self.entries.append(Entry(spread(key, partitions=self.partitions), len(self.entries), key, value))
+
+    def new_entries(self, partitions: Any = None) -> Iterator[Entry]:
+        asked = set(range(self.partitions) if partitions is None else partitions)
+        self.asked.append(asked)
+        yield from (it for it in self.entries if it.partition in asked and it.offset not in self._was_read)
+        self._was_read |= {it.offset for it in self.entries if it.partition in asked}
+
+
+@pytest.mark.parametrize("as_before", [False, True])
+def test_map_of_one_partition_is_read_from_one_place_unless_an_earlier_version_began_the_link(as_before: bool) -> None:
+    log, store = Spread(as_before=as_before), MemoryStore()
+    if as_before:
+        pinned = {"source_cluster": "s", "target_cluster": "t", "isolation": "read_committed", "at": AT}
+        store.put("l", pinned)
+    link = LinkState("l", store, log, FakeLog(ledger.PROGRESS_TOPIC))  # type: ignore[arg-type]
+    link.pin(source_cluster="s", target_cluster="t", topics=[TOPIC], at=AT)
+    tps = [TopicPartition("t", n) for n in range(40)]
+    first = RunOpening(fence=0, records=0, source=0, target=1, closes=0)
+    link.record_openings((tp, first) for tp in tps)
+    runs = [RunOpening(fence=0, records=n, source=2 * n, target=1 + n) for n in range(1, 20)]
+    link.record_openings((tp, run) for tp in tps for run in runs)
+    found = link.offset_maps([tps[3]])
+    assert found.keys() == {tps[3]}
+    assert set(map(len, log.asked)) == ({16} if as_before else {1})
+    assert len(link.openings([tps[3]])[tps[3]]) == 20
+    assert link.positions().keys() == set(tps), "what is asked for later is read then"
+    assert {len(it) for it in link.openings().values()} == {20}
+
+
+def test_earlier_version_that_would_write_elsewhere_cannot_read_the_progress_of_a_new_link() -> None:
+    progress = FakeLog(ledger.PROGRESS_TOPIC)
+    link = LinkState("l", MemoryStore(), Spread(as_before=False), progress)  # type: ignore[arg-type]
+    link.pin(source_cluster="s", target_cluster="t", topics=[TOPIC], at=AT)
+    (entry,) = progress.entries
+    with pytest.raises(StateConflict, match="another version"):
+        ledger.decode(entry.value or b"", where="what an earlier version knows")
+    assert link.progress() == {}

@@ -5,6 +5,7 @@ import uuid
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 
+from demo.brokers import EmbeddedKafka
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import ClusterUnreachable, StateConflict
 from kafka_migration.domain.types import TopicPartition
@@ -12,6 +13,8 @@ from kafka_migration.state.topic_log import TopicLog
 from tests.kafka_tools import create_topics
 from tests.losing import leader
 from tests.waiting import wait_until
+
+RESOURCE = ConfigResource.Type
 
 
 @pytest.fixture
@@ -29,7 +32,7 @@ def test_topic_is_made_once_compacted_and_found_by_others(target_cluster, topic)
         other.ensure()
         assert other.exists()
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    admin = AdminClient(properties)
+    admin = AdminClient({**properties})
     (described,) = admin.describe_configs([resource]).values()
     assert described.result(30)["cleanup.policy"].value == "compact"
 
@@ -124,3 +127,22 @@ def test_topic_made_while_a_broker_is_down_has_replicas_on_it_nevertheless(lossy
         lossy.kill(2)
         log.append([(b"key", b"2")])
         assert [entry.value for entry in log.new_entries()] == [b"1", b"2"]
+
+
+def test_topic_that_an_earlier_version_made_gets_the_configs_of_this_one_but_for_what_somebody_set(
+    target_cluster: EmbeddedKafka, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ledger.OWN_CONFIGS, topic, {"segment.ms": "300000", "segment.bytes": "1048576"})
+    properties = {"bootstrap.servers": target_cluster.bootstrap_servers}
+    create_topics(target_cluster.bootstrap_servers, {topic: 3}, {"cleanup.policy": "compact", "segment.ms": "70000"})
+    with TopicLog(properties, topic) as log:
+        log.ensure()
+
+    admin = AdminClient({**properties})
+
+    def configs() -> list[str]:
+        (described,) = admin.describe_configs([ConfigResource(RESOURCE.TOPIC, topic)]).values()
+        found = described.result(30)
+        return [found[name].value for name in ("segment.ms", "segment.bytes", "cleanup.policy")]
+
+    wait_until(lambda: configs() == ["70000", "1048576", "compact"], "its segments are small")

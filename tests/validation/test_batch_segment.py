@@ -62,7 +62,7 @@ def _copied(log: MadeLog, join_bytes: int, *, takes_aborted: bool = False) -> tu
     `takes_aborted`: as a mirror would that takes aborted transactions for committed ones."""
     chance = random.Random(len(log.batches))
     whole, aborted = log.answer(parse_header(log.batches[0]).base_offset, 2**40)
-    aborted = [] if takes_aborted else aborted
+    aborted = () if takes_aborted else tuple(aborted)
     out, runs, at = [], [], chance.randrange(5)
     for piece in pieces(whole, aborted=aborted, join_bytes=join_bytes):
         if piece.batch is None:

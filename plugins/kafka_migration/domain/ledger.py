@@ -6,9 +6,11 @@ records get lost. Topic names carry the suffix ``.internal``, which the usual de
 
 from __future__ import annotations
 
+import base64
 import json
 import zlib
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.offset_map import RunOpening
@@ -24,8 +26,13 @@ PARTITIONS = {JOURNAL_TOPIC: 1, LINKS_TOPIC: 1, OFFSET_MAP_TOPIC: 16, PROGRESS_T
 #: topic with another cleanup policy, which a consumer may have had a broker create, loses approvals, locks and offset
 #: maps without a word.
 CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
-OWN_CONFIGS: dict[str, dict[str, str]] = {}
-VERSION = 1
+OWN_CONFIGS: dict[str, dict[str, str]] = {
+    # Written again and again: what is out of date goes within minutes, and not with the next gigabyte.
+    PROGRESS_TOPIC: {"segment.bytes": str(16 * 1024 * 1024), "segment.ms": "300000"},
+    OFFSET_MAP_TOPIC: {"compression.type": "zstd"},
+}
+VERSION, PACKED = 1, 2
+_PROGRESS_PARTITIONS = 5_000
 PAUSE, THROTTLE = "pause", "throttle"
 
 
@@ -39,14 +46,25 @@ def partition_of(key: bytes, partitions: int) -> int:
     return zlib.crc32(key) % partitions
 
 
-def encode(value: dict[str, Any]) -> bytes:
-    """A value as stored, with the version of this format. Raises ValueError if it claims the version's name."""
+def place_of(topic: str, key: bytes, partitions: int) -> int:
+    """Which of ``partitions`` of an internal topic holds ``key``. All openings of a partition stand in one of them, so
+    whoever needs its map reads no other."""
+    return partition_of(key.rsplit(b"/", 2)[0] if topic == OFFSET_MAP_TOPIC else key, partitions)
+
+
+def place_of_openings(link: str, topic_key: str, partition: int) -> int:
+    """Which partition of the offset map holds those of ``partition``."""
+    return partition_of(f"{link}/{topic_key}/{partition}".encode(), PARTITIONS[OFFSET_MAP_TOPIC])
+
+
+def encode(value: dict[str, Any], *, version: int = VERSION) -> bytes:
+    """A value as stored, with the version of its format. Raises ValueError if it claims the version's name."""
     if "v" in value:
         raise ValueError(f"a stored value cannot have a field called v: {sorted(value)}")
-    return json.dumps({"v": VERSION, **value}, separators=(",", ":"), sort_keys=True).encode()
+    return json.dumps({"v": version, **value}, separators=(",", ":"), sort_keys=True).encode()
 
 
-def decode(data: bytes, *, where: str) -> dict[str, Any]:
+def decode(data: bytes, *, where: str, newest: int = VERSION) -> dict[str, Any]:
     """A stored value. Raises StateConflict for an unknown version or anything that is not our JSON."""
     try:
         value = json.loads(data)
@@ -56,9 +74,9 @@ def decode(data: bytes, *, where: str) -> dict[str, Any]:
             f"{where}: not a value of this tool: {data[:80]!r}",
             remedy="something else writes to the internal topics; find out what before going on",
         ) from error
-    if version != VERSION:
+    if version not in range(VERSION, newest + 1):
         raise StateConflict(
-            f"{where}: written by another version (format {version}, this one knows {VERSION})",
+            f"{where}: written by another version (format {version}, this one knows {newest})",
             remedy="use the version of this tool that wrote it",
         )
     return dict(value)
@@ -94,32 +112,69 @@ def read_opening(key: bytes, data: bytes) -> tuple[str, str, int, RunOpening]:
     return link, topic_key, int(partition), opening
 
 
-def progress_key(link: str, tp: TopicPartition) -> bytes:
-    """One record per partition: the newest replaces the one before."""
-    return f"{link}/{tp.topic}/{tp.partition}".encode()
+class Told(NamedTuple):
+    """What a task reports of a partition. ``bytes_copied`` since the fence; ``state`` is ``run``, ``unsettled`` or a
+    halt's name; ``at_ms`` is the wall clock when it moved, ``held_ms`` until when a quota holds it back, or 0."""
+
+    position: Position
+    bytes_copied: int
+    state: str
+    at_ms: int
+    held_ms: int = 0
 
 
-def progress_value(position: Position, *, bytes_copied: int, state: str, at_ms: int) -> bytes:
-    """``bytes_copied`` since the fence; ``state`` is ``run``, ``unsettled``, or a halt's name; ``at_ms`` wall clock."""
-    return encode(
-        {
-            "f": position.fence,
-            "n": position.records,
-            "s": position.source,
-            "t": position.target,
-            "b": bytes_copied,
-            "x": state,
-            "at": at_ms,
-        }
-    )
+ACCOUNT = "all"
+"""The share of whoever writes what is known of every partition."""
 
 
-def read_progress(key: bytes, data: bytes) -> tuple[str, TopicPartition, Position, dict[str, Any]]:
-    """Link, partition, position, and the remaining fields (``b``, ``x``, ``at``)."""
-    link, topic, partition = key.decode().rsplit("/", 2)
-    value = decode(data, where=f"{PROGRESS_TOPIC} {key.decode()}")
-    position = Position(source=value["s"], target=value["t"], fence=value["f"], records=value["n"])
-    return link, TopicPartition(topic, int(partition)), position, value
+def progress_records(link: str, share: str, told: Mapping[TopicPartition, Told]) -> list[tuple[bytes, bytes]]:
+    """Keys and values of a share, in the order of ``told``: several, of so many partitions that each fits a record."""
+    all_of_it, most = list(told.items()), _PROGRESS_PARTITIONS
+    return [
+        (progress_key(link, f"{share}.{n}"), progress_value(dict(all_of_it[at : at + most])))
+        for n, at in enumerate(range(0, len(all_of_it) or 1, most))
+    ]
+
+
+def progress_key(link: str, share: str) -> bytes:
+    """One record per share of the partitions: the newest replaces the one before. No topic has an empty name."""
+    return f"{link}//{share}".encode()
+
+
+def progress_value(told: Mapping[TopicPartition, Told]) -> bytes:
+    """All partitions of a share, packed."""
+    topics: dict[str, list[list[int | str]]] = {}
+    for tp, it in told.items():
+        at = it.position
+        row: list[int | str] = [
+            tp.partition,
+            at.fence,
+            at.records,
+            at.source,
+            at.target,
+            it.bytes_copied,
+            it.state,
+            it.at_ms,
+        ]
+        topics.setdefault(tp.topic, []).append([*row, it.held_ms] if it.held_ms else row)
+    packed = zlib.compress(json.dumps(topics, separators=(",", ":")).encode(), level=1)
+    return encode({"z": base64.b64encode(packed).decode()}, version=PACKED)
+
+
+def read_progress(key: bytes, data: bytes) -> Iterator[tuple[TopicPartition, Position, dict[str, Any]]]:
+    """Partition, position, and the remaining fields (``b`` bytes, ``x`` state, ``at``, and ``q`` if a quota holds it
+    back) of all partitions of a record. Versions before this one wrote one partition a record."""
+    _, topic, partition = key.decode().rsplit("/", 2)
+    value = decode(data, where=f"{PROGRESS_TOPIC} {key.decode()}", newest=PACKED)
+    if "z" not in value:
+        position = Position(source=value["s"], target=value["t"], fence=value["f"], records=value["n"])
+        yield TopicPartition(topic, int(partition)), position, value
+        return
+    for name, rows in json.loads(zlib.decompress(base64.b64decode(value["z"]))).items():
+        for number, fence, records, source, target, copied, state, at, *held in rows:
+            rest = {"b": copied, "x": state, "at": at} | ({"q": held[0]} if held else {})
+            position = Position(source=source, target=target, fence=fence, records=records)
+            yield TopicPartition(name, number), position, rest
 
 
 def link_key(link: str, *parts: str) -> bytes:

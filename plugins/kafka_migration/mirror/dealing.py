@@ -60,11 +60,12 @@ class Dealer:
                 limits=share_of(limits, len(shares)),
                 is_paused=controls.pause is not None,
                 tasks=len(shares),
+                share=number,
                 source=dict(self.source),
                 target=dict(self.target),
                 young_ms=self.attempts.young_ms(),
                 owed_bytes=self.debt.now(limits.throttle_bytes_per_second) // len(shares),
                 state_ids=self.attempts.state_ids,
             )
-            for share in shares
+            for number, share in enumerate(shares)
         ]

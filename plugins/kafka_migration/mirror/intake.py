@@ -29,8 +29,9 @@ _LONG_POLL_MS, _SHORT_POLL_MS = 5_000, 50
 partition, and thousands of them ten times a second would cost half a core."""
 _LITTLE_BYTES = 64 * 1024
 _GATHER_SECONDS = 0.003
-"""Before asking again for little: a question costs a millisecond, whether it brings one record or ten. Asked without
-a pause, a trickle of some thousand records a second takes a whole core, and then each waits for the one before it."""
+"""The longest pause before asking again for little. A question costs about a millisecond, whether it brings one record
+or ten, and more the more partitions it names: asked without a pause, a trickle of some thousand records a second takes
+a whole core, and then each waits for the one before it."""
 _TROUBLE_SECONDS = 10.0
 _TROUBLED_SECONDS = 0.05
 
@@ -79,9 +80,12 @@ class Intake:
         await self.source.refresh({tp.topic for tp in self.copies})
 
     async def _fetch_from(self, node: int) -> None:
+        worked, known, mine = time.thread_time(), -1, list[PartitionCopy]()
         try:
             while not self._is_over:
-                mine = [c for tp, c in self.copies.items() if self._leads(node, tp)]
+                if known != self.source.moves:
+                    known = self.source.moves
+                    mine = [c for tp, c in self.copies.items() if self._leads(node, tp)]
                 if not mine:
                     return
                 wanted, size = self._wanted(mine)
@@ -102,7 +106,9 @@ class Intake:
                 if self.valve.is_open:
                     await self._take(answers)
                 if sum(len(answer.records) for answer in answers) < _LITTLE_BYTES:
-                    await self.loop.net.sleep(_GATHER_SECONDS)
+                    # As long as this thread has worked since the last one: half a core is left to others.
+                    await self.loop.net.sleep(min(_GATHER_SECONDS, time.thread_time() - worked))
+                worked = time.thread_time()
         finally:
             self._busy.discard(node)
 
@@ -142,6 +148,8 @@ class Intake:
             end = copy.found_nothing(answer) if is_empty else None
             if end is not None and copy.partition.topic not in self._whole:
                 self.loop.spawn(self._pass_over_nothing, copy, end)
+            if not answer.records and answer.diverging_end is None:
+                continue
             new = copy.take(answer)
             if new:
                 openings.append((copy, new))

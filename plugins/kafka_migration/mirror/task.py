@@ -8,6 +8,7 @@ here decides what is safe; that is :mod:`kafka_migration.mirror.partition`.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 
@@ -25,6 +26,10 @@ from kafka_migration.mirror.shares import rate_share
 from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.keyed import KeyedAppender, KeyedTail
+
+log = logging.getLogger(__name__)
+
+_PROGRESS_BYTES_PER_SECOND, _PROGRESS_PATIENCE = 65_536, 30.0
 
 
 class CopyTask:
@@ -62,7 +67,8 @@ class CopyTask:
         self.outlet = Outlet(self.loop, self.target, self.copies, self.limits, self.valve, self.lease, hold)
         self._writing = 0
         self._recalled = False
-        self._told: dict[TopicPartition, tuple[int, str]] = {}
+        self._told: dict[TopicPartition, ledger.Told] = {}
+        self._tell_from = 0
         self._openings = KeyedAppender(
             self.state, ledger.OFFSET_MAP_TOPIC, partitions=ledger.PARTITIONS[ledger.OFFSET_MAP_TOPIC]
         )
@@ -221,17 +227,31 @@ class CopyTask:
             await self._write_progress()
 
     async def _write_progress(self) -> None:
+        """All partitions of this task in one record, if one of them moved; less often if there are very many, unless
+        the driver is waited for."""
         now = int(time.time() * 1000)
-        entries = []
-        for tp, copy in self.copies.items():
-            state = copy.halt or str(copy.stand)
-            if self._told.get(tp) == (copy.source, state):
-                continue
-            self._told[tp] = (copy.source, state)
-            value = ledger.progress_value(copy.position, bytes_copied=copy.bytes, state=state, at_ms=now)
-            entries.append((ledger.progress_key(self.orders.link, tp), value))
-        if entries:
-            await self._progress.put(entries, deadline=time.monotonic() + 30)
+        told = {tp: self._told_now(tp, now) for tp in self.copies}
+        news = {tp for tp, it in told.items() if self._differs(tp, it)}
+        if not news or (now < self._tell_from and not any(told[tp].state != self._told[tp].state for tp in news)):
+            return
+        self._told |= {tp: told[tp] for tp in news}
+        entries = ledger.progress_records(self.orders.link, str(self.orders.share), self._told)
+        self._tell_from = now + 1000 * sum(len(value) for _, value in entries) // _PROGRESS_BYTES_PER_SECOND
+        try:
+            await self._progress.put(entries, deadline=time.monotonic() + _PROGRESS_PATIENCE)
+        except CouldNotFindOut as error:
+            # A hint, and no more: the next record says all of it again.
+            log.warning("the copy's progress cannot be written: %s", error.message)
+            self._told, self._tell_from = {}, 0
+
+    def _told_now(self, tp: TopicPartition, now: int) -> ledger.Told:
+        copy, held = self.copies[tp], self.target.throttled_seconds([tp])
+        state = copy.halt or str(copy.stand)
+        return ledger.Told(copy.position, copy.bytes, state, now, now + int(1000 * held) if held else 0)
+
+    def _differs(self, tp: TopicPartition, now: ledger.Told) -> bool:
+        before = self._told.get(tp)
+        return before is None or now._replace(at_ms=before.at_ms) != before
 
 
 def run_task(orders: TaskOrders) -> Iterable[Receipt]:

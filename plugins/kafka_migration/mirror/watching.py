@@ -92,7 +92,7 @@ class EpochWatch:
                     self.say_running()
                     ends = self._ends()
                     begun = len(under_way.tasks())
-                    waits = self._stands(ends, told, controls, begun) or waits or pace.is_to_end(ends, told)
+                    waits = self._stands(ends, progress, controls, begun) or waits or pace.is_to_end(ends, told)
                 if waits:
                     self.link.recall(orders[0].epoch)
                     recalled = True
@@ -152,19 +152,25 @@ class EpochWatch:
     def _stands(
         self,
         ends: Mapping[TopicPartition, int],
-        told: Mapping[TopicPartition, Position],
+        progress: Progress,
         controls: Controls,
         begun: int,
     ) -> bool:
-        """True if a partition that has something to copy does not move; says so."""
+        """True if a partition that has something to copy does not move, and no quota holds it back; says so."""
         if controls.pause is not None:
             self.standstill.forget()
             return False
+        told = {tp: position for tp, (position, _) in progress.items()}
         at = {tp: max(before.source, told.get(tp, before).source) for tp, before in self._positions.items()}
+        now = time.time() * 1000
+        held = {tp for tp, (_, rest) in progress.items() if rest.get("q", 0) > now}
         lagging = {
             tp: source
             for tp, source in at.items()
-            if ends.get(tp, 0) > source and self.lookout.leads(tp) and not self.attempts.hold_seconds(tp)
+            if ends.get(tp, 0) > source
+            and tp not in held
+            and self.lookout.leads(tp)
+            and not self.attempts.hold_seconds(tp)
         }
         standing = self.standstill.look(lagging, bytes_per_second=controls.rate(self.throttle))
         if not standing:

@@ -8,7 +8,7 @@ topics on the target, so a later run on another machine finds everything.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -21,6 +21,7 @@ from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
 from kafka_migration.state.link_records import HaltRecord, LinkTopic, Wish
+from kafka_migration.state.progress import Progress
 from kafka_migration.state.store import MemoryStore, Store, TopicStore
 from kafka_migration.state.topic_log import TopicLog
 
@@ -47,9 +48,8 @@ class LinkState:
         selects: Callable[[str], bool] = _every,
     ) -> None:
         self.name, self._selects = name, selects
-        self._links, self._openings_log, self._progress_log = links, openings, progress
+        self._links, self._openings_log, self._progress = links, openings, Progress(name, links, progress)
         self._openings: dict[tuple[str, int], Openings] = {}
-        self._progress: dict[TopicPartition, tuple[Position, dict[str, Any]]] = {}
 
     @classmethod
     def on_target(
@@ -75,9 +75,9 @@ class LinkState:
     def close(self) -> None:
         """Give up connections."""
         self._links.close()
-        for log in (self._openings_log, self._progress_log):
-            if log is not None:
-                log.close()
+        self._progress.close()
+        if self._openings_log is not None:
+            self._openings_log.close()
 
     # -- identity ---------------------------------------------------------------------------------------------
 
@@ -96,7 +96,8 @@ class LinkState:
                 remedy="give this migration another name, or point its connections at the clusters that it began with",
             )
         if before is None:
-            self._links.put(self._key(), {**pinned, "at": at})
+            # Earlier versions spread the openings of a partition over the whole map; they refuse to read this account.
+            self._links.put(self._key(), {**pinned, "at": at, "openings_by_partition": self._progress.begin()})
         known = self.topics()
         self.pin_again([it for it in topics if it.name not in known], at=at)
 
@@ -155,19 +156,22 @@ class LinkState:
             for tp, opening in openings
         )
 
-    def openings(self) -> dict[TopicPartition, Openings]:
-        """All stored openings by partition, ordered by fence and records; void ones included."""
-        self._read_openings()
-        names = {topic.key: name for name, topic in self.topics().items()}
-        return {
-            TopicPartition(names[key], partition): found
-            for (key, partition), found in self._openings.items()
-            if key in names
-        }
+    def openings(self, of: Collection[TopicPartition] | None = None) -> dict[TopicPartition, Openings]:
+        """The stored openings by partition, ordered by fence and records, void ones included; ``of`` these, or all."""
+        topics = self.topics()
+        wanted = None if of is None else {(topics[tp.topic].key, tp.partition) for tp in of if tp.topic in topics}
+        self._read_openings(wanted)
+        names = {topic.key: name for name, topic in topics.items()}
+        found = {TopicPartition(names[key], n): it for (key, n), it in self._openings.items() if key in names}
+        return found if of is None else {tp: found[tp] for tp in of if tp in found}
 
-    def _read_openings(self) -> None:
-        prefix = f"{self.name}/".encode()
-        for entry in self._openings_log.new_entries() if self._openings_log else ():
+    def _read_openings(self, of: Iterable[tuple[str, int]] | None) -> None:
+        if self._openings_log is None:
+            return
+        prefix, places = f"{self.name}/".encode(), None
+        if of is not None and (self._links.get(self._key()) or {}).get("openings_by_partition"):
+            places = {ledger.place_of_openings(self.name, key, partition) for key, partition in of}
+        for entry in self._openings_log.new_entries(places):
             if entry.value is None or not entry.key.startswith(prefix):
                 continue
             _, key, partition, opening = ledger.read_opening(entry.key, entry.value)
@@ -180,21 +184,13 @@ class LinkState:
 
     def progress(self) -> dict[TopicPartition, tuple[Position, dict[str, Any]]]:
         """The newest told position per partition, with ``b`` bytes since the fence, ``x`` state, ``at`` ms."""
-        for entry in self._progress_log.new_entries() if self._progress_log else ():
-            if entry.value is None or not entry.key.startswith(f"{self.name}/".encode()):
-                continue
-            _, tp, position, rest = ledger.read_progress(entry.key, entry.value)
-            before = self._progress.get(tp)
-            # Tasks of an earlier fence may still be telling: what they say cannot move a position back.
-            if before is None or (before[0].fence, before[0].records) <= (position.fence, position.records):
-                self._progress[tp] = (position, rest)
-        return dict(self._progress)
+        return self._progress.newest()
 
-    def positions(self) -> dict[TopicPartition, Position]:
-        """Where every partition stands, as far as tasks have told; everything before it is confirmed."""
+    def positions(self, of: Collection[TopicPartition] | None = None) -> dict[TopicPartition, Position]:
+        """Where partitions stand (``of`` these, or all), as far as tasks told; everything before it is confirmed."""
         told = {tp: position for tp, (position, _) in self.progress().items()}
         out = {}
-        for tp, openings in self.openings().items():
+        for tp, openings in self.openings(of).items():
             opened = openings.newest()[0]
             newest = opened.fence
             position = told.get(tp)
@@ -206,13 +202,10 @@ class LinkState:
 
     def offset_maps(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetMap]:
         """The offset maps up to the positions, of ``partitions`` or of all that have one."""
-        positions = self.positions()
-        wanted = positions.keys() if partitions is None else [tp for tp in partitions if tp in positions]
-        openings = self.openings()
-        return {
-            tp: openings[tp].offset_map(source_end=positions[tp].source, target_end=positions[tp].target)
-            for tp in wanted
-        }
+        of = None if partitions is None else list(partitions)
+        positions = self.positions(of)
+        openings = self.openings(of)
+        return {tp: openings[tp].offset_map(source_end=at.source, target_end=at.target) for tp, at in positions.items()}
 
     # -- halts and wishes -------------------------------------------------------------------------------------
 
@@ -370,6 +363,7 @@ class LinkState:
     def record_run(self, value: dict[str, Any]) -> None:
         """What the running (or last) mirror says of itself: ``state`` running or ended, ``fence``, ``at``, …"""
         self._links.put(self._key("run"), value)
+        self._progress.write_account(is_last=value.get("state") == "ended")
 
     def run(self) -> dict[str, Any] | None:
         """What the running (or last) mirror said of itself, or None."""

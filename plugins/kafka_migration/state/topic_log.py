@@ -6,16 +6,15 @@ Not thread-safe: every process and thread opens its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, cast
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    ConfigResource,
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 from confluent_kafka.cimpl import NewTopic
 
 from kafka_migration.domain import ledger
@@ -141,6 +140,7 @@ class TopicLog:
             if self.topic in metadata.topics:
                 there_already = metadata.topics[self.topic].partitions.values()
                 self._compare(admin, len(there_already), min((len(it.replicas) for it in there_already), default=0))
+                self._catch_up(admin)
                 return
             # A broker that restarts is not listed, but its replicas are. Two replicas that must both be in sync would
             # hold up the mirror whenever one of their brokers is gone.
@@ -159,6 +159,20 @@ class TopicLog:
             if error.args[0].code() in _UNAUTHORIZED:
                 raise NotAuthorized("target", "Create", f"topic {self.topic}") from error
             raise self._unreachable(error) from error
+
+    def _catch_up(self, admin: AdminClient) -> None:
+        """Give a topic that an earlier version made the configs that this one gives it. What somebody set stays; and
+        without the permission it only takes longer to read."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
+        wanted = ledger.OWN_CONFIGS.get(self.topic, {})
+        with suppress(KafkaException):
+            found = admin.describe_configs([resource])[resource].result(_TIMEOUT) if wanted else {}
+            on_topic = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+            lacking = {k: v for k, v in wanted.items() if k in found and found[k].source != on_topic}
+            if lacking:
+                entries = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in lacking.items()]
+                changed = ConfigResource(ConfigResource.Type.TOPIC, self.topic, incremental_configs=entries)
+                admin.incremental_alter_configs([changed])[changed].result(_TIMEOUT)
 
     def _create(self, admin: AdminClient, replicas: int) -> None:
         topic = NewTopic(
@@ -184,7 +198,7 @@ class TopicLog:
                 failures.append(error)
 
         for key, value in entries:
-            partition = ledger.partition_of(key, self.partitions)
+            partition = ledger.place_of(self.topic, key, self.partitions)
             while True:
                 try:
                     self._producer.produce(self.topic, value, key, partition=partition, on_delivery=delivered)
@@ -199,9 +213,9 @@ class TopicLog:
             why = failures[0].str() if failures else f"{left} records unanswered"
             raise CouldNotFindOut(f"target: {self.topic} cannot be written: {why}", remedy="run the command again")
 
-    def new_entries(self) -> Iterator[Entry]:
-        """Everything that this reader has not yielded yet, up to the end as it is now."""
-        ends = self._ends()
+    def new_entries(self, partitions: Collection[int] | None = None) -> Iterator[Entry]:
+        """Everything that this reader has not yielded yet, up to the end as it is now; of ``partitions`` or of all."""
+        ends = {p: self._end_of(p) for p in (range(self.partitions) if partitions is None else partitions)}
         wanted = {p: end for p, end in ends.items() if end > self._next[p]}
         if not wanted:
             return
@@ -236,12 +250,17 @@ class TopicLog:
                 )
         consumer.unassign()
 
+    def start_at(self, offsets: Mapping[int, int]) -> None:
+        """Read these partitions from there on, whatever was read before."""
+        self._next.update(offsets)
+
+    def read_up_to(self) -> dict[int, int]:
+        """By partition, the offset up to which this reader has read."""
+        return dict(self._next)
+
     def end(self, partition: int = 0) -> int:
         """The next offset that will be written."""
-        return self._ends()[partition]
-
-    def _ends(self) -> dict[int, int]:
-        return {p: self._end_of(p) for p in range(self.partitions)}
+        return self._end_of(partition)
 
     def _end_of(self, partition: int) -> int:
         asked = time.monotonic()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import kafka.errors as kafka_errors
 
 from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
-from kafka_migration.domain.ledger import partition_of
+from kafka_migration.domain.ledger import place_of
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.batch import batches
 from kafka_migration.wire.cluster import WireCluster, code_name
@@ -39,7 +39,7 @@ class KeyedAppender:
         """Write all ``entries``; they are durable when this returns. Raises CouldNotFindOut at ``deadline``."""
         pending: dict[TopicPartition, list[tuple[bytes, bytes | None]]] = {}
         for key, value in entries:
-            tp = TopicPartition(self.topic, partition_of(key, self.partitions))
+            tp = TopicPartition(self.topic, place_of(self.topic, key, self.partitions))
             pending.setdefault(tp, []).append((key, value))
         problem: str = "no leader"
         while pending:

@@ -1,0 +1,97 @@
+"""Where a mirror's partitions stand, as its tasks told last: read from an account on (docs/adr, 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafka_migration.domain import ledger
+from kafka_migration.domain.types import Position, TopicPartition
+from kafka_migration.state.store import Store
+from kafka_migration.state.topic_log import TopicLog
+
+_ACCOUNT_RECORDS = 1_000
+"""A reader reads about so many records at most, and those of the last seconds."""
+
+Standing = tuple[Position, dict[str, Any]]
+
+
+class Progress:
+    """The progress of one link. ``links`` says where to begin, ``log`` holds the records (None: there is none)."""
+
+    def __init__(self, link: str, links: Store, log: TopicLog | None) -> None:
+        self._link, self._links, self._log = link, links, log
+        self._pointer = ledger.link_key(link, "progress").decode()
+        self._known: dict[TopicPartition, Standing] = {}
+        self._unread: dict[bytes, bytes] = {}
+        self._began, self._count = False, 0
+
+    def close(self) -> None:
+        """Give up connections."""
+        if self._log is not None:
+            self._log.close()
+
+    def begin(self) -> bool:
+        """Begin a link, with an account of nothing: what earlier versions refuse to read. False without a log."""
+        if self._log is None:
+            return False
+        self._log.append(ledger.progress_records(self._link, ledger.ACCOUNT, {}))
+        return True
+
+    def newest(self) -> dict[TopicPartition, Standing]:
+        """The newest told position per partition, with ``b`` bytes since the fence, ``x`` state, ``at`` ms."""
+        if self._log is not None:
+            self._read(self._log)
+        while self._unread:
+            # Only the newest of a key counts, so only that is decoded.
+            key = next(iter(self._unread))
+            for tp, position, rest in ledger.read_progress(key, self._unread[key]):
+                before = self._known.get(tp)
+                # Tasks of an earlier fence may still be telling: what they say cannot move a position back.
+                if before is None or _age(*before) <= _age(position, rest):
+                    self._known[tp] = (position, rest)
+            del self._unread[key]
+        return dict(self._known)
+
+    def _read(self, log: TopicLog) -> None:
+        pointer = None if self._began else self._links.get(self._pointer)
+        if pointer is not None:
+            log.start_at({int(partition): offset for partition, offset in pointer["since"].items()})
+        has_account = self._take(log)
+        if pointer is not None and not has_account:
+            # The topic is another one than the account was written to.
+            log.start_at(dict.fromkeys(range(log.partitions), 0))
+            self._take(log)
+        self._began = True
+
+    def _take(self, log: TopicLog) -> bool:
+        """Read on; true if an account was among it."""
+        mine, account = f"{self._link}/".encode(), ledger.progress_key(self._link, ledger.ACCOUNT)
+        has_account = False
+        for entry in log.new_entries():
+            self._count += 1
+            if entry.value is not None and entry.key.startswith(mine):
+                self._unread[entry.key] = entry.value
+                has_account = has_account or entry.key.startswith(account)
+        return has_account
+
+    def write_account(self, *, is_last: bool) -> None:
+        """Once there is much to read, or a run ends: write what is known of all partitions, for readers to begin at."""
+        log = self._log
+        if log is None or self._count < (1 if is_last else _ACCOUNT_RECORDS):
+            return
+        known = sorted(self.newest().items())
+        since = log.read_up_to()
+        told = {
+            tp: ledger.Told(position, rest["b"], rest["x"], rest["at"], rest.get("q", 0))
+            for tp, (position, rest) in known
+        }
+        log.append(ledger.progress_records(self._link, ledger.ACCOUNT, told))
+        # Only now: who begins there must find it.
+        self._links.put(self._pointer, {"since": {str(p): offset for p, offset in since.items()}})
+        self._count = 0
+
+
+def _age(position: Position, rest: Mapping[str, Any]) -> tuple[int, ...]:
+    """What was told later is not less. Clocks count only for what did not move."""
+    return position.fence, position.records, position.source, rest["at"]
