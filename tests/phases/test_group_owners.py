@@ -79,7 +79,7 @@ def test_record_of_an_earlier_version_is_taken_over_and_refused_by_it_from_then_
     journal.record("group", "app", {"format": 1, "subscription": ["orders"], "steps": steps, "earlier": []})
     assert GroupRecord.load(journal, "app").is_moved
     record = own(stores(), "earlier", "app")
-    assert (record.is_moved, record.subscription) == (True, {"orders"})
+    assert (record.is_moved, record.subscription) == (True, frozenset({"orders"}))
     left = journal.read("group", "app")
     assert left is not None
     # What an earlier version refuses: it knows format 1.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused, StateConflict
 from kafka_migration.domain.types import Desired
+from kafka_migration.phases import group_looks, translate
 from kafka_migration.phases.evidence import Evidence, Facts, GateName, differences
 from kafka_migration.phases.gate_evidence import cutover_evidence, plan_evidence
 from kafka_migration.phases.group_record import GroupRecord, Step
@@ -131,6 +132,8 @@ def record(
         os_user=os_user,
     )
     _write(ctx, approval)
+    if gate is GateName.CUTOVER:
+        group_looks.take(ctx, translate.selected_groups(ctx))
     return approval
 
 
