@@ -312,7 +312,7 @@ def tell_steps(ctx: Context, group: str) -> None:
 
     stopped = " (declared stopped)" if group in plan.cutover.stopped_groups else ""
     ctx.tell(f"{group}: stop its consumers on the source: {calls(plan.stop_hooks(group), 'source')}{stopped}")
-    ctx.tell(f"{group}: see it empty on both clusters, and its commits rest for {plan.cutover.rest_seconds:g} s")
+    ctx.tell(f"{group}: see it empty on both clusters, and its commits at rest if it was never seen with members")
     ctx.tell(f"{group}: translate its commits, exactly; write them on the target, read them back and compare")
     ctx.tell(f"{group}: start its consumers on the target: {calls(plan.start_hooks(group), 'target')}{stopped}")
 
