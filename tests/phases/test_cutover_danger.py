@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.errors import CouldNotFindOut, TakenOver
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import cutover, group_looks, group_sides, watch_groups
 from kafka_migration.phases.cutover import Fate
@@ -117,6 +117,42 @@ def test_group_that_comes_back_on_the_source_after_its_move_is_not_started_on_th
     assert ("start", "target") not in [call[:2] for call in hooks.calls]
 
 
+def test_group_whose_commits_on_the_target_were_set_back_is_not_started_there(
+    fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = fake_world
+    group, tp = running(world, hooks)
+    mark = GroupRecord.mark
+
+    def sets_back(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:
+        mark(self, step, *args, **evidence)
+        if step is Step.STARTING:
+            world.commit("target", group, {tp: 3})
+
+    monkeypatch.setattr(GroupRecord, "mark", sets_back)
+    outcome = cutover.apply(world.ctx(consumers=hooks.consumers)).groups[0]
+    assert "below what was written" in outcome.reason
+    assert ("start", "target") not in [call[:2] for call in hooks.calls]
+
+
+def test_commit_that_is_made_again_after_a_failure_looks_at_the_claim_first(
+    fake_world: FakeWorld, hooks: HookServer
+) -> None:
+    world = fake_world
+    group, _ = running(world, hooks)
+    failing = world.target.failing("commit", CouldNotFindOut("no answer"))
+    failing.__enter__()
+
+    def taken_over() -> None:
+        GroupRecord.own(Journal(world.store, "moving"), group, at="2030-01-01T00:00:00+00:00")
+        failing.__exit__(None, None, None)
+
+    then(hooks, "stop", lambda: world.later(5.0, taken_over))
+    with pytest.raises(TakenOver):
+        cutover.apply(world.ctx(consumers=hooks.consumers))
+    assert world.committed("target", group) == {}
+
+
 # -- commits without members -------------------------------------------------------------------------------------------
 
 
@@ -169,6 +205,14 @@ def test_members_that_come_and_go_between_looks_do_not_count_as_commits_without_
     leave = world.join("source", group, [tp.topic])
     assert not group_looks.take(world.ctx(), [group])[group].commits_alone
     leave()
+
+
+def test_listing_the_groups_takes_a_look_at_each(fake_world: FakeWorld) -> None:
+    world = fake_world
+    group = world.group("app")
+    world.commit("source", group, {TopicPartition(world.topic("orders"), 0): 20})
+    assert cutover.batches(world.ctx()) == [[group]]
+    assert list(Journal(world.store, "moving").all("group-look")) == [group]
 
 
 def test_looks_that_only_read_the_plan_write_nothing(fake_world: FakeWorld) -> None:
@@ -255,6 +299,20 @@ def test_moved_group_that_comes_back_on_the_source_is_named_by_every_wait(world:
     assert "committed again on the source" in group_sides.astray(world.ctx())[group]
     (life,) = watch_groups.apply(world.ctx(), seconds=0.1).groups
     assert life.life is Life.ON_BOTH
+
+
+def test_watch_takes_up_a_settled_group_again_that_comes_back_on_the_source(
+    fake_world: FakeWorld, hooks: HookServer
+) -> None:
+    world = fake_world
+    group, tp = running(world, hooks)
+    cutover.apply(world.ctx(consumers=hooks.consumers))
+    wait = watch_groups.GroupsWait(world.ctx(), [group])
+    assert wait.look()
+    world.go_on("source", group, tp, 25)
+    world.clock.sleep(EVERY_SECONDS)
+    wait.look()
+    assert [it.life for it in wait.result.groups] == [Life.ON_BOTH]
 
 
 def test_group_that_was_moved_back_and_runs_on_the_target_is_named(world: World, hooks: HookServer) -> None:
