@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -18,21 +18,30 @@ AT = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(params=["memory", "real"])
-def stores(request: pytest.FixtureRequest) -> Any:
+def stores(request: pytest.FixtureRequest) -> Iterator[Callable[[], Store]]:
     """Opens the store anew, as each process does."""
     if request.param == "memory":
         store = MemoryStore()
-        return lambda: store
+        yield lambda: store
+        return
     servers = request.getfixturevalue("target_cluster").bootstrap_servers
     TopicLog({"bootstrap.servers": servers}, JOURNAL_TOPIC).ensure()
-    return lambda: TopicStore(TopicLog({"bootstrap.servers": servers}, JOURNAL_TOPIC))
+    opened: list[Store] = []
+
+    def store_of_a_process() -> Store:
+        opened.append(TopicStore(TopicLog({"bootstrap.servers": servers}, JOURNAL_TOPIC)))
+        return opened[-1]
+
+    yield store_of_a_process
+    for it in opened:
+        it.close()
 
 
 def own(store: Store, migration: str, group: str = "app/1") -> GroupRecord:
     return GroupRecord.own(Journal(store, migration), group, at=AT.isoformat())
 
 
-def test_newest_claim_owns_the_record_and_has_what_was_written_before_it(stores: Any) -> None:
+def test_newest_claim_owns_the_record_and_has_what_was_written_before_it(stores: Callable[[], Store]) -> None:
     first = own(stores(), "newest")
     first.mark(Step.STOPPING, AT, members=2)
     second = own(stores(), "newest")
@@ -43,7 +52,9 @@ def test_newest_claim_owns_the_record_and_has_what_was_written_before_it(stores:
     assert list(GroupRecord.load(Journal(stores(), "newest"), "app/1").steps) == [Step.STOPPING, Step.STOPPED]
 
 
-def test_former_owners_late_write_is_read_by_nobody(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_former_owners_late_write_is_read_by_nobody(
+    stores: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = own(stores(), "late"), own(stores(), "late")
     second.mark(Step.STOPPING, AT)
     # It looked at its claim before the other one claimed, and writes now.
@@ -55,7 +66,7 @@ def test_former_owners_late_write_is_read_by_nobody(stores: Any, monkeypatch: py
     assert list(own(stores(), "late").steps) == [Step.STOPPING]
 
 
-def test_owner_epoch_rises_with_every_claim_and_older_records_go(stores: Any) -> None:
+def test_owner_epoch_rises_with_every_claim_and_older_records_go(stores: Callable[[], Store]) -> None:
     epochs = []
     for _ in range(3):
         record = own(stores(), "rising")
@@ -66,14 +77,14 @@ def test_owner_epoch_rises_with_every_claim_and_older_records_go(stores: Any) ->
     assert list(Journal(stores(), "rising").all("group-record")) == [f"app/1/{epochs[-1]}"]
 
 
-def test_groups_whose_names_begin_alike_do_not_share_a_record(stores: Any) -> None:
+def test_groups_whose_names_begin_alike_do_not_share_a_record(stores: Callable[[], Store]) -> None:
     own(stores(), "alike", "app/1").mark(Step.STOPPING, AT)
     own(stores(), "alike", "app").mark(Step.UNDONE, AT)
     found = {group: list(it.steps) for group, it in GroupRecord.all(Journal(stores(), "alike")).items()}
     assert found == {"app/1": [Step.STOPPING], "app": [Step.UNDONE]}
 
 
-def test_record_of_an_earlier_version_is_taken_over_and_refused_by_it_from_then_on(stores: Any) -> None:
+def test_record_of_an_earlier_version_is_taken_over_and_refused_by_it_from_then_on(stores: Callable[[], Store]) -> None:
     journal = Journal(stores(), "earlier")
     steps = {"stopping": {"at": AT.isoformat(), "members": 1}, "read_back": {"at": AT.isoformat(), "offsets": []}}
     journal.record("group", "app", {"format": 1, "subscription": ["orders"], "steps": steps, "earlier": []})
@@ -87,7 +98,7 @@ def test_record_of_an_earlier_version_is_taken_over_and_refused_by_it_from_then_
     assert GroupRecord.load(journal, "app").is_moved
 
 
-def test_sign_of_life_belongs_to_one_move_and_needs_no_owner(stores: Any) -> None:
+def test_sign_of_life_belongs_to_one_move_and_needs_no_owner(stores: Callable[[], Store]) -> None:
     record = own(stores(), "sign")
     record.mark(Step.READ_BACK, AT)
     seen = GroupRecord.load(Journal(stores(), "sign"), "app/1")

@@ -223,6 +223,12 @@ def test_directory_that_cannot_be_written_is_said_with_a_remedy(finished: Migrat
     assert "choose another directory" in refused.value.remedy
 
 
+def test_group_that_first_appeared_after_the_others_were_moved_is_an_exception(finished: Migration) -> None:
+    finished.source.consumer_commits("shop.late", TopicPartition("shop.payments", 0), 3)
+    said = "group shop.late is selected by the plan and was never moved: no members"
+    assert said in report.build(finished.ctx())["exceptions"]
+
+
 def test_group_that_went_on_on_the_source_is_an_exception(finished: Migration, tmp_path: Path) -> None:
     finished.source.consumer_commits("shop.app", TopicPartition("shop.orders", 0), 44)
     finished.source.join("shop.app", ["shop.orders"])

@@ -70,6 +70,21 @@ def test_group_whose_subscription_alone_is_remembered_is_not_on_the_move(shop: M
     assert status.read(shop.ctx()).groups == ()
 
 
+def test_group_that_runs_on_both_sides_is_named(shop: Migration) -> None:
+    histories.moved(shop)
+    assert [it.astray for it in status.read(shop.ctx()).groups] == [""]
+    shop.source.join("shop.app", ["shop.orders"])
+    assert "has 1 members on the source" in status.read(shop.ctx()).groups[0].astray
+
+
+def test_source_that_does_not_answer_leaves_it_unknown_where_groups_run(shop: Migration) -> None:
+    histories.moved(shop)
+    with shop.source.failing("group_states", ClusterUnreachable("source", "127.0.0.1:1", "timed out")):
+        page = status.read(shop.ctx())
+    assert "no broker" in page.unknown["groups"]
+    assert [it.group for it in page.groups] == ["shop.app"]
+
+
 @pytest.mark.parametrize(("seconds", "state"), [(0, "running"), (44, "running"), (46, "silent")])
 def test_mirror_that_says_nothing_for_longer_than_an_epoch_is_silent(
     seconds: float, state: str, shop: Migration

@@ -208,6 +208,16 @@ def test_moved_group_that_went_on_on_the_source_is_refused_and_named() -> None:
     assert not stop.check(ctx)[0].blockers
 
 
+def test_active_group_that_was_never_moved_is_refused_and_named() -> None:
+    shop = Migration()
+    ctx, _ = mirrored(shop, at=100, **DRAIN)
+    histories.moved(shop)
+    shop.source.join("shop.late", ["shop.orders"])
+    gate, _, _ = stop.check(ctx)
+    said = {it.name: it.evidence for it in gate.blockers}
+    assert said["every group of the plan was moved"] == "shop.late: 1 members on the source"
+
+
 def test_source_that_does_not_tell_of_moved_groups_leaves_the_gate_shut() -> None:
     shop = Migration()
     ctx, _ = mirrored(shop, at=100, **DRAIN)

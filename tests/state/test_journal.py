@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from kafka_migration.domain.errors import TakenOver
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore, Value
 
@@ -53,6 +54,20 @@ def test_claim_that_is_refused_keeps_what_was_held_before(store):
     first.lock(["theirs"], at=AT)
     assert second.lock(["mine", "free", "theirs"], at=AT) == {"theirs": "first"}
     assert second.holders(["mine", "free", "theirs"]) == {"mine": "second", "theirs": "first"}
+
+
+def test_newest_claim_of_a_name_holds_and_the_one_before_is_taken_over(store: MemoryStore) -> None:
+    first, second, other = Journal(store, "orders"), Journal(store, "orders"), Journal(store, "payments")
+    before = first.claim("group", "app", at=AT)
+    other.claim("group", "app", at=AT)
+    first.require(before)
+    after = second.claim("group", "app", at=AT)
+    second.require(after)
+    assert after.owner_epoch > before.owner_epoch
+    with pytest.raises(TakenOver, match="group app of migration orders"):
+        first.require(before)
+    # A process that is run again goes on at once, whoever is dead.
+    first.require(first.claim("group", "app", at=AT))
 
 
 class InTurns(MemoryStore):

@@ -71,6 +71,21 @@ def test_items_come_by_prefix_in_the_order_of_their_last_write(opened):
     assert list(store.items()) == ["b/1", "a/3", "a/2", "a/1"]
 
 
+def test_place_of_a_value_rises_with_every_write_for_every_reader(opened: Open) -> None:
+    first, second = opened(), opened()
+    places: list[int] = []
+    for key, store in (("a", first), ("b", second), ("a", second)):
+        store.put(key, {"n": len(places)})
+        located = first.located(key)
+        assert located is not None
+        assert located == second.located(key) == opened().located(key)
+        assert located[0] == {"n": len(places)}
+        places.append(located[1])
+    assert places == sorted(set(places))
+    first.delete("a")
+    assert second.located("a") is None
+
+
 def test_what_a_reader_does_to_a_value_does_not_reach_the_store(opened):
     store = opened()
     value = {"list": [1]}

@@ -11,6 +11,7 @@ from kafka_migration.domain.lag import LagSample, LagTrend
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import create, lag, source_after, watch_groups
 from kafka_migration.phases.group_record import GroupRecord, Step
+from kafka_migration.phases.group_sides import Lookout
 from kafka_migration.phases.lag import LagReport
 from kafka_migration.phases.watch_groups import GroupLife, Life, WatchResult
 from kafka_migration.plans.load import restore_plan
@@ -165,6 +166,7 @@ def lives(ctx, monkeypatch):
         return WatchResult(groups=tuple(seen[name] for name in names))
 
     monkeypatch.setattr(watch_groups, "sample", sample)
+    monkeypatch.setattr(Lookout, "look", lambda _lookout: {})
     for group, step in (("a", Step.READ_BACK), ("b", Step.READ_BACK), ("back", Step.UNDONE)):
         GroupRecord.own(ctx.journal, group, at="2030-01-01T00:00:00+00:00").mark(step, ctx.clock.now())
     return SimpleNamespace(seen=seen, looks=looks)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.types import Desired
+from kafka_migration.phases import group_looks, translate
 from kafka_migration.phases.approval_record import (
     AIRFLOW,
     APPROVED,
@@ -103,7 +104,10 @@ def record(
     now = now or evidence(ctx, gate)
     seen_at = seen_at or now.taken_at
     examine(ctx, gate, digest, approver, seen_at=seen_at, now=now)
-    return write(ctx, gate, APPROVED, digest, approver, via=via, seen_at=seen_at, facts=now.facts)
+    approval = write(ctx, gate, APPROVED, digest, approver, via=via, seen_at=seen_at, facts=now.facts)
+    if gate is GateName.CUTOVER:
+        group_looks.take(ctx, translate.selected_groups(ctx))
+    return approval
 
 
 def examine(ctx: Context, gate: GateName, digest: str, approver: str, *, seen_at: datetime, now: Evidence) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, TakenOver
-from kafka_migration.phases import watch_groups
+from kafka_migration.phases import group_looks, watch_groups
 from kafka_migration.phases.cutover_gate import CutoverGate
 from kafka_migration.phases.group_hands import POLL_SECONDS
 from kafka_migration.phases.group_move import Mover
@@ -107,6 +107,7 @@ class CutoverResult:
 def batches(ctx: Context) -> list[list[str]]:
     """The plan's groups, in batches of ``cutover.batch_size`` (more where that made too many batches for Airflow)."""
     groups = selected_groups(ctx)
+    group_looks.take(ctx, groups)
     size = max(ctx.plan.cutover.batch_size, -(-len(groups) // _MOST_BATCHES))
     return [list(groups[at : at + size]) for at in range(0, len(groups), size)]
 
@@ -311,7 +312,7 @@ def tell_steps(ctx: Context, group: str) -> None:
 
     stopped = " (declared stopped)" if group in plan.cutover.stopped_groups else ""
     ctx.tell(f"{group}: stop its consumers on the source: {calls(plan.stop_hooks(group), 'source')}{stopped}")
-    ctx.tell(f"{group}: see it empty on both clusters, and its commits rest for {plan.cutover.rest_seconds:g} s")
+    ctx.tell(f"{group}: see it empty on both clusters, and its commits at rest if it was never seen with members")
     ctx.tell(f"{group}: translate its commits, exactly; write them on the target, read them back and compare")
     ctx.tell(f"{group}: start its consumers on the target: {calls(plan.start_hooks(group), 'target')}{stopped}")
 

@@ -78,7 +78,11 @@ class Mover(Hands):
             return record
         look = self.asked(lambda: group_looks.take(self.ctx, [group])[group])
         try:
-            self.require_movable(view, look)
+            if record.is_stopped:
+                # By an earlier try: it stands still, so a cluster that does not answer is worth waiting for.
+                self.asked(lambda: self.require_movable(view, look))
+            else:
+                self.require_movable(view, look)
             self._require_copied(view)
             commits = self._stop(record, view, look)
             # Members of before are gone: what they subscribed to is known from the look.

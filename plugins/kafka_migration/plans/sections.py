@@ -187,7 +187,9 @@ class Cutover(PlanModel):
     """How consumer groups are moved."""
 
     rest_seconds: Seconds = 5.0
-    """An empty group's commits on the source must not move for this many seconds before they are translated."""
+    """An empty group that was never seen with members: its commits on the source must not move for this many seconds
+    before they are translated. One whose commits were seen to move without members rests for as long as that took, if
+    it is longer (up to consumers.wait_seconds). One that was seen with members needs no rest."""
 
     uncommitted: Literal["refuse", "earliest", "cut"] = "refuse"
     """A partition that a group subscribes to but never committed: refuse the group, or commit the target's log start
