@@ -11,7 +11,7 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import psutil
 from rich.console import Console
@@ -58,7 +58,8 @@ def up(*, airflow_port: int) -> str:
     UP.mkdir(parents=True, exist_ok=True)
     STATE.unlink(missing_ok=True)
     log = UP / "log.txt"
-    with log.open("wb") as out:
+    # It tells the user and password of Airflow.
+    with _private(log) as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "demo", "keep", "--airflow-port", str(airflow_port)],
             stdin=subprocess.DEVNULL,
@@ -150,9 +151,15 @@ def _read() -> dict[str, Any]:
 
 def _write(state: dict[str, Any]) -> None:
     partial = STATE.with_suffix(".partial")
-    with open(os.open(partial, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        json.dump(state, file)
+    with _private(partial) as file:
+        file.write(json.dumps(state).encode())
     partial.replace(STATE)
+
+
+def _private(path: Path) -> BinaryIO:
+    """A new file that this user alone may read, whatever one stood there before."""
+    path.unlink(missing_ok=True)
+    return open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb")
 
 
 def _tail(file: Path) -> str:

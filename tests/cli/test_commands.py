@@ -429,6 +429,7 @@ def ready_for_cutover(terminal: Terminal) -> None:
     approved(terminal, "plan")
     assert terminal.run("create").exit_code == 0
     histories.validated(terminal.shop)
+    terminal.shop.has_active_mirror = True
 
 
 def test_cutover_without_approval_is_refused_and_writes_nothing(terminal: Terminal) -> None:

@@ -1,5 +1,6 @@
 """A run works from the plan as it was when the run began."""
 
+import copy
 import json
 
 import pytest
@@ -7,6 +8,7 @@ import yaml
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_migration.domain.errors import BadInput, StateConflict
+from kafka_migration.operators.factory import migrate_dag, validate_dag
 from kafka_migration.operators.snapshot import PlanSnapshotOperator
 from kafka_migration.plans.snapshot import Snapshot, run_folder
 
@@ -20,6 +22,27 @@ def test_plan_that_is_edited_while_a_run_is_in_flight_leaves_the_run_as_it_was(
     taken = PlanSnapshotOperator(task_id="take_snapshot", plan_file=str(file)).execute(task_context)
     file.write_text(yaml.safe_dump({**plan.snapshot(), "topics": {"include": ["another"]}}))
     assert Snapshot.of(json.loads(json.dumps(taken))).load() == plan
+
+
+@pytest.mark.parametrize("dag_of", [migrate_dag, validate_dag])
+def test_xcom_that_was_edited_chooses_no_other_plan(make_plan, tmp_path, monkeypatch, task_context, dag_of):
+    monkeypatch.setenv("KAFKA_MIGRATION_STATE_DIR", str(tmp_path / "state"))
+    file, plan = tmp_path / "plan.yaml", make_plan()
+    file.write_text(yaml.safe_dump(plan.snapshot()))
+    taken = PlanSnapshotOperator(task_id="take_snapshot", plan_file=str(file)).execute(task_context)
+    swapped = Snapshot.take(make_plan(topics={"include": ["secrets"]}), tmp_path / "elsewhere").as_dict()
+    for task in dag_of(plan, file).tasks:
+        if "snapshot" not in task.template_fields or task.is_mapped:
+            continue
+        for handed_on, says in ((taken, None), (swapped, "start a new run"), ({**swapped, "path": "/x"}, "digest")):
+            copied = copy.copy(task)
+            task_context["ti"].xcom_pull = lambda task_ids, handed_on=handed_on: handed_on
+            copied.render_template_fields(task_context)
+            if says is None:
+                assert copied.plan() == plan
+            else:
+                with pytest.raises(StateConflict, match=says):
+                    copied.plan()
 
 
 def test_plan_that_is_not_valid_fails_the_task_at_once_with_its_problems(tmp_path, monkeypatch, task_context):

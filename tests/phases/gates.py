@@ -60,6 +60,17 @@ class PermissiveCluster(FakeCluster):
         }
 
 
+class ActiveLink(LinkState):
+    """A link whose mirror is active."""
+
+    def __init__(self, migration: Migration, **options: Any) -> None:
+        super().__init__("shop", migration.links, None, None, **options)
+        self._migration = migration
+
+    def run(self) -> dict[str, Any] | None:
+        return super().run() or {"state": "running", "at": self._migration.clock.now().isoformat()}
+
+
 class Migration:
     """The migration ``shop`` of two topics and a group, as far as a test has brought it."""
 
@@ -68,6 +79,8 @@ class Migration:
         self.source, self.target = PermissiveCluster("source"), PermissiveCluster("target")
         self.store, self.links = PlainStore(), PlainStore()
         self.told: list[str] = []
+        #: As the cutover gate demands. The link's state holds nothing of it, and no position either.
+        self.has_active_mirror = False
         self.source.add_topic("shop.orders", partitions=2, configs={"retention.ms": "604800000"})
         self.source.add_topic("shop.payments")
         self.produce(100)
@@ -100,7 +113,9 @@ class Migration:
             source=self.source,  # type: ignore[arg-type]
             target=self.target,  # type: ignore[arg-type]
             journal=Journal(self.store, "shop"),
-            link=LinkState("shop", self.links, None, None, selects=plan.topics.matches),
+            link=ActiveLink(self, selects=plan.topics.matches)
+            if self.has_active_mirror
+            else LinkState("shop", self.links, None, None, selects=plan.topics.matches),
             clock=self.clock,
             tell=self.told.append,
             dry_run=dry_run,

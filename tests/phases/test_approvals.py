@@ -24,7 +24,9 @@ PLAN, CUTOVER = GateName.PLAN, GateName.CUTOVER
 
 @pytest.fixture
 def shop() -> Migration:
-    return Migration()
+    made = Migration()
+    made.has_active_mirror = True
+    return made
 
 
 def approve(shop: Migration, gate: GateName, approver: str = "ada", **fields: Any) -> Approval:
@@ -67,7 +69,8 @@ def test_records_that_flow_and_groups_that_commit_leave_an_approval_valid(shop: 
     approve(shop, PLAN)
     approve(shop, CUTOVER)
     before = approvals.evidence(shop.ctx(), CUTOVER)
-    shop.produce(1000)
+    # Few enough for the mirror to keep up.
+    shop.produce(200)
     shop.source.consumer_commits("shop.app", TopicPartition("shop.orders", 0), 90)
     member = shop.source.join("shop.app", ["shop.orders"])
     shop.clock.sleep(100)
@@ -528,9 +531,9 @@ def test_markdown_of_a_closed_gate_says_that_it_cannot_be_approved(shop: Migrati
     assert "checks say no. While they do, this cannot be approved" in approvals.evidence(shop.ctx(), PLAN).as_markdown()
 
 
-def test_large_tables_say_how_many_rows_they_leave_out() -> None:
-    table = limited("Topics", ("topic",), ((f"t{n}",) for n in range(60)), most=50)
-    assert (len(table.rows), table.note) == (50, "10 more rows are not shown")
+def test_large_tables_say_where_they_stop_and_what_lists_the_rest() -> None:
+    table = limited("Topics", ("topic",), ((f"t{n}",) for n in range(60)), most=50, see="check PLAN --json")
+    assert (len(table.rows), table.note) == (50, "The first 50 of 60 rows; `check PLAN --json` lists all of them")
 
 
 def test_facts_of_any_size_are_compared_item_by_item() -> None:

@@ -59,7 +59,7 @@ def test_silent_mirror_stops_no_group(world: FakeWorld, hooks: HookServer) -> No
     world.link.last_word = lambda: datetime(2029, 12, 31, 23, 59, tzinfo=UTC)
     result = cutover.apply(world.ctx(consumers=hooks.consumers), groups)
     assert [it.outcome for it in result.groups] == [Fate.REFUSED] * 3
-    assert "it has said nothing since 2029-12-31 23:59:00 UTC" in result.groups[0].reason
+    assert "the mirror's last heartbeat was at 2029-12-31 23:59:00 UTC" in result.groups[0].reason
     assert hooks.calls == []
     assert all(not world.source.group_state(group).is_empty for group in groups)
 

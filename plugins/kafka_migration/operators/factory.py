@@ -25,14 +25,17 @@ from kafka_migration.operators.validate import MigrationInFlightOperator, SparkV
 from kafka_migration.operators.wait import KafkaStopMirrorOperator, KafkaWatchGroupsOperator, KafkaWatchLagOperator
 from kafka_migration.phases.table import Phase, workflow
 from kafka_migration.plans.model import Plan
+from kafka_migration.plans.snapshot import snapshot_path
 
 #: A mirror may be killed as often as it likes; a gate that waits for people waits for days.
 _AGAIN_AND_AGAIN = 1000
 _TAGS = ["kafka-migration"]
+_MACROS = {"snapshot_path": snapshot_path}
 
-#: Rendered when a task starts. Not the task's output itself: that would draw an edge to every other task.
+#: Rendered when a task starts. The path by the run alone: XComs can be edited. Not the first task's output itself: that
+#: would draw an edge to every other task.
 SNAPSHOT = {
-    "path": "{{ ti.xcom_pull(task_ids='take_snapshot')['path'] }}",
+    "path": "{{ snapshot_path(ti.dag_id, ti.run_id) }}",
     "digest": "{{ ti.xcom_pull(task_ids='take_snapshot')['digest'] }}",
 }
 
@@ -77,6 +80,7 @@ def migrate_dag(plan: Plan, file: Path) -> DAG:
         catchup=False,
         max_active_runs=1,
         tags=_TAGS,
+        user_defined_macros=_MACROS,
         doc_md=_overview(plan, rows),
         on_failure_callback=alerts.on_failure(plan, migrate_dag_id(plan.name)),
         default_args={
@@ -244,6 +248,7 @@ def validate_dag(plan: Plan, file: Path) -> DAG:
         catchup=False,
         max_active_runs=1,
         tags=_TAGS,
+        user_defined_macros=_MACROS,
         doc_md=f"Validates plan `{plan.name}` again. Skipped unless its migration is in flight.",
         on_failure_callback=alerts.on_failure(plan, validate_dag_id(plan.name)),
         deadline=alerts.deadlines(plan, validate_dag_id(plan.name)),

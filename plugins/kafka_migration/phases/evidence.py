@@ -141,10 +141,10 @@ def differences(before: Facts, now: Facts) -> tuple[str, ...]:
     return tuple(found)
 
 
-def limited(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, most: int = 50) -> Table:
-    """A table of the first ``most`` rows, that says how many there are."""
+def limited(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, see: str, most: int = 50) -> Table:
+    """A table of the first ``most`` rows, which says where it stops; ``see`` is the command that lists all of them."""
     every = [tuple(row) for row in rows]
-    note = f"{len(every) - most} more rows are not shown" if len(every) > most else ""
+    note = f"The first {most} of {len(every)} rows; `{see}` lists all of them" if len(every) > most else ""
     return Table(title=title, columns=tuple(columns), rows=tuple(every[:most]), note=note)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.clusters.facts import GroupFacts, Inventory
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import MigrationError
-from kafka_migration.phases import create, inventory, lag, preflight, table, translate, verdict
+from kafka_migration.phases import create, inventory, lag, mirror_ready, preflight, table, translate, verdict
 from kafka_migration.phases.drift import as_declared
 from kafka_migration.phases.evidence import Evidence, Facts, GateName, Table, item, limited
 from kafka_migration.phases.group_record import GroupRecord
@@ -20,6 +20,10 @@ from kafka_migration.phases.topic_steps import Drift, mirrored
 
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
+
+
+#: The command that lists everything that the inventory has.
+_INVENTORY = "check PLAN --json"
 
 
 def plan_evidence(ctx: Context) -> Evidence:
@@ -65,6 +69,7 @@ def cutover_facts(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Evi
             as_declared(drift),
             _nothing_halted({str(tp): halt.reason for tp, halt in halts.items()}),
             _nothing_given_up(given_up),
+            *mirror_ready.checks(ctx),
             verdict.check(ctx),
             verdict.coverage(ctx),
             *check_hooks(ctx.plan),
@@ -177,7 +182,7 @@ def _topics(taken: Inventory) -> Table:
         for name, it in sorted(taken.topics.items())
     )
     columns = ("topic", "parts", "repl", "offsets", "size", "per s", "settings")
-    return limited("Topics", columns, rows)
+    return limited("Topics", columns, rows, see=_INVENTORY)
 
 
 def _groups(groups: Iterable[GroupFacts]) -> Table:
@@ -192,7 +197,8 @@ def _groups(groups: Iterable[GroupFacts]) -> Table:
         )
         for it in sorted(groups, key=lambda it: it.name)
     )
-    return limited("Consumer groups", ("group", "protocol", "state", "members", "lag", "reads"), rows)
+    columns = ("group", "protocol", "state", "members", "lag", "reads")
+    return limited("Consumer groups", columns, rows, see=_INVENTORY)
 
 
 def _rules(taken: Inventory) -> Table:
@@ -205,7 +211,7 @@ def _rules(taken: Inventory) -> Table:
         ("SCRAM users", count(taken.scram_users)),
         ("groups that read these topics and stay behind", translate.listed(taken.left_behind) or "none"),
     )
-    return limited("Not moved by this plan", ("what", "found on the source"), rows)
+    return Table(title="Not moved by this plan", columns=("what", "found on the source"), rows=rows)
 
 
 def _lag(ctx: Context) -> Table:
@@ -239,7 +245,8 @@ def _positions(ctx: Context) -> Table:
         more = f" and {len(it.translations) - 3} more" if len(it.translations) > 3 else ""
         remarks = translate.listed([*it.problems, *it.flags])
         rows.append((it.group, f"{it.state}, {it.members} members", first + more, remarks))
-    return limited("Where each group would go on", ("group", "state", "source -> target", "to know"), rows)
+    columns = ("group", "state", "source -> target", "to know")
+    return limited("Where each group would go on", columns, rows, see="translate PLAN --json")
 
 
 def _stragglers(taken: Inventory) -> Table:
@@ -252,7 +259,8 @@ def _stragglers(taken: Inventory) -> Table:
         for name, it in sorted(taken.topics.items())
         if it.records_per_second > 0 or (it.producers is not None and it.producers.active)
     )
-    shown = limited("Producers that write to the source", ("topic", "offsets per s", "producer ids"), rows)
+    columns = ("topic", "offsets per s", "producer ids")
+    shown = limited("Producers that write to the source", columns, rows, see=_INVENTORY)
     note = "They stay on the source, and the mirror runs on for them."
     return Table(title=shown.title, columns=shown.columns, rows=shown.rows, note=f"{note} {shown.note}".strip())
 

@@ -1,7 +1,8 @@
 """The plan as it was when a run began, in a file of its own: a run works from this, whatever becomes of the plan file.
 
-Tasks pass each other the path and the digest. The digest is compared on every load, so that a snapshot that was edited
-is refused instead of obeyed. It holds no secret, as the plan does not.
+Every task finds the file by the run that it belongs to, and never by what another task handed on: whoever may edit
+XComs must not choose the plan that a run obeys. The digest, which tasks do hand on, is compared on every load, so that
+a snapshot that was edited is refused. It holds no secret, as the plan does not.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from kafka_migration.plans.model import Plan
 
 #: Where runs keep their files. Every machine that runs tasks or triggers must see the same folder there.
 STATE_DIRECTORY = "KAFKA_MIGRATION_STATE_DIR"
+_FILE = "plan.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,7 @@ class Snapshot:
         handle, part = tempfile.mkstemp(dir=folder, suffix=".part")
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             yaml.safe_dump(plan.snapshot(), file, sort_keys=False, allow_unicode=True)
-        target = folder / "plan.yaml"
+        target = folder / _FILE
         os.replace(part, target)
         return cls(path=str(target), digest=plan.digest)
 
@@ -65,9 +67,15 @@ class Snapshot:
         if plan.digest != self.digest:
             raise StateConflict(
                 f"{self.path}: the snapshot's digest is {plan.digest}, the run began with {self.digest}",
-                remedy="a run does not follow edits: start a new run from the edited plan",
+                remedy="a run does not follow edits, be they of the snapshot or of the XCom of take_snapshot: start a"
+                " new run from the edited plan",
             )
         return plan
+
+
+def snapshot_path(dag_id: str, run_id: str) -> str:
+    """Where the snapshot of one run is."""
+    return str(run_folder(dag_id, run_id) / _FILE)
 
 
 def run_folder(dag_id: str, run_id: str, environ: Mapping[str, str] | None = None) -> Path:
