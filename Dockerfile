@@ -9,7 +9,10 @@ RUN apt-get update \
 
 WORKDIR /opt/migration
 COPY requirements.txt requirements.lock ./
-RUN pip install --no-cache-dir -r requirements.txt
+# What only tests and their tools need does not stay in the image: it is the same lock for all, and a layer of one step.
+RUN pip install --no-cache-dir -r requirements.txt \
+    && pip uninstall --yes pytest pytest-timeout pytest-xdist ruff mypy types-pyyaml types-psutil uv \
+    && pip check
 
 COPY jars.lock ./
 COPY demo/__init__.py demo/errors.py demo/jars.py demo/java.py demo/

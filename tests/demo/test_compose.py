@@ -218,6 +218,16 @@ def test_image_is_built_from_the_pinned_requirements_and_what_it_copies_exists()
     assert "pip install --no-cache-dir -r requirements.txt" in dockerfile
 
 
+def test_image_holds_no_tools_of_development() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    _, _, development = (ROOT / "requirements.txt").read_text().partition("# --- Development")
+    tools = set(re.findall(r"^([a-z][\w-]*)==", development, re.MULTILINE))
+    removed = re.search(r"pip uninstall --yes (.+?) \\\n", dockerfile)
+    assert removed is not None
+    # Airflow itself reads tokens with it.
+    assert set(removed[1].split()) == tools - {"pyjwt"}
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [

@@ -182,6 +182,23 @@ def test_offsets_that_a_rehearsal_commits_after_a_kill_before_the_write_are_not_
     assert world.committed("target", shop.group) == {shop.tp: 70}
 
 
+def test_rehearsal_that_was_ahead_and_runs_again_is_not_taken_for_a_rewind_that_was_killed_before_its_write(
+    fake_world: FakeWorld, hooks: HookServer
+) -> None:
+    world = fake_world
+    shop = open_shop(world, hooks, "app", world.topic("orders"), rehearsed=70)
+    ctx = world.ctx(consumers=hooks.consumers, cutover=shop.cutover)
+    ctx.target = MortalCluster(ctx.target, Killer(1))  # type: ignore[assignment]
+    with pytest.raises(Killed):
+        cutover.apply(ctx)
+    assert shop.record.has(Step.WRITING)
+    assert not shop.record.has(Step.WRITTEN)
+    world.join("target", shop.group, [shop.tp.topic])
+    assert finished(shop).groups[0].outcome is not Fate.MOVED
+    assert not shop.record.has(Step.READ_BACK)
+    assert world.committed("target", shop.group) == {shop.tp: 70}
+
+
 def test_offsets_beyond_a_write_that_was_not_read_back_are_the_groups_own_only_with_its_members(
     fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -145,7 +146,7 @@ def test_what_went_wrong_is_listed_as_exceptions(shop: Migration, tmp_path: Path
     histories.validated(shop, Equality.DIFFERENT)
     histories.moved(shop, upto=Step.STOPPED)
     histories.moved(shop, "shop.late", upto=Step.STARTED)
-    ctx = shop.ctx(mirror={"num_streams": 4})
+    ctx = shop.ctx(mirror={"num_streams": 4}, validation={"private_payloads": False})
     ctx.link.halt(TopicPartition("shop.orders", 1), "CORRUPT", "a checksum", 70, 60, ctx.stamp())
     with pytest.raises(Refused), phase(ctx, "stop_mirror"):
         raise Refused("2 partitions still grow")
@@ -290,3 +291,12 @@ def test_page_shows_what_consumers_depend_on_beside_the_verdict(finished: Migrat
     nothing = Parity(groups=(), topics=(), access=()).section("2030-01-01T00:00:00+00:00")
     assert "Consumers would notice nothing" in page(nothing)
     assert "no broker answers" in page({"at": "2030-01-01T00:00:00+00:00", "unknown": "no broker answers"})
+
+
+def test_folder_of_reports_is_not_for_every_user_of_the_machine(finished: Migration, tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        written = report.apply(finished.ctx(), tmp_path / "reports")
+    finally:
+        os.umask(before)
+    assert written.json_path.parent.stat().st_mode & 0o777 == 0o750

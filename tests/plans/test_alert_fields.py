@@ -45,6 +45,21 @@ BAD: dict[str, tuple[Any, str, str]] = {
         "notifiers[0].arguments.files",
         "a file could send a secret away",
     ),
+    "path": (
+        {"notifiers": [{"notifier": SMTP, "arguments": {"body_path": "/proc/self/environ"}}]},
+        "notifiers[0].arguments.body_path",
+        "a file could send a secret away",
+    ),
+    "template's name": (
+        {"notifiers": [{"notifier": SMTP, "arguments": {"html_template": "/proc/self/environ"}}]},
+        "notifiers[0].arguments.html_template",
+        "a file could send a secret away",
+    ),
+    "attachment": (
+        {"notifiers": [{"notifier": SMTP, "arguments": {"Attachments": ["/proc/self/environ"]}}]},
+        "notifiers[0].arguments.Attachments",
+        "a file could send a secret away",
+    ),
     "credentials": (
         {"notifiers": [{"notifier": SMTP, "arguments": {"webhook": "https://me:x@hooks.example/1"}}]},
         "notifiers[0].arguments.webhook",

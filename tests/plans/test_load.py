@@ -13,6 +13,7 @@ from kafka_migration.domain.errors import BadInput
 from kafka_migration.plans.load import LARGEST_PLAN_BYTES, load_plan, parse_plan, restore_plan
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.problems import InvalidPlan, Problem
+from kafka_migration.plans.strict_yaml import read_yaml
 
 HEAD = "version: 1\nname: orders\nsource: kafka_source\ntarget: kafka_target\ntopics: {include: [orders]}\n"
 
@@ -44,7 +45,12 @@ BAD: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "no topics": ({"topics": {"include": []}}, "topics.include", "must not be empty", "Regular expressions"),
     "no topics, as text": ({"topics": {"include": " "}}, "topics.include", "must not be empty", "Regular"),
     "bad regex": ({"topics": {"include": ["ok", "a("]}}, "topics.include[1]", "not a regular expression", "backslash"),
-    "bad regex, as text": ({"topics": {"include": "ok,*"}}, "topics.include[1]", "nothing to repeat", "backslash"),
+    "bad regex, as text": (
+        {"topics": {"include": "ok,*"}},
+        "topics.include[1]",
+        "no argument for repetition",
+        "backslash",
+    ),
     "empty regex": ({"topics": {"include": "a,,b"}}, "topics.include[1]", "empty pattern", "remove the entry"),
     "comma in braces": ({"topics": {"include": "a{1,3}"}}, "topics.include", "braces", "YAML list"),
     "in and out": (
@@ -302,3 +308,10 @@ def test_digest_follows_meaning_not_form(plan_with: Callable[..., Plan]) -> None
     assert plan_with(topics={"include": "a, b"}, mirror={"num_streams": 2}).digest == plan.digest
     assert plan_with(topics={"include": ["b", "a"]}).digest != plan.digest
     assert plan_with(topics={"include": ["a", "b"]}, mirror={"num_streams": 3}).digest != plan.digest
+
+
+@pytest.mark.parametrize("depth", [33, 200])
+def test_plan_that_is_nested_too_deeply_is_refused_as_that(depth: int) -> None:
+    document = read_yaml(f"a: {'[' * depth}{']' * depth}")
+    assert [it.message for it in document.problems] == ["nested too deeply"]
+    assert not read_yaml(f"a: {'[' * 31}{']' * 31}").problems

@@ -1,5 +1,6 @@
 """The processes of a validation: jars found or named, and none left behind by an interruption."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -28,9 +29,21 @@ def test_jars_are_those_of_the_cache_or_missing_with_a_remedy(tmp_path, monkeypa
     with pytest.raises(BadInput, match="make setup") as caught:
         spark_jars({})
     assert caught.value.exit_code == 2
-    (tmp_path / "b.jar").touch()
-    (tmp_path / "a.jar").touch()
-    assert spark_jars({}) == (tmp_path / "a.jar", tmp_path / "b.jar")
+    lock = tmp_path / "jars.lock"
+    monkeypatch.setattr(session, "_LOCK", lock)
+    jars = {"b-1.jar": b"two", "a-1.jar": b"one"}
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in jars.items()}
+    lock.write_text("[spark]\n" + "".join(f'"g:{name[0]}:1" = "{digest}"\n' for name, digest in sums.items()))
+    (tmp_path / "planted.jar").touch()
+    (tmp_path / "b-1.jar").write_bytes(jars["b-1.jar"])
+    with pytest.raises(BadInput, match="make setup"):
+        spark_jars({})
+    (tmp_path / "a-1.jar").write_bytes(jars["a-1.jar"])
+    assert spark_jars({}) == (tmp_path / "a-1.jar", tmp_path / "b-1.jar")
+    (tmp_path / "a-1.jar").write_bytes(b"planted")
+    with pytest.raises(BadInput, match="its checksum is another") as caught:
+        spark_jars({})
+    assert str(tmp_path / "a-1.jar") in str(caught.value.value)
 
 
 def test_missing_jars_are_refused_before_anything_is_started(tmp_path, monkeypatch):

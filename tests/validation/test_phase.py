@@ -167,9 +167,9 @@ def test_private_payloads_appear_in_nothing_that_a_validation_writes_or_tells(la
         return "\n".join([*told, terminal.getvalue(), json.dumps([journal, found.as_dict()]), *files])
 
     told: list[str] = []
-    shown = everything(ctx := _context(lab, [copy], told), tmp_path / "open", told)
+    shown = everything(ctx := _context(lab, [copy], told, private_payloads=False), tmp_path / "open", told)
     assert _MARKER.hex() in shown, "what is looked for can be found"
-    private = replace(ctx, plan=_context(lab, [copy], [], private_payloads=True).plan)
+    private = replace(ctx, plan=_context(lab, [copy], []).plan)
     report.apply(private, tmp_path / "since")
     for path in (tmp_path / "since").rglob("report.*"):
         assert "mutation: source offset" in path.read_text()

@@ -103,7 +103,8 @@ def apply(
     written = Written(report=report, json_path=folder / "report.json", html_path=folder / "report.html")
     if not ctx.dry_run:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            # It names topics, groups and people, and may hold payloads: nothing for every user of the machine.
+            folder.mkdir(mode=0o750, parents=True, exist_ok=True)
             _replace(written.json_path, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
             _replace(written.html_path, as_html(report))
         except OSError as error:

@@ -144,6 +144,7 @@ def apply(
         if ctx.dry_run:
             reports = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-migration-")))
         folder = reports / ctx.plan.name / ("partial" if topics else "")
+        _make(reports / ctx.plan.name)
         _make(folder)
         account = stack.enter_context(accounted(ctx, asked, topics))
         segments.differs = account.differs
@@ -332,7 +333,8 @@ def _digest(request: ValidationRequest, run: Runner) -> DigestReport:
 
 def _make(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        # What is in it may hold payloads: nothing for every user of the machine.
+        folder.mkdir(mode=0o750, parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(
             f"results cannot be written to {folder}: {error.strerror or error}",

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Annotated, Any
 
+import re2
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kafka_migration.plans.base import Contradictions, Name, PlanModel, each_once, wrong
-from kafka_migration.plans.pattern_cost import AFFORDABLE, cost_of
 
 #: Excluded from every plan unless ``topics.internal`` says otherwise.
 INTERNAL_TOPICS = ("__.*", r".*\.internal")
@@ -27,22 +27,33 @@ _SPLIT_QUANTIFIER = re.compile(r"\{\d*,\d*\}")
 def _compiles(pattern: str) -> str:
     if not pattern.strip():
         raise wrong("an empty pattern matches no name", "write a regular expression, or remove the entry")
+    if len(pattern) > _LONGEST:
+        raise wrong(f"longer than {_LONGEST} characters, as no name is", "write several shorter patterns")
     try:
-        re.compile(pattern)
-    except re.error as error:
+        _one(pattern)
+    except re2.error as error:
+        why = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        if _is_known_elsewhere(pattern):
+            # A DAG file is parsed by a process that all plans share: what may take exponential time would hang it.
+            raise wrong(
+                f"this is not supported, since every name is matched in linear time: {why}",
+                "do without look-around, backreferences, possessive quantifiers and repetitions beyond 1000; instead of"
+                " (?!...), write what is not meant into exclude",
+            ) from None
         raise wrong(
-            f"not a regular expression: {error}",
+            f"not a regular expression: {why}",
             "correct it; a literal character such as ( or * needs a backslash before it",
         ) from None
-    except (OverflowError, RecursionError) as error:
-        raise wrong(f"not a usable regular expression: {error}", "write a simpler one") from None
-    if len(pattern) > _LONGEST or cost_of(pattern) > AFFORDABLE:
-        # A DAG file is parsed by a process that all plans share, and it would hang there.
-        raise wrong(
-            "this could take for ever on some name: it can match one in too many ways",
-            "write several simpler patterns: no repetition within a repetition, such as (a+)+, and at most three of .*",
-        )
     return pattern
+
+
+def _is_known_elsewhere(pattern: str) -> bool:
+    """Whether the matcher of Python, which backtracks as Java's does, understands ``pattern``."""
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError):
+        return False
+    return True
 
 
 def _split(value: Any) -> Any:
@@ -67,16 +78,20 @@ Patterns = Annotated[
 
 
 def matches_any(patterns: tuple[str, ...], name: str) -> bool:
-    """Whether a pattern matches the whole of ``name`` (Python's ``re``).
+    """Whether a pattern matches the whole of ``name``: RE2's syntax, in which Kafka's tools' patterns (Java's) mean the
+    same, but for what needs backtracking.
 
-    One by one, not joined by |: joined, a flag or a back reference of one pattern would change its neighbours.
+    One by one, not joined by |: joined, a flag of one pattern would change its neighbours.
     """
-    return any(_one(pattern).fullmatch(name) for pattern in patterns)
+    return any(_one(pattern).fullmatch(name) is not None for pattern in patterns)
 
 
 @lru_cache(maxsize=1024)
-def _one(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
+def _one(pattern: str) -> re2._Regexp:
+    options = re2.Options()
+    # To standard error, that is; whoever asks has the error.
+    options.log_errors = False
+    return re2.compile(pattern, options)
 
 
 class Selection(PlanModel):

@@ -140,8 +140,9 @@ class Validation(PlanModel):
     examples: Annotated[int, Field(ge=1, le=1000)] = 10
     """How many of the records that differ are shown, of each partition."""
 
-    private_payloads: bool = False
-    """Show no byte of keys, values and headers where records differ: only which part does, and where."""
+    private_payloads: bool = True
+    """Show no byte of keys, values and headers where records differ: only which part does, and where. With false, they
+    stand in validation.json, the Data Docs, the report, the journal and Airflow's pages, for all who may see those."""
 
     spark_connection: ConnectionId = "spark_default"
     """The Airflow connection that validations are submitted to."""

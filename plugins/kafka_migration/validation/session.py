@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,13 +17,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JARS_VARIABLE = "KAFKA_MIGRATION_SPARK_JARS"
-_CACHE = Path(__file__).resolve().parents[3] / ".cache" / "jars" / "spark"
+_ROOT = Path(__file__).resolve().parents[3]
+_CACHE = _ROOT / ".cache" / "jars" / "spark"
+_LOCK = _ROOT / "jars.lock"
 
 
 def spark_jars(environ: Mapping[str, str] | None = None) -> tuple[Path, ...]:
     """Paths of the jars: what KAFKA_MIGRATION_SPARK_JARS lists (comma-separated), else the checkout's cache.
 
-    Raises BadInput if there are none, or one that is listed does not exist. For ``--jars`` of spark-submit, too.
+    Raises BadInput if there are none, one that is listed does not exist, or one of the cache is not what jars.lock
+    says: it runs with the credentials of both clusters, and a cache is easily shared. For ``--jars`` of spark-submit,
+    too.
     """
     listed = (os.environ if environ is None else environ).get(JARS_VARIABLE, "")
     jars = [Path(part.strip()) for part in listed.split(",") if part.strip()]
@@ -30,7 +36,7 @@ def spark_jars(environ: Mapping[str, str] | None = None) -> tuple[Path, ...]:
             raise BadInput(
                 "this jar does not exist", field=JARS_VARIABLE, value=str(jar), remedy=f"correct {JARS_VARIABLE}"
             )
-    jars = jars or sorted(_CACHE.glob("*.jar"))
+    jars = jars or _cached()
     if not jars:
         raise BadInput(
             "the jars of Spark's Kafka source are missing",
@@ -39,6 +45,29 @@ def spark_jars(environ: Mapping[str, str] | None = None) -> tuple[Path, ...]:
             f" commons-pool2 in {JARS_VARIABLE}, comma-separated",
         )
     return tuple(jars)
+
+
+def _cached() -> list[Path]:
+    try:
+        locked = tomllib.loads(_LOCK.read_text(encoding="utf-8"))["spark"]
+    except (OSError, KeyError, tomllib.TOMLDecodeError):
+        return []
+    found = []
+    for coordinates, checksum in locked.items():
+        _, artifact, version = coordinates.split(":")
+        jar = _CACHE / f"{artifact}-{version}.jar"
+        if not jar.is_file():
+            return []
+        with jar.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != checksum:
+                raise BadInput(
+                    f"this jar is not the one that {_LOCK.name} names: its checksum is another",
+                    field=JARS_VARIABLE,
+                    value=str(jar),
+                    remedy="find out who changed it, remove it, and run `make setup`, which fetches it anew",
+                )
+        found.append(jar)
+    return sorted(found)
 
 
 def open_session(
