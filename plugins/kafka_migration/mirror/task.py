@@ -8,11 +8,12 @@ here decides what is safe; that is :mod:`kafka_migration.mirror.partition`.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 
 from kafka_migration.domain import ledger
-from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Desired, Receipt, TopicPartition
 from kafka_migration.mirror.intake import Intake
@@ -25,6 +26,10 @@ from kafka_migration.mirror.shares import rate_share
 from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.keyed import KeyedAppender, KeyedTail
+
+log = logging.getLogger(__name__)
+
+_PROGRESS_SECONDS = 5.0
 
 
 class CopyTask:
@@ -216,7 +221,12 @@ class CopyTask:
             value = ledger.progress_value(copy.position, bytes_copied=copy.bytes, state=state, at_ms=now)
             entries.append((ledger.progress_key(self.orders.link, tp), value))
         if entries:
-            await self._progress.put(entries, deadline=time.monotonic() + 30)
+            try:
+                await self._progress.put(entries, deadline=time.monotonic() + _PROGRESS_SECONDS)
+            except (CouldNotFindOut, NotAuthorized) as error:
+                # A hint, and no more: the receipts tell, or the log itself.
+                log.info("progress: %s", error.message)
+                self._told.clear()
 
 
 def run_task(orders: TaskOrders) -> Iterable[Receipt]:
