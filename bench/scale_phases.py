@@ -13,8 +13,9 @@ from typing import Any
 from bench.scale_validation import validation_runs
 from kafka_migration.domain import ledger
 from kafka_migration.domain.offset_map import RunOpening
-from kafka_migration.domain.types import Position, Receipt, TopicPartition
+from kafka_migration.domain.types import Position, TopicPartition
 from kafka_migration.mirror.orders import TaskOrders
+from kafka_migration.mirror.runner import Ended
 from kafka_migration.state.link import LinkState, LinkTopic
 from kafka_migration.state.store import MemoryStore
 from kafka_migration.state.topic_log import Entry, TopicLog
@@ -154,7 +155,7 @@ class _Epoch:
     inner: Any
     began: float
     cpu: float
-    ended: float = 0.0
+    over_at: float = 0.0
 
     def is_done(self) -> bool:
         return bool(self.inner.is_done())
@@ -162,9 +163,9 @@ class _Epoch:
     def tasks(self) -> dict[int, bool]:
         return dict(self.inner.tasks())
 
-    def receipts(self) -> list[Receipt]:
-        found: list[Receipt] = self.inner.receipts()
-        self.ended = time.perf_counter()
+    def ended(self) -> Ended:
+        found: Ended = self.inner.ended()
+        self.over_at = time.perf_counter()
         self.cpu += _cpu_seconds()
         return found
 
@@ -192,12 +193,12 @@ def _mirror(plan: Path, _runs: int) -> dict[str, Any]:
         "seconds": seconds,
         "records": outcome.records,
         "halted": len(outcome.halted),
-        "first_epoch_seconds": round(first.all[0].ended - first.all[0].began, 3),
+        "first_epoch_seconds": round(first.all[0].over_at - first.all[0].began, 3),
         "idle_epochs": second.epochs,
         "idle_fence_seconds": round(epoch.began - began, 3),
-        "idle_epoch_seconds": round(epoch.ended - epoch.began, 3),
+        "idle_epoch_seconds": round(epoch.over_at - epoch.began, 3),
         "idle_end_seconds": round(ended - epoch.began - _IDLE_SECONDS, 3),
-        "idle_cpu_share": round(epoch.cpu / (epoch.ended - epoch.began), 3),
+        "idle_cpu_share": round(epoch.cpu / (epoch.over_at - epoch.began), 3),
     }
 
 

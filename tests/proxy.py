@@ -107,16 +107,18 @@ class Connection:
                 (correlation,) = struct.unpack_from(">i", data)
                 request = self._unanswered.pop(correlation)
                 frame = Frame(self, data, request.api, request.version, correlation, request)
-                if self.proxy.on_response(frame) is not False:
+                passed = self.proxy.on_response(frame)
+                if passed is not False:
+                    shown = passed if isinstance(passed, bytes) else data
                     with contextlib.suppress(OSError):
-                        self._client.sendall(struct.pack(">i", len(data)) + data)
+                        self._client.sendall(struct.pack(">i", len(shown)) + shown)
         self.cut()
 
 
 class Proxy:
     """Listens on a free port of 127.0.0.1, or on `port`. With `to`, a host and port, all connections lead there.
 
-    Hooks return False to drop a frame, bytes to pass those instead (requests only), anything else lets it pass.
+    Hooks return False to drop a frame, bytes to pass those instead, anything else lets it pass.
     """
 
     def __init__(

@@ -6,7 +6,15 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
@@ -48,6 +56,40 @@ def set_quota(servers: str, client_id: str, key: str, bytes_per_second: float | 
         return False
 
     wait_until(is_set, f"the quota of {client_id} is {bytes_per_second}", deadline_seconds=_PATIENCE_SECONDS)
+
+
+def deny_write(servers: str, user: str, topic: str, *, denied: bool) -> None:
+    """Whether `user` may not write to one topic, of a cluster that permits everything where no rule stands."""
+
+    def rule(operation: AclOperation, permission: AclPermissionType) -> AclBinding:
+        literal = ResourcePatternType.LITERAL
+        return AclBinding(ResourceType.TOPIC, topic, literal, f"User:{user}", "*", operation, permission)
+
+    # Beside a rule everything else needs one, too.
+    rules = [
+        rule(AclOperation.ALL, AclPermissionType.ALLOW),
+        rule(AclOperation.WRITE, AclPermissionType.DENY),
+    ]
+
+    def is_done() -> bool:
+        with suppress(KafkaException):
+            admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+            if denied:
+                answers = admin.create_acls(rules).values()
+            else:
+                answers = admin.delete_acls([_filter(it) for it in rules[::-1]]).values()
+            for answer in answers:
+                answer.result(30)
+            return True
+        return False
+
+    wait_until(is_done, f"the rule for {user} on {topic} is {'there' if denied else 'gone'}")
+
+
+def _filter(it: AclBinding) -> AclBindingFilter:
+    return AclBindingFilter(
+        it.restype, it.name, it.resource_pattern_type, it.principal, it.host, it.operation, it.permission_type
+    )
 
 
 def leaders(servers: str, topics: Collection[str]) -> dict[tuple[str, int], tuple[int, list[int]]]:

@@ -8,16 +8,20 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from tests.chaos.administration import move_leaders, set_quota
+from tests.chaos.administration import deny_write, leaders, move_leaders, set_quota
 from tests.chaos.mirrors import Mirrors, Run
-from tests.chaos.progress import Progress
+from tests.chaos.progress import Progress, Stalls, ends_of
+from tests.chaos.reader import Place
 from tests.chaos.scene import Scene
-from tests.chaos.schedule import OF_BROKERS, Fault
+from tests.chaos.schedule import NARROW, OF_BROKERS, Fault
 from tests.chaos.short import LONGEST_SECONDS
+from tests.chaos.stage import MIRROR_USER
+from tests.chaos.topics import topic
+from tests.kafka_tools import topic_ids
 from tests.waiting import wait_until
 
 WITHIN_SECONDS = 1.0
@@ -30,7 +34,11 @@ _READY_SECONDS = 0.5
 _PATIENCE_SECONDS = 60.0
 _CUT_SECONDS = 0.4
 _DOWN_SECONDS = (0.0, 4.0)
-_SLOW_SECONDS, _QUOTA_SECONDS = (4.0, 8.0), (4.0, 8.0)
+_SLOW_SECONDS, _QUOTA_SECONDS, _LONG_QUOTA_SECONDS = (4.0, 8.0), (4.0, 8.0), (30.0, 30.0)
+_NARROW_SECONDS = 15.0
+_STEADY = ("plain", "small", "append_time")
+"""Kinds of topics in which there is something to copy all the time, and nothing that waits by right: an open
+transaction, or records so old that they are held after a fence."""
 
 
 class Missed(Exception):
@@ -47,6 +55,8 @@ class Injector:
     _pool: ThreadPoolExecutor = field(default_factory=ThreadPoolExecutor)
     _lasting: list[tuple[Fault, Future[None]]] = field(default_factory=list)
     _over: threading.Event = field(default_factory=threading.Event)
+    innocent_stall: float = 0.0
+    """For how many seconds a partition stood still at most while a fault lasted that did not concern it."""
 
     def inject(self, fault: Fault) -> str:
         """Do it; what was done, in words. Raises Missed."""
@@ -55,6 +65,9 @@ class Injector:
             self.settle(lambda it: it.kind in OF_BROKERS)
             for cluster in self.scene.stage.clusters.values():
                 cluster.wait_healthy()
+        if fault.kind in NARROW:
+            # What is measured beside it is of this fault alone.
+            self.settle()
         self._await_progress(fault)
         age = self.progress.age
         if age > WITHIN_SECONDS:
@@ -80,6 +93,16 @@ class Injector:
     def last(self, seconds: float) -> None:
         """Let something last so long, or until all is over."""
         self._over.wait(seconds)
+
+    def lasts(self, seconds: float, concerns: Callable[[Place], bool]) -> None:
+        """Let a narrow fault last, and measure what it does not concern."""
+        stage, scene = self.scene.stage, self.scene
+        steady = {topic(scene.name, kind) for kind in _STEADY}
+        innocent = [place for place in scene.places if place[0] in steady and not concerns(place)]
+        source, target = (ends_of(it.direct, innocent) for it in (stage.source, stage.target))
+        with Stalls(source, target, innocent) as stalls:
+            self.last(seconds)
+        self.innocent_stall = max(self.innocent_stall, stalls.longest)
 
     def _await_progress(self, fault: Fault) -> None:
         until = time.monotonic() + _PATIENCE_SECONDS
@@ -267,16 +290,67 @@ def _slow_network(it: Injector, fault: Fault, chance: random.Random) -> Done:
     return f"up to {delay:.2f} s a frame, {rate:,} bytes/s to the {fault.side} for {seconds:.0f} s", recover
 
 
-def _quota(it: Injector, _fault: Fault, chance: random.Random) -> Done:
-    servers, client = it.scene.stage.target.direct, it.scene.client_id
-    rate, seconds = chance.choice((50_000, 100_000)), chance.uniform(*_QUOTA_SECONDS)
-    set_quota(servers, client, "producer_byte_rate", rate)
+def _quota(bounds: tuple[float, float]) -> Callable[[Injector, Fault, random.Random], Done]:
+    def limit(it: Injector, _fault: Fault, chance: random.Random) -> Done:
+        servers, client = it.scene.stage.target.direct, it.scene.client_id
+        rate, seconds = chance.choice((50_000, 100_000)), chance.uniform(*bounds)
+        set_quota(servers, client, "producer_byte_rate", rate)
 
-    def lift() -> None:
-        it.last(seconds)
-        set_quota(servers, client, "producer_byte_rate", None)
+        def lift() -> None:
+            it.last(seconds)
+            set_quota(servers, client, "producer_byte_rate", None)
 
-    return f"{rate:,} bytes/s and broker may be written for {seconds:.0f} s", lift
+        return f"{rate:,} bytes/s and broker may be written for {seconds:.0f} s", lift
+
+    return limit
+
+
+def _revoke_topic(it: Injector, _fault: Fault, chance: random.Random) -> Done:
+    """The mirror may not write to one topic any more, and then it may again."""
+    victim, servers = chance.choice(sorted(it.scene.topics)), it.scene.stage.target.direct
+    deny_write(servers, MIRROR_USER, victim, denied=True)
+
+    def grant() -> None:
+        try:
+            it.lasts(_NARROW_SECONDS, lambda place: place[0] == victim)
+        finally:
+            deny_write(servers, MIRROR_USER, victim, denied=False)
+
+    return f"nothing may be written to {victim} for {_NARROW_SECONDS:g} s", grant
+
+
+def _sever_topic(it: Injector, fault: Fault, chance: random.Random) -> Done:
+    """Each request for one topic loses its connection."""
+    victim, network = chance.choice(sorted(it.scene.topics)), it.scene.stage.network
+    network.sever(fault.side, ids=_ids(it, fault.side, [victim]))
+
+    def mend() -> None:
+        try:
+            it.lasts(_NARROW_SECONDS, lambda place: place[0] == victim)
+        finally:
+            network.sever(fault.side, ids=[])
+
+    return f"every request for {victim} to the {fault.side} is cut for {_NARROW_SECONDS:g} s", mend
+
+
+def _wrong_answers(it: Injector, fault: Fault, chance: random.Random) -> Done:
+    """One broker knows none of the topics any more, so it says, while its metadata say that it does."""
+    cluster, network = it.scene.stage.clusters[fault.side], it.scene.stage.network
+    node = chance.randint(1, cluster.nodes)
+    led = {place for place, (leader, _) in leaders(cluster.direct, it.scene.topics).items() if leader == node}
+    network.spoil(fault.side, ids=_ids(it, fault.side, it.scene.topics), port=cluster.ports[node - 1])
+
+    def mend() -> None:
+        try:
+            it.lasts(_NARROW_SECONDS, lambda place: place in led)
+        finally:
+            network.spoil(fault.side, ids=[], port=0)
+
+    return f"broker {node} of the {fault.side} answers wrongly for {_NARROW_SECONDS:g} s", mend
+
+
+def _ids(it: Injector, side: str, topics: Iterable[str]) -> list[str]:
+    return [found.hex for found in topic_ids(it.scene.stage.clusters[side].direct, topics).values()]
 
 
 _KINDS: dict[str, Callable[[Injector, Fault, random.Random], Done]] = {
@@ -295,5 +369,9 @@ _KINDS: dict[str, Callable[[Injector, Fault, random.Random], Done]] = {
     "slow_network": _slow_network,
     "rolling_restart": _rolling_restart,
     "leader_moves": _leader_moves,
-    "quota": _quota,
+    "quota": _quota(_QUOTA_SECONDS),
+    "long_quota": _quota(_LONG_QUOTA_SECONDS),
+    "revoke_topic": _revoke_topic,
+    "sever_topic": _sever_topic,
+    "wrong_answers": _wrong_answers,
 }

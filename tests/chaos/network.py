@@ -11,8 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -55,6 +55,8 @@ class Side:
         self._chance, self._lock = random.Random(seed), threading.Lock()
         self._cuts, self._late, self._kept = _Cuts(), list[Frame](), _Kept()
         self._delay = self._bytes_per_second = 0.0
+        self._spoilt: tuple[frozenset[bytes], int] = (frozenset(), 0)
+        self._severed: frozenset[bytes] = frozenset()
 
     # -- commands ---------------------------------------------------------------------------------------------
 
@@ -77,6 +79,17 @@ class Side:
         self._delay, self._bytes_per_second = delay, bytes_per_second
         return []
 
+    def spoil(self, *, ids: Sequence[str], port: int) -> list[str]:
+        """The broker behind `port` answers requests for topics of these ids (hexadecimal) as if it knew no such
+        topic: it is asked for another one. No ids end that."""
+        self._spoilt = (frozenset(bytes.fromhex(it) for it in ids), port)
+        return []
+
+    def sever(self, *, ids: Sequence[str]) -> list[str]:
+        """Cut every connection on which topics of these ids are asked for, or written to; no ids end that."""
+        self._severed = frozenset(bytes.fromhex(it) for it in ids)
+        return []
+
     def keep(self, *, api: int, seconds: float) -> list[str]:
         """Keep back the next answer to such a request, until `release`, or for some seconds. Whether there was one
         within `seconds`, as a text or none."""
@@ -93,8 +106,15 @@ class Side:
 
     # -- what the proxies ask ---------------------------------------------------------------------------------
 
-    def on_request(self, frame: Frame) -> bool | None:
+    def on_request(self, frame: Frame) -> bool | bytes | None:
         self._hold_up(frame)
+        if frame.api in (PRODUCE, FETCH):
+            if frame.mentions(*self._severed):
+                frame.connection.cut_in(frame, self._chance.random())
+                return False
+            ids, port = self._spoilt
+            if frame.connection.proxy.to == (HOST, port) and frame.mentions(*ids):
+                return _swapped(frame.data, ids, is_answer=False)
         if self._is_due(frame, "request"):
             frame.connection.cut_in(frame, self._chance.random())
             return False
@@ -107,8 +127,10 @@ class Side:
             return False
         return None
 
-    def on_response(self, frame: Frame) -> bool | None:
+    def on_response(self, frame: Frame) -> bool | bytes | None:
         self._hold_up(frame)
+        if (frame.request or frame).api in (PRODUCE, FETCH) and self._spoilt[0]:
+            frame = replace(frame, data=_swapped(frame.data, self._spoilt[0], is_answer=True))
         kept = self._kept
         if (frame.request or frame).api == kept.api:
             kept.api = -1
@@ -122,7 +144,7 @@ class Side:
         if self._is_due(frame, "response"):
             frame.connection.cut_in(frame, self._chance.random())
             return False
-        return None
+        return frame.data
 
     def _is_due(self, frame: Frame, where: str) -> bool:
         cuts = self._cuts
@@ -145,6 +167,14 @@ class Side:
             if self._bytes_per_second:
                 seconds += len(frame.data) / self._bytes_per_second
             time.sleep(min(seconds, _MOST_SECONDS))
+
+
+def _swapped(data: bytes, ids: Collection[bytes], *, is_answer: bool) -> bytes:
+    """What asks for topics of `ids` asks for others instead, and the answer is about those of `ids` again."""
+    for known in ids:
+        other = bytes(255 - byte for byte in known)
+        data = data.replace(other, known) if is_answer else data.replace(known, other)
+    return data
 
 
 def main() -> int:
@@ -192,6 +222,14 @@ class Network:
     def slow(self, side: str, *, delay: float, bytes_per_second: float) -> None:
         """See :meth:`Side.slow`."""
         self._tell(do="slow", side=side, delay=delay, bytes_per_second=bytes_per_second)
+
+    def spoil(self, side: str, *, ids: Sequence[str], port: int) -> None:
+        """See :meth:`Side.spoil`."""
+        self._tell(do="spoil", side=side, ids=list(ids), port=port)
+
+    def sever(self, side: str, *, ids: Sequence[str]) -> None:
+        """See :meth:`Side.sever`."""
+        self._tell(do="sever", side=side, ids=list(ids))
 
     def keep_answer(self, side: str, api: int, *, seconds: float) -> bool:
         """See :meth:`Side.keep`."""

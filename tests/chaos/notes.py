@@ -22,6 +22,7 @@ class Note:
     found: Found
     injected: list[str]
     missed: list[Fault]
+    innocent_stall: float = 0.0
     problems: ClassVar[tuple[str, ...]] = ()
 
 

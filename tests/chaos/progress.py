@@ -81,3 +81,49 @@ class Progress:
     def _watch(self) -> None:
         while not self._over.wait(_EVERY_SECONDS):
             self.look()
+
+
+class Stalls:
+    """For how long partitions stood still that a fault does not concern, although there was something to copy.
+
+    `source` and `target` ask for ends. A partition stands from when its source was seen to grow and its target has not
+    since; what is written there all the time is to be copied within a second or two.
+    """
+
+    def __init__(
+        self, source: Ends, target: Ends, places: Collection[Place], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._source, self._target, self._places, self._clock = source, target, frozenset(places), clock
+        self._copied: dict[Place, tuple[int, int]] = {}
+        self._stands_since: dict[Place, float] = {}
+        self.longest = 0.0
+        self.place: Place | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Stalls":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(10)
+
+    def look(self) -> None:
+        """Look once."""
+        now = self._clock()
+        # The target first: what is written in between is not to have been copied.
+        target, source = self._target(), self._source()
+        for place in self._places & target.keys() & source.keys():
+            grown_to, seen = self._copied.get(place, (-1, -1))
+            if target[place] > grown_to:
+                self._copied[place] = target[place], source[place]
+                self._stands_since.pop(place, None)
+            elif source[place] > seen:
+                since = self._stands_since.setdefault(place, now)
+                if now - since > self.longest:
+                    self.longest, self.place = now - since, place
+
+    def _watch(self) -> None:
+        while not self._over.wait(_EVERY_SECONDS):
+            self.look()

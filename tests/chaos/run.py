@@ -32,10 +32,12 @@ from tests.chaos.stage import Stage, seconds_since, stage
 from tests.chaos.topics import DEFAULT, KINDS
 from tests.chaos.workload import Orders
 
-#: What a copy can have wrong, in records: the last four of the result.
+#: What a copy can have wrong, in records.
 WRONG = ("lost", "doubled", "reordered", "mistranslated")
 TRANSLATED = 200
 """Offsets of each partition that are translated, each way."""
+INNOCENT_SECONDS = 5.0
+"""For no longer a partition may stand still while a fault lasts that concerns another topic, or another broker."""
 _TRIES = 3
 _DRAINED_SECONDS = 150.0
 _PRODUCERS, _PREFILLED_SHARE, _RATE = 2, 0.95, 1_000.0
@@ -50,6 +52,7 @@ class Outcome:
     injected: list[str] = field(default_factory=list)
     missed: list[Fault] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    innocent_stall: float = 0.0
 
     @property
     def is_good(self) -> bool:
@@ -142,6 +145,11 @@ class Player:
             outcome.problems.append(f"a fault went wrong: {type(error).__name__}: {error}")
         finally:
             injector.close()
+            outcome.innocent_stall = injector.innocent_stall
+            if injector.innocent_stall > INNOCENT_SECONDS:
+                outcome.problems.append(
+                    f"a partition stood still for {injector.innocent_stall:.1f} s that no fault concerned"
+                )
 
     def _drain(self, scene: Scene, mirrors: Mirrors, outcome: Outcome) -> None:
         """Have the mirror copy what is left, and see that it ends well."""
@@ -203,6 +211,7 @@ class Total:
     """What is left to the next round."""
     problems: int = 0
     found: Found = field(default_factory=Found)
+    innocent_stall: float = 0.0
 
     def add(self, outcome: Outcome | Note) -> None:
         """Count a round."""
@@ -210,6 +219,7 @@ class Total:
         self.faults.update(outcome.injected)
         self.missed = outcome.missed
         self.problems += len(outcome.problems)
+        self.innocent_stall = max(self.innocent_stall, outcome.innocent_stall)
         self.found.add(outcome.found)
 
     @property
@@ -228,6 +238,7 @@ class Total:
             "doubled": found.doubled + found.foreign,
             "reordered": found.reordered,
             "mistranslated": found.mistranslated,
+            "innocent_stall_s_max": round(self.innocent_stall, 1),
         }
 
 
@@ -266,7 +277,7 @@ def run(
                 print(f"    PROBLEM: {problem}", flush=True)
             print(f"  {_told(outcome.found)}; {seconds_since(began)} s", flush=True)
             if outcome.is_good:
-                notes.write(Note(it.number, outcome.found, outcome.injected, outcome.missed))
+                notes.write(Note(it.number, outcome.found, outcome.injected, outcome.missed, outcome.innocent_stall))
             elif not keep_going:
                 break
     return total

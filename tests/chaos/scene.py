@@ -21,7 +21,7 @@ from kafka_migration.state.link import LinkState, Wish
 from tests.chaos.reader import Place, bounds
 from tests.chaos.replicas import data_folders, held_by_all
 from tests.chaos.short import REQUEST_SECONDS
-from tests.chaos.stage import Stage
+from tests.chaos.stage import AS_MIRROR, Stage
 from tests.chaos.topics import COMPACTED, KEPT, KINDS, topic
 from tests.chaos.workload import Orders
 from tests.kafka_tools import create_topics
@@ -71,7 +71,14 @@ class Scene:
         extra = {"socket.timeout.ms": int(REQUEST_SECONDS * 1000)}
         connections = {
             variable_of(f"{self.name}_{side}"): json.dumps(
-                {"conn_type": "kafka", "extra": {"bootstrap.servers": cluster.servers, **extra}}
+                {
+                    "conn_type": "kafka",
+                    "extra": {
+                        "bootstrap.servers": cluster.servers,
+                        **extra,
+                        **(AS_MIRROR if side == "target" else {}),
+                    },
+                }
             )
             for side, cluster in self.stage.clusters.items()
         }

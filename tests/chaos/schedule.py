@@ -21,13 +21,29 @@ HEAVY = (
 #: Those of them that take more than a minute: so seldom that they lengthen a run by a tenth at most.
 SELDOM = ("freeze_long",)
 #: Kinds that are over in seconds.
-LIGHT = ("kill_worker", "cut_request", "cut_response", "slow_network", "leader_moves", "quota")
+LIGHT = (
+    "kill_worker",
+    "cut_request",
+    "cut_response",
+    "slow_network",
+    "leader_moves",
+    "quota",
+    "revoke_topic",
+    "sever_topic",
+    "wrong_answers",
+    "long_quota",
+)
+#: They concern one topic, or one broker: what they do not concern is measured meanwhile.
+NARROW = frozenset({"revoke_topic", "sever_topic", "wrong_answers"})
 KINDS = (*HEAVY, *LIGHT)
 #: They need three brokers, and replicas on each.
-OF_BROKERS = frozenset({"kill_source_broker", "kill_target_broker", "rolling_restart", "leader_moves"})
+OF_BROKERS = frozenset({"kill_source_broker", "kill_target_broker", "rolling_restart", "leader_moves", "wrong_answers"})
 #: Others may fall while these last.
 LASTING = frozenset({"slow_network", "quota", "kill_source_broker", "kill_target_broker"})
 _SELDOM_EVERY = 12
+_OF_BOTH_SIDES = frozenset(
+    {"rolling_restart", "leader_moves", "cut_request", "cut_response", "slow_network", "sever_topic", "wrong_answers"}
+)
 
 
 @dataclass(frozen=True)
@@ -88,9 +104,9 @@ class _Sides:
     def of(self, kind: str) -> str:
         if kind in ("kill_source_broker", "kill_target_broker"):
             return kind.split("_")[1]
-        if kind == "quota":
+        if kind in ("quota", "long_quota", "revoke_topic"):
             return "target"
-        if kind not in ("rolling_restart", "leader_moves", "cut_request", "cut_response", "slow_network"):
+        if kind not in _OF_BOTH_SIDES:
             return ""
         self._next[kind] += 1
         return SIDES[self._next[kind] % 2]

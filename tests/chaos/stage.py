@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from demo.brokers import EmbeddedKafka
 from demo.brokers.ports import PortReservation
+from kafka_migration.clusters import jaas
 from tests.chaos.network import Network
 from tests.chaos.schedule import SIDES
 from tests.waiting import wait_until
@@ -32,6 +33,26 @@ _FORGETFUL = {
     "producer.id.expiration.check.interval.ms": "500",
 }
 _HEAP_MEGABYTES = 384
+MIRROR_USER = "mirror"
+_PASSWORD = "of the mirror"
+_AUTHORIZED = {
+    # The mirror has a name on the target, so that a permission can be taken from it. What is not the mirror's own
+    # comes in elsewhere, and may do everything.
+    "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "listener.name.client.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.client.plain.sasl.jaas.config": jaas.entry(
+        "org.apache.kafka.common.security.plain.PlainLoginModule", {f"user_{MIRROR_USER}": _PASSWORD}
+    ),
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "allow.everyone.if.no.acl.found": "true",
+}
+AS_MIRROR = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": MIRROR_USER,
+    "sasl.password": _PASSWORD,
+}
 
 
 @dataclass
@@ -40,6 +61,8 @@ class Cluster:
 
     kafka: EmbeddedKafka
     nodes: int
+    ports: tuple[int, ...] = ()
+    """Where each broker listens behind its proxy."""
 
     @property
     def servers(self) -> str:
@@ -115,12 +138,12 @@ def stage(*, brokers: int) -> Iterator[Stage]:
                 client_ports=real,
                 advertised_ports=advertised,
                 heap_megabytes=_HEAP_MEGABYTES,
-                properties=_QUICK | (_FORGETFUL if side == "target" else {}),
+                properties=_QUICK | (_FORGETFUL | _AUTHORIZED if side == "target" else {}),
                 # Six at once on two cores.
                 start_timeout_seconds=180,
             )
             stack.callback(kafka.stop, grace_seconds=5)
-            clusters[side] = Cluster(kafka, brokers)
+            clusters[side] = Cluster(kafka, brokers, tuple(real))
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda it: it.kafka.start(), clusters.values()))
         yield Stage(clusters, stack.enter_context(Network(network)))

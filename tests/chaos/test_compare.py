@@ -223,7 +223,7 @@ def test_result_counts_what_is_foreign_as_doubled_and_is_good_only_without_any()
     assert (total.is_good, [total.as_dict()[name] for name in WRONG]) == (True, [0, 0, 0, 0])
     total.add(Outcome(found=Found(records=10, doubled=1, foreign=2), injected=["quota"]))
     assert (total.is_good, total.as_dict()["doubled"], total.as_dict()["faults"]) == (False, 3, {"quota": 2})
-    assert list(total.as_dict()) == ["seed", "rounds", "faults", "records", *WRONG]
+    assert list(total.as_dict()) == ["seed", "rounds", "faults", "records", *WRONG, "innocent_stall_s_max"]
 
 
 def test_run_with_a_fault_that_was_missed_or_a_process_that_ended_wrongly_is_not_good():

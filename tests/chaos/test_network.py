@@ -129,6 +129,29 @@ def test_other_requests_are_not_cut(broker):
     assert len(broker.got) == 50
 
 
+def test_topic_that_is_severed_loses_each_of_its_connections_and_others_none(broker: Broker) -> None:
+    victim, other = bytes(range(16)) * 500, bytes(range(16, 32)) * 500
+    side = Side(1)
+    side.sever(ids=[victim[:16].hex()])
+    with Proxy(on_request=side.on_request, on_response=side.on_response, to=("127.0.0.1", broker.port)) as proxy:
+        port = int(proxy.url.rpartition(":")[2])
+        assert [Client(port).ask(n, payload) is None for n, payload in enumerate((victim, other, victim))] == [1, 0, 1]
+        side.sever(ids=[])
+        assert Client(port).ask(3, victim) is not None
+
+
+def test_broker_that_is_spoilt_is_asked_for_other_topics_and_no_other_broker_is(broker: Broker) -> None:
+    victim, other = bytes(range(16)), bytes(range(16, 32))
+    side = Side(1)
+    with Proxy(on_request=side.on_request, on_response=side.on_response, to=("127.0.0.1", broker.port)) as proxy:
+        port = int(proxy.url.rpartition(":")[2])
+        for spoilt, payload in ((broker.port + 1, victim), (broker.port, victim), (broker.port, other), (0, victim)):
+            side.spoil(ids=[victim.hex()] if spoilt else [], port=spoilt)
+            assert Client(port).ask(1, payload) is not None
+    assert [data[8:] in (victim, other) for data in broker.got] == [True, False, True, True]
+    assert {len(data) for data in broker.got} == {24}
+
+
 def test_what_passes_through_the_process_arrives_as_it_was_also_when_it_is_slow(broker):
     ports = PortReservation(1)
     (port,) = ports

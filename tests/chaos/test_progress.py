@@ -1,6 +1,6 @@
 """What counts as progress."""
 
-from tests.chaos.progress import Progress
+from tests.chaos.progress import Progress, Stalls
 
 
 class Target:
@@ -56,3 +56,35 @@ def test_answer_that_comes_late_is_as_old_as_its_question():
     target.ends["t", 0] = 1_000
     progress.look()
     assert progress.age == 2.0
+
+
+def test_partition_stands_from_when_its_source_grew_and_its_target_did_not() -> None:
+    target = Target()
+    source = dict(target.ends)
+    stalls = Stalls(lambda: dict(source), lambda: dict(target.ends), target.ends, clock=target.clock)
+    stalls.look()
+    target.now = 110.0
+    stalls.look()
+    assert stalls.longest == 0.0, "nothing was to be copied"
+    source["t", 1] = 20
+    stalls.look()
+    target.now = 113.0
+    stalls.look()
+    assert (stalls.longest, stalls.place) == (3.0, ("t", 1))
+    target.ends["t", 1] = 20
+    stalls.look()
+    target.now = 140.0
+    stalls.look()
+    assert stalls.longest == 3.0, "all is copied"
+
+
+def test_partition_that_is_copied_slowly_does_not_stand() -> None:
+    target = Target()
+    source = dict.fromkeys(target.ends, 1000)
+    stalls = Stalls(lambda: dict(source), lambda: dict(target.ends), target.ends, clock=target.clock)
+    for _ in range(50):
+        stalls.look()
+        target.now += 0.2
+        target.ends = {place: end + 1 for place, end in target.ends.items()}
+        source["t", 0] += 10
+    assert stalls.longest <= 0.2

@@ -11,6 +11,7 @@ from typing import Any
 from kafka_migration.domain.types import Receipt
 from kafka_migration.mirror.epochs import Mirror, Settings
 from kafka_migration.mirror.orders import Limits, TaskOrders
+from kafka_migration.mirror.runner import Ended
 from kafka_migration.mirror.task import run_task
 from kafka_migration.state.link import LinkState, LinkTopic
 from tests.kafka_tools import ToSend, create_topics, read_all, topic_ids
@@ -39,16 +40,21 @@ class ThreadEpoch:
 
     def __init__(self, orders: list[TaskOrders]) -> None:
         self._receipts: list[Receipt] = []
-        self._errors: list[BaseException] = []
-        self._threads = [threading.Thread(target=self._work, args=(share,), daemon=True) for share in orders]
+        self._errors: dict[int, Exception] = {}
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(at, share), daemon=True) for at, share in enumerate(orders)
+        ]
         for thread in self._threads:
             thread.start()
 
-    def _work(self, orders: TaskOrders) -> None:
+    def _guarded(self, at: int, orders: TaskOrders) -> None:
         try:
-            self._receipts.extend(run_task(orders))
-        except BaseException as error:  # the test's main thread raises it
-            self._errors.append(error)
+            self._work(orders)
+        except Exception as error:  # what the task died of
+            self._errors[at] = error
+
+    def _work(self, orders: TaskOrders) -> None:
+        self._receipts.extend(run_task(orders))
 
     def is_done(self) -> bool:
         return not any(thread.is_alive() for thread in self._threads)
@@ -56,12 +62,10 @@ class ThreadEpoch:
     def tasks(self) -> dict[int, bool]:
         return {at: not thread.is_alive() for at, thread in enumerate(self._threads)}
 
-    def receipts(self) -> list[Receipt]:
+    def ended(self) -> Ended:
         for thread in self._threads:
             thread.join()
-        if self._errors:
-            raise self._errors[0]
-        return self._receipts
+        return Ended(receipts=self._receipts, failed=self._errors)
 
 
 class ThreadRunner:

@@ -37,8 +37,8 @@ class Killed(BaseException):
 
 
 class DiesWithReceipts(ThreadEpoch):
-    def receipts(self):
-        super().receipts()
+    def ended(self):
+        super().ended()
         raise Killed
 
 

@@ -25,7 +25,7 @@ from kafka_migration.domain.errors import (
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.mirror.package import package_zip
 from kafka_migration.mirror.session import close_session
-from kafka_migration.mirror.spark import SparkEpoch, _preserve, _revive, slots_of
+from kafka_migration.mirror.spark import TaskJob, _preserve, _revive, slots_of
 from kafka_migration.state.link import LinkState
 from tests.kafka_tools import ToSend, create_topics, produce, read_all
 from tests.mirror.bench import assert_same, bench
@@ -146,11 +146,13 @@ def test_driver_sees_a_spark_task_that_ended_before_its_time(source_cluster, tar
         assert assert_same(it) == 200
 
 
-def test_tasks_of_a_virtual_machine_that_is_gone_are_unknown_and_its_job_tells_why():
-    epoch = object.__new__(SparkEpoch)
-    epoch._spark, epoch._group = MagicMock(), "group"
-    epoch._spark.sparkContext.statusTracker.side_effect = Py4JNetworkError("gone")
-    assert epoch.tasks() == {}
+def test_task_of_a_virtual_machine_that_is_gone_is_unknown_until_its_job_tells_why() -> None:
+    task = object.__new__(TaskJob)
+    task._spark, task._group, task._thread = MagicMock(), "group", MagicMock()
+    task._spark.sparkContext.statusTracker.side_effect = Py4JNetworkError("gone")
+    assert task.is_over() is None
+    task._thread.is_alive.return_value = False
+    assert task.is_over() is True
 
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("gone")])

@@ -8,9 +8,10 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_migration.domain.errors import CouldNotFindOut
-from kafka_migration.domain.types import Halt, Receipt, TopicPartition
+from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.mirror.epochs import Settings
 from kafka_migration.mirror.orders import Limits, TaskOrders
+from kafka_migration.mirror.runner import Ended
 from tests.kafka_tools import delete_records, produce, read_all, stable_ends
 from tests.mirror.bench import BRIEF, SHORT, Bench, ThreadEpoch, ThreadRunner, bench, records
 from tests.mirror.everywhere import assert_same_everywhere, running, until_caught_up
@@ -185,9 +186,9 @@ class FirstIsLost(ThreadRunner):
 
 
 class Lost(ThreadEpoch):
-    def receipts(self) -> list[Receipt]:
-        super().receipts()
-        raise CouldNotFindOut("the worker died")
+    def ended(self) -> Ended:
+        super().ended()
+        return Ended(failed=dict.fromkeys(range(len(self._threads)), CouldNotFindOut("the worker died")))
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])
@@ -205,7 +206,7 @@ def test_markers_that_retention_takes_while_the_mirror_runs_are_no_loss_behind_i
         produce(both.source, topic, records(5, 1, seed=2))
         wait_until(lambda: mirror.copied(topic) == 15 or both.link.halts(), "it goes on", deadline_seconds=30)
     assert (mirror.error, both.link.halts()) == (None, {})
-    assert any("epoch lost" in text for text in mirror.said)
+    assert any("tasks died" in text for text in mirror.said)
     assert len(read_all(both.target, both.topics)[tp]) == (14 if commit else 10)
 
 

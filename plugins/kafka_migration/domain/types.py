@@ -100,7 +100,8 @@ class Receipt:
     ``continues`` is the source offset that would go on with the last run of the offset map without a gap (before
     ``source_end`` where the source has nothing in between); ``source_epoch`` the source's leader epoch of what was
     copied last, -1 if unknown. ``join_bytes`` is up to what size the target takes joined batches, as far as was seen;
-    -1 if nobody asked. ``most_bytes`` is the same of all batches, 0 if it has refused none.
+    -1 if nobody asked. ``most_bytes`` is the same of all batches, 0 if it has refused none. ``unclear`` is how many
+    requests got no clear answer.
     """
 
     topic: str
@@ -120,6 +121,7 @@ class Receipt:
     stand: str = "run"
     halt: str = ""
     detail: str = ""
+    unclear: int = 0
     executor: str = ""
 
     def __post_init__(self) -> None:

@@ -49,7 +49,9 @@ class Active:
             target_start=fence.target_start if target_start is None else target_start,
         )
 
-    def assignment(self, tp: TopicPartition, topic: PinnedTopic, until: int | None, hold_seconds: float) -> Assignment:
+    def assignment(
+        self, tp: TopicPartition, topic: PinnedTopic, until: int | None, hold_seconds: float, *, is_alone: bool = False
+    ) -> Assignment:
         """What a task is told of it."""
         return Assignment(
             partition=tp,
@@ -65,9 +67,10 @@ class Active:
             target_start=self.target_start,
             source_epoch=self.source_epoch,
             until=until,
-            join_bytes=self.join_bytes,
+            join_bytes=0 if is_alone else self.join_bytes,
             most_bytes=self.most_bytes,
             hold_seconds=hold_seconds,
+            is_alone=is_alone,
         )
 
     def after(self, receipt: Receipt) -> Self:

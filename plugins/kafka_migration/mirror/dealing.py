@@ -13,6 +13,7 @@ from kafka_migration.mirror.book import LinkBook, PinnedTopic
 from kafka_migration.mirror.lookout import Lookout
 from kafka_migration.mirror.orders import Limits, TaskOrders
 from kafka_migration.mirror.pace import LONGEST_SECONDS, Slots
+from kafka_migration.mirror.quarantine import Quarantine
 from kafka_migration.mirror.shares import balance, share_of
 from kafka_migration.mirror.valve import Debt
 
@@ -32,9 +33,14 @@ class Dealer:
     debt: Debt
 
     def deal(
-        self, active: Mapping[TopicPartition, Active], until: Mapping[TopicPartition, int], epoch: int
+        self,
+        active: Mapping[TopicPartition, Active],
+        until: Mapping[TopicPartition, int],
+        epoch: int,
+        quarantine: Quarantine,
     ) -> list[TaskOrders]:
-        """One share per task; ``until`` are the source offsets at which partitions end, if they do.
+        """One share per task; ``until`` are the source offsets at which partitions end, if they do. Who may have killed
+        a task gets one of its own, where several run side by side.
 
         Raises TakenOver, Refused if the link was sealed, CouldNotFindOut.
         """
@@ -46,7 +52,9 @@ class Dealer:
         controls, limits = self.link.controls(), self.limits
         limits = replace(limits, throttle_bytes_per_second=controls.rate(limits.throttle_bytes_per_second))
         ends = self.lookout.ends(active)
-        shares = balance({tp: ends.get(tp, 0) - it.position.source for tp, it in active.items()}, self.slots.now)
+        backlog = {tp: ends.get(tp, 0) - it.position.source for tp, it in active.items()}
+        apart = {tp: backlog.pop(tp) for tp in quarantine.tried & active.keys()} if self.slots.now > 1 else {}
+        shares = balance(backlog, self.slots.now - bool(apart)) + balance(apart, 1)
         return [
             TaskOrders(
                 link=self.link.name,
@@ -54,7 +62,13 @@ class Dealer:
                 seconds=LONGEST_SECONDS,
                 commands_from=commands_from,
                 assignments=tuple(
-                    active[tp].assignment(tp, self.topics[tp.topic], until.get(tp), self.attempts.hold_seconds(tp))
+                    active[tp].assignment(
+                        tp,
+                        self.topics[tp.topic],
+                        until.get(tp),
+                        self.attempts.hold_seconds(tp),
+                        is_alone=tp in quarantine.alone,
+                    )
                     for tp in share
                 ),
                 limits=share_of(limits, len(shares)),

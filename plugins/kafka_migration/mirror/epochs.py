@@ -7,7 +7,7 @@ run begins by fencing whatever came before it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -20,11 +20,13 @@ from kafka_migration.mirror.dealing import Dealer
 from kafka_migration.mirror.fencing import Fences, now
 from kafka_migration.mirror.lookout import Lookout
 from kafka_migration.mirror.newcomers import Growth, Newcomers, NoGrowth
+from kafka_migration.mirror.orders import TaskOrders
 from kafka_migration.mirror.outcome import MirrorEnd, epochs_lost, in_short, nothing_left
 from kafka_migration.mirror.pace import Slots, Standstill
 from kafka_migration.mirror.partition import Stand
+from kafka_migration.mirror.quarantine import Quarantine
 from kafka_migration.mirror.reach import Reach
-from kafka_migration.mirror.runner import EpochUnderWay, Runner
+from kafka_migration.mirror.runner import Ended, EpochUnderWay, Runner
 from kafka_migration.mirror.settings import Settings
 from kafka_migration.mirror.survey import BY_METADATA
 from kafka_migration.mirror.takeover import Stopped
@@ -41,6 +43,8 @@ T = TypeVar("T")
 _ASK_SECONDS, _BEGIN_SECONDS, _OUTAGE_PAUSE_SECONDS = 5.0, 120.0, 2.0
 _LOST_IN_A_ROW = 5
 _SHOWN = 3
+_BORNE = (CouldNotFindOut, NotAuthorized)
+"""What passes: an outage of a cluster, and an authorizer that says no for a moment to what it permitted before."""
 
 
 class Mirror:
@@ -116,6 +120,7 @@ class Mirror:
         self._epoch = int(time.time() * 1000)  # grows over runs, so that a recall of an earlier run cannot hit this one
         self._epochs = self._records = self._bytes = self._batches = 0
         self._lost, self._lost_since = 0, 0.0
+        self._quarantine = Quarantine(patience_seconds=settings.unclear_seconds)
         self._executors: set[str] = set()
 
     def run(self, *, until_caught_up: bool = False) -> MirrorEnd:
@@ -219,7 +224,7 @@ class Mirror:
         while True:
             try:
                 return work()
-            except (CouldNotFindOut, NotAuthorized) as error:
+            except _BORNE as error:
                 if time.monotonic() > until or not self._fences.count or self._is_to_stop():
                     raise
                 self.tell(f"waiting: {error.message}")
@@ -343,6 +348,9 @@ class Mirror:
                 self._active[tp] = Active.behind(
                     result, identity, join_bytes=join_bytes, most_bytes=most_bytes, target_start=start
                 )
+                hopeless = self._quarantine.hopeless(tp, result.position.source)
+                if hopeless:
+                    self._halt(tp, Halt.REFUSED, hopeless)
         self._reach.drop(self._active)
 
     def _keep_alive(self) -> None:
@@ -360,21 +368,23 @@ class Mirror:
         self._epoch += 1
         self._epochs += 1
         self._patiently(self._say_running)
-        orders = self._patiently(lambda: self._dealer.deal(self._active, until, self._epoch))
+        orders = self._patiently(lambda: self._dealer.deal(self._active, until, self._epoch, self._quarantine))
         self._is_quiet = False
+        before = {tp: active.position.source for tp, active in self._active.items()}
         under_way = self.runner.start(orders)
         self._watch.watch(under_way, orders, desired, self._epochs)
-        try:
-            receipts = under_way.receipts()
-        except TakenOver:
-            raise
-        except Exception as error:
-            if isinstance(error, MigrationError) and not isinstance(error, CouldNotFindOut | NotAuthorized):
-                raise
-            self._after_lost_epoch(error)
-        else:
-            self._lost = 0
-            self._fold(receipts)
+        ended = under_way.ended()
+        for error in ended.failed.values():
+            # What nobody foresaw is a bare one: it may be the fault of one partition.
+            is_foreseen = isinstance(error, MigrationError) and type(error) is not MigrationError
+            if is_foreseen and not isinstance(error, _BORNE):
+                raise error
+        if ended.failed:
+            first = min(ended.failed)
+            self.tell(f"{len(ended.failed)} of {len(orders)} tasks died: {in_short(ended.failed[first])}")
+            self._patiently(lambda: self._attempts.lost(self._epoch))
+        self._fold(ended.receipts)
+        self._after_deaths(orders, ended, before)
         self._is_quiet = True
 
     def _say_running(self) -> None:
@@ -384,21 +394,47 @@ class Mirror:
         said["waiting"] = "; ".join(filter(None, (self._reach.describe(), *hidden[:_SHOWN])))
         self.link.record_run(said)
 
-    def _after_lost_epoch(self, error: Exception) -> None:
-        """Fence all and go on, unless epochs keep dying: of an outage for a while, of anything else a few times."""
-        self.tell(f"epoch lost: {in_short(error)}")
-        before = {tp: a.position.source for tp, a in self._active.items()}
-        self._patiently(lambda: self._attempts.lost(self._epoch))
-        self._fence(set(self._active))
-        if not self._lost or any(a.position.source > before.get(tp, 0) for tp, a in self._active.items()):
+    def _after_deaths(self, orders: Sequence[TaskOrders], ended: Ended, before: Mapping[TopicPartition, int]) -> None:
+        """Go on after tasks died, unless they keep dying: of an outage for a while, of anything else a few times. Who
+        kills its task is copied apart from the others, and halted once that is proved."""
+        shares = [{a.partition for a in share.assignments} for share in orders]
+        sound = [share for at, share in enumerate(shares) if at not in ended.failed]
+        self._quarantine.survived({tp for share in sound for tp in share})
+        if not ended.failed:
+            self._lost = 0
+            return
+        unmoved = {tp for tp, active in self._active.items() if active.position.source == before.get(tp)}
+        deaths = {at: error for at, error in ended.failed.items() if not isinstance(error, _BORNE)}
+        narrowed = bool(sound) and self._narrow(unmoved & {tp for at in deaths for tp in shares[at]}, deaths)
+        if narrowed or not self._lost or unmoved != set(self._active):
             self._lost, self._lost_since = 0, time.monotonic()
         self._lost += 1
-        if isinstance(error, CouldNotFindOut | NotAuthorized):
+        error = ended.failed[min(ended.failed)]
+        if isinstance(error, _BORNE):
             if time.monotonic() - self._lost_since > self.settings.outage_seconds:
                 raise error
-            self._net.run(self._net.sleep, _OUTAGE_PAUSE_SECONDS)
+            if not sound:
+                self._net.run(self._net.sleep, _OUTAGE_PAUSE_SECONDS)
         elif self._lost >= _LOST_IN_A_ROW:
             raise epochs_lost(self._lost, error) from error
+
+    def _narrow(self, unmoved: set[TopicPartition], deaths: Mapping[int, Exception]) -> bool:
+        """Find out which of ``unmoved`` kills its task, while other tasks live; True if fewer are suspects now."""
+        ends = self._patiently(lambda: self._lookout.ends(unmoved))
+        lagging = {tp for tp in unmoved if ends.get(tp, 0) > self._active[tp].position.source}
+        if not lagging:
+            return False
+        suspects = len(self._quarantine.suspects)
+        killer = self._quarantine.died(lagging)
+        if killer is not None:
+            why = in_short(deaths[min(deaths)])
+            self._halt(killer, Halt.UNREADABLE, f"each task that copied it died, at last one for it alone: {why}")
+        for tp, seconds in self._quarantine.resting().items():
+            if tp in self._active:
+                why = "a task died that copied it; others of that task are tried first"
+                self._reach.bar(tp, why, seconds)
+                self._reach.set_aside({tp: self._active.pop(tp)}, why)
+        return killer is not None or len(self._quarantine.suspects) < suspects
 
     def _fold(self, receipts: list[Receipt]) -> None:
         if any(receipt.stand == Stand.TAKEN_OVER for receipt in receipts):
@@ -421,6 +457,9 @@ class Mirror:
                 continue
             if receipt.stand == Stand.UNSETTLED:
                 self.tell(f"{tp}: no clear answer ({receipt.detail}); a fence will tell")
+                if receipt.unclear:
+                    rest = self._quarantine.unsettled(tp, receipt.source_end, receipt.detail)
+                    self._reach.bar(tp, f"a request got no clear answer ({receipt.detail})", rest)
                 continue
             unsettled.discard(tp)
             if receipt.stand == Stand.HALTED:

@@ -25,7 +25,8 @@ class Assignment:
     records are gone. ``until`` ends the partition's copy at that source offset, if given. ``join_bytes`` is up to what
     size small neighbouring batches are joined into one; ``most_bytes``, unless 0, up to what size the target takes any
     batch: larger ones are split. ``hold_seconds``: for so long, from when the task begins, nothing is
-    appended that could make the broker forget the fence (rule 7).
+    appended that could make the broker forget the fence (rule 7). ``is_alone``: each of its batches is a request of its
+    own, as the source stored it, since one of them never got a clear answer.
     """
 
     partition: TopicPartition
@@ -44,6 +45,7 @@ class Assignment:
     join_bytes: int = JOIN_BYTES
     most_bytes: int = 0
     hold_seconds: float = 0.0
+    is_alone: bool = False
 
     def __post_init__(self) -> None:
         if self.position.target != self.fence_end + self.position.records:

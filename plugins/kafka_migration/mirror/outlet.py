@@ -136,11 +136,15 @@ class Outlet:
         for copy in self._fair.order([c for c in mine if c.sendable is not None and c.partition not in blocked]):
             prepared = copy.queue[0]
             length = len(prepared.data)
-            if (request and size + length > room) or self.hold.forbids(copy.partition, prepared.max_timestamp):
+            if request and (size + length > room or copy.assignment.is_alone):
+                continue
+            if self.hold.forbids(copy.partition, prepared.max_timestamp):
                 continue
             request[copy.partition] = copy.sent()
             size += length
             self._fair.sent(copy.partition, length)
+            if copy.assignment.is_alone:
+                break
         self.valve.spend(size)
         return request
 

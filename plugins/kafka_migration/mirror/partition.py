@@ -22,12 +22,14 @@ from kafka_migration.wire.cluster import UNAUTHORIZED, Leader, code_name, not_au
 from kafka_migration.wire.fetch_request import Fetched
 from kafka_migration.wire.join import Piece
 from kafka_migration.wire.pieces import pieces
-from kafka_migration.wire.produce import REFUSED_FOR_GOOD, TAKEN_OVER, TOO_LARGE
+from kafka_migration.wire.produce import REFUSED_FOR_GOOD, STALE_LEADER, TAKEN_OVER, TOO_LARGE
 from kafka_migration.wire.produce_request import Appended
 
 log = logging.getLogger(__name__)
 
 _PAST_LAST_OFFSET = 1 << 63
+_PASSING = STALE_LEADER | {3, 7, 13, 19, 20, 100, 103}
+"""Answers about the state of a broker or a topic, not about a batch: a timeout, too few replicas, an unknown topic."""
 
 
 class Stand(enum.StrEnum):
@@ -87,7 +89,7 @@ class PartitionCopy:
         self.continues = self._next_in_run = assignment.continues
         self.source_epoch = assignment.source_epoch
         self.records = self._prepared_records = assignment.position.records
-        self.bytes = self.batches = 0
+        self.bytes = self.batches = self.unclear = 0
         self._empty_up_to: tuple[int, int] | None = None
 
     # -- fetching ---------------------------------------------------------------------------------------------
@@ -283,11 +285,13 @@ class PartitionCopy:
                 f" {prepared.source_end}",
             )
         else:
+            self.unclear += answer.error not in _PASSING
             self._unsettle(code_name(answer.error))
 
     def unanswered(self, prepared: Prepared, why: str) -> None:
         """No answer came: the batch may have been appended, or still be."""
         if self._settle(prepared) and self.stand is Stand.RUN:
+            self.unclear += 1
             self._unsettle(why)
 
     def forbid(self, role: str, operation: str) -> None:
@@ -411,4 +415,5 @@ class PartitionCopy:
             stand=str(self.stand),
             halt=self.halt,
             detail=self.detail,
+            unclear=self.unclear,
         )

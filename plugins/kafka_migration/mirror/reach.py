@@ -57,7 +57,7 @@ class Reach:
         self._source, self._target, self._net, self._tell, self._clock = source, target, net, tell, clock
         self._looked_at = float("-inf")
         self._why: dict[TopicPartition, str] = {}
-        self._refused: dict[str, tuple[str, float]] = {}
+        self._refused: dict[str | TopicPartition, tuple[str, float]] = {}
         self._lacking: dict[str, NotAuthorized] = {}
         self.waiting: dict[TopicPartition, Active | None] = {}
 
@@ -77,9 +77,9 @@ class Reach:
         """A broker does not permit what the copy of a topic needs: for a while nothing of it can be fenced."""
         self.bar(error.topic, not_authorized(error.cluster, error.operation, error.topic))
 
-    def bar(self, topic: str, why: str) -> None:
-        """For a while nothing of ``topic`` can be fenced, for a reason that somebody else saw."""
-        self._refused[topic] = (why, self._clock() + _REFUSED_SECONDS)
+    def bar(self, what: str | TopicPartition, why: str, seconds: float = _REFUSED_SECONDS) -> None:
+        """For so long neither a whole topic, nor a partition, can be fenced, for a reason that somebody else saw."""
+        self._refused[what] = (why, self._clock() + seconds)
 
     def lacking(self) -> NotAuthorized | None:
         """The permission without which the first of ``waiting`` waits, if all of them wait for one."""
@@ -119,8 +119,11 @@ class Reach:
 
     async def _look(self, wanted: set[TopicPartition], patience: float) -> dict[TopicPartition, int]:
         barred = await self._barred({tp.topic for tp in wanted})
-        self._why |= {tp: barred[tp.topic] for tp in wanted if tp.topic in barred}
-        wanted = {tp for tp in wanted if tp.topic not in barred}
+        self._refused = {what: it for what, it in self._refused.items() if it[1] > self._clock()}
+        barred |= {what: why for what, (why, _) in self._refused.items()}
+        why = {tp: barred.get(tp) or barred.get(tp.topic) for tp in wanted}
+        self._why |= {tp: text for tp, text in why.items() if text}
+        wanted = {tp for tp in wanted if not why[tp]}
         # The leader's, as everything that the fence reads.
         there = (await self._target.offsets_in_reach(wanted, LATEST, seconds=patience)).keys()
         starts = await self._source.offsets_in_reach(there, EARLIEST, seconds=patience)
@@ -135,9 +138,9 @@ class Reach:
                 self._why[tp] = f"the target has fewer replicas in sync than its {_MIN_IN_SYNC}"
         return {tp: start for tp, start in starts.items() if tp not in unsafe}
 
-    async def _barred(self, topics: set[str]) -> dict[str, str]:
+    async def _barred(self, topics: set[str]) -> dict[str | TopicPartition, str]:
         """Those of ``topics`` that may not be copied just now, or are not the pinned ones, with why."""
-        barred: dict[str, str] = {}
+        barred: dict[str | TopicPartition, str] = {}
         self._lacking = {topic: it for topic, it in self._lacking.items() if topic not in topics}
         for cluster, needed in ((self._target, (READ, WRITE)), (self._source, (READ,))):
             problems = await cluster.refresh(topics, operations=True)
@@ -152,9 +155,7 @@ class Reach:
                     barred[topic] = f"{cluster.role}: topic {topic}: {code_name(code)}"
                 elif another is not None:
                     barred[topic] = another[1]
-        now = self._clock()
-        self._refused = {topic: it for topic, it in self._refused.items() if it[1] > now}
-        return barred | {topic: why for topic, (why, _) in self._refused.items() if topic in topics}
+        return barred
 
     async def _wanted_in_sync(self, topic: str) -> int:
         try:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from kafka_migration.domain.types import Receipt
 from kafka_migration.mirror.orders import TaskOrders
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What the tasks of an epoch did: ``receipts`` of those that ended in order, and what the others died of, by the
+    index of their orders. Of these nothing is known but what they told while they ran."""
+
+    receipts: list[Receipt] = field(default_factory=list)
+    failed: Mapping[int, Exception] = field(default_factory=dict)
 
 
 class EpochUnderWay(Protocol):
@@ -18,8 +28,8 @@ class EpochUnderWay(Protocol):
     def tasks(self) -> Mapping[int, bool]:
         """The tasks that have begun (indexes of the orders), as far as is known now: True if it ended, well or not."""
 
-    def receipts(self) -> list[Receipt]:
-        """What its tasks did. Raises if any task died: then nothing is known of the whole epoch."""
+    def ended(self) -> Ended:
+        """Wait for its end, and tell of it."""
 
 
 class Runner(Protocol):

@@ -15,12 +15,14 @@ _STILL_TOLD = 3
 class Settings:
     """``streams`` tasks at once; every ``epoch_seconds`` a new epoch begins, unless they are caught up; an outage is
     borne for ``outage_seconds``; new topics are looked for every ``follow_seconds``. ``held_open`` are settings that
-    every target topic must keep: where one is another, its partitions halt."""
+    every target topic must keep: where one is another, its partitions halt. A batch that never gets a clear answer is
+    tried for ``unclear_seconds`` at the least before its partition halts."""
 
     streams: int = 2
     epoch_seconds: float = 15.0
     outage_seconds: float = 900.0
     follow_seconds: float = 30.0
+    unclear_seconds: float = 300.0
     held_open: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
 

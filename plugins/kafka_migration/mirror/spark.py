@@ -1,4 +1,4 @@
-"""Epochs as Spark jobs: one task per stream, receipts back as rows.
+"""Epochs as Spark jobs: one per stream, receipts back as rows.
 
 Any master will do (local, standalone, YARN, Kubernetes). Credentials travel inside the pickled function, which Spark
 neither logs nor shows; nothing of them is in the configuration, the command line or the plan.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, as_data, from_data
 from kafka_migration.domain.types import Receipt
 from kafka_migration.mirror.orders import TaskOrders
+from kafka_migration.mirror.runner import Ended
 
 if TYPE_CHECKING:
     import pyarrow
@@ -36,17 +37,44 @@ _COLUMNS = {
     for name in (f.name for f in fields(Receipt))
     if name != "executor"
 }
-_SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in (*_COLUMNS.items(), ("task", "int"), ("error", "string")))
+_SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in (*_COLUMNS.items(), ("error", "string")))
 
 
 class SparkEpoch:
-    """An epoch that runs as a Spark job, watched from a thread."""
+    """An epoch: each task is a Spark job of its own, so that one that dies takes no other with it."""
 
     def __init__(self, spark: SparkSession, orders: list[TaskOrders]) -> None:
+        self._tasks = [TaskJob(spark, it, at) for at, it in enumerate(orders)]
+
+    def is_done(self) -> bool:
+        """True once all jobs have ended."""
+        return all(task.is_done() for task in self._tasks)
+
+    def tasks(self) -> dict[int, bool]:
+        """The tasks that have begun; True if it ended."""
+        states = {at: task.is_over() for at, task in enumerate(self._tasks)}
+        return {at: is_over for at, is_over in states.items() if is_over is not None}
+
+    def ended(self) -> Ended:
+        """All receipts, with the executors that earned them, and what tasks died of."""
+        receipts: list[Receipt] = []
+        failed: dict[int, Exception] = {}
+        for at, task in enumerate(self._tasks):
+            try:
+                receipts += task.receipts()
+            except Exception as error:
+                failed[at] = error
+        return Ended(receipts=receipts, failed=failed)
+
+
+class TaskJob:
+    """One task of an epoch as a Spark job, watched from a thread."""
+
+    def __init__(self, spark: SparkSession, orders: TaskOrders, at: int) -> None:
         self._spark, self._orders = spark, orders
         self._rows: list[Any] = []
         self._error: BaseException | None = None
-        self._group = f"{orders[0].link} epoch {orders[0].epoch}"
+        self._group = f"{orders.link} epoch {orders.epoch} task {at}"
         self._thread = threading.Thread(target=self._work, name=self._group, daemon=True)
         self._thread.start()
 
@@ -54,59 +82,53 @@ class SparkEpoch:
         """True once the job has ended."""
         return not self._thread.is_alive()
 
-    def tasks(self) -> dict[int, bool]:
-        """The tasks that have begun. One of which any attempt ended has: a second one does not go on with it."""
+    def is_over(self) -> bool | None:
+        """True if any attempt of the task ended (a second one does not go on with it), None if it has not begun."""
         from py4j.protocol import Py4JError
 
-        found: dict[int, bool] = {}
+        if self.is_done():
+            return True
         try:
-            for task in self._tasks():
-                index, is_over = int(task.index()), str(task.status()) != "RUNNING"
-                found[index] = found.get(index, False) or is_over
+            found = [str(attempt.status()) != "RUNNING" for attempt in self._attempts()]
         except (Py4JError, OSError):
             # The JVM is gone, so the job is about to be.
-            return {}
-        return found
+            return None
+        return any(found) if found else None
 
     def receipts(self) -> list[Receipt]:
-        """All receipts, with the executors that earned them. Raises what a task raised."""
+        """Its receipts, with the executor that earned them. Raises what the task died of."""
         self._thread.join()
         if self._error is not None:
             raise self._error
-        executors = self._executors()
-        receipts = []
+        receipts, executor = [], self._executor()
         for row in self._rows:
             values = row.asDict()
-            error, task = values.pop("error"), values.pop("task")
+            error = values.pop("error")
             if error:
                 raise _revive(error)
-            receipts.append(Receipt(**values, executor=executors.get(task, "")))
+            receipts.append(Receipt(**values, executor=executor))
         return receipts
 
     def _work(self) -> None:
         try:
-            context = self._spark.sparkContext
-            context.setJobGroup(self._group, self._group)
-            tasks = len(self._orders)
-            frame = self._spark.range(0, tasks, 1, tasks).mapInArrow(_in_task(self._orders), _SCHEMA)
-            self._rows = frame.collect()
+            self._spark.sparkContext.setJobGroup(self._group, self._group)
+            self._rows = self._spark.range(0, 1, 1, 1).mapInArrow(_in_task(self._orders), _SCHEMA).collect()
         except BaseException as error:
             self._error = error
 
-    def _executors(self) -> dict[int, str]:
-        """Which executor ran which task."""
-        return {int(task.index()): str(task.executorId()) for task in self._tasks()}
+    def _executor(self) -> str:
+        return next((str(attempt.executorId()) for attempt in self._attempts()), "")
 
-    def _tasks(self) -> Iterator[Any]:
-        """What Spark's own status store knows of the tasks' attempts."""
+    def _attempts(self) -> Iterator[Any]:
+        """What Spark's own status store knows of the task's attempts."""
         context = self._spark.sparkContext
         tracker = context.statusTracker()
         for job in tracker.getJobIdsForGroup(self._group):
             info = tracker.getJobInfo(job)
             for stage in info.stageIds if info else ():
-                tasks = context._jsc.sc().statusStore().taskList(stage, 0, 10_000)
-                for at in range(tasks.length()):
-                    yield tasks.apply(at)
+                attempts = context._jsc.sc().statusStore().taskList(stage, 0, 10_000)
+                for at in range(attempts.length()):
+                    yield attempts.apply(at)
 
 
 class SparkRunner:
@@ -139,19 +161,17 @@ def slots_of(context: SparkContext) -> int | None:
     return max(1, int(cores) // int(context.getConf().get("spark.task.cpus", "1") or 1))
 
 
-def _in_task(orders: list[TaskOrders]) -> Any:
+def _in_task(orders: TaskOrders) -> Any:
     def copy(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         from pyspark import TaskContext
 
         from kafka_migration.mirror.spark import again, receipts_of
 
         context = TaskContext.get()
-        if context is not None and context.attemptNumber() > 0:
-            yield again(context.attemptNumber())
-            return
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                yield receipts_of(orders[task], task)
+        attempt = 0 if context is None else context.attemptNumber()
+        # One, of one row; read to its end, or Spark does not use this worker again.
+        for _ in batches:
+            yield again(attempt) if attempt else receipts_of(orders)
 
     return copy
 
@@ -163,10 +183,10 @@ def again(attempt: int) -> pyarrow.RecordBatch:
     (its worker died, was preempted or decommissioned) does not count as a failure.
     """
     error = CouldNotFindOut(f"Spark lost an executor and ran its task again (attempt {attempt})")
-    return _as_batch([{**dict.fromkeys(_COLUMNS), "task": -1, "error": _preserve(error)}])
+    return _as_batch([{**dict.fromkeys(_COLUMNS), "error": _preserve(error)}])
 
 
-def receipts_of(orders: TaskOrders, task: int) -> pyarrow.RecordBatch:
+def receipts_of(orders: TaskOrders) -> pyarrow.RecordBatch:
     """Run one task's orders, in the worker; its receipts, or its error, as an Arrow batch."""
     from kafka_migration.mirror.task import run_task
 
@@ -175,26 +195,17 @@ def receipts_of(orders: TaskOrders, task: int) -> pyarrow.RecordBatch:
     gc.freeze()
     rows: list[dict[str, Any]]
     try:
-        rows = [
-            {
-                **{name: getattr(receipt, name) for name in _COLUMNS},
-                "task": task,
-                "error": "",
-            }
-            for receipt in run_task(orders)
-        ]
+        rows = [{**{name: getattr(receipt, name) for name in _COLUMNS}, "error": ""} for receipt in run_task(orders)]
     except MigrationError as error:
-        rows = [{**dict.fromkeys(_COLUMNS), "task": task, "error": _preserve(error)}]
+        rows = [{**dict.fromkeys(_COLUMNS), "error": _preserve(error)}]
     return _as_batch(rows)
 
 
 def _as_batch(rows: list[dict[str, Any]]) -> pyarrow.RecordBatch:
     import pyarrow
 
-    kinds = {"string": pyarrow.string(), "bigint": pyarrow.int64(), "int": pyarrow.int32()}
-    schema = pyarrow.schema(
-        [(name, kinds[kind]) for name, kind in (*_COLUMNS.items(), ("task", "int"), ("error", "string"))]
-    )
+    kinds = {"string": pyarrow.string(), "bigint": pyarrow.int64()}
+    schema = pyarrow.schema([(name, kinds[kind]) for name, kind in (*_COLUMNS.items(), ("error", "string"))])
     return pyarrow.RecordBatch.from_pylist(rows, schema=schema)
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable
 
 from kafka_migration.domain import ledger
-from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Desired, Receipt, TopicPartition
 from kafka_migration.mirror.intake import Intake
@@ -239,7 +239,7 @@ class CopyTask:
         self._tell_from = now + 1000 * sum(len(value) for _, value in entries) // _PROGRESS_BYTES_PER_SECOND
         try:
             await self._progress.put(entries, deadline=time.monotonic() + _PROGRESS_PATIENCE)
-        except CouldNotFindOut as error:
+        except (CouldNotFindOut, NotAuthorized) as error:
             # A hint, and no more: the next record says all of it again.
             log.warning("the copy's progress cannot be written: %s", error.message)
             self._told, self._tell_from = {}, 0

@@ -79,7 +79,7 @@ MEANINGS: Mapping[Halt, Meaning] = {
         f" deleted, exclude it from the plan, and if not, create it on the source, {_AGAIN}",
     ),
     Halt.REFUSED: Meaning(
-        meaning="the target refuses a batch for good",
+        meaning="the target refuses a batch for good, or never answers it clearly",
         remedy="read the broker's reason in the detail; if the batch is too large, raise max.message.bytes of the"
         " target topic (and message.max.bytes, replica.fetch.max.bytes of its brokers), then"
         f" {_AT}, or that of the next batch (given there too) to give this one's records up",
