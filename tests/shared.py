@@ -33,7 +33,7 @@ PROPERTIES: dict[str, dict[str, str]] = {
     "compacting": {"log.cleaner.backoff.ms": "200"},
 }
 START_SECONDS = 180.0
-END_SECONDS = 60.0
+END_SECONDS = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)

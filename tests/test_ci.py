@@ -67,13 +67,18 @@ def test_all_of_it_passes_green_and_the_last_lines_say_so(ci: Ci) -> None:
 
 
 def test_environment_that_could_leave_tests_out_is_not_handed_on(ci: Ci) -> None:
-    ci.environment = {**FOREIGN, "BASH_ENV": str(ci.folder / "green.sh"), "HTTPS_PROXY": "http://proxy:3128"}
+    ci.environment = {
+        **FOREIGN,
+        "BASH_ENV": str(ci.folder / "green.sh"),
+        "HTTPS_PROXY": "http://proxy:3128",
+        "PIP_INDEX_URL": "i",
+    }
     (ci.folder / "green.sh").write_text("exit 0\n")
     assert ci.run().returncode == 0
     for target in ("setup", "lint", "test", "test-long"):
         seen = ci.seen(target)
         assert not seen.keys() & {*FOREIGN, "BASH_ENV"}
-        assert (seen["JAVA_HOME"], seen["HTTPS_PROXY"]) == ("/a/jdk", "http://proxy:3128")
+        assert (seen["JAVA_HOME"], seen["HTTPS_PROXY"], seen["PIP_INDEX_URL"]) == ("/a/jdk", "http://proxy:3128", "i")
 
 
 @pytest.mark.parametrize("target", ["test", "test-long"])

@@ -83,15 +83,19 @@ class Stage:
 
     def wait_for(self, plan: str, task: str, *states: str) -> None:
         """Wait until a task is in one of ``states``; fail with its log if it failed instead."""
+        # One answer for both: each is work for the API server, which shares its cores with the migration.
+        seen: dict[str, str | None] = {}
+
+        def reached() -> bool:
+            seen.update(self.tasks(plan))
+            return seen.get(task) in states
 
         def failed() -> str:
-            bad = [name for name, state in self.tasks(plan).items() if state == "failed"]
+            bad = [name for name, state in seen.items() if state == "failed"]
             return "" if "failed" in states else "\n".join(f"{name} failed:\n{self.log(plan, name)}" for name in bad)
 
         what = f"{task} is {' or '.join(states)}"
-        self.api.wait(
-            lambda: self.tasks(plan).get(task) in states, what, deadline_seconds=PATIENCE_SECONDS, unless=failed
-        )
+        self.api.wait(reached, what, deadline_seconds=PATIENCE_SECONDS, unless=failed)
 
     def log(self, plan: str, name: str) -> str:
         task, _, index = name.rstrip("]").partition("[")

@@ -103,5 +103,8 @@ def test_request_that_lands_after_the_fence_is_refused_whatever_the_broker_forge
         assert set(errors_of(landed[0])) == {FENCED}
         assert outcome.halted == ()
         assert assert_same(it) == 200
-        waited = moments["first append"] - moments["fence"]
-        assert waited > HOLD_SECONDS[kind] - 0.5 if kind == "old" else waited < HOLD_SECONDS[kind]
+        if kind == "old":
+            # The hold counts from the loss of the connection, which a loaded machine may fence only seconds later.
+            assert moments["first append"] - moments["append"] > HOLD_SECONDS[kind] - 0.5
+        else:
+            assert moments["first append"] - moments["fence"] < HOLD_SECONDS[kind]

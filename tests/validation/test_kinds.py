@@ -62,7 +62,9 @@ def _judged(spark, it, ranges):
 def test_transactions_are_compared_as_a_consumer_of_committed_records_sees_them(source_cluster, target_cluster, spark):
     topic = f"kinds-{uuid.uuid4().hex[:8]}"
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 2}) as it:
-        producer = Producer({"bootstrap.servers": it.source, "transactional.id": topic})
+        # Open until the validation is over, which a minute (the default) may not be enough for.
+        timeout = {"transaction.timeout.ms": 600_000}
+        producer = Producer({"bootstrap.servers": it.source, "transactional.id": topic, **timeout})
         producer.init_transactions(30)
         for n in range(9):
             producer.begin_transaction()
