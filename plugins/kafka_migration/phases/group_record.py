@@ -13,7 +13,7 @@ first sign of life is seen by watches, which own nothing: it has a key of its ow
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Self
@@ -123,6 +123,14 @@ class GroupRecord:
         signs, looks = journal.all(SIGN), Look.all(journal)
         names = dict.fromkeys((*values, *(group for group, look in looks.items() if look.subscription)))
         return {it: cls._of(journal, it, values.get(it), signs.get(it), looks.get(it)) for it in names}
+
+    @classmethod
+    def of(cls, journal: Journal, groups: Sequence[str]) -> dict[str, Self]:
+        """The records of ``groups``, to be read, in few reads of the journal however many they are."""
+        if len(groups) == 1:
+            return {groups[0]: cls.load(journal, groups[0])}
+        every = cls.all(journal)
+        return {group: every.get(group) or cls(journal, group) for group in groups}
 
     @classmethod
     def own(cls, journal: Journal, group: str, *, at: str) -> Self:

@@ -106,7 +106,7 @@ def view_groups(ctx: Context, groups: Sequence[str]) -> dict[str, GroupView]:
     """What the source knows of ``groups`` now, in a few requests for all of them."""
     states = ctx.source.group_states(groups)
     committed = ctx.source.committed_of([g for g in groups if states[g].protocol in MOVABLE_PROTOCOLS])
-    records = {group: GroupRecord.load(ctx.journal, group) for group in groups}
+    records = GroupRecord.of(ctx.journal, groups)
     reads = {
         group: {tp.topic for tp in committed.get(group, {})}
         | subscribed_topics(states[group])

@@ -123,8 +123,8 @@ def sample(ctx: Context, groups: Sequence[str], *, until: datetime | None = None
     One that still waits when its time is over is LATE.
     """
     lives = []
-    for group in groups:
-        record = GroupRecord.load(ctx.journal, group)
+    for record in GroupRecord.of(ctx.journal, groups).values():
+        group = record.group
         try:
             life = look(ctx, record)
         except CouldNotFindOut as error:
