@@ -1,8 +1,8 @@
 """Whole migrations through Airflow, as a person sees them: by its API, on real clusters, with a mirror on Spark.
 
 Two plans on one Airflow. One is rejected; the other fails first, is repaired and cleared, and goes on to the end while
-a producer writes to the source. The source asks for a password and the target for a certificate; neither's secret may
-show up anywhere.
+a producer writes to the source. What needs a person is mailed. The source asks for a password and the target for a
+certificate; neither's secret may show up anywhere.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from confluent_kafka.admin import AdminClient
 
 from demo import jars
 from demo.airflow import EmbeddedAirflow
-from demo.airflow_api import ENDED, AirflowApi
+from demo.airflow_api import ENDED, AirflowApi, AirflowError
 from demo.airflow_approver import DELAY_SECONDS, DemoApprover
 from demo.brokers import EmbeddedKafka, security
 from demo.brokers.certificates import Authority
@@ -35,6 +36,7 @@ from kafka_migration.domain import ledger
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import TopicStore
 from kafka_migration.state.topic_log import TopicLog
+from tests.dags.mail import MAIL, MailServer, serving
 from tests.kafka_tools import ToSend, create_topics, delete_topic, produce, read_all
 from tests.locked import key_lines, with_back_door
 from tests.waiting import wait_until
@@ -58,6 +60,7 @@ class Stage:
     reports: Path
     events: Path
     secrets: list[str]
+    mail: MailServer
     runs: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -80,6 +83,20 @@ class Stage:
 
     def tasks(self, plan: str) -> dict[str, str | None]:
         return self.api.task_states(self.dag(plan), self.runs[plan])
+
+    def as_user(self, user: str) -> AirflowApi:
+        """The API as another user than admin; Airflow made the password, since a user without one cannot log in."""
+        passwords = json.loads((self.airflow.home / "simple_auth_manager_passwords.json.generated").read_text())
+        return AirflowApi(self.airflow.url, user=user, password=passwords[user])
+
+    def wait_for_mail(self, plan: str, what: str) -> None:
+        """Wait until a mail of ``plan`` says that ``what`` happened."""
+        wanted = f"{self.dag(plan)}: {what}"
+        wait_until(
+            lambda: any(it.startswith(wanted) for it in self.mail.subjects),
+            f"a mail {wanted!r}; there are {self.mail.subjects}",
+            deadline_seconds=PATIENCE_SECONDS,
+        )
 
     def wait_for(self, plan: str, task: str, *states: str) -> None:
         """Wait until a task is in one of ``states``; fail with its log if it failed instead."""
@@ -126,6 +143,8 @@ def plan_of(base: str, name: str, topics: list[str]) -> dict[str, Any]:
             "stopped_groups": [f"{base}-{name}" for name in ("audit", "billing")],
         },
         "drain": {"window_seconds": 2, "deadline_seconds": 300},
+        "approvals": {"approvers": ["admin"]},
+        "alerts": {"notifiers": [MAIL]},
     }
 
 
@@ -152,7 +171,13 @@ def guarded_target(authority) -> Iterator[EmbeddedKafka]:
 
 
 @pytest.fixture(scope="module")
-def stage(guarded_source, guarded_target, authority, tmp_path_factory) -> Iterator[Stage]:
+def mail_server() -> Iterator[MailServer]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def stage(guarded_source, guarded_target, authority, mail_server, tmp_path_factory) -> Iterator[Stage]:
     """Airflow with two plans, both started: one whose target topic is in the way, and one that nobody wants."""
     folder, base = tmp_path_factory.mktemp("migration"), f"shop{uuid.uuid4().hex[:6]}"
     plans = folder / "plans"
@@ -183,8 +208,11 @@ def stage(guarded_source, guarded_target, authority, tmp_path_factory) -> Iterat
         connections={
             "guarded_source": {"conn_type": "kafka", "extra": sasl},
             "spark_default": {"conn_type": "spark", "host": "local[1]"},
+            "mail": mail_server.connection,
         },
         env={
+            # One who may do much, but is no approver.
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,mallory:op",
             "KAFKA_MIGRATION_REPORTS_DIR": str(folder / "reports"),
             "SPARK_CONF_DIR": str(folder / "spark"),
             "KAFKA_MIGRATION_SPARK_JARS": ",".join(str(path) for path in jars.paths("spark")),
@@ -193,7 +221,7 @@ def stage(guarded_source, guarded_target, authority, tmp_path_factory) -> Iterat
     )
     with airflow:
         secrets = [PASSWORD, *key_lines(authority.directory / "writer.key")]
-        it = Stage(guarded_source, guarded_target, airflow, base, folder / "reports", events, secrets)
+        it = Stage(guarded_source, guarded_target, airflow, base, folder / "reports", events, secrets, mail_server)
         # This one is Airflow's own, in its database: workers, triggerer and API server each ask in their own way.
         extra = json.dumps(certified)
         body = {"connection_id": "stored_target", "conn_type": "kafka", "extra": extra}
@@ -254,10 +282,15 @@ def test_rejection_ends_the_run_with_nothing_changed(stage):
         "time to read",
         deadline_seconds=PATIENCE_SECONDS,
     )
+    # A logged-in user who may answer other questions, but not this one.
+    with pytest.raises(AirflowError, match="403"):
+        stage.as_user("mallory").answer(approval, "Reject")
     stage.api.answer(approval, "Reject")
     stage.api.wait(lambda: stage.state("unwanted") in ENDED, "the run ended", deadline_seconds=PATIENCE_SECONDS)
     assert stage.state("unwanted") == "failed"
     assert "admin rejected the plan gate" in stage.log("unwanted", "approve_plan")
+    stage.wait_for_mail("unwanted", "approve_plan waits for an answer")
+    stage.wait_for_mail("unwanted", "approve_plan failed: admin rejected the plan gate")
     ran = {name for name, state in stage.tasks("unwanted").items() if state == "success"}
     assert ran == {"take_snapshot", "inventory_and_preflight"}
     assert (
@@ -270,6 +303,7 @@ def test_run_that_failed_goes_on_after_its_failed_task_is_cleared_and_migrates_w
     stage.wait_for("wanted", "inventory_and_preflight", "failed")
     assert f"{stage.base}.payments" in stage.log("wanted", "inventory_and_preflight")
     stage.api.wait(lambda: stage.state("wanted") == "failed", "the run failed", deadline_seconds=PATIENCE_SECONDS)
+    stage.wait_for_mail("wanted", "inventory_and_preflight failed: 1 checks do not pass")
     delete_topic(stage.target.internal_servers, f"{stage.base}.payments")
     stage.api.clear(stage.dag("wanted"), stage.runs["wanted"], ["inventory_and_preflight"])
 
@@ -316,15 +350,19 @@ def _validate_one_topic_again(stage: Stage) -> None:
 
 
 def _assert_no_command_line_shows_a_secret(stage: Stage) -> None:
-    assert stage.airflow.pid is not None
-    lines = []
-    for process in psutil.Process(stage.airflow.pid).children(recursive=True):
-        try:
-            lines.append(" ".join(process.cmdline()))
-        except psutil.NoSuchProcess:
-            continue
+    lines = [" ".join(command) for command, _ in _processes(stage)]
     assert any("spark_jobs/mirror.py" in line for line in lines)
     assert not showing(stage, lines)
+
+
+def _processes(stage: Stage) -> list[tuple[list[str], psutil.Process]]:
+    """Every process of Airflow with its command line."""
+    assert stage.airflow.pid is not None
+    found = []
+    for process in psutil.Process(stage.airflow.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            found.append((process.cmdline(), process))
+    return found
 
 
 def showing(stage: Stage, texts: Iterable[str]) -> list[str]:
