@@ -113,7 +113,8 @@ def _progress(plan: Path, _runs: int) -> dict[str, Any]:
         for _ in range(0, _TOLD_RECORDS, _TOLD_AT_ONCE):
             log.append(values[n % len(values)] for n in range(_TOLD_AT_ONCE))
             ctx.link.progress()
-            ctx.link.record_run({"state": "ended", "at": "", "reason": "measured"})
+            ctx.link.record_run({"state": "running", "at": ctx.stamp()})
+        ctx.link.record_run({"state": "ended", "at": ctx.stamp(), "reason": "measured", "records": 0})
     of_status, of_lag = look()
     return {
         "records": _TOLD_RECORDS,

@@ -10,6 +10,7 @@ import os
 import signal
 import termios
 import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from tests.mirror.test_interleavings import QUICK, SMALL_BATCHES, Appends
 from tests.proxy import API_VERSIONS, Frame, Proxy
 from tests.waiting import wait_until
 from tests.wire.made import until_forgotten, wired
+
+SENDS_AGAIN_AFTER = 4.0
 
 
 @pytest.fixture
@@ -169,6 +172,8 @@ def test_mirror_whose_connection_opens_slowly_sends_nothing_over_it_once_another
             Elsewhere(it, tmp_path / "log", proxy, throttle_bytes_per_second=2_000) as first,
         ):
             wait_until(is_slow.is_set, "a new connection is being opened")
+            wants_more = time.monotonic() + SENDS_AGAIN_AFTER
+            wait_until(lambda: time.monotonic() > wants_more, "its throttle lets it send the next batch")
             assert it.mirror(settings=QUICK).run(until_caught_up=True).halted == ()
             assert assert_same(it) == 200
             until_forgotten(wire, tp)

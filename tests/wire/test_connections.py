@@ -4,10 +4,12 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import kafka.errors as kafka_errors
 import pytest
+from kafka.future import Future
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
@@ -193,3 +195,32 @@ def test_no_byte_is_sent_once_it_is_not_allowed_any_more(deaf: socket.socket) ->
     assert not lost.why
     _turn_until(net, lambda: not peer.recv(1 << 20) or bool(lost.why))
     assert "right to send" in str(lost.why[0])
+
+
+def test_append_is_not_queued_behind_a_connection_that_is_being_opened(deaf: socket.socket) -> None:
+    """It would be written when that is over, whoever may write by then."""
+    host, port = deaf.getsockname()
+    manager = Connections(Selector(), bootstrap_servers=f"{host}:{port}")
+    (node,) = manager.cluster.bootstrap_brokers()
+    with pytest.raises(kafka_errors.NodeNotReadyError):
+        manager.send_while(lambda: True, object(), node.node_id, 1_000)
+    assert not manager.get_connection(node.node_id)._request_buffer
+
+
+def test_what_is_under_way_to_a_broker_that_throttles_is_awaited_for_longer(deaf: socket.socket) -> None:
+    host, port = deaf.getsockname()
+    net = Selector()
+    manager = Connections(net, bootstrap_servers=f"{host}:{port}")
+    (node,) = manager.cluster.bootstrap_brokers()
+    connection, borne = manager.get_connection(node.node_id), list[float]()
+    connection.broker_version_data = SimpleNamespace(broker_version=(4, 0))
+    connection.transport = SimpleNamespace(bear=borne.append, host_port=lambda: "there")
+    before = time.monotonic() + 5.0
+    timer = net.call_at(before, lambda: None)
+    connection.in_flight_requests.append((1, Future(), time.monotonic(), before, timer))
+    connection._maybe_throttle(SimpleNamespace(throttle_time_ms=40_000))
+    ((_, _, _, later, _),) = connection.in_flight_requests
+    assert timer.is_done
+    assert later - before == pytest.approx(40.0, abs=1.0)
+    assert manager.throttled_seconds(node.node_id) == pytest.approx(40.0, abs=1.0)
+    assert borne == [pytest.approx(40.0, abs=1.0)]
