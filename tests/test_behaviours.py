@@ -1,7 +1,10 @@
-"""docs/behaviours.md names tests for everything that it claims, and they exist."""
+"""docs/behaviours.md names tests for everything that it claims; they exist, are collected, and run in `make test`."""
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "behaviours.md"
 #: What this version promises. A number moves in here together with its line and its tests.
 IN_SCOPE = {*range(1, 5), *range(6, 9), *range(10, 34), 41, 42, 43, 46, 47, *range(60, 67)}
+_SKIPS = {"skip", "skipif", "xfail", "importorskip"}
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
 
 
@@ -39,6 +43,12 @@ def shown_by(path: Path) -> frozenset[str]:
     return frozenset(name for name in names if name.rpartition("::")[2].startswith("test_"))
 
 
+def skipping(file: Path) -> list[str]:
+    """Names in a file of tests by which any of them could be skipped."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _SKIPS]
+
+
 LINES = lines_of(DOCUMENT.read_text(encoding="utf-8"))
 
 
@@ -51,6 +61,35 @@ def test_claimed_line_names_tests_and_all_of_them_exist(number):
     assert LINES[number], "a line that no test shows is a wish"
     assert len(set(LINES[number])) == len(LINES[number]), "a test is named twice"
     assert not [f"{file}::{test}" for file, test in LINES[number] if test not in shown_by(ROOT / file)]
+
+
+@cache
+def collected(*options: str) -> frozenset[str]:
+    """Every test that pytest collects from the files that lines name, as file::name without parameters."""
+    files = sorted({file for named in LINES.values() for file, _ in named})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *options, *files]
+    path = os.pathsep.join([str(ROOT / "plugins"), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return frozenset(line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line)
+
+
+@pytest.mark.timeout(300)
+def test_every_named_test_is_collected_with_its_parameters() -> None:
+    named = {f"{file}::{test}" for tests in LINES.values() for file, test in tests}
+    assert not named - collected()
+
+
+@pytest.mark.timeout(300)
+def test_every_claimed_line_is_shown_by_tests_that_do_not_wait_for_the_longest_run() -> None:
+    everyday = collected("-m", "not long")
+    assert not [number for number, named in LINES.items() if not {f"{f}::{t}" for f, t in named} & everyday]
+
+
+def test_no_named_test_lies_in_a_file_that_skips() -> None:
+    files = {file for named in LINES.values() for file, _ in named}
+    assert not {file: found for file in sorted(files) if (found := skipping(ROOT / file))}
 
 
 @pytest.mark.parametrize("document", sorted(path.relative_to(ROOT) for path in ROOT.glob("docs/**/*.md")), ids=str)

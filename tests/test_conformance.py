@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_behaviours import NAMED, shown_by
+from tests.test_behaviours import NAMED, shown_by, skipping
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "conformance.md"
@@ -55,7 +55,6 @@ WANTED = {
     },
 }
 #: What would keep a test from being run, in a mark or in its body.
-_SKIPS = {"skip", "skipif", "xfail", "importorskip"}
 
 
 def rows_of(text: str) -> dict[str, list[tuple[list[str], str, list[str]]]]:
@@ -85,12 +84,6 @@ def collected() -> frozenset[str]:
     return frozenset(line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line)
 
 
-def _skipping(file: Path) -> list[str]:
-    """Names in a file of tests by which any of them could be skipped."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    return [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _SKIPS]
-
-
 @pytest.mark.parametrize("peer", sorted(WANTED))
 def test_every_known_scenario_of_a_peer_stands_in_its_table(peer):
     assert WANTED[peer] <= {scenario for scenarios, _, _ in ROWS[peer] for scenario in scenarios}
@@ -110,8 +103,8 @@ def test_every_row_says_what_is_demanded_and_names_tests_that_exist(peer):
 @pytest.mark.timeout(300)
 def test_every_test_that_is_named_is_collected_and_none_can_be_skipped():
     assert not set(IDS) - collected()
-    skipping = {file: _skipping(ROOT / file) for file in {it.partition("::")[0] for it in IDS}}
-    assert {file: names for file, names in skipping.items() if names} == {}
+    found = {file: skipping(ROOT / file) for file in {it.partition("::")[0] for it in IDS}}
+    assert {file: names for file, names in found.items() if names} == {}
 
 
 @pytest.mark.parametrize("file", sorted(SUITE.glob("test_*.py")), ids=lambda file: file.stem)
@@ -142,4 +135,4 @@ def test_reader_finds_scenarios_demands_and_tests_by_section():
 def test_reader_of_skips_sees_marks_and_calls(tmp_path):
     file = tmp_path / "test_x.py"
     file.write_text("@pytest.mark.skipif(True, reason='')\ndef test_a():\n    pytest.importorskip('b')\n")
-    assert sorted(_skipping(file)) == ["importorskip", "skipif"]
+    assert sorted(skipping(file)) == ["importorskip", "skipif"]
