@@ -30,6 +30,8 @@ REQUIRED_CONF = {
     "spark.speculation": "false",
     "spark.python.worker.reuse": "true",
 }
+_UNSET = {"spark.task.maxFailures": "4"}
+"""What Spark takes where nothing is set, if that is not what is required."""
 _COLUMNS = {
     name: "string" if name in ("topic", "stand", "halt", "detail") else "bigint"
     for name in (f.name for f in fields(Receipt))
@@ -135,9 +137,10 @@ class SparkRunner:
     def __init__(self, spark: SparkSession) -> None:
         conf = spark.sparkContext.getConf()
         for key, value in REQUIRED_CONF.items():
-            if conf.get(key, value) != value:
+            found = conf.get(key, _UNSET.get(key, value))
+            if found != value:
                 raise MigrationError(
-                    f"Spark runs with {key}={conf.get(key)}, the mirror needs {value}",
+                    f"Spark runs with {key}={found}, the mirror needs {value}",
                     remedy=f"set {key}={value} in the Spark connection or session",
                 )
         self._spark = spark
