@@ -25,7 +25,7 @@ from kafka_migration.domain.errors import (
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.mirror.package import package_zip
 from kafka_migration.mirror.session import close_session
-from kafka_migration.mirror.spark import TaskJob, _preserve, _revive, slots_of
+from kafka_migration.mirror.spark import SparkRunner, TaskJob, _preserve, _revive, slots_of
 from kafka_migration.state.link import LinkState
 from tests.kafka_tools import ToSend, create_topics, produce, read_all
 from tests.mirror.bench import assert_same, bench
@@ -95,6 +95,27 @@ def test_slots_of_a_local_master_are_known_and_those_of_others_may_change(master
     context._jvm.java.lang.Runtime.getRuntime().availableProcessors.return_value = 16
     context.getConf().get.side_effect = lambda key, otherwise=None: cpus or otherwise
     assert slots_of(context) == slots
+
+
+@pytest.mark.parametrize(
+    ("conf", "said"),
+    [
+        ({}, "spark.task.maxFailures=4, the mirror needs 1"),
+        ({"spark.task.maxFailures": "1", "spark.speculation": "true"}, "spark.speculation=true"),
+        ({"spark.task.maxFailures": "1"}, None),
+    ],
+)
+def test_session_that_would_run_a_task_twice_is_refused_also_where_nothing_is_set(
+    conf: dict[str, str], said: str | None
+) -> None:
+    session = MagicMock()
+    session.sparkContext.getConf().get.side_effect = lambda key, otherwise=None: conf.get(key, otherwise)
+    session.sparkContext.master = "yarn"
+    if said is None:
+        assert SparkRunner(session).slots is None
+    else:
+        with pytest.raises(MigrationError, match=said):
+            SparkRunner(session)
 
 
 ONE_TASK_ENDS = """

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_migration.domain.offset_map import RunOpening
+from kafka_migration.domain.openings import Openings
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Halt, Identity, Position, TopicPartition
 from kafka_migration.mirror.takeover import Fenced, Known, Overtaken, Stopped, Tail, fence_number
@@ -316,3 +317,64 @@ def test_what_a_wrong_sequence_means_is_the_same_however_often_sequences_wrapped
     at = FENCE_END + wraps * MAX_SEQUENCE + 1
     sequence = (1 + shift) % MAX_SEQUENCE
     assert _stopped(_batch(at, sequence=sequence), verified=at).reason is halt
+
+
+# -- a log that lost its tail ---------------------------------------------------------------------------------
+
+BEFORE = RunOpening(fence=3, records=0, source=500, target=10, closes=9)
+GAP = RunOpening(fence=3, records=4, source=700, target=14)
+HISTORY = Openings([BEFORE, GAP, OPENING])
+WRITERS = {3: Identity(US, 3), 5: WRITER}
+
+
+def _rewound(end: int, *headers: BatchHeader) -> Tail:
+    known = Known(openings=(OPENING,), writer=WRITER, verified=30, history=HISTORY).rewound(WRITERS, 0, end)
+    assert known is not None
+    tail = Tail(known)
+    for header in headers:
+        tail.see(header, US)
+    return tail
+
+
+def test_log_that_lost_records_of_the_newest_fence_goes_on_behind_those_it_has() -> None:
+    tail = _rewound(24, _marker(20, epoch=5), _batch(21, 3), _marker(24, epoch=9))
+    position, opening = _resume(tail, 24)
+    assert (position.source, position.target, opening.closes) == (1_003, 25, 24)
+    resumed = tail.resume((OPENING,), fence=9, marker=24, source_start=4)
+    assert resumed.rewound_from == 30
+
+
+@pytest.mark.parametrize(("kept", "source"), [(3, 503), (4, 700), (6, 702)])
+def test_log_that_lost_the_newest_fence_itself_goes_on_with_the_runs_of_the_one_before(kept: int, source: int) -> None:
+    theirs = replace(_batch(10, kept, sequence=0), producer_epoch=3)
+    tail = _rewound(10 + kept, _marker(9, epoch=3), theirs, _marker(10 + kept, epoch=9))
+    assert tail.stopped is None
+    resumed = tail.resume(tail.known.openings, fence=9, marker=10 + kept, source_start=4)
+    assert (resumed.position.source, resumed.opening.closes) == (source, 10 + kept)
+    openings = Openings([*HISTORY, resumed.opening])
+    found = openings.offset_map(source_end=resumed.position.source, target_end=resumed.position.target)
+    assert [found.to_target(500 + n) for n in range(3)] == [10, 11, 12]
+    assert found.records == kept, "what was lost is in the map no more"
+
+
+@pytest.mark.parametrize(
+    "first", [_batch(20, 3), _marker(20, epoch=4), _marker(20, producer=5, epoch=5), _marker(21, epoch=5)]
+)
+def test_log_in_which_the_fences_own_marker_is_gone_as_well_halts(first: BatchHeader) -> None:
+    stopped = _rewound(24, first).stopped
+    assert stopped is not None
+    assert stopped.reason is Halt.LOG_REGRESSED
+
+
+def test_foreign_records_in_what_is_left_of_a_log_halt_it() -> None:
+    stopped = _rewound(24, _marker(20, epoch=5), _batch(21, 2), _batch(23, 1, producer=5)).stopped
+    assert stopped is not None
+    assert stopped.reason is Halt.FOREIGN_WRITER
+
+
+def test_log_that_has_no_fence_left_cannot_be_rewound() -> None:
+    known = Known(openings=(OPENING,), writer=WRITER, verified=30, history=HISTORY)
+    assert known.rewound(WRITERS, 0, 9) is None
+    assert known.rewound(WRITERS, 10, 15) is None, "its marker was deleted"
+    assert known.rewound(WRITERS, 9, 15) is not None
+    assert known.rewound({5: WRITER}, 0, 15) is None, "who wrote it is not known"

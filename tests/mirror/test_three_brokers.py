@@ -136,7 +136,10 @@ def test_new_leader_that_has_forgotten_the_producer_and_refuses_a_batch_is_sent_
         assert assert_same(it) == 801
 
 
-def test_target_whose_log_end_regressed_halts_by_name(lossy, source_cluster, topic):
+@pytest.mark.parametrize("moved", [False, True], ids=["no group was moved", "a group was moved"])
+def test_target_that_lost_its_tail_is_copied_again_from_there_unless_a_group_depends_on_it(
+    lossy, source_cluster, topic, moved
+):
     tp = TopicPartition(topic, 0)
     with bench(
         source_cluster.bootstrap_servers,
@@ -156,6 +159,13 @@ def test_target_whose_log_end_regressed_halts_by_name(lossy, source_cluster, top
         lose(lossy, it.target, tp)
         assert log_ends(it.target, it.topics) < confirmed
         produce(it.source, topic, records(300, 1, 3), **SMALL_BATCHES)
+        if not moved:
+            end = log_ends(it.target, it.topics)
+            assert it.mirror(settings=QUICK, may_rewind=lambda: True).run(until_caught_up=True).halted == ()
+            assert assert_same(it) == 500
+            ((rewound,),) = it.link.rewinds().values()
+            assert (rewound["lost_from"], rewound["lost_to"]) == (end, confirmed)
+            return
         with pytest.raises(HaltedPartition, match="nothing is left to copy"):
             it.mirror(settings=QUICK).run(until_caught_up=True)
         halt = it.link.halts()[tp]

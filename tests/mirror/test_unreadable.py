@@ -14,7 +14,7 @@ from kafka_migration.wire.batch import CorruptBatch, parse_header
 from kafka_migration.wire.pieces import pieces
 from kafka_migration.wire.records import RawRecord, as_long, raw_records, write_varint
 from tests.mirror.test_partition import _copy, _fetched
-from tests.wire.logs import batch_of, made_log
+from tests.wire.logs import CONTROL, TRANSACTIONAL, batch_of, made_log
 from tests.wire.made import field
 
 LONG_MAX = 2**63 - 1
@@ -115,3 +115,24 @@ def test_failure_that_nobody_foresaw_halts_its_partition_with_what_failed_and_wh
     assert reason is Halt.UNREADABLE
     assert "at source offset 101" in detail
     assert "ZeroDivisionError: of all things (test_unreadable.py, line" in detail
+
+
+def test_marker_that_says_nothing_halts_before_records_of_which_nobody_knows_whether_they_count() -> None:
+    rest = field(b"k") + field(b"v") + write_varint(0)
+    who = (7, 0)
+
+    def written(offset: int, what: bytes, attributes: int) -> bytes:
+        records = [RawRecord(0, 0, 0, what)]
+        return batch_of(records, base_offset=offset, last_delta=0, attributes=attributes, producer=who)
+
+    # Its key claims four bytes, and has one.
+    log = [
+        written(100, rest, TRANSACTIONAL),
+        written(101, b"\x80", TRANSACTIONAL | CONTROL),
+        written(102, rest, TRANSACTIONAL),
+    ]
+    copy = _copy(source=100)
+    copy.take(_fetched(*log, aborted=((7, 100),)))
+    assert (len(copy.queue), copy.fetch_offset) == (0, 100)
+    assert copy.halting is not None
+    assert copy.halting[0] is Halt.CORRUPT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +19,7 @@ from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.mirror.epochs import MirrorEnd, Settings
 from kafka_migration.phases import mirror
 from kafka_migration.phases.context import Context
+from kafka_migration.phases.group_record import Step
 from kafka_migration.state.link import Wish
 from tests.phases import histories
 from tests.phases.gates import Migration
@@ -28,9 +30,10 @@ class Played:
 
     end: MirrorEnd | Exception
     settings: Settings
+    may_rewind: Callable[[], bool]
 
-    def __init__(self, *, settings: Settings, **_: object) -> None:
-        Played.settings = settings
+    def __init__(self, *, settings: Settings, may_rewind: Callable[[], bool], **_: object) -> None:
+        Played.settings, Played.may_rewind = settings, staticmethod(may_rewind)
 
     def run(self, **_: object) -> MirrorEnd:
         if isinstance(self.end, Exception):
@@ -116,3 +119,14 @@ def test_mirror_that_was_taken_over_leaves_the_journal_to_the_other(ctx: Context
         mirror.apply(ctx, runner=None)  # type: ignore[arg-type]
     assert (ctx.journal.read("phase", "mirror") or {})["outcome"] == "running"
     assert (ctx.link.run() or {})["state"] == "running"
+
+
+@pytest.mark.parametrize(
+    ("upto", "may"), [(None, True), (Step.STOPPED, True), (Step.TRANSLATED, False), (Step.ALIVE, False)]
+)
+def test_log_that_lost_its_tail_is_gone_on_with_until_a_group_was_translated(upto: Step | None, may: bool) -> None:
+    shop = Migration()
+    histories.created(shop)
+    if upto is not None:
+        histories.moved(shop, upto=upto)
+    assert mirror._moved(shop.ctx()) is not may

@@ -43,6 +43,14 @@ class Openings(Sequence[RunOpening]):
             found._fences = {fence: self._fences[fence]}
         return found
 
+    def before(self, target: int) -> Openings:
+        """Those of the newest fence alone of which a record may stand before target offset ``target``; none if none."""
+        found = Openings()
+        fences = [runs for runs in self._in_order() if runs.target <= target]
+        if fences:
+            found._fences = {fences[-1].fence: fences[-1]}
+        return found
+
     def offset_map(self, *, source_end: int, target_end: int) -> OffsetMap:
         """The map up to a position; it reads these openings, and copies none."""
         return OffsetMap.of_fences(self._in_order(), source_end=source_end, target_end=target_end)

@@ -61,9 +61,11 @@ class Mirror:
         growth: Growth | None = None,
         tell: Callable[[str], None] = lambda _text: None,
         interrupted: Callable[[], bool] = lambda: False,
+        may_rewind: Callable[[], bool] = lambda: False,
     ) -> None:
         """``source`` and ``target`` are kafka-python properties; ``growth`` makes room on the target for what appears
-        on the source; ``interrupted`` asks for a clean end."""
+        on the source; ``interrupted`` asks for a clean end. ``may_rewind``: nobody depends on the target's offsets yet,
+        so that a log which lost its tail may be copied again from where it ends."""
         self.link, self.runner, self.settings, self.tell = link, runner, settings, tell
         self._interrupted = interrupted
         self._net = Selector()
@@ -73,7 +75,7 @@ class Mirror:
         for topic in self._topics.values():
             self._source.pinned[topic.name], self._target.pinned[topic.name] = topic.source_id, topic.target_id
         self._keys: dict[str, str] = {}
-        self._fences = Fences(link, self._target, self._net, tell, topic_keys=self._keys)
+        self._fences = Fences(link, self._target, self._net, tell, topic_keys=self._keys, may_rewind=may_rewind)
         self._newcomers = Newcomers(
             link=link,
             growth=growth or NoGrowth(),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 from kafka_migration.domain.errors import CouldNotFindOut, TakenOver
-from kafka_migration.domain.types import Identity, Position, TopicPartition
+from kafka_migration.domain.types import Halt, Identity, Position, TopicPartition
 from kafka_migration.mirror.book import LinkBook
 from kafka_migration.mirror.takeover import Fenced, Known, Overtaken, Resumed, Stopped, take_over
 from kafka_migration.wire.cluster import WireCluster
@@ -34,12 +34,15 @@ class Fences:
         tell: Callable[[str], None],
         *,
         topic_keys: Mapping[str, str] | None = None,
+        may_rewind: Callable[[], bool] = lambda: False,
     ) -> None:
         """``topic_keys`` are of the topics that this run copies into: later others may be pinned under their names.
 
-        Without, openings are of those that are pinned when they are made.
+        Without, openings are of those that are pinned when they are made. ``may_rewind``: whether nobody depends yet on
+        target offsets that a log may have lost.
         """
         self._link, self._target, self._net, self._tell, self._topic_keys = link, target, net, tell, topic_keys
+        self._may_rewind = may_rewind
         self._newest: Identity | None = None
         self._used_at = time.monotonic()
         self.count = 0
@@ -90,17 +93,40 @@ class Fences:
             raise TakenOver(f"link {self._link.name}")
         known = known_of(self._link, wanted, fences, positions)
         fenced: Fenced = self._net.run(
-            lambda: take_over(self._target, transactional_id=self._link.transactional_id, known=known, fences=fences)
+            lambda: take_over(
+                self._target,
+                transactional_id=self._link.transactional_id,
+                known=known,
+                fences=fences,
+                may_rewind=self._may_rewind,
+            )
         )
         self._newest, self._used_at = fenced.identity, time.monotonic()
         # Only now: an earlier attempt may have made openings durable until the very marker (see takeover).
         outcome = fenced.resume(known_of(self._link, wanted, dict(self._link.fences()), positions), source_starts)
         self._link.record_fence(fenced.fence, fenced.identity, at=now())
+        self._note_rewound(outcome)
         resumed = ((tp, r.opening) for tp, r in outcome.items() if isinstance(r, Resumed))
         self._link.record_openings(resumed, self._topic_keys)
         self.count += 1
         self._tell(f"fence {fenced.fence}: {len(outcome)} partitions")
         return fenced.identity, outcome
+
+    def _note_rewound(self, outcome: dict[TopicPartition, Resumed | Stopped]) -> None:
+        """Keep what was lost, before the offset map forgets it; halt instead where a group was moved meanwhile."""
+        for tp, it in outcome.items():
+            if not isinstance(it, Resumed) or it.rewound_from < 0:
+                continue
+            end, source = it.opening.closes or 0, it.position.source
+            if not self._may_rewind():
+                detail = f"the target's log ends at {end}, although everything up to {it.rewound_from} was confirmed"
+                outcome[tp] = Stopped(reason=Halt.LOG_REGRESSED, detail=detail, target_offset=end)
+                continue
+            self._link.record_rewind(tp, fence=it.opening.fence, lost=(end, it.rewound_from), source=source, at=now())
+            self._tell(
+                f"{tp}: the target lost its offsets {end} to {it.rewound_from - 1}, which were confirmed; copied again"
+                f" from source offset {source}"
+            )
 
 
 def known_of(
@@ -120,7 +146,14 @@ def known_of(
         writer = None if newest is None else fences.get(newest)
         reached = max((p for p in confirmed if p.fence == newest), key=lambda p: (p.target, p.source), default=None)
         given_up = skips.get(tp, ())
-        known[tp] = Known(openings=mine, writer=writer, verified=verified, reached=reached, skips=given_up)
+        known[tp] = Known(
+            openings=mine,
+            writer=writer,
+            verified=verified,
+            reached=reached,
+            skips=given_up,
+            history=openings.get(tp),
+        )
     return known
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized, StateConflict
 from kafka_migration.domain.offset_map import RunOpening
+from kafka_migration.domain.openings import Openings
 from kafka_migration.domain.skips import Skip, goes_on_at
 from kafka_migration.domain.types import Halt, Identity, Position, TopicPartition
 from kafka_migration.mirror.survey import survey
@@ -34,6 +35,10 @@ class Known:
     ``openings`` of its newest fence, in order (empty if it was never fenced); ``writer`` is who wrote since that
     fence; ``verified`` a target offset below which everything is known to be ours; ``reached`` the furthest confirmed
     position since that fence. ``skips`` are what a person gave up.
+
+    ``history`` are the openings of all fences. A log that lost its tail ``is_rewound``: it goes on behind the newest
+    fence that it still has, whose marker is the first thing in it to be verified; ``verified`` is that marker's offset,
+    and ``confirmed`` how far the log reached before.
     """
 
     openings: Sequence[RunOpening]
@@ -41,6 +46,14 @@ class Known:
     verified: int
     reached: Position | None = None
     skips: Sequence[Skip] = ()
+    history: Openings | None = None
+    is_rewound: bool = False
+    confirmed: int = 0
+
+    @property
+    def newest_fence(self) -> int | None:
+        """The number of the newest fence of all."""
+        return self.history[-1].fence if self.history else self.fence
 
     @property
     def fence(self) -> int | None:
@@ -52,17 +65,36 @@ class Known:
         """The target offset after that fence's marker, where its first record belongs."""
         return self.openings[0].target if self.openings else self.verified
 
+    def rewound(self, fences: Mapping[int, Identity], start: int, end: int) -> Known | None:
+        """The same of a log from ``start`` to ``end``, before what is verified; None if no fence is left in it."""
+        openings = self.history.before(end) if self.history is not None else ()
+        writer = fences.get(openings[0].fence) if openings else None
+        if not openings or writer is None or openings[0].target <= start:
+            return None
+        return replace(
+            self,
+            openings=openings,
+            writer=writer,
+            # Where its marker stands.
+            verified=openings[0].target - 1,
+            reached=None,
+            is_rewound=True,
+            confirmed=self.verified,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
     """Where a partition goes on after a fence; ``opening`` must be made durable before anything is sent.
 
-    ``target_start`` is where the target's log began just before.
+    ``target_start`` is where the target's log began just before. ``rewound_from``: the target offset up to which
+    records were confirmed, of which the target has lost the last ones; -1 if it lost none.
     """
 
     position: Position
     opening: RunOpening
     target_start: int = 0
+    rewound_from: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +116,10 @@ class Tail:
     def __init__(self, known: Known) -> None:
         self.known = known
         self.markers: set[Identity] = set()
-        self.records = known.verified - known.fence_end
-        self.data_end = self._next = known.verified
+        self._awaits_marker = known.is_rewound
+        # What a rewound one begins with is its own fence's marker.
+        self.data_end = self._next = known.verified + known.is_rewound
+        self.records = self._next - known.fence_end
         self.marker_seen = False
         self.stopped: Stopped | None = None
 
@@ -97,6 +131,15 @@ class Tail:
 
     def _judge(self, header: BatchHeader, producer_id: int) -> None:
         writer = self.known.writer
+        if self._awaits_marker:
+            self._awaits_marker = False
+            theirs = Identity(header.producer_id, header.producer_epoch)
+            if not header.is_control or theirs != writer or header.base_offset != self.known.verified:
+                detail = (
+                    f"the marker of fence {self.known.fence} is not at target offset {self.known.verified} any more"
+                )
+                self._stop(Halt.LOG_REGRESSED, header, detail)
+            return
         # The writer's own id is another one only where brokers forgot it.
         is_marker = header.is_control and header.producer_id in (producer_id, writer.producer_id if writer else -1)
         ours = (
@@ -177,7 +220,8 @@ class Tail:
             fence=fence, records=0, source=source, target=marker + 1, closes=self.data_end, epoch=epoch
         )
         position = Position(source=source, target=marker + 1, fence=fence, records=0)
-        return Resumed(position=position, opening=opening, target_start=target_start)
+        rewound_from = self.known.confirmed if self.known.is_rewound else -1
+        return Resumed(position=position, opening=opening, target_start=target_start, rewound_from=rewound_from)
 
 
 _EPOCHS = 1 << 15
@@ -215,10 +259,12 @@ class Fenced:
         """Where each partition goes on, by what state says *now*. Raises Overtaken if a fence appeared meanwhile."""
         outcome: dict[TopicPartition, Resumed | Stopped] = dict(self.stopped)
         for tp, tail in self.tails.items():
-            if known[tp].fence != tail.known.fence:
+            if known[tp].newest_fence != tail.known.newest_fence:
                 raise Overtaken(f"{tp}: another mirror fenced it at the same time")
+            # Of a fence before the newest one nothing is written any more.
+            is_newest = known[tp].fence == tail.known.fence
             outcome[tp] = tail.stopped or tail.resume(
-                known[tp].openings,
+                known[tp].openings if is_newest else tail.known.openings,
                 fence=self.fence,
                 marker=self.markers[tp],
                 source_start=source_starts.get(tp, 0),
@@ -234,12 +280,14 @@ async def take_over(
     transactional_id: str,
     known: Mapping[TopicPartition, Known],
     fences: Mapping[int, Identity],
+    may_rewind: Callable[[], bool] = lambda: False,
     timeout: float = 120.0,
 ) -> Fenced:
     """Fence all partitions of ``known``, and read what stands in them above what is verified.
 
-    ``fences`` are all so far. Raises TakenOver, CouldNotFindOut, NotAuthorized, and StateConflict if the transactional
-    id means another producer now, and the target does not let us fence the one before directly.
+    ``fences`` are all so far. ``may_rewind``: whether a log that lost its tail is gone on with where it ends now.
+    Raises TakenOver, CouldNotFindOut, NotAuthorized, and StateConflict if the transactional id means another producer
+    now, and the target does not let us fence the one before directly.
     Partitions whose topic is gone or whose log contradicts what is verified are not fenced, but come back as stopped.
     """
     deadline = time.monotonic() + timeout
@@ -256,6 +304,8 @@ async def take_over(
             # A fence whose author died before it was recorded left its marker: so even a partition that nothing is
             # known of is read from its log start, and only markers of ours may stand there.
             tails[tp] = Tail(Known(openings=(), writer=None, verified=starts[tp]))
+        elif ends[tp] < state.verified and may_rewind() and (rewound := state.rewound(fences, starts[tp], ends[tp])):
+            tails[tp] = Tail(rewound)
         elif ends[tp] < state.verified:
             detail = f"the target's log ends at {ends[tp]}, although everything up to {state.verified} was confirmed"
             stopped[tp] = Stopped(reason=Halt.LOG_REGRESSED, detail=detail, target_offset=ends[tp])

@@ -25,6 +25,7 @@ from kafka_migration.domain.types import Desired
 from kafka_migration.mirror.epochs import Mirror, MirrorEnd, Runner, Settings
 from kafka_migration.phases import release, seal, start
 from kafka_migration.phases.again import NOTE as AGAIN
+from kafka_migration.phases.group_record import GroupRecord, Step
 from kafka_migration.phases.growth import TargetGrowth
 from kafka_migration.phases.record import phase
 from kafka_migration.phases.topic_steps import mirrored
@@ -134,6 +135,7 @@ def apply(
         growth=TargetGrowth(ctx, lambda names: pin(ctx, names, is_new=True)),
         tell=ctx.tell,
         interrupted=interrupted,
+        may_rewind=lambda: not _moved(ctx),
     )
     with phase(ctx, PHASE) as told:
         try:
@@ -150,6 +152,13 @@ def apply(
         halted = f"; halted: {', '.join(map(str, end.halted[:5]))}" if end.halted else ""
         told.ends(1 if end.halted else 0, f"{end.reason}{halted}", records=end.records, fences=end.fences)
         return end
+
+
+def _moved(ctx: Context) -> bool:
+    """True if a group may have a position on the target: offsets there must not come to mean other records."""
+    return any(
+        record.has(Step.TRANSLATED) and not record.has(Step.UNDONE) for record in GroupRecord.all(ctx.journal).values()
+    )
 
 
 def _uuid(text: str) -> uuid.UUID:

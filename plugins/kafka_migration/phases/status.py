@@ -45,7 +45,7 @@ class MirrorStatus:
     """The running copy. ``state`` is not started, running, silent (probably dead) or ended; ages are seconds.
 
     ``sealed`` says since when the mirror may not write any more, and whether every partition shows the seal;
-    ``waiting`` which brokers' partitions stand still, and why.
+    ``waiting`` which partitions stand still, and why; ``rewound`` what the target lost and was copied again.
     """
 
     state: str
@@ -61,6 +61,7 @@ class MirrorStatus:
     """Pause and throttle, by whom and since when."""
     sealed: str = ""
     waiting: str = ""
+    rewound: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +245,12 @@ def _mirror(ctx: Context) -> MirrorStatus:
         controls=ctx.link.controls(),
         sealed=_sealed(ctx),
         waiting=str((run or {}).get("waiting", "")),
+        rewound=tuple(
+            f"{tp}: target offsets {it['lost_from']} to {it['lost_to'] - 1} were lost there, and copied again from"
+            f" source offset {it['source']} at {it['at']}"
+            for tp, found in sorted(ctx.link.rewinds().items())
+            for it in found
+        ),
     )
 
 

@@ -260,6 +260,21 @@ class LinkState:
             {self._key("skip", tp.topic, str(tp.partition), str(it.start)): asdict(it) for tp, it in skips.items()}
         )
 
+    def record_rewind(self, tp: TopicPartition, *, fence: int, lost: tuple[int, int], source: int, at: str) -> None:
+        """Note that the target lost confirmed records, at target offsets from ``lost[0]`` to below ``lost[1]``, which
+        are copied again from source offset ``source`` behind ``fence``."""
+        value = {"lost_from": lost[0], "lost_to": lost[1], "source": source, "at": at}
+        self._links.put(self._key("rewind", tp.topic, str(tp.partition), str(fence)), value)
+
+    def rewinds(self) -> dict[TopicPartition, list[dict[str, Any]]]:
+        """What the target lost and was copied again, of each partition, in order."""
+        prefix = self._key("rewind", "")
+        out: dict[TopicPartition, list[dict[str, Any]]] = {}
+        for key, value in self._links.items(prefix).items():
+            topic, partition, fence = key[len(prefix) :].rsplit("/", 2)
+            out.setdefault(TopicPartition(topic, int(partition)), []).append({"fence": int(fence), **value})
+        return {tp: sorted(found, key=lambda it: it["fence"]) for tp, found in out.items()}
+
     def skips(self) -> dict[TopicPartition, tuple[Skip, ...]]:
         """What was given up of each partition of the topics that are pinned now, in order."""
         prefix, topics = self._key("skip", ""), self.topics()

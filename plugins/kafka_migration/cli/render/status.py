@@ -78,6 +78,7 @@ def _mirror(page: Status) -> RenderableType:
         rows.append(("held back", Text(held, "yellow")))
     if it.waiting:
         rows.append(("held back", Text(it.waiting, "yellow")))
+    rows += [("copied again", Text(text, "yellow")) for text in it.rewound]
     if it.last_word is not None:
         rows.append(("last word", f"{moment(it.last_word)} UTC, {seconds(it.age_seconds)} ago"))
         rows.append(("copied", f"{number(it.records)} records in {it.partitions} partitions, {it.fences} fences"))
