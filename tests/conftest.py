@@ -61,6 +61,7 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput[_FOLDER] = str(node.config.stash[_RUN].folder)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What workers get: longest first, and the tests without brokers last, where they fill the gaps.
 
