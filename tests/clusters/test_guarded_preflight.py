@@ -53,7 +53,7 @@ def enough(guarded: Guarded, migration: Migration, *, without: str = "") -> Exit
     prefix = f"{migration.name}."
     grants = [
         (topic, prefix, ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")),
-        (topic, "kafka-migration.", ("CREATE", "READ", "WRITE")),
+        (topic, "kafka-migration.", ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")),
         (group, prefix, ("READ",)),
         (ResourceType.TRANSACTIONAL_ID, "kafka-migration.", ("WRITE",)),
         (cluster, "kafka-cluster", ("DESCRIBE", "DESCRIBE_CONFIGS")),

@@ -284,7 +284,7 @@ class TestPrinted:
         assert options[1][-4:] == ["--resource-pattern-type", "prefixed", "--topic", "shop."]
         assert ["--operation", "Write", "--transactional-id", "kafka-migration.shop"] in options
         granted = sum(words.count("--operation") * max(1, words.count("--topic")) for words in found)
-        assert granted == 2 * 2 + 1 + 4 * 2 + 3 * len(ledger.PARTITIONS) + 1 + 2
+        assert granted == 2 * 2 + 1 + 4 * 2 + 4 * len(ledger.PARTITIONS) + 1 + 2
 
     def test_json_holds_every_rule_of_one_side(self, tmp_path: Path) -> None:
         value = json.loads(self.run(tmp_path, "--principal", "User:mover", "--side", "source", "--json").stdout)
