@@ -75,7 +75,7 @@ def test_request_that_lands_after_the_fence_is_refused_whatever_the_broker_forge
 
         def on_request(frame: Frame) -> bool | None:
             if frame in appends:
-                if len(moments) == 2:
+                if "fence" in moments:
                     after_fence.append(frame)
                     moments.setdefault("first append", time.monotonic())
                 else:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 from kafka.protocol.producer import ProduceResponse
 
+from demo.brokers import EmbeddedKafka
 from kafka_migration.mirror.epochs import MirrorEnd, Settings
 from kafka_migration.mirror.orders import Limits
 from tests.kafka_tools import log_ends, produce, topic_ids
@@ -229,12 +230,19 @@ def _in_the_middle(it: Bench, **more: object) -> Iterator[list[MirrorEnd]]:
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_broker_that_dies_in_the_middle_and_comes_back_is_borne(source_cluster, target_cluster, topic, side):
-    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 2}) as it:
+    # One of its own: everybody else is at work on the others.
+    with EmbeddedKafka(name="mortal") as mortal:
+        clusters = {"source": source_cluster, "target": target_cluster} | {side: mortal}
+        servers = [clusters[name].bootstrap_servers for name in ("source", "target")]
+        _bear_a_death(servers[0], servers[1], topic, mortal, flushed=side == "source")
+
+
+def _bear_a_death(source: str, target: str, topic: str, mortal: EmbeddedKafka, *, flushed: bool) -> None:
+    with bench(source, target, {topic: 2}) as it:
         produce(it.source, topic, records(3_000, 2, 1), **SMALL_BATCHES)
-        cluster = source_cluster if side == "source" else target_cluster
         with _in_the_middle(it) as outcomes:
-            if side == "target":
-                cluster.kill()  # nothing is flushed or handed over
-            cluster.restart()
+            if not flushed:
+                mortal.kill()  # nothing is flushed or handed over
+            mortal.restart()
         assert [(outcome.reason, outcome.halted) for outcome in outcomes] == [("caught_up", ())]
         assert assert_same(it) == 3_000

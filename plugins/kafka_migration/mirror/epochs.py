@@ -28,7 +28,7 @@ from kafka_migration.mirror.quarantine import Quarantine
 from kafka_migration.mirror.reach import Reach
 from kafka_migration.mirror.runner import Ended, EpochUnderWay, Runner
 from kafka_migration.mirror.settings import Settings
-from kafka_migration.mirror.survey import BY_METADATA
+from kafka_migration.mirror.survey import BY_METADATA, recreated
 from kafka_migration.mirror.takeover import Stopped
 from kafka_migration.mirror.trespass import Trespass
 from kafka_migration.mirror.valve import Debt
@@ -242,12 +242,14 @@ class Mirror:
     # -- before the first epoch -------------------------------------------------------------------------------
 
     def _take_stock(self) -> None:
-        """Find the partitions of all pinned topics. Those of topics that a cluster does not describe wait: a topic that
-        nobody knows a partition of any more must not pass for one that is done."""
+        """Find the partitions of all pinned topics. Those of topics that a cluster does not describe, or that are other
+        ones now, wait: a topic that nobody knows a partition of any more must not pass for one that is done."""
         self._patiently(lambda: self._lookout.lost([TopicPartition(name, 0) for name in self._topics]))
         halted = self.link.halted()
         known = self._partitions() | set(self.link.openings())
-        for name, why in self._lookout.hidden().items():
+        both = (self._source, self._target)
+        others = {name: loss[1] for it in both for name in self._topics if (loss := recreated(it, name)) is not None}
+        for name, why in (self._lookout.hidden() | others).items():
             mine = {tp for tp in known if tp.topic == name} or {TopicPartition(name, 0)}
             self._reach.set_aside(dict.fromkeys(mine - halted), why)
 

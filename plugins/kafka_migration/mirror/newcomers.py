@@ -106,9 +106,9 @@ class Newcomers:
         there = {
             TopicPartition(name, partition)
             for name in self._topics
-            # Those of another topic under the name are none of ours; ours is gone, and has halted.
+            # Those of another topic under the name are none of ours; ours is gone, and has halted or will.
             # Of what the target does not describe nobody knows whether partitions are lacking there.
-            if recreated(self._source, name) is None and name in self._target.partitions
+            if not any(recreated(it, name) for it in (self._source, self._target)) and name in self._target.partitions
             for partition in self._source.partitions.get(name, ())
         }
         new = there - set(active)
