@@ -138,6 +138,7 @@ class Mirror:
             self._target.connect()
             self._attempts.claim()
             self._attempts.check_state()
+            self._attempts.require_writable()
             try:
                 self._take_stock()
                 self._join()

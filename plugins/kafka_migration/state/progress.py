@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafka_migration.domain import ledger
+from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.types import Position, TopicPartition
 from kafka_migration.state.store import Store
 from kafka_migration.state.topic_log import TopicLog
@@ -86,7 +87,11 @@ class Progress:
             tp: ledger.Told(position, rest["b"], rest["x"], rest["at"], rest.get("q", 0))
             for tp, (position, rest) in known
         }
-        log.append(ledger.progress_records(self._link, ledger.ACCOUNT, told))
+        try:
+            log.append(ledger.progress_records(self._link, ledger.ACCOUNT, told))
+        except (CouldNotFindOut, NotAuthorized):
+            # A hint: without it readers have more to read.
+            return
         # Only now: who begins there must find it.
         self._links.put(self._pointer, {"since": {str(p): offset for p, offset in since.items()}})
         self._count = 0
