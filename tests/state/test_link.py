@@ -270,6 +270,24 @@ def test_reader_begins_where_the_mirror_wrote_down_what_is_known(
     writer.close()
 
 
+@pytest.mark.parametrize("how", ["halted", "waiting"])
+def test_position_of_a_partition_that_no_task_copies_any_more_is_still_known(
+    target_cluster: EmbeddedKafka, logs: None, how: str
+) -> None:
+    servers = target_cluster.bootstrap_servers
+    driver = LinkState.on_target("l", {"bootstrap.servers": servers}, create=True)
+    _tell(servers, 7, share="0", partition=1)
+    if how == "halted":
+        driver.halt(TopicPartition("t", 1), "REFUSED", "", 7, 7, "", "")
+    else:
+        driver.record_run({"state": "running", "waiting": "1 partitions wait"})
+    _tell(servers, 9, share="0", partition=0)
+    reader = LinkState.on_target("l", {"bootstrap.servers": servers})
+    assert {tp.partition: position.source for tp, (position, _) in reader.progress().items()} == {0: 9, 1: 7}
+    reader.close()
+    driver.close()
+
+
 def test_progress_topic_that_is_another_one_than_was_written_down_is_read_whole(
     target_cluster: EmbeddedKafka, logs: None
 ) -> None:

@@ -229,6 +229,7 @@ class LinkState:
         value = {"reason": reason, "detail": detail, "source_offset": source, "target_offset": target, "at": at}
         value["topic_key"] = topic_key
         self._links.put(self._key("halt", tp.topic, str(tp.partition)), value)
+        self._progress.write_account(at_once=True)
 
     def halted(self) -> set[TopicPartition]:
         """Partitions that the mirror will not touch until a person has decided."""
@@ -378,7 +379,7 @@ class LinkState:
     def record_run(self, value: dict[str, Any]) -> None:
         """What the running (or last) mirror says of itself: ``state`` running or ended, ``fence``, ``at``, …"""
         self._links.put(self._key("run"), value)
-        self._progress.write_account(is_last=value.get("state") == "ended")
+        self._progress.write_account(at_once=value.get("state") == "ended" or bool(value.get("waiting")))
 
     def run(self) -> dict[str, Any] | None:
         """What the running (or last) mirror said of itself, or None."""

@@ -76,12 +76,12 @@ class Progress:
                 has_account = has_account or entry.key.startswith(account)
         return has_account
 
-    def write_account(self, *, is_last: bool) -> None:
-        """Once there is much to read, or a run ends: write what is known of all partitions, for readers to begin at."""
-        log = self._log
-        if log is None or self._count < (1 if is_last else _ACCOUNT_RECORDS):
+    def write_account(self, *, at_once: bool) -> None:
+        """Write what is known of all partitions, for readers to begin at: once there is much to read, or ``at_once``: when
+        a run ends, or goes on without a partition, which no record of a share holds any more then."""
+        log, known = self._log, sorted(self.newest().items())
+        if log is None or self._count < (1 if at_once else _ACCOUNT_RECORDS):
             return
-        known = sorted(self.newest().items())
         since = log.read_up_to()
         told = {
             tp: ledger.Told(position, rest["b"], rest["x"], rest["at"], rest.get("q", 0))
