@@ -333,20 +333,13 @@ def recompressed(logs: Logs, chance: random.Random) -> None:
 
 
 def rebatched(logs: Logs, chance: random.Random) -> None:
-    """Two batches as one: a join that the mirror might have made."""
-    while True:
-        batch, first = logs[0].batch(_any(logs, chance))
-        behind = logs[0].batch(first + batch.count)[0] if first + batch.count < len(logs[0]) else batch
-        if behind is not batch and logs[0].offset(first + batch.count) == logs[0].offset(first) + batch.count:
-            break
-    batch.open().extend(behind.open())
-    logs[0].drop_batch(first + batch.count)
-    batch.count += behind.count
+    """One batch as two: the mirror might have joined less."""
+    logs[0].split_batch(chance.choice([n for n, count in logs[0].batches() if count > 1]))
 
 
 CONTROLS: dict[str, Callable[[Logs, random.Random], None]] = {
     "recompress a batch": recompressed,
-    "join two batches": rebatched,
+    "split a batch": rebatched,
 }
 
 OF_BOTH: dict[str, Callable[[Logs, Logs, random.Random], Expected]] = {"drop one of the same": drop_identical}

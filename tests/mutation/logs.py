@@ -1,6 +1,7 @@
 """A partition's log as something to put a fault into: batches as they are stored, of which only touched ones are
 encoded anew."""
 
+import itertools
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -196,6 +197,21 @@ class Log:
         """The batch of record `n`, and its first record."""
         section, at, place = self._place(n)
         return section[at], n - place
+
+    def batches(self) -> Iterator[tuple[int, int]]:
+        """Each batch: its first record, and how many it has."""
+        n = 0
+        for it in itertools.chain.from_iterable(self.sections):
+            yield n, it.count
+            n += it.count
+
+    def split_batch(self, n: int) -> None:
+        """The batch of record `n` in two halves."""
+        section, at, _ = self._place(n)
+        it = section[at]
+        half, records = it.count // 2, it.open()
+        section.insert(at + 1, replace(it, records=records[half:], count=it.count - half))
+        it.records, it.count = records[:half], half
 
     def drop_batch(self, n: int) -> None:
         section, at, _ = self._place(n)

@@ -44,6 +44,9 @@ class FakeLog:
             yield self.entries[self._read]
             self._read += 1
 
+    def read_up_to(self) -> dict[int, int]:
+        return {0: self._read} | dict.fromkeys(range(1, self.partitions), 0)
+
     def close(self) -> None:
         pass
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable
 
-from kafka_migration.domain.errors import NotAuthorized, Refused, StateConflict, TakenOver
+from kafka_migration.domain.errors import Refused, StateConflict, TakenOver
 from kafka_migration.domain.ledger import LINKS_TOPIC, OFFSET_MAP_TOPIC, PROGRESS_TOPIC
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.mirror.book import LinkBook
@@ -20,7 +20,7 @@ from kafka_migration.mirror.fencing import now
 from kafka_migration.mirror.lease import seconds_passed
 from kafka_migration.mirror.memory import producer_memory_ms
 from kafka_migration.mirror.orders import Limits
-from kafka_migration.wire.cluster import NO_TOPIC_ID, UNAUTHORIZED, WRITE, WireCluster
+from kafka_migration.wire.cluster import NO_TOPIC_ID, WireCluster
 
 _STATE = (LINKS_TOPIC, OFFSET_MAP_TOPIC, PROGRESS_TOPIC)
 
@@ -139,16 +139,6 @@ class Attempts:
                     remedy="find out who deleted it, and start the mirror again: it halts each partition whose records"
                     " it can no longer explain, and `mirror --again TOPIC` copies such a topic afresh",
                 )
-
-    def require_writable(self) -> None:
-        """Raises NotAuthorized if an internal topic that the copy writes may not be written.
-
-        While it copies that is borne, as any outage; but whoever begins a run is there to read why.
-        """
-        problems = self._target.net.run(lambda: self._target.refresh(_STATE, operations=True))
-        for name in _STATE:
-            if problems.get(name, 0) in UNAUTHORIZED or not self._target.permits(name, WRITE):
-                raise NotAuthorized("target", "Write", f"topic {name}")
 
 
 def refuse_sealed(link: LinkBook) -> None:

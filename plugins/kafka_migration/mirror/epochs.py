@@ -138,7 +138,7 @@ class Mirror:
             self._target.connect()
             self._attempts.claim()
             self._attempts.check_state()
-            self._attempts.require_writable()
+            self.link.write_progress()
             try:
                 self._take_stock()
                 self._join()

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 from kafka_migration.domain import ledger
 from kafka_migration.domain.controls import Controls, Pause, Throttle
-from kafka_migration.domain.errors import StateConflict
+from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized, StateConflict
 from kafka_migration.domain.offset_map import OffsetMap, RunOpening
 from kafka_migration.domain.openings import Openings
 from kafka_migration.domain.seal import Seal
@@ -229,7 +230,8 @@ class LinkState:
         value = {"reason": reason, "detail": detail, "source_offset": source, "target_offset": target, "at": at}
         value["topic_key"] = topic_key
         self._links.put(self._key("halt", tp.topic, str(tp.partition)), value)
-        self._progress.write_account(at_once=True)
+        with suppress(CouldNotFindOut, NotAuthorized):
+            self._progress.write_account(at_once=True)
 
     def halted(self) -> set[TopicPartition]:
         """Partitions that the mirror will not touch until a person has decided."""
@@ -379,7 +381,13 @@ class LinkState:
     def record_run(self, value: dict[str, Any]) -> None:
         """What the running (or last) mirror says of itself: ``state`` running or ended, ``fence``, ``at``, …"""
         self._links.put(self._key("run"), value)
-        self._progress.write_account(at_once=value.get("state") == "ended" or bool(value.get("waiting")))
+        with suppress(CouldNotFindOut, NotAuthorized):  # a hint: without it readers have more to read
+            self._progress.write_account(at_once=value.get("state") == "ended" or bool(value.get("waiting")))
+
+    def write_progress(self) -> None:
+        """Write down where all partitions stand. Raises NotAuthorized where progress may not be written: whoever begins
+        a run is there to read why."""
+        self._progress.write_account(at_once=True)
 
     def run(self) -> dict[str, Any] | None:
         """What the running (or last) mirror said of itself, or None."""

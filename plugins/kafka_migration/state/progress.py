@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafka_migration.domain import ledger
-from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.types import Position, TopicPartition
 from kafka_migration.state.store import Store
 from kafka_migration.state.topic_log import TopicLog
@@ -77,8 +76,8 @@ class Progress:
         return has_account
 
     def write_account(self, *, at_once: bool) -> None:
-        """Write what is known of all partitions, for readers to begin at: once there is much to read, or ``at_once``: when
-        a run ends, or goes on without a partition, which no record of a share holds any more then."""
+        """Write what is known of all partitions, for readers to begin at, once there is much to read; or ``at_once``,
+        when a run ends, or goes on without a partition, which no record of a share holds any more then."""
         log, known = self._log, sorted(self.newest().items())
         if log is None or self._count < (1 if at_once else _ACCOUNT_RECORDS):
             return
@@ -87,11 +86,7 @@ class Progress:
             tp: ledger.Told(position, rest["b"], rest["x"], rest["at"], rest.get("q", 0))
             for tp, (position, rest) in known
         }
-        try:
-            log.append(ledger.progress_records(self._link, ledger.ACCOUNT, told))
-        except (CouldNotFindOut, NotAuthorized):
-            # A hint: without it readers have more to read.
-            return
+        log.append(ledger.progress_records(self._link, ledger.ACCOUNT, told))
         # Only now: who begins there must find it.
         self._links.put(self._pointer, {"since": {str(p): offset for p, offset in since.items()}})
         self._count = 0
