@@ -1,4 +1,4 @@
-"""Where a mirror's partitions stand, as its tasks told last: read from an account on (docs/adr, 10)."""
+"""Where a mirror's partitions stand, as its tasks told last: read from an account on (docs/adr, 11)."""
 
 from __future__ import annotations
 
