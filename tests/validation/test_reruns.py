@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from bench.ours import MASTER, Migration
 from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
+from kafka_migration.domain import levels
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import validate
@@ -24,7 +25,6 @@ from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.segments import SegmentStore
 from kafka_migration.state.store import MemoryStore
-from kafka_migration.validation import levels
 from kafka_migration.validation.drill_result import Fault
 from kafka_migration.validation.launch import Expectations
 from kafka_migration.validation.levels import run
