@@ -9,6 +9,7 @@ from kafka.protocol.frame import KafkaBytes
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom, FetchOptions, LeanFetchRequest
+from kafka_migration.wire.lean import TopicIds
 
 IDS = {"orders": uuid.UUID(int=7), "grüße": uuid.UUID(int=2**127 + 1)}
 WANTED = [
@@ -16,12 +17,13 @@ WANTED = [
     ("grüße", [(FetchFrom(TopicPartition("grüße", n), n, 70_000), -1) for n in range(200)]),
     ("orders", [(FetchFrom(TopicPartition("orders", 0), 0, 1), 0)]),
 ]
-OPTIONS = FetchOptions(max_wait_ms=500, min_bytes=1, max_bytes=2**26, committed=True)
+OPTIONS = FetchOptions(max_wait_ms=500, min_bytes=1, max_bytes=2**26, committed=True, session=(2**31 - 1, 7))
+FORGOTTEN = [TopicPartition("grüße", 201), TopicPartition("orders", 9)]
 VERSIONS = range(11, LeanFetchRequest.NEWEST + 1)
 
 
 def _asked(version: int) -> LeanFetchRequest:
-    request = LeanFetchRequest(WANTED, IDS, OPTIONS)
+    request = LeanFetchRequest(WANTED, TopicIds(IDS), OPTIONS, FORGOTTEN)
     request.API_VERSION = version
     request.with_header(correlation_id=12, client_id="mirror")
     return request
@@ -40,8 +42,8 @@ def test_same_bytes_as_the_generic_request(version: int) -> None:
         min_bytes=1,
         max_bytes=2**26,
         isolation_level=1,
-        session_id=0,
-        session_epoch=-1,
+        session_id=2**31 - 1,
+        session_epoch=7,
         topics=[
             topic(
                 topic=name,
@@ -60,7 +62,9 @@ def test_same_bytes_as_the_generic_request(version: int) -> None:
             )
             for name, parts in WANTED
         ],
-        forgotten_topics_data=[],
+        forgotten_topics_data=[
+            FetchRequest.ForgottenTopic(topic=name, topic_id=IDS[name], partitions=[index]) for name, index in FORGOTTEN
+        ],
         rack_id="",
     )
     generic.API_VERSION = version
@@ -202,5 +206,5 @@ def test_error_of_the_whole_response_is_one_of_each_partition() -> None:
 
 
 def test_topics_go_by_name_if_one_of_them_has_no_id() -> None:
-    assert LeanFetchRequest(WANTED, IDS, OPTIONS).max_version == LeanFetchRequest.NEWEST
-    assert LeanFetchRequest(WANTED, {**IDS, "orders": uuid.UUID(int=0)}, OPTIONS).max_version == 12
+    assert LeanFetchRequest(WANTED, TopicIds(IDS), OPTIONS).max_version == LeanFetchRequest.NEWEST
+    assert LeanFetchRequest(WANTED, TopicIds({**IDS, "orders": uuid.UUID(int=0)}), OPTIONS).max_version == 12

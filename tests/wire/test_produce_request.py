@@ -9,6 +9,7 @@ from kafka.protocol.frame import KafkaBytes
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.wire.lean import TopicIds
 from kafka_migration.wire.produce_request import Appended, LeanProduceRequest
 
 IDS = {"orders": uuid.UUID(int=7), "grüße": uuid.UUID(int=2**127 + 1)}
@@ -34,7 +35,7 @@ def test_same_bytes_as_the_generic_request(version: int) -> None:
             for name, parts in TOPICS.items()
         ],
     )
-    lean = LeanProduceRequest(TOPICS, IDS, timeout_ms=30_000)
+    lean = LeanProduceRequest(TOPICS, TopicIds(IDS), timeout_ms=30_000)
     for request in (generic, lean):
         request.API_VERSION = version
         request.with_header(correlation_id=12, client_id="mirror")
@@ -84,7 +85,7 @@ def _response(version: int) -> bytes:
 
 
 def _asked(version: int) -> LeanProduceRequest:
-    request = LeanProduceRequest(TOPICS, IDS, timeout_ms=1)
+    request = LeanProduceRequest(TOPICS, TopicIds(IDS), timeout_ms=1)
     request.API_VERSION = version
     request.with_header(correlation_id=12, client_id="mirror")
     return request

@@ -18,14 +18,14 @@ from kafka_migration.mirror.turns import Turns
 from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import EARLIEST, LATEST, UNAUTHORIZED, WireCluster, code_name
 from kafka_migration.wire.configs import can_be_empty
-from kafka_migration.wire.fetch import OFFSET_OUT_OF_RANGE, fetch
+from kafka_migration.wire.fetch import OFFSET_OUT_OF_RANGE, FetchSession
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom
 from kafka_migration.wire.produce import STALE_LEADER
 
 log = logging.getLogger(__name__)
 
 _LONG_POLL_MS, _SHORT_POLL_MS = 5_000, 50
-"""Brokers answer as soon as there is anything. The long one is for when there is nothing: each question names every
+"""Brokers answer as soon as there is anything. The long one is for when there is nothing: then each request names every
 partition, and thousands of them ten times a second would cost half a core."""
 _LITTLE_BYTES = 64 * 1024
 _GATHER_SECONDS = 0.003
@@ -81,6 +81,7 @@ class Intake:
 
     async def _fetch_from(self, node: int) -> None:
         worked, known, mine = time.thread_time(), -1, list[PartitionCopy]()
+        session = FetchSession(self.source, node)
         try:
             while not self._is_over:
                 if known != self.source.moves:
@@ -94,7 +95,16 @@ class Intake:
                     continue
                 patient = len(wanted) == sum(1 for c in mine if c.stand is Stand.RUN and c.halting is None)
                 try:
-                    answers = await self._ask(node, self._turns.order(wanted), size, patient=patient)
+                    answers = await session.fetch(
+                        [
+                            FetchFrom(c.partition, c.fetch_offset, size, c.last_epoch)
+                            for c in (self._turns.order(wanted) if session.begins else wanted)
+                        ],
+                        max_wait_ms=_LONG_POLL_MS if patient else _SHORT_POLL_MS,
+                        max_bytes=self.limits.fetch_bytes,
+                        # Up to the last stable offset: a record that may still be taken back must not reach the target.
+                        committed=True,
+                    )
                 except kafka_errors.KafkaError as error:
                     log.info("fetch from source broker %s: %s", node, error)
                     self.is_stale = True
@@ -110,6 +120,7 @@ class Intake:
                     await self.loop.net.sleep(min(_GATHER_SECONDS, time.thread_time() - worked))
                 worked = time.thread_time()
         finally:
+            session.close()
             self._busy.discard(node)
 
     def _wanted(self, mine: list[PartitionCopy]) -> tuple[list[PartitionCopy], int]:
@@ -122,17 +133,6 @@ class Intake:
             # The task holds enough. A little for those that have nothing: they shall not wait for the heavy ones.
             return [c for c in wanted if not c.queued_bytes], min(size, _LITTLE_BYTES)
         return wanted, size
-
-    async def _ask(self, node: int, wanted: list[PartitionCopy], size: int, *, patient: bool) -> list[Fetched]:
-        return await fetch(
-            self.source,
-            node,
-            [FetchFrom(c.partition, c.fetch_offset, size, c.last_epoch) for c in wanted],
-            max_wait_ms=_LONG_POLL_MS if patient else _SHORT_POLL_MS,
-            max_bytes=self.limits.fetch_bytes,
-            # Up to the last stable offset: a record that may still be taken back must not reach the target.
-            committed=True,
-        )
 
     async def _take(self, answers: list[Fetched]) -> None:
         openings: list[tuple[PartitionCopy, list[RunOpening]]] = []

@@ -1,21 +1,20 @@
-"""A fetch request without a session, and its response, whose records stay in the frame that they came in."""
+"""A fetch request, within a session or without, and its response, whose records stay in the frame they came in."""
 
 from __future__ import annotations
 
 import struct
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafka.protocol.consumer import FetchRequest
 
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.wire.lean import INT32, LeanRequest, Reader, Writer
+from kafka_migration.wire.lean import INT32, LeanRequest, Reader, TopicIds, Writer
 
 _EPOCH_SINCE, _NO_REPLICA_SINCE = 12, 15
 _CONSUMER = INT32.pack(-1)
 _BODY = struct.Struct(">iiibii")
-_NO_SESSION = (0, -1)
 _WANTED = struct.Struct(">iiqiqi")
 _WANTED_WITHOUT_EPOCH = struct.Struct(">iiqqi")
 _BEGIN = struct.Struct(">ihi")
@@ -45,8 +44,7 @@ class Fetched:
     aborted: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FetchFrom:
+class FetchFrom(NamedTuple):
     """Where to fetch one partition: ``offset``, at most about ``max_bytes``, and the leader epoch of what was read
     last (-1 if unknown), by which the broker recognises a truncated log."""
 
@@ -58,25 +56,32 @@ class FetchFrom:
 
 @dataclass(frozen=True, slots=True)
 class LeanFetchResponse:
-    """All of its answers, and how long the broker asks to be left alone."""
+    """All of its answers, and how long the broker asks to be left alone. Of a session, ``error`` says why there is no
+    answer at all, and ``session`` is its id (0: the broker keeps none)."""
 
     answers: list[Fetched]
     throttle_time_ms: int
+    error: int
+    session: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchOptions:
+NO_SESSION = (0, -1)
+
+
+class FetchOptions(NamedTuple):
     """How long the broker may wait, for how much, how much it may send, and whether it ends before the first open
-    transaction (KIP-98)."""
+    transaction (KIP-98). ``session`` is its id with the number of this request in it (KIP-227)."""
 
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
     committed: bool
+    session: tuple[int, int] = NO_SESSION
 
 
 class LeanFetchRequest(LeanRequest):
-    """``wanted`` topic by topic, each partition with its leader's epoch; a topic may stand there several times."""
+    """``wanted`` topic by topic, each partition with its leader's epoch; a topic may stand there several times.
+    ``forgotten`` leave the session."""
 
     API_KEY = FetchRequest.API_KEY
     FLEXIBLE_SINCE = 12
@@ -87,18 +92,21 @@ class LeanFetchRequest(LeanRequest):
     def __init__(
         self,
         wanted: Sequence[tuple[str, Sequence[tuple[FetchFrom, int]]]],
-        ids: Mapping[str, uuid.UUID],
+        ids: TopicIds,
         options: FetchOptions,
+        forgotten: Sequence[TopicPartition] = (),
     ) -> None:
         super().__init__(ids)
-        self._wanted, self._options = wanted, options
+        self._wanted, self._options, self._forgotten = wanted, options, forgotten
 
     def write(self, to: Writer) -> None:
         options = self._options
         if self.version < _NO_REPLICA_SINCE:
             to.put(_CONSUMER)
         to.put(
-            _BODY.pack(options.max_wait_ms, options.min_bytes, options.max_bytes, int(options.committed), *_NO_SESSION)
+            _BODY.pack(
+                options.max_wait_ms, options.min_bytes, options.max_bytes, int(options.committed), *options.session
+            )
         )
         to.count(len(self._wanted))
         for topic, partitions in self._wanted:
@@ -108,7 +116,12 @@ class LeanFetchRequest(LeanRequest):
                 to.put(self._partition(want, leader_epoch))
                 to.end()
             to.end()
-        to.count(0)  # nothing forgotten
+        to.count(len(self._forgotten))
+        for topic, index in self._forgotten:
+            self.write_topic(to, topic)
+            to.count(1)
+            to.put(INT32.pack(index))
+            to.end()
         to.text("")  # no rack
         to.end()
 
@@ -119,14 +132,14 @@ class LeanFetchRequest(LeanRequest):
         return _WANTED.pack(index, leader_epoch, offset, want.last_epoch, _UNKNOWN_START, size)
 
     def read(self, reader: Reader) -> LeanFetchResponse:
-        throttle_time_ms, error, _ = reader.unpack(_BEGIN)
+        throttle_time_ms, error, session = reader.unpack(_BEGIN)
         answers: list[Fetched] = []
         for _ in range(reader.count()):
             topic = self.read_topic(reader)
             answers.extend(_answer(reader, topic, error) for _ in range(reader.count()))
             reader.tags()
         reader.tags()
-        return LeanFetchResponse(answers, throttle_time_ms)
+        return LeanFetchResponse(answers, throttle_time_ms, error, session)
 
 
 def _answer(reader: Reader, topic: str, error_of_all: int) -> Fetched:

@@ -156,12 +156,23 @@ class _Header:
             raise kafka_errors.KafkaProtocolError(f"a response to {self._request} cannot be read: {error}") from error
 
 
+class TopicIds:
+    """Ids of topics by name, and names by id. ``are_known`` is false if one of them has none (0)."""
+
+    __slots__ = ("are_known", "by_name", "names")
+
+    def __init__(self, by_name: Mapping[str, uuid.UUID]) -> None:
+        self.by_name = by_name
+        self.names = {topic_id.bytes: name for name, topic_id in by_name.items()}
+        self.are_known = all(topic_id.int for topic_id in by_name.values())
+
+
 class LeanRequest:
     """What kafka-python's connections use of a request. Its response is what :meth:`read` returns; that needs an
     attribute ``throttle_time_ms``.
 
-    ``ids`` are those of all its topics, by name. Topics go by id where every one of them has one (not 0) and the broker
-    knows how (``IDS_SINCE``), and by name otherwise. ``NEWEST`` is the newest version that is known here.
+    ``ids`` are those of all topics that it or its response names. Topics go by id where every one of them has one and
+    the broker knows how (``IDS_SINCE``), and by name otherwise. ``NEWEST`` is the newest version that is known here.
     """
 
     API_KEY: ClassVar[int]
@@ -170,12 +181,11 @@ class LeanRequest:
     NEWEST: ClassVar[int]
     min_version: ClassVar[int]
 
-    def __init__(self, ids: Mapping[str, uuid.UUID]) -> None:
+    def __init__(self, ids: TopicIds) -> None:
         self.API_VERSION: int | None = None
         self.name = type(self).__name__
-        by_id = all(topic_id.int for topic_id in ids.values())
-        self.max_version = self._max_version = self.NEWEST if by_id else self.IDS_SINCE - 1
-        self._ids, self._names = ids, {topic_id.bytes: name for name, topic_id in ids.items()}
+        self.max_version = self._max_version = self.NEWEST if ids.are_known else self.IDS_SINCE - 1
+        self._ids = ids
         self._min_version = self.min_version
         self.header: _Header | None = None
         self._client_id = b""
@@ -198,7 +208,7 @@ class LeanRequest:
     def write_topic(self, to: Writer, name: str) -> None:
         """Which topic is meant."""
         if self.version >= self.IDS_SINCE:
-            to.put(self._ids[name].bytes)
+            to.put(self._ids.by_name[name].bytes)
         else:
             to.text(name)
 
@@ -207,9 +217,9 @@ class LeanRequest:
         if self.version < self.IDS_SINCE:
             return reader.text()
         topic_id = bytes(reader.take(_UUID_BYTES))
-        if topic_id not in self._names:
+        if topic_id not in self._ids.names:
             raise ValueError("an answer for a topic that nobody asked for")
-        return self._names[topic_id]
+        return self._ids.names[topic_id]
 
     @property
     def is_flexible(self) -> bool:

@@ -8,7 +8,7 @@ import kafka.errors as kafka_errors
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.cluster import WireCluster
-from kafka_migration.wire.lean import Batch
+from kafka_migration.wire.lean import Batch, TopicIds
 from kafka_migration.wire.produce_request import Appended, LeanProduceRequest
 
 MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD, UNSUPPORTED_CODEC = 10, 32, 87, 76
@@ -48,7 +48,7 @@ class Append:
         topics: dict[str, list[tuple[int, Batch]]] = {}
         for tp, batch in batches.items():
             topics.setdefault(tp.topic, []).append((tp.partition, batch))
-        ids = {name: cluster.topic_id(name) for name in topics}
+        ids = TopicIds({name: cluster.topic_id(name) for name in topics})
         answer_ms = round(1000 * answer_seconds)
         request = LeanProduceRequest(topics, ids, timeout_ms=answer_ms * 2 // 3)
         self.future = cluster.begin(request, node, timeout_ms=answer_ms, allowed=allowed)

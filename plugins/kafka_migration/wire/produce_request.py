@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import struct
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka.protocol.producer import ProduceRequest
 
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.wire.lean import INT32, Batch, LeanRequest, Reader, Writer
+from kafka_migration.wire.lean import INT32, Batch, LeanRequest, Reader, TopicIds, Writer
 
 Parts = Sequence[tuple[int, Batch]]
 """Partitions of a topic, each with its batch."""
@@ -55,7 +54,7 @@ class LeanProduceRequest(LeanRequest):
     NEWEST = min(13, ProduceRequest.max_version)
     min_version = 8
 
-    def __init__(self, topics: Mapping[str, Parts], ids: Mapping[str, uuid.UUID], *, timeout_ms: int) -> None:
+    def __init__(self, topics: Mapping[str, Parts], ids: TopicIds, *, timeout_ms: int) -> None:
         super().__init__(ids)
         self._topics, self._timeout_ms = topics, timeout_ms
 
