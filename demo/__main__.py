@@ -22,14 +22,17 @@ def setup(
         bool, typer.Option("--old-brokers", help="Fetch the brokers of old releases as well, which tests migrate from.")
     ] = False,
 ) -> None:
-    """Check Java, and fetch the jars of jars.lock that are not in the cache yet."""
+    """Check Java; fetch the jars of jars.lock and make the class archives that are not in the cache yet."""
     from demo import jars
     from demo.brokers.releases import OLD
     from demo.java import require_java
+    from demo.recording import make_archives
 
     typer.echo(f"Java: {require_java()}")
     for jar_set in ("kafka", "spark", *(it.jar_set for it in OLD if old_brokers)):
         typer.echo(f"jars, {jar_set}: {len(jars.paths(jar_set))} verified in {jars.CACHE_DIRECTORY / jar_set}")
+    for line in make_archives():
+        typer.echo(line)
 
 
 @app.command("run")

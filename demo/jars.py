@@ -172,12 +172,17 @@ def _fetch(jars: list[LockedJar], work: Path) -> list[tuple[LockedJar, Path]]:
     return fetched
 
 
-def _ivy_jar() -> Path:
+def of_pyspark(pattern: str = "*.jar") -> list[Path]:
+    """Jars that pyspark brings along. Raises JarError if it is not installed."""
     # find_spec, not import: importing pyspark costs most of a second.
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise JarError("pyspark is not installed, and its Ivy fetches the jars. Run `make setup`.")
-    found = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+    return sorted((Path(spec.origin).parent / "jars").glob(pattern))
+
+
+def _ivy_jar() -> Path:
+    found = of_pyspark("ivy-*.jar")
     if not found:
         raise JarError("pyspark holds no jars/ivy-*.jar. Its package is damaged: remove .venv and run `make setup`.")
     return found[-1]

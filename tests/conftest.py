@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from demo import class_archives
 from demo.brokers import EmbeddedKafka
 from kafka_migration.clusters.lookup import variable_of
 from kafka_migration.phases.signing import CONNECTION
@@ -45,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Answers are signed, in this process and in those that tests start.
     os.environ[variable_of(CONNECTION)] = json.dumps({"conn_type": "generic", "password": "a key of the tests: " * 2})
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(class_archives.of_spark().options()))
     if not hasattr(config, "workerinput"):
         config.stash[_RUN] = Run()
 

@@ -47,6 +47,7 @@ class EmbeddedKafka:
         advertised_ports: Sequence[int] | None = None,
         data_dir: Path | None = None,
         heap_megabytes: int = 512,
+        jvm_options: Sequence[str] = (),
         properties: Mapping[str, str | None] | None = None,
         security: Security | None = None,
         standing: bool = False,
@@ -62,6 +63,7 @@ class EmbeddedKafka:
             advertised_ports: one port a node, where clients reach it instead: through a proxy of the caller's.
             data_dir: where to keep data; a temporary directory when absent.
             heap_megabytes: largest heap of each node, MiB.
+            jvm_options: of each node's JVM.
             properties: server properties over the defaults of config.py; None removes a default.
             security: who is let in, and how; everybody when absent.
             standing: leave the brokers running when this process ends.
@@ -86,6 +88,7 @@ class EmbeddedKafka:
         self._advertised_ports = list(advertised_ports or ())
         self._given_directory = data_dir
         self._heap_megabytes = heap_megabytes
+        self._jvm_options = tuple(jvm_options)
         self._security = security
         self._properties: dict[str, str | None] = {**(security.properties if security else {}), **(properties or {})}
         self._standing = standing
@@ -163,6 +166,7 @@ class EmbeddedKafka:
                 layout,
                 title=f"node {layout.node_id} of cluster {self.name}",
                 heap_megabytes=self._heap_megabytes,
+                jvm_options=self._jvm_options,
                 standing=self._standing,
                 temporary=temporary,
             )

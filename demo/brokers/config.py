@@ -189,13 +189,16 @@ def _logging(node: Layout) -> str:
     return f"-Dlog4j2.configurationFile={node.log4j_file}"
 
 
-def broker_command(*, java: Path, class_path: str, node: Layout, heap_megabytes: int) -> list[str]:
+def broker_command(
+    *, java: Path, class_path: str, node: Layout, heap_megabytes: int, jvm_options: Sequence[str]
+) -> list[str]:
     """Command line of one node. Nothing secret is on it: properties are in a file."""
     return [
         str(java),
         f"-Xmx{heap_megabytes}m",
         "-XX:+ExitOnOutOfMemoryError",
         "-Djava.awt.headless=true",
+        *jvm_options,
         _logging(node),
         *("-cp", class_path),
         "kafka.Kafka",

@@ -4,9 +4,9 @@ import contextlib
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 
-from demo import jars
+from demo import class_archives, jars
 from demo.brokers import config, formatting
 from demo.brokers.ports import HOST
 from demo.brokers.process import BrokerError, BrokerProcess, LeashedProcess, StandingProcess, tail
@@ -20,7 +20,14 @@ class BrokerNode:
     """One node's process over its life: it may be ended and launched again on the same data and ports."""
 
     def __init__(
-        self, layout: config.Layout, *, title: str, heap_megabytes: int, standing: bool, temporary: bool
+        self,
+        layout: config.Layout,
+        *,
+        title: str,
+        heap_megabytes: int,
+        jvm_options: Sequence[str],
+        standing: bool,
+        temporary: bool,
     ) -> None:
         """Describe a node; nothing is started.
 
@@ -28,12 +35,14 @@ class BrokerNode:
             layout: its ports and files.
             title: what messages call it.
             heap_megabytes: its largest heap, MiB.
+            jvm_options: of its JVM.
             standing: let it outlive this process.
             temporary: let its directory go when this process dies.
         """
         self.layout = layout
         self._title = title
         self._heap_megabytes = heap_megabytes
+        self._jvm_options = jvm_options
         self._standing = standing
         self._temporary = temporary
         self._process: BrokerProcess | None = None
@@ -69,6 +78,7 @@ class BrokerNode:
             class_path=jars.class_path(layout.release.jar_set),
             node=layout,
             heap_megabytes=self._heap_megabytes,
+            jvm_options=[*class_archives.of_brokers(layout.release.jar_set).options(), *self._jvm_options],
         )
         if self._standing:
             self._process = StandingProcess(command, console=layout.console_log)

@@ -2,7 +2,9 @@
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
+from typing import Self
 
 import confluent_kafka
 from confluent_kafka import KafkaException
@@ -36,26 +38,41 @@ def ends_of(servers: str, places: Collection[Place]) -> Ends:
     return ask
 
 
-class Progress:
-    """Asks for the target's ends all the time, in a thread of its own.
+class Watch(ABC):
+    """Looks all the time, in a thread of its own, while its block runs."""
 
-    Growth by less than a record a partition is none: that may be the marker of a fence.
-    """
-
-    def __init__(self, ends: Ends, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._ask, self._clock = ends, clock
-        self._ends: dict[Place, int] = {}
-        self._seen_at = float("-inf")
+    def __init__(self) -> None:
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread = threading.Thread(target=self._look_on, daemon=True)
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join(10)
+
+    @abstractmethod
+    def look(self) -> None:
+        """Look once."""
+
+    def _look_on(self) -> None:
+        while not self._over.wait(_EVERY_SECONDS):
+            self.look()
+
+
+class Progress(Watch):
+    """Asks for the target's ends all the time.
+
+    Growth by less than a record a partition is none: that may be the marker of a fence.
+    """
+
+    def __init__(self, ends: Ends, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._ask, self._clock = ends, clock
+        self._ends: dict[Place, int] = {}
+        self._seen_at = float("-inf")
 
     def look(self) -> None:
         """Look once."""
@@ -78,12 +95,8 @@ class Progress:
         """The target's offsets seen, over all partitions."""
         return sum(self._ends.values())
 
-    def _watch(self) -> None:
-        while not self._over.wait(_EVERY_SECONDS):
-            self.look()
 
-
-class Stalls:
+class Stalls(Watch):
     """For how long partitions stood still that a fault does not concern, although there was something to copy.
 
     `source` and `target` ask for ends. A partition stands from when its source was seen to grow and its target has not
@@ -93,21 +106,12 @@ class Stalls:
     def __init__(
         self, source: Ends, target: Ends, places: Collection[Place], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        super().__init__()
         self._source, self._target, self._places, self._clock = source, target, frozenset(places), clock
         self._copied: dict[Place, tuple[int, int]] = {}
         self._stands_since: dict[Place, float] = {}
         self.longest = 0.0
         self.place: Place | None = None
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> "Stalls":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(10)
 
     def look(self) -> None:
         """Look once."""
@@ -123,7 +127,3 @@ class Stalls:
                 since = self._stands_since.setdefault(place, now)
                 if now - since > self.longest:
                     self.longest, self.place = now - since, place
-
-    def _watch(self) -> None:
-        while not self._over.wait(_EVERY_SECONDS):
-            self.look()

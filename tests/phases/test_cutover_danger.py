@@ -99,39 +99,33 @@ def test_write_that_somebody_overtakes_starts_nothing_on_the_source(
     assert ("start", "source") not in [call[:2] for call in hooks.calls]
 
 
-def test_group_that_comes_back_on_the_source_after_its_move_is_not_started_on_the_target(
-    fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("happens", "reason"),
+    [
+        (lambda world, group, tp: world.join("source", group, [tp.topic]), "not empty on the source"),
+        (lambda world, group, tp: world.commit("target", group, {tp: 3}), "below what was written"),
+    ],
+    ids=["comes back on the source", "is set back on the target"],
+)
+def test_group_that_changes_after_its_move_is_not_started_on_the_target(
+    fake_world: FakeWorld,
+    hooks: HookServer,
+    monkeypatch: pytest.MonkeyPatch,
+    happens: Callable[[World, str, TopicPartition], object],
+    reason: str,
 ) -> None:
     world = fake_world
     group, tp = running(world, hooks)
     mark = GroupRecord.mark
 
-    def comes_back(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:
+    def marks(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:
         mark(self, step, *args, **evidence)
         if step is Step.STARTING:
-            world.join("source", group, [tp.topic])
+            happens(world, group, tp)
 
-    monkeypatch.setattr(GroupRecord, "mark", comes_back)
+    monkeypatch.setattr(GroupRecord, "mark", marks)
     outcome = cutover.apply(world.ctx(consumers=hooks.consumers)).groups[0]
-    assert "not empty on the source" in outcome.reason
-    assert ("start", "target") not in [call[:2] for call in hooks.calls]
-
-
-def test_group_whose_commits_on_the_target_were_set_back_is_not_started_there(
-    fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = fake_world
-    group, tp = running(world, hooks)
-    mark = GroupRecord.mark
-
-    def sets_back(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:
-        mark(self, step, *args, **evidence)
-        if step is Step.STARTING:
-            world.commit("target", group, {tp: 3})
-
-    monkeypatch.setattr(GroupRecord, "mark", sets_back)
-    outcome = cutover.apply(world.ctx(consumers=hooks.consumers)).groups[0]
-    assert "below what was written" in outcome.reason
+    assert reason in outcome.reason
     assert ("start", "target") not in [call[:2] for call in hooks.calls]
 
 

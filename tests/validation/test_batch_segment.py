@@ -196,15 +196,7 @@ DAMAGE = {
 def test_batch_with_the_same_bytes_elsewhere_is_not_equal(codec):
     source = [made_batch(VALUES, base_offset=0, codec=codec), made_batch(VALUES, base_offset=4, codec=codec)]
     target = [_placed(it, offset) for it, offset in zip(source, (10, 14), strict=True)]
-    it = PartitionRange(
-        topic="made",
-        partition=0,
-        source_start=0,
-        source_end=8,
-        target_start=10,
-        target_end=18,
-        runs=Runs([Run(0, 10, 8)]),
-    )
+    it = _made_range(8, Run(0, 10, 8))
     one, other = _pair(source, target, it)
     assert one == other
     assert one.proved == one.rows == 8
@@ -220,9 +212,7 @@ def test_batch_that_differs_in_what_matters_is_decoded_and_differs(name):
     damaged = bytearray(source[1])
     DAMAGE[name](damaged)
     struct.pack_into(">I", damaged, 17, crc32c.crc32c(bytes(damaged[21:])))
-    it = PartitionRange(
-        topic="made", partition=0, source_start=0, source_end=8, target_start=0, target_end=8, runs=Runs([Run(0, 0, 8)])
-    )
+    it = _made_range(8, Run(0, 0, 8))
     one, other = _pair(source, [source[0], bytes(damaged)], it)
     assert (one.proved, other.proved, one.rows, other.rows) == (4, 4, 8, 8)
     assert one.total != other.total
@@ -232,9 +222,7 @@ def test_batch_whose_records_are_fewer_than_it_says_cannot_be_read():
     source = [made_batch(VALUES, base_offset=0)]
     damaged = bytearray(source[0])
     DAMAGE["count of records"](damaged)
-    it = PartitionRange(
-        topic="made", partition=0, source_start=0, source_end=4, target_start=0, target_end=4, runs=Runs([Run(0, 0, 4)])
-    )
+    it = _made_range(4, Run(0, 0, 4))
     with pytest.raises(CannotRead, match=r"target: made-0: batch at offset 0: .* bytes after its last record"):
         _pair(source, [bytes(damaged)], it)
 
@@ -242,9 +230,7 @@ def test_batch_whose_records_are_fewer_than_it_says_cannot_be_read():
 def test_producer_and_epoch_of_a_batch_do_not_matter():
     source = [made_batch(VALUES, base_offset=0, leader_epoch=3)]
     target = [_placed(readdress(source[0], producer_id=99, producer_epoch=4, sequence=17), 0)]
-    it = PartitionRange(
-        topic="made", partition=0, source_start=0, source_end=4, target_start=0, target_end=4, runs=Runs([Run(0, 0, 4)])
-    )
+    it = _made_range(4, Run(0, 0, 4))
     one, other = _pair(source, target, it)
     assert one == other
     assert one.proved == 4
@@ -252,19 +238,24 @@ def test_producer_and_epoch_of_a_batch_do_not_matter():
 
 def test_offsets_given_up_inside_a_batch_are_not_compared():
     source, target = [made_batch(VALUES, base_offset=0)], [made_batch(VALUES[:2], base_offset=0)]
-    it = PartitionRange(
-        topic="made",
-        partition=0,
-        source_start=0,
-        source_end=4,
-        target_start=0,
-        target_end=2,
-        runs=Runs([Run(0, 0, 2)]),
-        left_out=((2, 4),),
-    )
+    it = _made_range(4, Run(0, 0, 2), left_out=((2, 4),))
     one, other = _pair(source, target, it)
     assert one == other
     assert one.rows == 2
+
+
+def _made_range(source_end: int, *runs: Run, left_out: tuple[tuple[int, int], ...] = ()) -> PartitionRange:
+    """A source from its offset 0, and the target that the runs make of it."""
+    return PartitionRange(
+        topic="made",
+        partition=0,
+        source_start=0,
+        source_end=source_end,
+        target_start=runs[0].target if runs else 0,
+        target_end=runs[-1].target + runs[-1].length if runs else 0,
+        runs=Runs(runs),
+        left_out=left_out,
+    )
 
 
 def _pair(source: Log, target: Log, it: PartitionRange) -> tuple[Digest, Digest]:
@@ -288,15 +279,7 @@ def test_batches_that_are_wrongly_taken_for_equal_still_make_the_digests_differ(
     second = bytearray(source[1])
     DAMAGE[name](second)
     target = [_placed(source[0], 10), _placed(second, 14)]
-    it = PartitionRange(
-        topic="made",
-        partition=0,
-        source_start=0,
-        source_end=8,
-        target_start=10,
-        target_end=18,
-        runs=Runs([Run(0, 10, 8)]),
-    )
+    it = _made_range(8, Run(0, 10, 8))
     one, other = _pair(source, target, it)
     assert one.proved == other.proved == 8
     assert not SegmentOutcome.of(0, it, "batch", source=one, target=other).is_same
@@ -312,9 +295,7 @@ def test_attribute_that_the_mirror_never_writes_makes_equal_records_different(bi
     odd = bytearray(source[1])
     struct.pack_into(">H", odd, 21, 1 << bit)
     struct.pack_into(">I", odd, 17, crc32c.crc32c(bytes(odd[21:])))
-    it = PartitionRange(
-        topic="made", partition=0, source_start=0, source_end=8, target_start=0, target_end=8, runs=Runs([Run(0, 0, 8)])
-    )
+    it = _made_range(8, Run(0, 0, 8))
     one, other = _pair(source, [source[0], bytes(odd)], it)
     assert not SegmentOutcome.of(0, it, "batch", source=one, target=other).is_same
     # A control batch is not read as data at all.
@@ -326,9 +307,7 @@ def test_attribute_that_the_mirror_never_writes_makes_equal_records_different(bi
 def test_cleaner_of_a_compacted_target_may_mark_when_tombstones_go_and_nothing_else() -> None:
     odd = bytearray(made_batch(VALUES, base_offset=0))
     struct.pack_into(">H", odd, 21, 0x50)
-    it = PartitionRange(
-        topic="made", partition=0, source_start=0, source_end=4, target_start=0, target_end=4, runs=Runs([Run(0, 0, 4)])
-    )
+    it = _made_range(4, Run(0, 0, 4))
     found = [
         _run(visible(replace(it, target_compacted=compacted), Made([bytes(odd)], 0, 4, 1))).attribute_names  # type: ignore[arg-type]
         for compacted in (False, True)
@@ -342,9 +321,7 @@ def test_kinds_of_the_sources_batches_are_told_for_the_sample() -> None:
         batch = bytearray(made_batch(VALUES, base_offset=0, codec=codec))
         struct.pack_into(">H", batch, 21, codec | more)
         struct.pack_into(">I", batch, 17, crc32c.crc32c(bytes(batch[21:])))
-        it = PartitionRange(
-            topic="made", partition=0, source_start=0, source_end=4, target_start=0, target_end=0, runs=Runs()
-        )
+        it = _made_range(4)
         found.append(_run(compare(it, Made([bytes(batch)], 0, 4, 1), Made([], 0, 0, 1)))[2])  # type: ignore[arg-type]
     plain, transactional, stamped = found
     assert plain & transactional == plain & stamped == transactional & stamped == 0
