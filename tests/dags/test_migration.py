@@ -1,8 +1,9 @@
 """Whole migrations through Airflow, as a person sees them: by its API, on real clusters, with a mirror on Spark.
 
-Two plans on one Airflow. One is rejected; the other fails first, is repaired and cleared, and goes on to the end while
-a producer writes to the source. What needs a person is mailed. The source asks for a password and the target for a
-certificate; neither's secret may show up anywhere.
+Two plans on one Airflow. One is approved by a stranger, and rejected. The other fails first, is repaired and cleared,
+and goes on to the end while a producer writes to the source: with a batch of groups that fails, a mirror that is
+killed, and a moved group that is active on the source again. What needs a person is mailed. The source asks for a
+password and the target for a certificate; neither's secret may show up anywhere.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from confluent_kafka.admin import AdminClient
 
 from demo import jars
 from demo.airflow import EmbeddedAirflow
-from demo.airflow_api import ENDED, AirflowApi, AirflowError
+from demo.airflow_api import ENDED, AirflowApi, AirflowError, Approval
 from demo.airflow_approver import DELAY_SECONDS, DemoApprover
 from demo.brokers import EmbeddedKafka, security
 from demo.brokers.certificates import Authority
@@ -36,15 +37,25 @@ from kafka_migration.domain import ledger
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import TopicStore
 from kafka_migration.state.topic_log import TopicLog
-from tests.dags.mail import MAIL, MailServer, serving
+from tests.dags.mail import MAIL, MailServer, serving, text_of
+from tests.dags.test_dags import plan_document
+from tests.dags.users import LOCAL_SETTINGS
 from tests.kafka_tools import ToSend, create_topics, delete_topic, produce, read_all
 from tests.locked import key_lines, with_back_door
 from tests.waiting import wait_until
 
 PASSWORD = "unseen-9f2c-open-sesame"
-RECORDS = 6_000
+RECORDS = 3_000
 #: Far more than a calm machine needs (two minutes for all of it).
 PATIENCE_SECONDS = 900
+#: No file of DAGs changes meanwhile, and nobody watches metrics.
+QUICK = {
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+    "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+    "AIRFLOW__SCHEDULER__POOL_METRICS_INTERVAL": "3600",
+    "AIRFLOW__SCHEDULER__TI_METRICS_INTERVAL": "3600",
+    "AIRFLOW__SCHEDULER__DAGRUN_METRICS_INTERVAL": "3600",
+}
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE_SECONDS)
 
@@ -62,6 +73,8 @@ class Stage:
     secrets: list[str]
     mail: MailServer
     runs: dict[str, str] = field(default_factory=dict)
+    #: The run that validates a plan whose clusters nobody knows.
+    lost: str = ""
 
     @property
     def api(self) -> AirflowApi:
@@ -84,10 +97,29 @@ class Stage:
     def tasks(self, plan: str) -> dict[str, str | None]:
         return self.api.task_states(self.dag(plan), self.runs[plan])
 
-    def as_user(self, user: str) -> AirflowApi:
+    @contextmanager
+    def as_user(self, user: str) -> Iterator[AirflowApi]:
         """The API as another user than admin; Airflow made the password, since a user without one cannot log in."""
         passwords = json.loads((self.airflow.home / "simple_auth_manager_passwords.json.generated").read_text())
-        return AirflowApi(self.airflow.url, user=user, password=passwords[user])
+        with closing(AirflowApi(self.airflow.url, user=user, password=passwords[user])) as api:
+            yield api
+
+    def wait_for_question(self, plan: str) -> Approval:
+        """The one question of a plan, once it was there for as long as a person needs to read it."""
+        self.api.wait(
+            lambda: len(self.api.pending_approvals(self.dag(plan))) == 1,
+            f"{plan} asks",
+            deadline_seconds=PATIENCE_SECONDS,
+        )
+        asked, heartbeat = time.monotonic(), self.api.scheduler_heartbeat()
+        # The scheduler has to look again: until then it takes the task that asks for one that runs.
+        wait_until(
+            lambda: time.monotonic() - asked > DELAY_SECONDS and self.api.scheduler_heartbeat() != heartbeat,
+            "time to read",
+            deadline_seconds=PATIENCE_SECONDS,
+        )
+        (approval,) = self.api.pending_approvals(self.dag(plan))
+        return approval
 
     def wait_for_mail(self, plan: str, what: str) -> None:
         """Wait until a mail of ``plan`` says that ``what`` happened."""
@@ -98,8 +130,8 @@ class Stage:
             deadline_seconds=PATIENCE_SECONDS,
         )
 
-    def wait_for(self, plan: str, task: str, *states: str) -> None:
-        """Wait until a task is in one of ``states``; fail with its log if it failed instead."""
+    def wait_for(self, plan: str, task: str, *states: str, bears: str = "no task") -> None:
+        """Wait until a task is in one of ``states``; fail with its log if another than ``bears`` failed instead."""
         # One answer for both: each is work for the API server, which shares its cores with the migration.
         seen: dict[str, str | None] = {}
 
@@ -108,11 +140,22 @@ class Stage:
             return seen.get(task) in states
 
         def failed() -> str:
-            bad = [name for name, state in seen.items() if state == "failed"]
+            bad = [name for name, state in seen.items() if state == "failed" and not name.startswith(bears)]
             return "" if "failed" in states else "\n".join(f"{name} failed:\n{self.log(plan, name)}" for name in bad)
 
         what = f"{task} is {' or '.join(states)}"
         self.api.wait(reached, what, deadline_seconds=PATIENCE_SECONDS, unless=failed)
+
+    def succeeded(self, plan: str) -> list[str]:
+        return [name for name, state in self.tasks(plan).items() if state == "success"]
+
+    def wait_for_log(self, plan: str, task: str, text: str, *, try_number: int) -> None:
+        """Wait until a try of a task has logged ``text``."""
+        self.api.wait(
+            lambda: text in self.api.log(self.dag(plan), self.runs[plan], task, try_number=try_number),
+            f"{task} logs {text!r}",
+            deadline_seconds=PATIENCE_SECONDS,
+        )
 
     def log(self, plan: str, name: str) -> str:
         task, _, index = name.rstrip("]").partition("[")
@@ -143,7 +186,7 @@ def plan_of(base: str, name: str, topics: list[str]) -> dict[str, Any]:
             "stopped_groups": [f"{base}-{name}" for name in ("audit", "billing")],
         },
         "drain": {"window_seconds": 2, "deadline_seconds": 300},
-        "approvals": {"approvers": ["admin"]},
+        "approvals": {"approvers": ["ann"]},
         "alerts": {"notifiers": [MAIL]},
     }
 
@@ -184,13 +227,15 @@ def stage(guarded_source, guarded_target, authority, mail_server, tmp_path_facto
     plans.mkdir()
     for name, topics in (("wanted", [rf"{base}\..*"]), ("unwanted", [f"{base}-unwanted"])):
         (plans / f"{name}.yaml").write_text(yaml.safe_dump(plan_of(base, name, topics)), encoding="utf-8")
+    lost = plan_document(f"{base}-lost", alerts={"notifiers": [MAIL], "validation_seconds": 1.0})
+    (plans / "lost.yaml").write_text(yaml.safe_dump(lost), encoding="utf-8")
     source, target = guarded_source.internal_servers, guarded_target.internal_servers
     create_topics(source, {f"{base}.orders": 2, f"{base}.payments": 1, f"{base}-unwanted": 1})
     for topic, partitions in ((f"{base}.orders", 2), (f"{base}.payments", 1)):
         records = (ToSend(b"%d" % n, b"k%d" % n, n % partitions) for n in range(RECORDS))
         produce(source, topic, records, **{"compression.type": "lz4"})
-    _commit(source, f"{base}-billing", {(f"{base}.orders", 0): 1_000, (f"{base}.orders", 1): 2_000})
-    _commit(source, f"{base}-audit", {(f"{base}.payments", 0): 3_000})
+    _commit(source, f"{base}-billing", {(f"{base}.orders", 0): 500, (f"{base}.orders", 1): 1_000})
+    _commit(source, f"{base}-audit", {(f"{base}.payments", 0): 1_500})
     # Somebody was there before: the wanted plan's preflight refuses, until it is gone.
     create_topics(target, {f"{base}.payments": 3})
     servers = {"bootstrap.servers": guarded_source.bootstrap_servers}
@@ -201,6 +246,8 @@ def stage(guarded_source, guarded_target, authority, mail_server, tmp_path_facto
     # Plain: Spark 4 compresses event logs by default, and nothing could be searched for in them.
     settings = f"spark.eventLog.enabled true\nspark.eventLog.compress false\nspark.eventLog.dir {events.as_uri()}\n"
     (folder / "spark" / "spark-defaults.conf").write_text(settings, encoding="utf-8")
+    (folder / "airflow" / "config").mkdir(parents=True)
+    (folder / "airflow" / "config" / "airflow_local_settings.py").write_text(LOCAL_SETTINGS, encoding="utf-8")
     certified = {"bootstrap.servers": guarded_target.bootstrap_servers, **authority.client("writer")}
     airflow = EmbeddedAirflow(
         home=folder / "airflow",
@@ -211,8 +258,9 @@ def stage(guarded_source, guarded_target, authority, mail_server, tmp_path_facto
             "mail": mail_server.connection,
         },
         env={
-            # One who may do much, but is no approver.
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,mallory:op",
+            # The approver; one who may do more, but is none; one who may look, and one who may not even do that.
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,ann:user,mallory:op,stranger:viewer,nobody:",
+            **QUICK,
             "KAFKA_MIGRATION_REPORTS_DIR": str(folder / "reports"),
             "SPARK_CONF_DIR": str(folder / "spark"),
             "KAFKA_MIGRATION_SPARK_JARS": ",".join(str(path) for path in jars.paths("spark")),
@@ -227,6 +275,8 @@ def stage(guarded_source, guarded_target, authority, mail_server, tmp_path_facto
         body = {"connection_id": "stored_target", "conn_type": "kafka", "extra": extra}
         it.api.call("POST", "/connections", json=body)
         airflow.wait_for_dags([it.dag("wanted"), it.dag("unwanted")], deadline_seconds=PATIENCE_SECONDS)
+        it.api.unpause(f"validate_{base}-lost")
+        it.lost = it.api.trigger(f"validate_{base}-lost")
         for plan in ("wanted", "unwanted"):
             it.api.unpause(it.dag(plan))
             it.runs[plan] = it.api.trigger(it.dag(plan))
@@ -269,60 +319,110 @@ class LiveProducer:
         assert self._producer.flush(30) == 0
 
 
-def test_rejection_ends_the_run_with_nothing_changed(stage):
-    stage.wait_for("unwanted", "approve_plan", "awaiting_input")
-    (approval,) = stage.api.pending_approvals(stage.dag("unwanted"))
-    assert approval.options == ("Approve", "Reject")
-    assert f"{stage.base}-unwanted" in approval.body, "the evidence is in the question"
-    asked = time.monotonic()
-    heartbeat = stage.api.scheduler_heartbeat()
-    # As a person would: not at once, and after the scheduler has looked again.
-    wait_until(
-        lambda: time.monotonic() - asked > DELAY_SECONDS and stage.api.scheduler_heartbeat() != heartbeat,
-        "time to read",
-        deadline_seconds=PATIENCE_SECONDS,
-    )
-    # A logged-in user who may answer other questions, but not this one.
-    with pytest.raises(AirflowError, match="403"):
-        stage.as_user("mallory").answer(approval, "Reject")
-    stage.api.answer(approval, "Reject")
-    stage.api.wait(lambda: stage.state("unwanted") in ENDED, "the run ended", deadline_seconds=PATIENCE_SECONDS)
-    assert stage.state("unwanted") == "failed"
-    assert "admin rejected the plan gate" in stage.log("unwanted", "approve_plan")
-    stage.wait_for_mail("unwanted", "approve_plan waits for an answer")
-    stage.wait_for_mail("unwanted", "approve_plan failed: admin rejected the plan gate")
-    ran = {name for name, state in stage.tasks("unwanted").items() if state == "success"}
-    assert ran == {"take_snapshot", "inventory_and_preflight"}
-    assert (
-        f"{stage.base}-unwanted"
-        not in AdminClient({"bootstrap.servers": stage.target.internal_servers}).list_topics(timeout=30).topics
-    )
+@dataclass
+class People:
+    """Who works on the wanted migration meanwhile: a producer, an approver, and a member of a group on the source."""
+
+    producer: LiveProducer
+    approver: DemoApprover
+    member: ExitStack
 
 
-def test_run_that_failed_goes_on_after_its_failed_task_is_cleared_and_migrates_while_a_producer_writes(stage):
+@pytest.fixture(scope="module")
+def people(stage: Stage) -> Iterator[People]:
+    with ExitStack() as stack:
+        approver = DemoApprover(stack.enter_context(stage.as_user("ann")), stage.dag("wanted"))
+        producer = LiveProducer(stage.source.internal_servers, f"{stage.base}.orders")
+        stack.callback(producer.stop)
+        stack.enter_context(approver)
+        member = stack.enter_context(ExitStack())
+        member.enter_context(running_member(stage))
+        yield People(producer, approver, member)
+
+
+def test_run_that_failed_goes_on_after_its_failed_task_is_cleared(stage: Stage, people: People) -> None:
     stage.wait_for("wanted", "inventory_and_preflight", "failed")
     assert f"{stage.base}.payments" in stage.log("wanted", "inventory_and_preflight")
     stage.api.wait(lambda: stage.state("wanted") == "failed", "the run failed", deadline_seconds=PATIENCE_SECONDS)
     stage.wait_for_mail("wanted", "inventory_and_preflight failed: 1 checks do not pass")
     delete_topic(stage.target.internal_servers, f"{stage.base}.payments")
     stage.api.clear(stage.dag("wanted"), stage.runs["wanted"], ["inventory_and_preflight"])
+    # The others are looked at while it goes on.
+    stage.wait_for("wanted", "approve_plan", "awaiting_input", "success")
 
-    producer = LiveProducer(stage.source.internal_servers, f"{stage.base}.orders")
-    try:
-        with DemoApprover(stage.api, stage.dag("wanted")) as approver:
-            stage.wait_for("wanted", "watch_lag", "success")
-            _assert_no_command_line_shows_a_secret(stage)
-            stage.wait_for("wanted", "stop_mirror", "deferred")
-        assert {it.task_id for it in approver.answered} == {"approve_plan", "approve_cutover"}
-        assert stage.tasks("wanted")["mirror"] == "running", "it runs on for as long as producers write"
-        _validate_one_topic_again(stage)
-        stage.api.wait(
-            lambda: "source partitions grow" in stage.log("wanted", "stop_mirror"),
-            "the gate sees the producer",
-            deadline_seconds=PATIENCE_SECONDS,
-        )
-    finally:
-        producer.stop()
+
+def test_answer_of_a_stranger_changes_nothing_and_an_approvers_rejection_ends_the_run_with_nothing_changed(
+    stage: Stage, people: People
+) -> None:
+    first = stage.wait_for_question("unwanted")
+    assert first.options == ("Approve", "Reject")
+    assert f"{stage.base}-unwanted" in first.body, "the evidence is in the question"
+    # One who may look at the DAG, and no more: Airflow itself refuses.
+    with stage.as_user("stranger") as stranger, pytest.raises(AirflowError, match="403"):
+        stranger.answer(first, "Approve")
+    assert stage.wait_for_question("unwanted") == first
+    # One who may answer for tasks of the DAG, but whom the plan does not name.
+    with stage.as_user("mallory") as mallory:
+        mallory.answer(first, "Approve")
+    stage.wait_for_log("unwanted", "approve_plan", "mallory is not one of", try_number=1)
+    stage.wait_for_question("unwanted")
+    assert set(stage.succeeded("unwanted")) == {"take_snapshot", "inventory_and_preflight"}
+    with stage.as_user("ann") as ann:
+        ann.answer(stage.wait_for_question("unwanted"), "Reject")
+    stage.api.wait(lambda: stage.state("unwanted") in ENDED, "the run ended", deadline_seconds=PATIENCE_SECONDS)
+    assert stage.state("unwanted") == "failed"
+    assert "ann rejected the plan gate" in stage.log("unwanted", "approve_plan")
+    stage.wait_for_mail("unwanted", "approve_plan waits for an answer")
+    stage.wait_for_mail("unwanted", "approve_plan failed: ann rejected the plan gate")
+    assert set(stage.succeeded("unwanted")) == {"take_snapshot", "inventory_and_preflight"}
+    assert (
+        f"{stage.base}-unwanted"
+        not in AdminClient({"bootstrap.servers": stage.target.internal_servers}).list_topics(timeout=30).topics
+    )
+
+
+def test_failed_run_and_one_that_takes_too_long_are_mailed_to_whom_the_plan_says(stage: Stage) -> None:
+    dag = f"validate_{stage.base}-lost"
+    stage.api.wait(lambda: stage.api.state(dag, stage.lost) in ENDED, "it ended", deadline_seconds=PATIENCE_SECONDS)
+    assert stage.api.state(dag, stage.lost) == "failed"
+
+    def mailed() -> set[tuple[Any, Any, str]]:
+        return {
+            (mail["To"], mail["Subject"], text_of(mail)) for mail in stage.mail.mails if dag in str(mail["Subject"])
+        }
+
+    expected = {
+        ("oncall@example.org", f"{dag}: {what}", f"{stage.base}-lost")
+        for what in ("failed", "has not ended within 0:00:01")
+    }
+    wait_until(lambda: mailed() >= expected, "both are mailed", deadline_seconds=PATIENCE_SECONDS)
+    assert mailed() == expected
+
+
+def test_migration_ends_although_a_batch_failed_the_mirror_died_and_a_moved_group_came_back_on_the_source(
+    stage: Stage, people: People
+) -> None:
+    stage.wait_for("wanted", "watch_lag", "success")
+    _assert_no_command_line_shows_a_secret(stage)
+    # Nobody stops the group's member: its batch is refused, and the other one is moved and watched.
+    stage.wait_for("wanted", "watch_groups", "success", bears="cut_over")
+    _assert_one_batch_failed_and_the_other_was_watched(stage)
+    people.member.close()
+    assert {it.task_id for it in people.approver.answered} == {"approve_plan", "approve_cutover"}
+    stage.api.clear(stage.dag("wanted"), stage.runs["wanted"], ["cut_over"], only_failed=True)
+    stage.wait_for("wanted", "stop_mirror", "deferred")
+    assert stage.tasks("wanted")["mirror"] == "running", "it runs on for as long as producers write"
+    _kill_the_mirror(stage)
+    validation = _validate_one_topic_again(stage)
+    _come_back_on_the_source(stage)
+    _assert_one_topic_was_validated(stage, validation)
+    stage.wait_for("wanted", "mirror", "running")
+    stage.api.wait(
+        lambda: "source partitions grow" in stage.log("wanted", "stop_mirror"),
+        "the gate sees the producer",
+        deadline_seconds=PATIENCE_SECONDS,
+    )
+    people.producer.stop()
     stage.wait_for("wanted", "report", "success")
     stage.api.wait(lambda: stage.state("wanted") in ENDED, "the run ended", deadline_seconds=PATIENCE_SECONDS)
     assert stage.state("wanted") == "success"
@@ -337,11 +437,67 @@ def test_run_that_failed_goes_on_after_its_failed_task_is_cleared_and_migrates_w
             assert len([row for row in here if row.offset < moved[place]]) == offset
 
 
-def _validate_one_topic_again(stage: Stage) -> None:
+@contextmanager
+def running_member(stage: Stage) -> Iterator[None]:
+    """A consumer of the audit group on the source, which commits nothing."""
+    settings = {"bootstrap.servers": stage.source.internal_servers, "group.id": f"{stage.base}-audit"}
+    consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False})
+    joined, stopping = threading.Event(), threading.Event()
+    consumer.subscribe([f"{stage.base}.payments"], on_assign=lambda *_: joined.set())
+
+    def poll() -> None:
+        while not stopping.is_set():
+            consumer.poll(0.2)
+
+    thread = threading.Thread(target=poll, daemon=True)
+    thread.start()
+    try:
+        wait_until(joined.is_set, "the member has joined")
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+        consumer.close()
+
+
+def _assert_one_batch_failed_and_the_other_was_watched(stage: Stage) -> None:
+    tasks = stage.tasks("wanted")
+    assert sorted(str(tasks[f"cut_over[{n}]"]) for n in (0, 1)) == ["failed", "success"]
+    assert (tasks["mirror"], tasks["report"]) == ("running", "upstream_failed")
+    assert stage.state("wanted") == "running", "it fails once the mirror ends: nobody may wait for that alert"
+    stage.wait_for_mail("wanted", "cut_over[0] failed: 1 of 1 groups were not moved")
+    assert _committed(stage.target.internal_servers, f"{stage.base}-billing")
+    assert not _committed(stage.target.internal_servers, f"{stage.base}-audit")
+
+
+def _kill_the_mirror(stage: Stage) -> None:
+    for command, process in _processes(stage):
+        if any("spark_jobs/mirror.py" in part for part in command):
+            process.kill()
+    stage.wait_for_mail("wanted", "mirror died, and is tried again: ")
+
+
+def _come_back_on_the_source(stage: Stage) -> None:
+    """The task that would end the mirror fails at once, and mails why, while the mirror runs on."""
+    group, place = f"{stage.base}-audit", (f"{stage.base}.payments", 0)
+    _commit(stage.source.internal_servers, group, {place: 1_501})
+    stage.wait_for("wanted", "stop_mirror", "failed")
+    stage.wait_for_mail("wanted", f"stop_mirror failed: moved groups are active on the source again: {group}")
+    assert stage.tasks("wanted")["mirror"] != "failed"
+    _commit(stage.source.internal_servers, group, {place: 1_500})
+    stage.api.clear(stage.dag("wanted"), stage.runs["wanted"], ["stop_mirror"])
+    stage.wait_for("wanted", "stop_mirror", "deferred")
+
+
+def _validate_one_topic_again(stage: Stage) -> str:
     """By hand, with the form: the migration is in flight, so it runs."""
     dag = f"validate_{stage.base}-wanted"
     stage.api.unpause(dag)
-    run = stage.api.trigger(dag, {"topics": [f"{stage.base}.payments"]})
+    return stage.api.trigger(dag, {"topics": [f"{stage.base}.payments"]})
+
+
+def _assert_one_topic_was_validated(stage: Stage, run: str) -> None:
+    dag = f"validate_{stage.base}-wanted"
     stage.api.wait(lambda: stage.api.state(dag, run) in ENDED, "validation ended", deadline_seconds=PATIENCE_SECONDS)
     assert stage.api.task_states(dag, run) == dict.fromkeys(("check_in_flight", "take_snapshot", "validate"), "success")
     verdict = json.loads((stage.reports / f"{stage.base}-wanted" / "partial" / "validation.json").read_text())
@@ -396,8 +552,8 @@ def test_journal_holds_who_approved_what_and_how_long_each_phase_took(stage):
     }
     assert {it["outcome"] for it in phases.values()} == {"done"}
     assert {(it["gate"], it["approver"], it["via"]) for it in approvals.values()} == {
-        ("plan", "admin", "airflow"),
-        ("cutover", "admin", "airflow"),
+        ("plan", "ann", "airflow"),
+        ("cutover", "ann", "airflow"),
     }
     assert all(it["signature"].startswith("hmac-sha256:") for it in approvals.values())
 
@@ -412,6 +568,10 @@ def test_pages_are_served_to_who_may_see_the_dag_and_to_nobody_else(stage):
     assert all(group in report.text for group in stage.groups)
     assert stage.api.request("GET", f"{prefix}/docs/index.html").status_code == 200
     assert f"{stage.base}-wanted" in stage.api.request("GET", "/kafka-migration/").text
+    with stage.as_user("nobody") as nobody:
+        for page in ("status", "report", "docs/index.html"):
+            assert nobody.request("GET", f"{prefix}/{page}").status_code == 403, page
+        assert f"{stage.base}-wanted" not in nobody.request("GET", "/kafka-migration/").text
     for page in ("", f"{stage.dag('wanted')}/status", f"{stage.dag('wanted')}/report"):
         answer = httpx.get(f"{stage.airflow.url}/kafka-migration/{page}", trust_env=False, timeout=60)
         assert answer.status_code == 401, page

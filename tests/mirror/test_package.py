@@ -1,5 +1,6 @@
 """The zip that workers run: always what this checkout holds, wherever somebody has put a file of its name."""
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -31,6 +32,12 @@ def test_folder_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -
     with pytest.raises(BadInput, match="other users of this machine may write to this folder"):
         package_zip(shared)
     assert not list(shared.iterdir())
+
+
+def test_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(BadInput, match="other users of this machine may write to this folder"):
+        package_zip(tmp_path)
 
 
 def test_zip_without_a_named_folder_lies_where_only_this_user_looks_and_goes_with_the_process() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 
+from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.operators import alerts
 from kafka_migration.plans.model import Plan
 
@@ -67,10 +68,10 @@ def test_secret_that_stands_in_an_error_is_not_sent(
     assert sent == ["migrate_played: mirror failed: password *** is wrong"]
 
 
-def test_mirror_that_keeps_dying_alerts_at_a_growing_interval(plan: Plan, sent: list[str]) -> None:
+def test_mirror_that_keeps_dying_alerts_at_a_growing_interval_and_then_hourly(plan: Plan, sent: list[str]) -> None:
     for tries in range(1, 1001):
         call(alerts.on_retry(plan), tries=tries, why=RuntimeError(f"ended at try {tries}"))
-    assert [int(subject.rpartition(" ")[2]) for subject in sent] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+    assert [int(subject.rpartition(" ")[2]) for subject in sent] == [1, 2, 4, 8, *range(12, 1001, 12)]
     assert sent[0] == "migrate_played: mirror died, and is tried again: ended at try 1"
 
 
@@ -93,6 +94,29 @@ def test_question_that_nobody_answers_is_brought_to_mind_at_a_growing_interval(p
     for tries in range(1, 10):
         call(alerts.on_question(plan), task="approve_plan", tries=tries)
     assert sent == ["migrate_played: approve_plan waits for an answer"] * 4
+
+
+def asked_anew(cause: Exception | None, **of: Any) -> Any:
+    error = RuntimeError(f"approve_plan: {cause}")
+    error.__cause__ = cause
+    return {"task": "approve_plan", "why": error, **of}
+
+
+def test_every_answer_that_is_refused_alerts_since_another_one_is_needed(plan: Plan, sent: list[str]) -> None:
+    for tries in range(1, 8):
+        call(alerts.on_asked_anew(plan), **asked_anew(Refused("bob is none of them"), tries=tries))
+    assert sent == ["migrate_played: approve_plan asks anew: approve_plan: bob is none of them"] * 7
+
+
+def test_question_that_cannot_be_asked_alerts_at_a_growing_interval_and_one_without_an_answer_not_twice(
+    plan: Plan, sent: list[str]
+) -> None:
+    for tries in range(1, 8):
+        call(alerts.on_asked_anew(plan), **asked_anew(CouldNotFindOut("target: no answer"), tries=tries))
+    assert len(sent) == 3, "tries 1, 2 and 4"
+    # The next question alerts by itself.
+    call(alerts.on_asked_anew(plan), **asked_anew(None))
+    assert len(sent) == 3
 
 
 def test_notifier_that_cannot_be_had_keeps_no_other_from_its_alert(

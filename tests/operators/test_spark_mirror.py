@@ -228,6 +228,18 @@ def test_mirror_that_never_began_is_given_up_after_five_tries_with_where_to_look
     assert "wrong jar" in str(raised.value)
 
 
+def test_mirror_that_began_once_and_then_cannot_start_is_tried_again_and_says_that_nothing_is_copied(
+    snapshot, opened, spark, task_context
+):
+    opened.link, spark.code = Link(Desired.RUN, "running", at="2020-01-01T00:00:00+00:00"), 1
+    task_context["ti"].try_number = 7
+    with pytest.raises(AirflowException) as raised:
+        mirror(snapshot).execute(task_context)
+    assert not isinstance(raised.value, AirflowFailException)
+    assert str(raised.value).startswith("the Spark application ended with code 1 before the mirror began (try 7)\n")
+    assert "nothing is copied until a try succeeds" in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("takes_long", "ends"), [(False, "asked to end"), (True, "")], ids=["clean_end", "clean_end_that_takes_too_long"]
 )

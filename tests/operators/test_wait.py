@@ -8,7 +8,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.operators.wait import KafkaStopMirrorOperator, KafkaWatchGroupsOperator, KafkaWatchLagOperator
-from kafka_migration.phases import stop
+from kafka_migration.phases import group_sides, source_after, stop
 
 
 def deferred(operator, task_context):
@@ -49,10 +49,11 @@ def test_verdict_that_passes_hands_on_its_facts(snapshot, task_context):
     assert KafkaWatchLagOperator(task_id="t", snapshot=snapshot).resume(task_context, verdict(0)) == {"lag": 7}
 
 
-def played_stop(monkeypatch, *, is_open, name="ends"):
+def played_stop(monkeypatch, *, is_open, name=stop.STILL):
     result = CheckResult(name=name, verdict=Verdict.PASS if is_open else Verdict.FAIL, evidence="orders-0 +5")
     mirror = {"state": "ended", "records": 100, "reason": "drained"} if is_open else {"state": "running"}
-    played = SimpleNamespace(gate=Gate.of("stop", [result]), mirror=mirror, stopped=is_open)
+    report = SimpleNamespace(as_dict=dict)
+    played = stop.StopResult(gate=Gate.of("stop", [result]), lag=report, mirror=mirror)  # type: ignore[arg-type]
     monkeypatch.setattr(stop, "apply", lambda ctx: played)
 
 
@@ -70,7 +71,17 @@ def test_producer_that_came_back_has_the_stop_tried_again(snapshot, opened, monk
     assert not isinstance(raised.value, AirflowFailException)
 
 
-def test_group_that_runs_on_both_clusters_is_not_waited_for(snapshot, opened, monkeypatch, task_context):
-    played_stop(monkeypatch, is_open=False, name="moved groups rest on the source")
-    with pytest.raises(AirflowFailException):
+@pytest.mark.parametrize(
+    "name",
+    [
+        source_after.CHECK,
+        group_sides.CHECK_SIDES,
+        group_sides.CHECK_MOVED,
+        "no partition is halted",
+        "topics are as declared",
+    ],
+)
+def test_what_only_a_person_can_clear_is_not_waited_for(snapshot, opened, monkeypatch, task_context, name):
+    played_stop(monkeypatch, is_open=False, name=name)
+    with pytest.raises(AirflowFailException, match="then clear this task; the mirror runs on"):
         KafkaStopMirrorOperator(task_id="t", snapshot=snapshot).resume(task_context, verdict(0))

@@ -143,6 +143,14 @@ def test_evidence_seen_too_long_ago_is_not_approved(shop: Migration) -> None:
         approvals.record(shop.ctx(), PLAN, seen.digest, "ada", seen_at=seen.taken_at)
 
 
+def test_evidence_that_is_dated_in_the_future_is_not_approved(shop: Migration) -> None:
+    seen = approvals.evidence(shop.ctx(), PLAN)
+    with pytest.raises(BadInput, match="evidence cannot have been taken in the future"):
+        approvals.record(shop.ctx(), PLAN, seen.digest, "ada", seen_at=seen.taken_at + timedelta(minutes=5))
+    # Clocks of two machines differ a little.
+    approvals.record(shop.ctx(), PLAN, seen.digest, "ada", seen_at=shop.clock.now() + timedelta(seconds=30))
+
+
 def test_approver_whom_the_plan_does_not_name_is_refused(shop: Migration) -> None:
     with pytest.raises(NotApproved, match=r"eve is not one of the plan's approvers \(ada, bob\)"):
         approve(shop, PLAN, "eve", approvals={"approvers": ["ada", "bob"]})

@@ -234,6 +234,7 @@ def test_start_hook_whose_server_is_busy_is_called_again(code: int, world: World
     result = cutover.apply(world.ctx(consumers=hooks.consumers))
     assert (result.groups[0].outcome, result.exit_code) == (Fate.MOVED, 0)
     assert [call[:2] for call in hooks.calls].count(("start", "target")) == 2
+    assert not [line for line in world.told if "not moved" in line], "again at once, not once the batch is through"
 
 
 def test_refused_group_does_not_end_the_tries_of_one_that_stands_stopped(

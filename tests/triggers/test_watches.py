@@ -49,12 +49,13 @@ def measured(monkeypatch):
     """What the meter reads, one sample after the other: (seconds, lag, source end)."""
     samples: list[tuple[float, int, int]] = []
     halted: dict[TopicPartition, str] = {}
+    undecided: dict[TopicPartition, int] = {}
 
     def read(_self):
         at, behind, end = samples.pop(0)
         return LagReport(
             at="now",
-            sample=LagSample(at=at, lag={TP: behind}, source_ends={TP: end}),
+            sample=LagSample(at=at, lag={TP: behind}, source_ends={TP: end}, undecided=undecided),
             trend=LagTrend(copied_per_second=0.0, produced_per_second=0.0, eta_seconds=None),
             halted=halted,
             mirror="running",
@@ -62,7 +63,7 @@ def measured(monkeypatch):
 
     monkeypatch.setattr(lag.LagMeter, "read", read)
     monkeypatch.setattr(create, "verify", lambda _ctx: ())
-    return SimpleNamespace(samples=samples, halted=halted)
+    return SimpleNamespace(samples=samples, halted=halted, undecided=undecided)
 
 
 def decision(watch: Watch) -> Decision:
@@ -128,6 +129,19 @@ def test_stop_gate_that_is_late_says_what_keeps_it_and_is_tried_again(ctx, measu
     verdict = watch.too_late("gave up after 100 s")
     assert verdict.exit_code == 3
     assert "1 source partitions grow, lag remains" in verdict.message
+
+
+def test_transaction_that_hangs_keeps_the_stop_gate_shut_and_needs_a_person_once_the_time_is_over(ctx, measured):
+    measured.undecided[TP] = 7
+    measured.samples += [(t, 0, 100) for t in (0, 30, 59, 60)]
+    watch = StopWatch(ctx)
+    assert verdicts(watch, measured, 3) == [None] * 3
+    assert watch.too_late("gave up after 100 s").exit_code == 3, "it may be decided yet"
+    assert verdicts(watch, measured, 1) == [None]
+    verdict = watch.too_late("gave up after 100 s")
+    assert verdict.exit_code == 1
+    assert "open transactions, most in orders-0" in verdict.message
+    assert "kafka-transactions.sh" in verdict.message
 
 
 def test_stop_gate_gives_up_on_halted_partitions(ctx, measured):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 # Public names, which Airflow's own stub leaves out.
 from airflow.sdk import AsyncCallback, BaseNotifier, DeadlineAlert, DeadlineReference  # type: ignore[attr-defined]
 
-from kafka_migration.domain.errors import BadInput
+from kafka_migration.domain.errors import BadInput, MigrationError, Refused
 from kafka_migration.plans.folder import PlanFolder
 from kafka_migration.plans.model import Plan
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 #: A try that ran for so long is not one of many deaths in a row.
 _NO_DEATH_IN_A_ROW = timedelta(hours=1)
+#: About an hour of tries, once they are five minutes apart.
+_EVERY = 12
 _MOST_CHARACTERS = 300
 _MARKUP = str.maketrans({"{": "(", "}": ")", "<": "\u2039", ">": "\u203a"})
 
@@ -45,16 +47,21 @@ class TaskAlert:
     """What Airflow calls with a task's context: tells each notifier of ``plan`` that the task ``has`` (failed, say).
 
     Notifiers are made when it is called, since only then is it known which task it was, and why. ``is_moderated``: of a
-    task that is tried again and again, the tries 1, 2, 4, 8 and so on alert, and each that ran for an hour.
+    task that is tried again and again, tries 1, 2, 4, 8 and then every twelfth alert, and each that ran for an hour.
+    ``of_ours``: only what this library refused or could not find out alerts, and each refusal does.
     """
 
     plan: Plan
     has: str
     is_moderated: bool = False
+    of_ours: bool = False
 
     def __call__(self, context: Context) -> None:
         ti: Any = context["ti"]
-        if self.is_moderated and not _is_due(context):
+        cause = getattr(context.get("exception"), "__cause__", None)
+        if self.of_ours and not isinstance(cause, MigrationError):
+            return
+        if self.is_moderated and not (_is_due(context) or (self.of_ours and isinstance(cause, Refused))):
             return
         index = "" if ti.map_index in (None, -1) else f"[{ti.map_index}]"
         why = _plain(str(context.get("exception") or ""))
@@ -82,13 +89,18 @@ def on_question(plan: Plan) -> list[TaskAlert]:
     return _alerts(TaskAlert(plan=plan, has="waits for an answer", is_moderated=True))
 
 
+def on_asked_anew(plan: Plan) -> list[TaskAlert]:
+    """Of a task that asks a person: an answer was refused, so it waits for another one, or it cannot ask."""
+    return _alerts(TaskAlert(plan=plan, has="asks anew", is_moderated=True, of_ours=True))
+
+
 def _alerts(alert: TaskAlert) -> list[TaskAlert]:
     return [alert] if alert.plan.alerts.notifiers else []
 
 
 def _is_due(context: Context) -> bool:
     number, lasted = attempt(context), datetime.now(UTC) - context["ti"].start_date
-    return bool(number & (number - 1) == 0 or lasted >= _NO_DEATH_IN_A_ROW)
+    return bool(number in (1, 2, 4, 8) or number % _EVERY == 0 or lasted >= _NO_DEATH_IN_A_ROW)
 
 
 def attempt(context: Context) -> int:

@@ -135,6 +135,7 @@ def _approve(row: Phase, plan: Plan, file: Path) -> BaseOperator:
         max_age_seconds=plan.approvals.max_age_seconds,
         subject=f"{plan.name}: approve the {row.approval}?",
         notifiers=alerts.on_question(plan),
+        on_retry_callback=alerts.on_asked_anew(plan),
         # A try asks once. When its evidence has grown old or has changed, the next one asks anew.
         retries=_AGAIN_AND_AGAIN,
         **_common(row),

@@ -135,8 +135,12 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
             )
         run, halts = ctx.link.run() or {}, ctx.link.halts()
         if "at" not in run or datetime.fromisoformat(run["at"]) < since:
-            # An earlier run's last words: this submission died before it said any.
-            return error
+            # An earlier run's end: this submission died before its mirror began.
+            return AirflowException(
+                f"the Spark application ended with code {code} before the mirror began (try {attempt})\n"
+                "  remedy: read its output above (the Spark master is away, or a jar or Python is another one by now,"
+                " say); nothing is copied until a try succeeds"
+            )
         # Python's own code for a crash is 1, too, so the code alone decides nothing. Of a run that ended by itself, the
         # halted partitions are all that is left.
         if code == Refused.exit_code and halts and run.get("state") == "ended" and run.get("reason") != FAILED:

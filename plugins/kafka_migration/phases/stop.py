@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.5
 _NOW_SECONDS = 60.0
 
+STILL, DECIDED, COPIED = "source log ends are still", "no transaction is open", "no lag remains"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopResult:
@@ -47,6 +49,12 @@ class StopResult:
         One that is silent has died; should it wake all the same, it stops at its next look.
         """
         return self.gate.is_open and self.mirror.get("state") in ("ended", "silent")
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether all that shuts the gate can pass by itself (producers stop, records are copied, a cluster answers
+        again). What else shuts it needs a person."""
+        return all(it.name in (STILL, DECIDED, COPIED) or it.verdict is Verdict.UNCHECKED for it in self.gate.blockers)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
@@ -149,12 +157,10 @@ def _require_drained(ctx: Context, ends: dict[TopicPartition, PartitionEnds]) ->
 
 def _still(moved: dict[TopicPartition, int], window: float) -> CheckResult:
     if not moved:
-        return CheckResult(
-            name="source log ends are still", verdict=Verdict.PASS, evidence=f"no end moved in {window:g} s"
-        )
+        return CheckResult(name=STILL, verdict=Verdict.PASS, evidence=f"no end moved in {window:g} s")
     rows = ", ".join(f"{tp} +{n} ({n / window:.0f}/s)" for tp, n in sorted(moved.items(), key=lambda i: -i[1])[:5])
     return CheckResult(
-        name="source log ends are still",
+        name=STILL,
         verdict=Verdict.FAIL,
         evidence=f"{len(moved)} partitions still grow: {rows}",
         remedy="stop the producers of these topics on the source, then run this again",
@@ -163,9 +169,9 @@ def _still(moved: dict[TopicPartition, int], window: float) -> CheckResult:
 
 def _decided(report: LagReport) -> CheckResult:
     if not report.sample.undecided:
-        return CheckResult(name="no transaction is open", verdict=Verdict.PASS, evidence="none")
+        return CheckResult(name=DECIDED, verdict=Verdict.PASS, evidence="none")
     return CheckResult(
-        name="no transaction is open",
+        name=DECIDED,
         verdict=Verdict.FAIL,
         evidence=undecided(report.sample),
         remedy="see that its producer commits or aborts; one that hangs for good is found and aborted with"
@@ -176,9 +182,9 @@ def _decided(report: LagReport) -> CheckResult:
 def _lag(report: LagReport) -> CheckResult:
     worst = report.sample.worst
     if report.total == 0:
-        return CheckResult(name="no lag remains", verdict=Verdict.PASS, evidence="every position is at its source end")
+        return CheckResult(name=COPIED, verdict=Verdict.PASS, evidence="every position is at its source end")
     return CheckResult(
-        name="no lag remains",
+        name=COPIED,
         verdict=Verdict.FAIL,
         evidence=f"{report.total:,} source offsets to go, most in {worst[0] if worst else '-'}"
         + (f"; the mirror is {report.held}" if report.held else ""),

@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 #: minute (docs/behaviours.md, 47).
 GROUPS_SECONDS = 30.0
 
+#: Kafka's default of ``transaction.timeout.ms``: a transaction that holds a partition back for longer hangs, as a rule.
+TRANSACTION_SECONDS = 60.0
+
 
 class StopGateTrigger(MigrationTrigger):
     """Fires once source log ends were still for the plan's window and no lag remains. The task then proves it again.
 
-    Fires as well once a moved group is active on the source again: that fails the task, which alerts.
+    Fires as well once a moved group is active on the source again, and when its time is over while nothing but an open
+    transaction is left: both fail the task, which alerts.
     """
 
     def watch(self, ctx: Context) -> Watch:
@@ -45,10 +49,12 @@ class StopWatch:
         self._still_since = 0.0
         self._said = ""
         self._groups_at: float | None = None
+        self._hanging = ""
 
     def look(self) -> Decision | None:
         """Compare with the look before."""
         from kafka_migration.phases import source_after
+        from kafka_migration.phases.lag import undecided
 
         report = self._meter.read()
         now = report.sample.at
@@ -69,12 +75,17 @@ class StopWatch:
                 remedy = f"{groups.remedy}; then clear this task. The mirror runs on"
                 message = f"moved groups are active on the source again: {groups.evidence}\n  remedy: {remedy}"
                 return Decision(exit_code=1, message=message)
-        if report.total == 0 and now - self._still_since >= self._window:
+        open_ = undecided(report.sample)
+        self._hanging = open_ if report.total == 0 and now - self._still_since >= TRANSACTION_SECONDS else ""
+        if report.total == 0 and not open_ and now - self._still_since >= self._window:
             return Decision(exit_code=0, message=f"no source end moved in {self._window:g} s, and lag is 0")
         return None
 
     def too_late(self, overdue: str) -> Decision:
-        """The mirror runs on; the task is tried again, and waits again."""
+        """The mirror runs on; the task is tried again, and waits again, unless a person has to act first."""
+        if self._hanging:
+            remedy = "find it and abort it with kafka-transactions.sh (find-hanging, abort); then clear this task"
+            return Decision(exit_code=1, message=f"{overdue}: {self._hanging}\n  remedy: {remedy}. The mirror runs on")
         remedy = "stop the producers of the plan's topics on the source; the mirror copies what they write until then"
         return Decision(exit_code=3, message=f"{overdue}: {self._said}\n  remedy: {remedy}")
 
