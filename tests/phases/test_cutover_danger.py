@@ -117,8 +117,9 @@ def test_group_that_comes_back_on_the_source_after_its_move_is_not_started_on_th
     assert ("start", "target") not in [call[:2] for call in hooks.calls]
 
 
+@pytest.mark.parametrize("to", [3, None], ids=["set-back", "deleted"])
 def test_group_whose_commits_on_the_target_were_set_back_is_not_started_there(
-    fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+    to: int | None, fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = fake_world
     group, tp = running(world, hooks)
@@ -126,8 +127,10 @@ def test_group_whose_commits_on_the_target_were_set_back_is_not_started_there(
 
     def sets_back(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:
         mark(self, step, *args, **evidence)
-        if step is Step.STARTING:
-            world.commit("target", group, {tp: 3})
+        if step is Step.STARTING and to is None:
+            world.target.forget_group(group)
+        elif step is Step.STARTING and to is not None:
+            world.commit("target", group, {tp: to})
 
     monkeypatch.setattr(GroupRecord, "mark", sets_back)
     outcome = cutover.apply(world.ctx(consumers=hooks.consumers)).groups[0]
@@ -295,6 +298,7 @@ def test_moved_group_that_comes_back_on_the_source_is_named_by_every_wait(world:
     if not world.is_real:
         world.clock.sleep(EVERY_SECONDS)
         assert "committed again on the source" in lookout.look()[group]
+        world.clock.sleep(EVERY_SECONDS)
         assert lookout.look() == {}, "named once"
     assert "committed again on the source" in group_sides.astray(world.ctx())[group]
     (life,) = watch_groups.apply(world.ctx(), seconds=0.1).groups
