@@ -17,12 +17,14 @@ from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Halt, Identity, Position, Receipt, TopicPartition
 from kafka_migration.mirror import epochs, trespass
 from kafka_migration.mirror.epochs import Mirror, MirrorEnd, Settings
+from kafka_migration.mirror.newcomers import Newcomers, NoGrowth
 from kafka_migration.mirror.orders import Assignment, Limits, TaskOrders
 from kafka_migration.mirror.partition import Stand
 from kafka_migration.mirror.takeover import Resumed, Stopped
 from kafka_migration.state.link import LinkState, LinkTopic
 from kafka_migration.state.store import MemoryStore
 from kafka_migration.wire.cluster import Leader, Replicas, WireCluster
+from kafka_migration.wire.selector import Selector
 from tests.mirror import bench
 from tests.mirror.bench import ThreadRunner
 from tests.waiting import wait_until
@@ -68,6 +70,7 @@ class Fences:
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.made: list[set[TopicPartition]] = []
+        self.stopped: dict[TopicPartition, Stopped] = {}
         self.stale = False
 
     @property
@@ -82,7 +85,9 @@ class Fences:
         source_starts: Mapping[TopicPartition, int],
     ) -> tuple[Identity, dict[TopicPartition, Resumed | Stopped]]:
         self.made.append(set(partitions))
-        return Identity(77, self.count), {tp: self._behind(tp, positions, source_starts) for tp in partitions}
+        return Identity(77, self.count), {
+            tp: self.stopped.get(tp) or self._behind(tp, positions, source_starts) for tp in partitions
+        }
 
     def _behind(
         self, tp: TopicPartition, positions: Mapping[TopicPartition, Position], starts: Mapping[TopicPartition, int]
@@ -292,3 +297,39 @@ def test_transactional_id_that_has_another_epoch_although_nobody_claimed_the_lin
     run.mirror(forgotten, copied())
     assert run.fences.made == [{TP, OTHER}] * 2
     assert {tp: it.position.fence for tp, it in run.assignments(1).items()} == {TP: 2, OTHER: 2}
+
+
+def test_run_that_ends_while_a_partition_waits_for_its_broker_does_not_say_that_it_has_ended(run: Run) -> None:
+    Cluster.silent.add(OTHER)
+    run.mirror(copied())
+    assert set(run.link.attempts().values()) == {True}, "what that broker was sent may still land"
+
+
+def test_halt_that_a_fence_finds_is_noted_with_where_the_trouble_was_seen(run: Run) -> None:
+    run.fences.stopped[TP] = Stopped(reason=Halt.FOREIGN_WRITER, detail="a stranger's", target_offset=41)
+    run.mirror(copied())
+    halt = run.link.halts()[TP]
+    assert (halt.reason, halt.target_offset) == (Halt.FOREIGN_WRITER, 41)
+
+
+def test_topic_that_is_there_again_goes_on_once_both_clusters_have_shown_it_twice() -> None:
+    net, book = Selector(), Book()
+    source, target = (Cluster(net, {"bootstrap_servers": "127.0.0.1:9"}, role) for role in ("source", "target"))
+    source.pinned["t"], target.pinned["t"] = TOPIC.source_id, TOPIC.target_id
+    book.halt(TP, str(Halt.TOPIC_MISSING), "gone", 0, 0, "", TOPIC.key)
+    newcomers = Newcomers(
+        link=book,
+        growth=NoGrowth(),
+        topics={"t": TOPIC},
+        source=source,
+        target=target,
+        net=net,
+        tell=lambda _text: None,
+        follow_seconds=LONG,
+    )
+    try:
+        assert newcomers.take(())[0] == {OTHER}
+        assert newcomers.take(())[0] == {TP, OTHER}
+        assert book.halts() == {}
+    finally:
+        net.close()

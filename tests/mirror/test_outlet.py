@@ -53,6 +53,7 @@ class Request:
 
     node: int
     partitions: set[TopicPartition]
+    allowed: Callable[[], bool]
     future: Future = field(default_factory=Future)
 
     def answer(self, errors: dict[TopicPartition, int] | None = None, *, at: int = FENCE_END) -> None:
@@ -71,13 +72,13 @@ class Target(WireCluster):
         self.refused = 0
         self.is_ready = True
 
-    def begin(self, request: Any, node: int | None, **_: Any) -> Future:
+    def begin(self, request: Any, node: int | None, *, allowed: Callable[[], bool], **_: Any) -> Future:  # type: ignore[override]
         if not self.is_ready:
             self.refused += 1
             return Future().failure(kafka_errors.NodeNotReadyError())
         assert node is not None
         parts = {TopicPartition(topic, at) for topic, found in request._topics.items() for at, _ in found}
-        self.requests.append(Request(node, parts))
+        self.requests.append(Request(node, parts, allowed))
         return self.requests[-1].future
 
     def lead(self, leaders: dict[TopicPartition, Leader]) -> None:
@@ -96,12 +97,13 @@ class World:
         valve: Gauge | None = None,
         hold: Hold | None = None,
         armed: bool = False,
+        alone: TopicPartition | None = None,
     ) -> None:
         self.loop, self.now = Loop(), 1000.0
         self.target, limits = Target(self.loop), limits or Limits()
         self.valve = valve or Gauge(is_open=True, bytes_per_second=None)
         self.lease = Lease(Tail(), "shop", 10, clock=lambda: self.now)  # type: ignore[arg-type]
-        self.copies = {tp: _copy(tp, limits) for tp in tps}
+        self.copies = {tp: _copy(tp, limits, is_alone=tp == alone) for tp in tps}
         self.target.lead(dict.fromkeys(tps, Leader(1, -1)))
         for copy in self.copies.values():
             copy.armed_by = Leader(1, -1) if armed else None
@@ -143,7 +145,7 @@ class World:
         assert len(self.target.requests) == count
 
 
-def _copy(tp: TopicPartition, limits: Limits) -> PartitionCopy:
+def _copy(tp: TopicPartition, limits: Limits, *, is_alone: bool = False) -> PartitionCopy:
     assignment = Assignment(
         partition=tp,
         position=Position(source=0, target=FENCE_END, fence=5, records=0),
@@ -157,6 +159,7 @@ def _copy(tp: TopicPartition, limits: Limits) -> PartitionCopy:
         target_topic_id=uuid.UUID(int=2),
         source_epoch=3,
         join_bytes=0,
+        is_alone=is_alone,
     )
     copy = PartitionCopy(assignment, limits)
     batches = b"".join(made_batch([b"v"], base_offset=n) for n in range(3))
@@ -185,6 +188,27 @@ def test_nothing_is_sent_before_the_first_look_at_the_links_state_nor_after_the_
         await it.until_sent(2)
 
     World(TP).run(work, has_lease=False)
+
+
+def test_request_that_still_lies_in_its_connection_when_the_lease_ends_may_not_be_written() -> None:
+    async def work(it: World) -> None:
+        (request,) = await it.until_sent(1)
+        assert request.allowed()
+        it.now += 10
+        assert not request.allowed()
+
+    World(TP).run(work)
+
+
+@pytest.mark.parametrize("alone", [TP, OTHER, THIRD])
+def test_batch_that_never_got_a_clear_answer_is_a_request_of_its_own(alone: TopicPartition) -> None:
+    async def work(it: World) -> None:
+        requests = await it.until_sent(2)
+        assert sorted(map(sorted, (it.partitions for it in requests))) == sorted(
+            [[alone], sorted({TP, OTHER, THIRD} - {alone})]
+        )
+
+    World(TP, OTHER, THIRD, alone=alone).run(work)
 
 
 def test_paused_mirror_sends_nothing() -> None:

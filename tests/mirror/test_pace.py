@@ -3,7 +3,7 @@
 import pytest
 
 from kafka_migration.domain.types import Position, TopicPartition
-from kafka_migration.mirror.pace import Pace
+from kafka_migration.mirror.pace import Pace, Standstill
 
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -45,3 +45,28 @@ def test_late_word_of_an_earlier_epoch_is_no_backlog():
     pace = Pace({ONE: _at(90_000)}, 0.0)
     pace.see({ONE: _at(10)})
     assert not pace.is_to_end({ONE: 90_000}, {ONE: _at(10)})
+
+
+def test_partition_that_stands_is_named_again_after_twice_as_long_each_time_until_it_moves() -> None:
+    now = [0.0]
+    standstill = Standstill(10.0, clock=lambda: now[0])
+    alarms = []
+    for second in range(100):
+        now[0] = float(second)
+        if standstill.look({ONE: 7}, bytes_per_second=None):
+            alarms.append(second)
+    assert alarms == [10, 30, 70]
+    assert standstill.look({ONE: 8}, bytes_per_second=None) == []
+    now[0] += 10
+    assert standstill.look({ONE: 8}, bytes_per_second=None) == [ONE], "it moved: it is patient no longer"
+
+
+def test_throttled_partition_may_stand_for_as_long_as_a_large_batch_of_each_takes() -> None:
+    now = [0.0]
+    standstill = Standstill(10.0, clock=lambda: now[0])
+    lagging = {ONE: 7, OTHER: 8}
+    # Two batches of a mebibyte at 64 KiB a second.
+    for now[0] in (0.0, 10.0, 31.0):
+        assert standstill.look(lagging, bytes_per_second=64 * 1024) == []
+    now[0] = 32.0
+    assert standstill.look(lagging, bytes_per_second=64 * 1024) == [ONE, OTHER]

@@ -249,6 +249,15 @@ def test_any_other_error_leaves_the_partition_to_a_fence(code):
     assert copy.position == copy.assignment.position
 
 
+@pytest.mark.parametrize(("code", "unclear"), [(7, 0), (19, 0), (6, 0), (3, 0), (56, 0), (45, 1), (59, 1)])
+def test_answer_that_says_nothing_of_a_passing_state_counts_as_unclear(code: int, unclear: int) -> None:
+    """Of a batch that never gets a clear answer the driver has an end (docs/mirror.md); a broker's state passes."""
+    copy = _copy()
+    copy.take(_fetched(_batch(100)))
+    _error(copy, _send(copy), code)
+    assert copy.receipt().unclear == unclear
+
+
 def test_lost_answer_leaves_the_partition_to_a_fence_and_a_late_one_changes_nothing():
     copy = _copy()
     copy.take(_fetched(_batch(100)))

@@ -94,3 +94,9 @@ def test_others_that_had_not_moved_either_when_a_suspect_dies_are_no_suspects(qu
     quarantine.died(ALL[:4])
     quarantine.died([*quarantine.tried, *ALL[6:]])
     assert quarantine.suspects == {ALL[0], ALL[1]}
+
+
+def test_one_that_stood_beside_others_when_its_task_died_is_proved_only_by_deaths_alone(quarantine: Quarantine) -> None:
+    assert quarantine.died(ALL[:2]) is None
+    assert [quarantine.died([TP]), quarantine.died([TP])] == [None, None]
+    assert quarantine.died([TP]) == TP

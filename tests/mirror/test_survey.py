@@ -86,6 +86,17 @@ def test_doubt_that_passes_begins_anew() -> None:
     assert survey.lost == {}
 
 
+def test_topic_of_which_brokers_come_to_say_something_else_is_watched_anew() -> None:
+    world = World([UNKNOWN, UNKNOWN])
+    survey = _survey(world)
+    _watched(world, survey, 9)
+    world.brokers = [ANOTHER, ANOTHER]
+    _watched(world, survey, 9)
+    assert survey.lost == {}
+    _watched(world, survey, 2)
+    assert survey.lost["t"][0] is Halt.RECREATED
+
+
 def test_brokers_that_say_different_things_prove_nothing_yet() -> None:
     world = World([UNKNOWN, ANOTHER])
     survey = _survey(world)

@@ -378,3 +378,21 @@ def test_log_that_has_no_fence_left_cannot_be_rewound() -> None:
     assert known.rewound(WRITERS, 10, 15) is None, "its marker was deleted"
     assert known.rewound(WRITERS, 9, 15) is not None
     assert known.rewound({5: WRITER}, 0, 15) is None, "who wrote it is not known"
+
+
+@pytest.mark.parametrize(("epoch", "shown"), [(5, False), (6, True), (7, True)])
+def test_marker_of_a_fence_or_of_a_later_one_shows_it(epoch: int, shown: bool) -> None:
+    assert _tail(_batch(21, 3), _marker(24, epoch=epoch)).shows(Identity(US, 6)) is shown
+    assert not _tail(_batch(21, 3), _marker(24, epoch=epoch)).shows(Identity(US + 1, 6))
+
+
+def test_log_that_ends_right_behind_a_fences_marker_goes_on_behind_that_fence() -> None:
+    later = RunOpening(fence=6, records=0, source=1_100, target=40, closes=39)
+    history = Openings([OPENING, later])
+    known = Known(openings=[later], writer=WRITER, verified=60, history=history)
+    rewound = known.rewound({5: Identity(77, 5), 6: Identity(77, 6)}, 0, 40)
+    assert rewound is not None
+    assert (rewound.fence, rewound.verified, rewound.writer) == (6, 39, Identity(77, 6))
+    before = known.rewound({5: Identity(77, 5), 6: Identity(77, 6)}, 0, 39)
+    assert before is not None
+    assert (before.fence, before.verified) == (5, FENCE_END - 1)

@@ -17,7 +17,9 @@ def test_broker_that_throttles_gets_one_request_at_a_time_of_what_its_quota_take
 
 def test_everything_is_allowed_again_once_answers_come_without_a_throttle() -> None:
     window = Window(LIMITS)
-    window.answered(4_000_000, 1.0)
+    window.answered(3_000_000, 1.0)
+    window.answered(1_000_000, 0.0)
+    assert (window.requests, window.bytes) == (1, 6_000_000)
     window.answered(1_000_000, 0.0)
     assert (window.requests, window.bytes) == (1, 8_000_000)
     window.answered(1_000_000, 0.0)

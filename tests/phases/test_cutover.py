@@ -250,6 +250,20 @@ def test_group_that_does_not_stop_is_refused_after_the_wait(world: World, hooks:
     assert [call[:3] for call in hooks.calls] == [("stop", "source", "cutover"), ("start", "source", "undo")]
 
 
+def test_group_that_comes_back_while_it_rests_is_waited_for_again(fake_world: FakeWorld, hooks: HookServer) -> None:
+    world = fake_world
+    tp, group = TopicPartition(world.topic("orders"), 0), world.group("app")
+    world.commit("source", group, {tp: 20})
+
+    def come_back() -> None:
+        leave = world.join("source", group, [tp.topic])
+        world.later(world.rest, leave)
+
+    hooks.on("stop", "source", lambda _: world.later(world.rest / 2, come_back))
+    assert only(cutover.apply(world.ctx(consumers=hooks.consumers))).outcome is Fate.MOVED
+    assert [call[:2] for call in hooks.calls] == [("stop", "source"), ("start", "target")]
+
+
 def test_group_without_members_that_still_commits_is_refused(world: World) -> None:
     tp = TopicPartition(world.topic("orders"), 0)
     group = world.group("app")
@@ -507,6 +521,22 @@ def test_cluster_that_does_not_answer_for_one_group_fails_it_and_not_the_others(
     assert result.exit_code == 3
 
 
+def test_refused_group_decides_the_exit_code_beside_one_that_nobody_could_look_at(
+    fake_world: FakeWorld,
+) -> None:
+    world = fake_world
+    tp = TopicPartition(world.topic("orders"), 0)
+    silent, running = world.group("a"), world.group("b")
+    for group in (silent, running):
+        world.commit("source", group, {tp: 20})
+    world.join("source", running, [tp.topic])
+    down = ClusterUnreachable("target", "127.0.0.1:1", "timed out")
+    with world.target.failing("group_states", down, on=silent):
+        result = cutover.apply(world.ctx(cutover=stopped(silent, running)))
+    assert [it.outcome for it in result.groups] == [Fate.FAILED, Fate.REFUSED]
+    assert result.exit_code == 1, "to try again changes nothing for the one that was refused"
+
+
 @pytest.mark.parametrize("method", ["commit", "committed"])
 def test_coordinator_that_moves_does_not_leave_a_group_stopped(
     method: str, fake_world: FakeWorld, hooks: HookServer
@@ -622,6 +652,15 @@ def test_batches_hold_every_group_of_the_plan_once(fake_world: FakeWorld) -> Non
         world.commit("source", name, {tp: 20})
     batches = cutover.batches(world.ctx(cutover={"batch_size": 3}))
     assert batches == [names[0:3], names[3:6], names[6:7]]
+
+
+def test_batches_are_no_more_than_airflow_maps(fake_world: FakeWorld) -> None:
+    world = fake_world
+    tp = TopicPartition(world.topic("orders"), 0)
+    for n in range(1025):
+        world.commit("source", world.group(f"g{n}"), {tp: 20})
+    batches = cutover.batches(world.ctx(cutover={"batch_size": 1}))
+    assert (len(batches), sum(map(len, batches))) == (513, 1025)
 
 
 def test_result_is_json(world: World) -> None:

@@ -104,8 +104,9 @@ def test_write_that_somebody_overtakes_starts_nothing_on_the_source(
     [
         (lambda world, group, tp: world.join("source", group, [tp.topic]), "not empty on the source"),
         (lambda world, group, tp: world.commit("target", group, {tp: 3}), "below what was written"),
+        (lambda world, group, _: world.target.forget_group(group), "below what was written"),
     ],
-    ids=["comes back on the source", "is set back on the target"],
+    ids=["comes back on the source", "is set back on the target", "is deleted on the target"],
 )
 def test_group_that_changes_after_its_move_is_not_started_on_the_target(
     fake_world: FakeWorld,
@@ -290,6 +291,7 @@ def test_moved_group_that_comes_back_on_the_source_is_named_by_every_wait(world:
     if not world.is_real:
         world.clock.sleep(EVERY_SECONDS)
         assert "committed again on the source" in lookout.look()[group]
+        world.clock.sleep(EVERY_SECONDS)
         assert lookout.look() == {}, "named once"
     assert "committed again on the source" in group_sides.astray(world.ctx())[group]
     (life,) = watch_groups.apply(world.ctx(), seconds=0.1).groups

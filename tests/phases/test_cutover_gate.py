@@ -117,6 +117,21 @@ def test_group_that_was_left_stopped_is_started_again_though_the_gate_is_shut(
     assert started == ["shop.app: cutover"]
 
 
+def test_group_that_was_left_stopped_is_started_again_when_the_gate_shuts_before_its_turn(
+    shop: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    approve(shop)
+    ctx = shop.ctx()
+    GroupRecord.own(ctx.journal, "shop.later", at=ctx.stamp()).mark(Step.STOPPING, ctx.clock.now(), target_before=[])
+    started: list[str] = []
+    monkeypatch.setattr(
+        Mover, "_start_again", lambda _mover, record, error: started.append(f"{record.group}: {error.gate}")
+    )
+    assert moving(monkeypatch, lambda: partition_halts(shop)) == []
+    assert outcomes(cutover.apply(shop.ctx())) == [Fate.MOVED, Fate.REFUSED, Fate.REFUSED]
+    assert started == ["shop.later: cutover"]
+
+
 def test_gate_asks_the_clusters_anew_only_once_in_a_while(shop: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of groups are not described once for each of them; a change is seen all the same, a little later."""
     approve(shop)

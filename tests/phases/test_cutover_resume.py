@@ -109,6 +109,21 @@ def assert_moved_once(shop: Shop, result: CutoverResult) -> None:
     assert [(it.source, it.target) for it in shop.record.translations] == [(COMMITTED, COMMITTED - START)]
 
 
+def killed_before(shop: Shop, last: Step) -> None:
+    """A run that dies right before it would note ``last``."""
+    mark = GroupRecord.mark
+
+    def dies(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:
+        if step is last:
+            raise Killed(f"before {step} was noted")
+        mark(self, step, *args, **evidence)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GroupRecord, "mark", dies)
+        with pytest.raises(Killed):
+            finished(shop)
+
+
 #: What a rehearsal left on the target: nothing, an offset below the translated one, or one beyond it.
 LEFT = (None, 5, 70)
 REHEARSALS = pytest.mark.parametrize("rehearsed", LEFT, ids=["new", "behind", "ahead"])
@@ -200,21 +215,11 @@ def test_rehearsal_that_was_ahead_and_runs_again_is_not_taken_for_a_rewind_that_
 
 
 def test_offsets_beyond_a_write_that_was_not_read_back_are_the_groups_own_only_with_its_members(
-    fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+    fake_world: FakeWorld, hooks: HookServer
 ) -> None:
     world = fake_world
     shop = open_shop(world, hooks, "app", world.topic("orders"))
-    mark = GroupRecord.mark
-
-    def dies(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:
-        if step is Step.READ_BACK:
-            raise Killed("before it was noted")
-        mark(self, step, *args, **evidence)
-
-    monkeypatch.setattr(GroupRecord, "mark", dies)
-    with pytest.raises(Killed):
-        finished(shop)
-    monkeypatch.undo()
+    killed_before(shop, Step.READ_BACK)
     assert shop.record.has(Step.WRITTEN)
     world.target.consumer_commits(shop.group, shop.tp, 70)
     assert "further ahead" in finished(shop).groups[0].reason
@@ -222,6 +227,33 @@ def test_offsets_beyond_a_write_that_was_not_read_back_are_the_groups_own_only_w
     world.join("target", shop.group, [shop.tp.topic])
     hooks.on("start", "target", lambda _: None)
     assert finished(shop).groups[0].outcome is Fate.MOVED
+
+
+def test_group_that_went_on_on_the_source_after_its_write_is_not_taken_as_moved(
+    fake_world: FakeWorld, hooks: HookServer
+) -> None:
+    world = fake_world
+    shop = open_shop(world, hooks, "app", world.topic("orders"))
+    killed_before(shop, Step.READ_BACK)
+    world.go_on("source", shop.group, shop.tp, 40)
+    world.join("target", shop.group, [shop.tp.topic])
+    assert finished(shop).groups[0].outcome is Fate.REFUSED
+    assert not shop.record.has(Step.READ_BACK)
+
+
+def test_write_of_an_earlier_translation_does_not_vouch_for_what_a_rehearsal_commits(
+    fake_world: FakeWorld, hooks: HookServer
+) -> None:
+    world = fake_world
+    shop = open_shop(world, hooks, "app", world.topic("orders"))
+    killed_before(shop, Step.READ_BACK)
+    world.go_on("source", shop.group, shop.tp, 40)
+    killed_before(shop, Step.WRITING)
+    assert [it.source for it in shop.record.translations] == [40]
+    world.go_on("target", shop.group, shop.tp, 70)
+    world.join("target", shop.group, [shop.tp.topic])
+    assert finished(shop).groups[0].outcome is Fate.REFUSED
+    assert not shop.record.has(Step.READ_BACK)
 
 
 def test_rewind_whose_write_was_not_answered_is_made_by_the_next_run(fake_world: FakeWorld, hooks: HookServer) -> None:
@@ -248,6 +280,9 @@ def test_offsets_of_a_stranger_between_write_and_read_back_are_not_taken_for_the
     assert any("not what was written" in line for line in world.told)
     monkeypatch.undo()
     assert "further ahead" in finished(shop).groups[0].reason
+    world.join("target", shop.group, [shop.tp.topic])
+    assert finished(shop).groups[0].outcome is Fate.REFUSED, "nor if it shows members"
+    assert not shop.record.has(Step.READ_BACK)
 
 
 def test_undo_killed_at_any_point_is_finished_by_the_next(fake_world: FakeWorld, hooks: HookServer) -> None:
@@ -331,6 +366,20 @@ def test_group_that_came_back_on_the_source_before_it_ran_on_the_target_is_moved
     assert len(shop.record.earlier) == 1
 
 
+def test_declared_group_that_came_back_on_the_source_after_it_was_active_on_the_target_is_moved_again(
+    world: World,
+) -> None:
+    group, tp = world.group("app"), TopicPartition(world.topic("orders"), 0)
+    world.commit("source", group, {tp: 20})
+    ctx = world.ctx(cutover={"stopped_groups": [group]})
+    assert cutover.apply(ctx).groups[0].outcome is Fate.MOVED
+    GroupRecord.load(ctx.journal, group).note_alive(ctx.clock.now(), sign="members", pause_seconds=None)
+    # Whoever declares it stopped has stopped it there; it committed nothing meanwhile.
+    world.go_on("source", group, tp, 50)
+    assert cutover.apply(ctx).exit_code == 0
+    assert world.committed("target", group) == {tp: 40}
+
+
 def test_group_that_came_back_after_it_was_stopped_is_stopped_again(world: World, hooks: HookServer) -> None:
     topic = world.topic("orders")
     shop = open_shop(world, hooks, "app", topic)
@@ -376,6 +425,17 @@ def test_group_that_the_source_has_forgotten_stays_moved(fake_world: FakeWorld, 
     finished(shop)
     fake_world.source.forget_group(shop.group)
     assert [it.outcome for it in cutover.apply(fake_world.ctx()).groups] == [Fate.ALREADY_MOVED]
+
+
+def test_moved_group_that_reads_nothing_of_the_plan_any_more_stays_moved(fake_world: FakeWorld) -> None:
+    world = fake_world
+    group = world.group("app")
+    world.commit("source", group, {TopicPartition(world.topic("orders"), 0): 20})
+    ctx = world.ctx(cutover={"stopped_groups": [group]})
+    assert cutover.apply(ctx).groups[0].outcome is Fate.MOVED
+    world.source.forget_group(group)
+    world.commit("source", group, {TopicPartition(world.foreign_topic("x"), 0): 1})
+    assert cutover.apply(ctx).groups[0].outcome is Fate.ALREADY_MOVED
 
 
 def test_record_of_a_later_version_is_not_guessed_at(fake_world: FakeWorld) -> None:

@@ -32,7 +32,7 @@ def running(world: World, hooks: HookServer, *names: str, commit: int = 20, **to
         leaving[group] = world.join("source", group, [name])
 
     def stop(group: str) -> None:
-        leaving.pop(group)()
+        leaving.pop(group, lambda: None)()
 
     for group in groups:
         world.commit("source", group, {tp: commit})
@@ -97,6 +97,19 @@ def test_paused_mirror_stops_no_group_however_little_is_to_be_copied(world: Fake
     assert hooks.calls == []
     world.mirror(tp, 100)
     assert cutover.apply(ctx, groups).groups[0].outcome is Fate.MOVED, "nothing is to be copied any more"
+
+
+def test_lag_of_what_moved_groups_read_stops_no_other_group_from_moving(world: FakeWorld, hooks: HookServer) -> None:
+    tp, groups = running(world, hooks, "a")
+    ctx = world.ctx(consumers=hooks.consumers, lag_gate={"threshold_records": 0})
+    assert cutover.apply(ctx, groups).groups[0].outcome is Fate.MOVED
+    world.more("source", tp, 50)
+    other, group = TopicPartition(world.topic("payments"), 0), world.group("b")
+    world.commit("source", group, {other: 20})
+    hooks.on("stop", "source", lambda _: None)
+    hooks.on("start", "target", lambda _: world.go_on("target", group, other, 11))
+    result = cutover.apply(ctx, (*groups, group))
+    assert [it.outcome for it in result.groups] == [Fate.ALREADY_MOVED, Fate.MOVED]
 
 
 def test_lag_that_falls_meanwhile_is_waited_for(world: FakeWorld, hooks: HookServer) -> None:
@@ -177,6 +190,24 @@ def reads_on(world: FakeWorld, hooks: HookServer, tp: TopicPartition) -> None:
     hooks.act = stops  # type: ignore[method-assign]
 
 
+def test_group_that_a_hook_and_somebody_else_stop_is_started_again(world: FakeWorld, hooks: HookServer) -> None:
+    tp, groups = running(world, hooks, "a", mirrored=50)
+    reads_on(world, hooks, tp)
+    consumers = {**hooks.consumers, "stop": [*hooks.consumers["stop"], {"wait": True}]}
+    outcome = cutover.apply(world.ctx(consumers=consumers), groups).groups[0]
+    assert verbs(hooks) == [("stop", "source", "a"), ("start", "source", "a")]
+    assert not outcome.is_stopped
+
+
+def test_commits_that_a_rehearsal_left_on_the_target_keep_no_group_stopped(world: FakeWorld, hooks: HookServer) -> None:
+    tp, groups = running(world, hooks, "a", mirrored=50)
+    reads_on(world, hooks, tp)
+    world.commit("target", groups[0], {tp: 30})
+    outcome = cutover.apply(world.ctx(consumers=hooks.consumers, cutover={"rewind": True}), groups).groups[0]
+    assert verbs(hooks) == [("stop", "source", "a"), ("start", "source", "a")]
+    assert (outcome.outcome, outcome.is_stopped) == (Fate.REFUSED, False)
+
+
 def test_group_ahead_on_the_target_is_refused_before_it_is_stopped(world: FakeWorld, hooks: HookServer) -> None:
     tp, groups = running(world, hooks, "a")
     world.commit("target", groups[0], {tp: 70})
@@ -220,11 +251,14 @@ def test_start_that_fails_leaves_a_record_of_a_stopped_group(world: FakeWorld, h
     assert (result.groups[0].outcome, result.exit_code) == (Fate.REFUSED, 3), "it is worth another try"
 
 
+@pytest.mark.parametrize("is_up", [True, False], ids=["up", "still-starting"])
 def test_run_killed_while_it_starts_a_group_again_is_followed_by_one_that_stops_it_anew(
-    world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+    is_up: bool, world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tp, groups = running(world, hooks, "a", mirrored=50)
     reads_on(world, hooks, tp)
+    if not is_up:
+        hooks.on("start", "source", lambda _: None)
     mark = GroupRecord.mark
 
     def dies(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:

@@ -11,7 +11,7 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases import cutover, watch_groups
 from kafka_migration.phases.cutover import Fate
 from tests.phases.hook_server import HookServer
-from tests.phases.worlds import World
+from tests.phases.worlds import FakeWorld, World
 
 
 def sick_shop(world: World, hooks: HookServer) -> tuple[str, TopicPartition, dict[str, Any]]:
@@ -100,6 +100,20 @@ def test_group_that_was_stopped_but_not_moved_is_started_on_the_source_again(wor
     assert hooks.calls == [("start", "source", "undo", group)]
 
 
+def test_group_that_commits_on_the_target_without_members_is_not_started_on_the_source(
+    fake_world: FakeWorld, hooks: HookServer
+) -> None:
+    world = fake_world
+    group, tp = world.group("app"), TopicPartition(world.topic("orders", records=1000), 0)
+    world.commit("source", group, {tp: 900})
+    fields: dict[str, Any] = {"consumers": hooks.consumers, "cutover": {"watch_seconds": 0.1, "rewind": True}}
+    assert cutover.apply(world.ctx(**fields)).groups[0].outcome is Fate.MOVED
+    hooks.calls.clear()
+    with world.restless("target", group, tp), pytest.raises(Refused, match="no members on the target, but still"):
+        cutover.undo(world.ctx(**fields), group)
+    assert hooks.calls == [("stop", "target", "undo", group)]
+
+
 def test_group_in_the_middle_of_an_undo_is_not_cut_over(world: World, hooks: HookServer) -> None:
     group, _, fields = sick_shop(world, hooks)
     hooks.answer = (404, b"no")
@@ -121,6 +135,20 @@ def test_dry_undo_tells_the_hooks_and_runs_none(world: World, hooks: HookServer)
         f"start/source/undo/{group}",
     ]
     assert hooks.calls == []
+
+
+def test_dry_undo_of_a_group_whose_start_failed_tells_that_it_is_stopped_there(world: World, hooks: HookServer) -> None:
+    group = world.group("app")
+    world.commit("source", group, {TopicPartition(world.topic("orders"), 0): 20})
+    hooks.on("start", "target", lambda _: setattr(hooks, "answer", (404, b"no such application")))
+    fields: dict[str, Any] = {"consumers": hooks.consumers}
+    assert cutover.apply(world.ctx(**fields)).groups[0].outcome is Fate.REFUSED
+    hooks.answer = (200, b"done")
+    told = cutover.undo(world.ctx(dry_run=True, **fields), group).hooks
+    hooks.calls.clear()
+    assert cutover.undo(world.ctx(**fields), group).hooks == told
+    assert hooks.calls == [("stop", "target", "undo", group), ("start", "source", "undo", group)]
+    assert [call.split("/", 3)[-1] for call in told] == ["/".join(call) for call in hooks.calls]
 
 
 def test_group_that_was_not_touched_cannot_be_moved_back(world: World) -> None:

@@ -66,6 +66,29 @@ def test_former_owners_late_write_is_read_by_nobody(
     assert list(own(stores(), "late").steps) == [Step.STOPPING]
 
 
+def test_owner_whose_claim_is_taken_while_it_reads_writes_nothing(
+    stores: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = GroupRecord.load
+
+    def and_be_overtaken(journal: Journal, group: str) -> GroupRecord:
+        Journal(stores(), "overtaken").claim("group", group, at=AT.isoformat())
+        return load(journal, group)
+
+    monkeypatch.setattr(GroupRecord, "load", and_be_overtaken)
+    with pytest.raises(TakenOver):
+        own(stores(), "overtaken")
+    assert Journal(stores(), "overtaken").all("group-record") == {}
+
+
+def test_attempts_that_were_given_up_are_kept_the_newest_of_them() -> None:
+    record = own(MemoryStore(), "attempts")
+    for members in range(7):
+        record.mark(Step.STOPPING, AT, members=members)
+        record.restart()
+    assert [it["stopping"]["members"] for it in record.earlier] == [2, 3, 4, 5, 6]
+
+
 def test_owner_epoch_rises_with_every_claim_and_older_records_go(stores: Callable[[], Store]) -> None:
     epochs = []
     for _ in range(3):
