@@ -32,8 +32,7 @@ NO_TOPIC_ID = uuid.UUID(int=0)
 EARLIEST, LATEST = -2, -1
 UNAUTHORIZED = frozenset({29, 30, 31, 53, 65})
 READ, WRITE = 3, 4
-"""Operations as authorizers number them (AclOperation); a broker answers which are permitted as bits (KIP-430)."""
-_UNKNOWN_OPERATIONS = -(1 << 31)
+"""Operations as authorizers number them (AclOperation); a broker answers which are permitted (KIP-430)."""
 _REJECTED = (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError)
 _RECEIVE_MAX_BYTES = 256 * 1024 * 1024
 _ANSWER_SECONDS = 3.0
@@ -117,7 +116,7 @@ class WireCluster:
         self.replicas: dict[TopicPartition, Replicas] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.pinned: dict[str, uuid.UUID] = {}
-        self._operations: dict[str, int] = {}
+        self._operations: dict[str, Collection[int]] = {}
         self._brokers_seen: set[int] = set()
 
     def connect(self, timeout_ms: int = 30_000) -> None:
@@ -211,7 +210,7 @@ class WireCluster:
 
     def permits(self, topic: str, operation: int) -> bool:
         """False if the newest refresh that asked for operations said that this one is not permitted on ``topic``."""
-        return bool(self._operations.get(topic, -1) & 1 << operation)
+        return topic not in self._operations or operation in self._operations[topic]
 
     async def refresh(
         self, topics: Iterable[str], *, timeout: float = 30.0, operations: bool = False
@@ -236,8 +235,12 @@ class WireCluster:
                 continue
             self.topic_ids[topic.name] = getattr(topic, "topic_id", None) or NO_TOPIC_ID
             if operations:
-                found = getattr(topic, "topic_authorized_operations", None)
-                self._operations[topic.name] = -1 if found in (None, _UNKNOWN_OPERATIONS) else found
+                # Named like this by kafka-python, as a set; None where the broker does not say.
+                found = topic.authorized_operations
+                if found is None:
+                    self._operations.pop(topic.name, None)
+                else:
+                    self._operations[topic.name] = found
             self.partitions[topic.name] = frozenset(partition.partition_index for partition in topic.partitions)
             for partition in topic.partitions:
                 tp = TopicPartition(topic.name, partition.partition_index)
