@@ -266,7 +266,7 @@ class WireCluster:
             self.net.call_soon_with_future(lambda at=node: self.send(_metadata_request(topics), at))
             for node in self._brokers_seen
         ]
-        await self._answered(under_way)
+        await self.answered(under_way)
         found = [
             {
                 topic.name: Reported(topic.error_code, getattr(topic, "topic_id", None) or NO_TOPIC_ID)
@@ -277,9 +277,9 @@ class WireCluster:
         ]
         return found if len(found) >= min(2, len(self._brokers_seen)) else []
 
-    async def _answered(self, under_way: Collection[Future]) -> None:
+    async def answered(self, under_way: Collection[Future], seconds: float = _ANSWER_SECONDS) -> None:
         """Until all have ended, or a broker that does not answer was waited for long enough."""
-        late = time.monotonic() + _ANSWER_SECONDS
+        late = time.monotonic() + seconds
         while not all(it.is_done for it in under_way) and time.monotonic() < late:
             await self.net.sleep(0.01)
 
@@ -349,11 +349,17 @@ class WireCluster:
         return found
 
     async def offsets_in_reach(
-        self, partitions: Iterable[TopicPartition], when: int, *, seconds: float, committed: bool = False
+        self,
+        partitions: Iterable[TopicPartition],
+        when: int,
+        *,
+        seconds: float,
+        answer_seconds: float = _ANSWER_SECONDS,
+        committed: bool = False,
     ) -> dict[TopicPartition, int]:
         """As :meth:`list_offsets`, but of those partitions only whose leader answers: no longer than ``seconds`` are
-        the others asked again, and no broker is waited for longer than some seconds. What may not be described is left
-        out like what does not answer.
+        the others asked again, and no broker is waited for longer than ``answer_seconds``. What may not be described is
+        left out like what does not answer.
 
         Raises ClusterUnreachable if nobody says who leads.
         """
@@ -367,7 +373,7 @@ class WireCluster:
                 )
                 for node, group in self.by_leader(pending).items()
             ]
-            await self._answered(under_way)
+            await self.answered(under_way, answer_seconds)
             for it in under_way:
                 if it.is_done and it.failed() and isinstance(it.exception, MigrationError):
                     raise it.exception
