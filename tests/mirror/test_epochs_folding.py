@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
+from kafka.future import Future
 
 from kafka_migration.domain.errors import MigrationError, Refused, TakenOver
 from kafka_migration.domain.offset_map import RunOpening
@@ -17,6 +18,7 @@ from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Halt, Identity, Position, Receipt, TopicPartition
 from kafka_migration.mirror import epochs, trespass
 from kafka_migration.mirror.epochs import Mirror, MirrorEnd, Settings
+from kafka_migration.mirror.fencing import FenceUnderWay, Outcome
 from kafka_migration.mirror.newcomers import Newcomers, NoGrowth
 from kafka_migration.mirror.orders import Assignment, Limits, TaskOrders
 from kafka_migration.mirror.partition import Stand
@@ -77,16 +79,22 @@ class Fences:
     def count(self) -> int:
         return len(self.made)
 
-    def fence(
+    def begin(
         self,
         partitions: Iterable[TopicPartition],
         *,
         positions: Mapping[TopicPartition, Position],
         source_starts: Mapping[TopicPartition, int],
-    ) -> tuple[Identity, dict[TopicPartition, Resumed | Stopped]]:
+    ) -> FenceUnderWay:
         self.made.append(set(partitions))
+        return FenceUnderWay(set(partitions), positions, source_starts, Future())
+
+    def is_over(self, _it: FenceUnderWay, _seconds: float | None) -> bool:
+        return True
+
+    def result(self, it: FenceUnderWay) -> tuple[Identity, Outcome]:
         return Identity(77, self.count), {
-            tp: self.stopped.get(tp) or self._behind(tp, positions, source_starts) for tp in partitions
+            tp: self.stopped.get(tp) or self._behind(tp, it.positions, it.source_starts) for tp in it.wanted
         }
 
     def _behind(
@@ -221,6 +229,7 @@ def test_partition_whose_broker_answers_again_is_held_since_it_may_take_only_now
 
     def back(orders: TaskOrders) -> list[Receipt]:
         Cluster.silent.clear()
+        wait_until(lambda: run.fences.count == 2, "it is fenced while the other one is copied")
         return copied()(orders)
 
     run.mirror(back, copied())

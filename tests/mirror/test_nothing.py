@@ -6,11 +6,10 @@ from dataclasses import replace
 import pytest
 
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.mirror import intake
 from kafka_migration.mirror.epochs import Settings
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.wire.configs import topic_configs
-from kafka_migration.wire.fetch import fetch
+from kafka_migration.wire.fetch import FetchSession
 from tests.kafka_tools import create_topics, produce, read_all
 from tests.mirror.bench import BRIEF, assert_same, bench, records
 from tests.wire.made import wired
@@ -24,14 +23,16 @@ def silent(monkeypatch):
     are left."""
     left = [6]
 
-    async def silenced(*arguments, **options):
-        answers = await fetch(*arguments, **options)
-        if not left[0]:
-            return answers
-        left[0] -= 1
-        return [replace(it, records=b"") for it in answers]
+    send = FetchSession._send
 
-    monkeypatch.setattr(intake, "fetch", silenced)
+    async def silenced(*arguments, **options):
+        response = await send(*arguments, **options)
+        if not left[0]:
+            return response
+        left[0] -= 1
+        return replace(response, answers=[replace(it, records=b"") for it in response.answers])
+
+    monkeypatch.setattr(FetchSession, "_send", silenced)
     return left
 
 

@@ -50,6 +50,15 @@ def test_batch_is_hopeless_after_several_times_and_a_while_and_not_before(quaran
     assert quarantine.hopeless(TP, 5) == "", "whoever lifts the halt has it tried anew"
 
 
+def test_answers_about_a_broker_have_a_batch_rest_for_seconds_and_are_never_its_fault(
+    quarantine: Quarantine, clock: Clock
+) -> None:
+    rests = [quarantine.unsettled(TP, 5, "no such topic", is_passing=True) for _ in range(8)]
+    assert rests == [0.0, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0]
+    clock.now += 1_000
+    assert (quarantine.hopeless(TP, 5), quarantine.alone) == ("", set())
+
+
 def test_few_times_are_not_hopeless_however_long_they_take(quarantine: Quarantine, clock: Clock) -> None:
     for _ in range(4):
         quarantine.unsettled(TP, 5, "gone")

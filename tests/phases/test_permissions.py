@@ -30,6 +30,8 @@ from kafka_migration.phases.preflight_facts import Facts
 from kafka_migration.phases.record import phase
 from kafka_migration.plans.model import Plan
 from kafka_migration.validation.result import Equality
+from kafka_migration.wire.cluster import READ, WRITE, WireCluster
+from kafka_migration.wire.selector import Selector
 from tests.kafka_tools import ToSend, produce_with, read_all_with
 from tests.locked import PRINCIPALS, Locked, all_rules, locked_pair, small_plan
 from tests.mirror.bench import ThreadRunner
@@ -235,6 +237,27 @@ class TestUnderWay:
                 # Something to copy, or the mirror would have nothing to tell.
                 produce_with(locked.admin_properties("source"), plan.topics.include[0], [ToSend(b"one more")])
                 copy(plan)
+
+    @pytest.mark.parametrize(("operation", "number"), [("Read", READ), ("Write", WRITE)])
+    def test_mirror_that_lacks_a_right_on_its_target_topics_says_so_at_once(
+        self, locked: Locked, under_way: Plan, operation: str, number: int
+    ) -> None:
+        (topic,) = under_way.topics.include
+        rights = ("target", On.TOPICS, operation)
+        rule = next(it for it in all_rules(under_way) if (it.right.side, it.right.on, it.right.operation) == rights)
+        with open_context(under_way, to_check=True) as ctx, locked.without(rule):
+            wait_until(lambda: denied(ctx), f"{rule} is missed", deadline_seconds=30)
+            net = Selector()
+            target = WireCluster(net, ctx.target.connection.kafka_python(), "target")
+            target.connect()
+            names = [topic, *ledger.PARTITIONS]
+            assert net.run(lambda: target.refresh(names, operations=True)) == {}
+            target.close()
+            net.close()
+            lacking = [(name, it) for name in names for it in (READ, WRITE) if not target.permits(name, it)]
+            assert lacking == [(topic, number)]
+            with pytest.raises(NotAuthorized, match=f"{operation} on topic {topic}"):
+                copy(under_way)
 
     @pytest.mark.timeout(900)
     def test_each_rule_is_needed_by_the_phase_that_uses_it(self, locked: Locked, under_way: Plan) -> None:

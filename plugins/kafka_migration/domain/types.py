@@ -101,7 +101,7 @@ class Receipt:
     ``source_end`` where the source has nothing in between); ``source_epoch`` the source's leader epoch of what was
     copied last, -1 if unknown. ``join_bytes`` is up to what size the target takes joined batches, as far as was seen;
     -1 if nobody asked. ``most_bytes`` is the same of all batches, 0 if it has refused none. ``unclear`` is how many
-    requests got no clear answer.
+    requests got no clear answer, ``passing`` how many one about the state of a broker or a topic.
     """
 
     topic: str
@@ -122,6 +122,7 @@ class Receipt:
     halt: str = ""
     detail: str = ""
     unclear: int = 0
+    passing: int = 0
     executor: str = ""
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from kafka_migration.mirror.active import Active
 from kafka_migration.mirror.attempts import Attempts
 from kafka_migration.mirror.book import LinkBook, PinnedTopic
 from kafka_migration.mirror.dealing import Dealer
+from kafka_migration.mirror.entry import Entry
 from kafka_migration.mirror.fencing import Fences, now
 from kafka_migration.mirror.lookout import Lookout
 from kafka_migration.mirror.newcomers import Growth, Newcomers, NoGrowth
@@ -28,8 +29,7 @@ from kafka_migration.mirror.quarantine import Quarantine
 from kafka_migration.mirror.reach import Reach
 from kafka_migration.mirror.runner import Ended, EpochUnderWay, Runner
 from kafka_migration.mirror.settings import Settings
-from kafka_migration.mirror.survey import BY_METADATA, recreated
-from kafka_migration.mirror.takeover import Stopped
+from kafka_migration.mirror.survey import recreated
 from kafka_migration.mirror.trespass import Trespass
 from kafka_migration.mirror.valve import Debt
 from kafka_migration.mirror.watching import EpochWatch
@@ -41,6 +41,8 @@ __all__ = ["EpochUnderWay", "Mirror", "MirrorEnd", "Runner", "Settings"]
 T = TypeVar("T")
 
 _ASK_SECONDS, _BEGIN_SECONDS, _OUTAGE_PAUSE_SECONDS = 5.0, 120.0, 2.0
+_LOOK_BRIEFLY_SECONDS, _FENCE_BRIEFLY_SECONDS = 1.0, 1.0
+"""For so long those that are sound wait for a fence of others; what takes longer goes on beside them."""
 _LOST_IN_A_ROW = 5
 _SHOWN = 3
 _BORNE = (CouldNotFindOut, NotAuthorized)
@@ -113,16 +115,26 @@ class Mirror:
             tell=tell,
             interrupted=interrupted,
             say_running=self._say_running,
-            newcomers=self._may_join,
+            newcomers=self._join_beside,
             waiting=self._reach.waiting,
             trespass=Trespass(self._target, self._net),
         )
         self._is_quiet, self._takes_newcomers = True, False
         self._active: dict[TopicPartition, Active] = {}
+        self._dealt: set[TopicPartition] = set()
         self._epoch = int(time.time() * 1000)  # grows over runs, so that a recall of an earlier run cannot hit this one
         self._epochs = self._records = self._bytes = self._batches = 0
         self._lost, self._lost_since = 0, 0.0
         self._quarantine = Quarantine(patience_seconds=settings.unclear_seconds)
+        self._entry = Entry(
+            active=self._active,
+            fences=self._fences,
+            reach=self._reach,
+            attempts=self._attempts,
+            quarantine=self._quarantine,
+            join_bytes=settings.limits.join_bytes,
+            halt=self._halt,
+        )
         self._executors: set[str] = set()
 
     def run(self, *, until_caught_up: bool = False) -> MirrorEnd:
@@ -187,7 +199,10 @@ class Mirror:
             self._halt_lost()
             # Who copies up to given ends has none for what appears later, but for what waited when they were given.
             self._takes_newcomers = not (wished_ends if desired is Desired.DRAIN else until_caught_up)
-            if self._takes_newcomers:
+            if self._active:
+                self._dealt = set(self._active)
+                self._patiently(lambda: self._join_beside(_LOOK_BRIEFLY_SECONDS))
+            elif self._takes_newcomers:
                 self._join()
             else:
                 self._fence(set(self._reach.waiting))
@@ -264,24 +279,38 @@ class Mirror:
 
     def _join(self) -> None:
         """Take in what nobody copies yet: everything at first, and later what appears or is no longer halted."""
-        ready, stuck = self._patiently(lambda: self._newcomers.take(self._active))
+        self._fence(self._patiently(self._found))
+
+    def _found(self) -> set[TopicPartition]:
+        """What nobody copies yet, and can be: those that wait are among them."""
+        ready, stuck = self._newcomers.take(self._active)
         self._keys.update((name, topic.key) for name, topic in self._topics.items() if name not in self._keys)
         for tp, why in stuck.items():
             self._halt(tp, Halt.NO_PARTITION, f"the target topic has no partition {tp.partition}: {why}")
-        self._fence(ready)
+        return ready
 
     def _partitions(self) -> set[TopicPartition]:
         return {TopicPartition(name, p) for name, found in self._source.partitions.items() for p in found}
 
-    def _may_join(self) -> bool:
-        """True if there is a partition that the next epoch should take in."""
-        known = self._active.keys() | self._reach.waiting.keys()
-        return (self._takes_newcomers and self._newcomers.are_there(known)) or self._reach.are_back()
+    def _join_beside(self, within: float = float("inf")) -> bool:
+        """Take in, while the others are copied, what nobody copies yet; True if the next epoch has more to copy.
+
+        Who waits is looked at for no longer than ``within`` seconds. Raises what :meth:`Entry.begin` does.
+        """
+        if not self._entry.is_under_way:
+            known = self._active.keys() | self._reach.waiting.keys()
+            if self._takes_newcomers and self._newcomers.are_there(known):
+                self._entry.begin(self._found(), within)
+            elif self._reach.is_due():
+                self._entry.begin(set(self._reach.waiting), within)
+        self._entry.end_beside(_FENCE_BRIEFLY_SECONDS)
+        return bool(self._active.keys() - self._dealt)
 
     def _halt(self, tp: TopicPartition, reason: str, detail: str, *, target: int | None = None) -> None:
         """``target`` is where the trouble was seen; without, where the partition stands."""
         active = self._active.pop(tp, None) or self._reach.waiting.get(tp)
         self._reach.drop([tp])
+        self._entry.forget(tp)
         at = active.position if active is not None else self._patiently(self.link.positions).get(tp)
         source, stands = (at.source, at.target) if at is not None else (0, 0)
         # Of the topic that this run copied into: by now another one may be pinned under its name.
@@ -311,54 +340,22 @@ class Mirror:
     # -- fencing ----------------------------------------------------------------------------------------------
 
     def _fence(self, partitions: set[TopicPartition]) -> None:
-        """Fence ``partitions`` and know again where each stands."""
-        if partitions:
-            self._patiently(lambda: self._fence_once(partitions))
-
-    def _fence_once(self, partitions: set[TopicPartition]) -> None:
-        self._attempts.check()
-        known = {tp: self._active.get(tp) or self._reach.waiting.get(tp) for tp in partitions}
-        starts = self._reach.look(partitions, is_beginning=not self._fences.count)
-        self._reach.set_aside({tp: known[tp] for tp in partitions - starts.keys()})
-        for tp in self._reach.waiting:
-            self._active.pop(tp, None)
-        if not starts:
+        """Fence ``partitions`` and know again where each stands. If others are active they do not wait for long: what
+        is not over by then goes on beside them."""
+        if not partitions:
             return
-        if self._reach.waiting.keys() & starts.keys():
-            # A broker that was frozen may take what it was sent before only now.
-            self._attempts.closed()
-        positions = {tp: active.position for tp, active in known.items() if active is not None}
-        try:
-            identity, outcome = self._fences.fence(starts, positions=positions, source_starts=starts)
-        except NotAuthorized as error:
-            if error.topic not in {tp.topic for tp in starts}:
-                raise
-            # Whoever was asked before permitted it, or it was a moment ago. Without this topic, then.
-            self._reach.refuse(error)
-            self._fence_once(partitions)
+        if not self._active.keys() - partitions:
+            self._patiently(lambda: self._entry.fence(partitions))
             return
-        self._attempts.hold(starts)
-        for tp, result in outcome.items():
-            if isinstance(result, Stopped) and result.reason in BY_METADATA:
-                # By one broker's word, a moment after another one said otherwise.
-                self._active.pop(tp, None)
-                self._reach.set_aside({tp: known[tp]}, result.detail)
-            elif isinstance(result, Stopped):
-                self._halt(tp, result.reason, result.detail, target=result.target_offset)
-            else:
-                before = known[tp]
-                join_bytes = self.settings.limits.join_bytes if before is None else before.join_bytes
-                most_bytes = 0 if before is None else before.most_bytes
-                start = None if before is None else before.target_start
-                self._active[tp] = Active.behind(
-                    result, identity, join_bytes=join_bytes, most_bytes=most_bytes, target_start=start
-                )
-                hopeless = self._quarantine.hopeless(tp, result.position.source)
-                if hopeless:
-                    self._halt(tp, Halt.REFUSED, hopeless)
-        self._reach.drop(self._active)
+        if not self._entry.is_under_way:
+            self._patiently(lambda: self._entry.begin(partitions, _LOOK_BRIEFLY_SECONDS))
+        else:
+            self._entry.set_aside(partitions, "their fence begins once another one is over")
+        self._entry.end_beside(_FENCE_BRIEFLY_SECONDS)
 
     def _keep_alive(self) -> None:
+        if self._entry.is_under_way:
+            return
         try:
             self._fences.keep_alive()
         except TakenOver:
@@ -376,6 +373,7 @@ class Mirror:
         orders = self._patiently(lambda: self._dealer.deal(self._active, until, self._epoch, self._quarantine))
         self._is_quiet = False
         before = {tp: active.position.source for tp, active in self._active.items()}
+        self._dealt = set(self._active)
         under_way = self.runner.start(orders)
         self._watch.watch(under_way, orders, desired, self._epochs)
         ended = under_way.ended()
@@ -411,7 +409,7 @@ class Mirror:
         unmoved = {tp for tp, active in self._active.items() if active.position.source == before.get(tp)}
         deaths = {at: error for at, error in ended.failed.items() if not isinstance(error, _BORNE)}
         narrowed = bool(sound) and self._narrow(unmoved & {tp for at in deaths for tp in shares[at]}, deaths)
-        if narrowed or not self._lost or unmoved != set(self._active):
+        if narrowed or not self._lost or unmoved != self._dealt & self._active.keys():
             self._lost, self._lost_since = 0, time.monotonic()
         self._lost += 1
         error = ended.failed[min(ended.failed)]
@@ -447,7 +445,8 @@ class Mirror:
             self._patiently(self._attempts.check)
             raise TakenOver(f"link {self.link.name}")
         # A partition without a receipt may have been written to: as if no request of it had been answered.
-        unsettled, suspected = set(self._active), self._watch.suspected
+        unsettled, suspected = self._dealt & self._active.keys(), self._watch.suspected
+        troubled = set[TopicPartition]()
         for receipt in receipts:
             tp = TopicPartition(receipt.topic, receipt.partition)
             self._active[tp] = self._active[tp].after(receipt)
@@ -462,8 +461,10 @@ class Mirror:
                 continue
             if receipt.stand == Stand.UNSETTLED:
                 self.tell(f"{tp}: no clear answer ({receipt.detail}); a fence will tell")
-                if receipt.unclear:
-                    rest = self._quarantine.unsettled(tp, receipt.source_end, receipt.detail)
+                if receipt.unclear or receipt.passing:
+                    troubled.add(tp)
+                    passing = not receipt.unclear
+                    rest = self._quarantine.unsettled(tp, receipt.source_end, receipt.detail, is_passing=passing)
                     self._reach.bar(tp, f"a request got no clear answer ({receipt.detail})", rest)
                 continue
             unsettled.discard(tp)
@@ -471,4 +472,6 @@ class Mirror:
                 self._halt(tp, receipt.halt, receipt.detail)
         if unsettled:
             self._attempts.closed()
-        self._fence((unsettled | suspected) & self._active.keys())
+        # Whose request went wrong may hold up its fence: whoever only has runs ahead is not in it.
+        self._fence((unsettled | suspected) & self._active.keys() - troubled)
+        self._fence(troubled & self._active.keys())

@@ -9,18 +9,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+
+from kafka.future import Future
 
 from kafka_migration.domain.errors import CouldNotFindOut, TakenOver
 from kafka_migration.domain.types import Halt, Identity, Position, TopicPartition
 from kafka_migration.mirror.book import LinkBook
-from kafka_migration.mirror.takeover import Fenced, Known, Overtaken, Resumed, Stopped, take_over
+from kafka_migration.mirror.takeover import Fenced, Known, Resumed, Stopped, Unread, take_over
 from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.markers import keep_alive
 from kafka_migration.wire.selector import Selector
 
-_TRIES = 3
 _KEEP_ALIVE_SECONDS, _KEEP_ALIVE_PATIENCE = 3600.0, 10.0
+_LOOK_SECONDS = 0.01
+
+Outcome = dict[TopicPartition, Resumed | Stopped | Unread]
+
+
+@dataclass(frozen=True, slots=True)
+class FenceUnderWay:
+    """A fence that was begun. ``future`` is of what it found."""
+
+    wanted: set[TopicPartition]
+    positions: Mapping[TopicPartition, Position]
+    source_starts: Mapping[TopicPartition, int]
+    future: Future
 
 
 class Fences:
@@ -47,25 +63,44 @@ class Fences:
         self._used_at = time.monotonic()
         self.count = 0
 
-    def fence(
+    def begin(
         self,
         partitions: Iterable[TopicPartition],
         *,
         positions: Mapping[TopicPartition, Position],
         source_starts: Mapping[TopicPartition, int],
-    ) -> tuple[Identity, dict[TopicPartition, Resumed | Stopped]]:
-        """Fence ``partitions`` and know again where each stands; openings are durable on return.
+    ) -> FenceUnderWay:
+        """Fence ``partitions``, beside whatever else the loop does, until :meth:`is_over`; then comes :meth:`result`.
+        One at a time.
 
         ``positions`` are what this run itself has confirmed, ``source_starts`` where a partition begins that was
-        never mirrored. Raises TakenOver if somebody fenced after this run did, CouldNotFindOut (then it may be tried
-        again), NotAuthorized, StateConflict.
+        never mirrored. Raises TakenOver if somebody fenced after this run did.
         """
-        for _ in range(_TRIES):
-            try:
-                return self._fence(set(partitions), positions, source_starts)
-            except Overtaken as error:
-                self._tell(f"fencing again: {error.message}")
-        return self._fence(set(partitions), positions, source_starts)
+        wanted, fences = set(partitions), dict(self._link.fences())
+        previous = fences[max(fences)] if fences else None
+        if self._newest is not None and previous is not None and _is_later(previous, self._newest):
+            raise TakenOver(f"link {self._link.name}")
+        known = known_of(self._link, wanted, fences, positions)
+        work = partial(
+            take_over,
+            self._target,
+            transactional_id=self._link.transactional_id,
+            known=known,
+            fences=fences,
+            may_rewind=self._may_rewind,
+            needs_all=False,
+        )
+        # Also if it comes to nothing, brokers do not forget an id that was used.
+        self._used_at = time.monotonic()
+        future = self._net.call_soon_with_future(work)
+        return FenceUnderWay(wanted, dict(positions), dict(source_starts), future)
+
+    def is_over(self, it: FenceUnderWay, seconds: float | None) -> bool:
+        """True if the fence is over; waits for that so long, or to its end."""
+        until = float("inf") if seconds is None else time.monotonic() + seconds
+        while not it.future.is_done and time.monotonic() < until:
+            self._net.run(self._net.sleep, _LOOK_SECONDS)
+        return bool(it.future.is_done)
 
     def keep_alive(self, *, every: float = _KEEP_ALIVE_SECONDS) -> None:
         """Use the transactional id once in a while: brokers forget one that nobody used for days.
@@ -81,38 +116,28 @@ class Fences:
             self._tell(f"the transactional id could not be kept alive: {error.message}")
         self._used_at = time.monotonic()
 
-    def _fence(
-        self,
-        wanted: set[TopicPartition],
-        positions: Mapping[TopicPartition, Position],
-        source_starts: Mapping[TopicPartition, int],
-    ) -> tuple[Identity, dict[TopicPartition, Resumed | Stopped]]:
-        fences = dict(self._link.fences())
-        previous = fences[max(fences)] if fences else None
-        if self._newest is not None and previous is not None and _is_later(previous, self._newest):
-            raise TakenOver(f"link {self._link.name}")
-        known = known_of(self._link, wanted, fences, positions)
-        fenced: Fenced = self._net.run(
-            lambda: take_over(
-                self._target,
-                transactional_id=self._link.transactional_id,
-                known=known,
-                fences=fences,
-                may_rewind=self._may_rewind,
-            )
-        )
+    def result(self, it: FenceUnderWay) -> tuple[Identity, Outcome]:
+        """Where each partition of a fence that is over stands; openings are durable on return.
+
+        Raises TakenOver, CouldNotFindOut (then it may be tried again), NotAuthorized, StateConflict; Overtaken if state
+        moved on meanwhile.
+        """
+        if it.future.exception is not None:
+            raise it.future.exception
+        fenced: Fenced = it.future.value
         self._newest, self._used_at = fenced.identity, time.monotonic()
         # Only now: an earlier attempt may have made openings durable until the very marker (see takeover).
-        outcome = fenced.resume(known_of(self._link, wanted, dict(self._link.fences()), positions), source_starts)
+        known = known_of(self._link, it.wanted, dict(self._link.fences()), it.positions)
+        outcome = fenced.resume(known, it.source_starts)
         self._link.record_fence(fenced.fence, fenced.identity, at=now())
         self._note_rewound(outcome)
         resumed = ((tp, r.opening) for tp, r in outcome.items() if isinstance(r, Resumed))
         self._link.record_openings(resumed, self._topic_keys)
         self.count += 1
-        self._tell(f"fence {fenced.fence}: {len(outcome)} partitions")
+        self._tell(f"fence {fenced.fence}: {len(outcome) - len(fenced.unread)} partitions")
         return fenced.identity, outcome
 
-    def _note_rewound(self, outcome: dict[TopicPartition, Resumed | Stopped]) -> None:
+    def _note_rewound(self, outcome: Outcome) -> None:
         """Keep what was lost, before the offset map forgets it; halt instead where a group was moved meanwhile."""
         for tp, it in outcome.items():
             if not isinstance(it, Resumed) or it.rewound_from < 0:

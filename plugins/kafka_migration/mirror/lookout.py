@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.mirror.drift import SettingsWatch
@@ -42,8 +43,8 @@ class Lookout:
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The source's last stable offsets, without partitions whose leader does not answer: the others do not wait."""
-        wanted, work = list(partitions), self._source.offsets_in_reach
-        return self._net.run(lambda: work(wanted, LATEST, seconds=1, committed=True))  # type: ignore[no-any-return]
+        wanted, work = list(partitions), partial(self._source.offsets_in_reach, when=LATEST, committed=True)
+        return self._net.run(lambda: work(wanted, seconds=1, answer_seconds=1))  # type: ignore[no-any-return]
 
     def lost(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Loss]:
         """Those of ``partitions`` whose topic is gone or another one now, as all brokers have said for ten seconds, or

@@ -41,6 +41,7 @@ class Outlet:
         self._under_way: dict[Append, dict[TopicPartition, Prepared]] = {}
         self._windows: dict[int, Window] = {}
         self._not_ready: dict[int, float] = {}
+        self._answered_at: dict[int, float] = {}
         self.is_stale = False
 
     def start(self) -> None:
@@ -60,14 +61,24 @@ class Outlet:
         await self.target.refresh({tp.topic for tp in self.copies})
 
     async def settle(self, seconds: float) -> None:
-        """Await all answers: a partition without an unanswered request needs no fence before the next epoch."""
-        until = time.monotonic() + seconds
-        while self._under_way and time.monotonic() < until:
-            until = max(until, time.monotonic() + max(self._throttled(append.node) for append in self._under_way))
+        """Await answers, as long as they come: a partition without an unanswered request needs no fence before the next
+        epoch. A broker that has gone silent holds up nobody: its partitions get one."""
+        began = time.monotonic()
+        while self._under_way and time.monotonic() < began + seconds:
+            owing = {append.node for append in self._under_way}
+            for node in owing:
+                held = self._throttled(node)
+                if held:
+                    # It answers, but later; that is no silence.
+                    self._answered_at[node] = time.monotonic() + held
+                    began = max(began, time.monotonic() + held - seconds)
+            newest = max(max(began, self._answered_at.get(node, began)) for node in owing)
+            if time.monotonic() > newest + self.limits.silent_seconds:
+                break
             await self.loop.woken(0.1)
         for copy in self.copies.values():
             for prepared in list(copy.in_flight):
-                copy.unanswered(prepared, f"no answer within {seconds:g} s of the epoch's end")
+                copy.unanswered(prepared, "no answer while its epoch ended")
 
     async def _send_to(self, node: int) -> None:
         try:
@@ -152,6 +163,7 @@ class Outlet:
         """Called once per request, in the order of its connection, and before anything else can be sent after it."""
         try:
             waiting = self._under_way.pop(append)
+            self._answered_at[append.node] = time.monotonic()
             if error is None:
                 self._windows[append.node].answered(sum(len(it.data) for it in waiting.values()), throttle)
             self._settle(waiting, answers, error)

@@ -89,7 +89,7 @@ class PartitionCopy:
         self.continues = self._next_in_run = assignment.continues
         self.source_epoch = assignment.source_epoch
         self.records = self._prepared_records = assignment.position.records
-        self.bytes = self.batches = self.unclear = 0
+        self.bytes = self.batches = self.unclear = self.passing = 0
         self._empty_up_to: tuple[int, int] | None = None
 
     # -- fetching ---------------------------------------------------------------------------------------------
@@ -285,7 +285,10 @@ class PartitionCopy:
                 f" {prepared.source_end}",
             )
         else:
-            self.unclear += answer.error not in _PASSING
+            if answer.error in _PASSING:
+                self.passing += 1
+            else:
+                self.unclear += 1
             self._unsettle(code_name(answer.error))
 
     def unanswered(self, prepared: Prepared, why: str) -> None:
@@ -416,4 +419,5 @@ class PartitionCopy:
             halt=self.halt,
             detail=self.detail,
             unclear=self.unclear,
+            passing=self.passing,
         )

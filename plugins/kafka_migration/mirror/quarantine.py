@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from kafka_migration.domain.types import TopicPartition
 
 _TIMES, _DEATHS_ALONE = 5, 2
-_FIRST_REST_SECONDS, _LONGEST_REST_SECONDS = 1.0, 30.0
+_FIRST_REST_SECONDS, _LONGEST_REST_SECONDS, _LONGEST_PASSING_SECONDS = 1.0, 30.0, 8.0
 _NARROW_SECONDS = 10.0
 
 
@@ -29,8 +29,9 @@ class _Round:
 
     source: int
     since: float
-    times: int = 1
-    detail: str = ""
+    detail: str
+    times: int = 0
+    unclear: int = 0
 
 
 @dataclass(slots=True)
@@ -51,15 +52,20 @@ class Quarantine:
 
     # -- requests without a clear answer ------------------------------------------------------------------------------
 
-    def unsettled(self, tp: TopicPartition, source: int, detail: str) -> float:
-        """A request of ``tp``, which stands at ``source``, got no clear answer: for how many seconds it is to rest."""
+    def unsettled(self, tp: TopicPartition, source: int, detail: str, *, is_passing: bool = False) -> float:
+        """A request of ``tp``, which stands at ``source``, got no clear answer: for how many seconds it is to rest.
+
+        ``is_passing``: an answer about a broker or a topic, not about a batch. However often it comes, it is not the
+        batch's fault; but each time costs the others a new start, and the link one of its producer epochs.
+        """
         found = self._rounds.get(tp)
         if found is None or found.source != source:
-            self._rounds[tp] = _Round(source, self.clock(), detail=detail)
-            return 0.0
-        found.times, found.detail = found.times + 1, detail
-        self.alone.add(tp)
-        return float(min(_LONGEST_REST_SECONDS, _FIRST_REST_SECONDS * 2 ** (found.times - 2)))
+            found = self._rounds[tp] = _Round(source, self.clock(), detail)
+        found.times, found.unclear, found.detail = found.times + 1, found.unclear + (not is_passing), detail
+        if found.unclear > 1:
+            self.alone.add(tp)
+        longest = _LONGEST_PASSING_SECONDS if is_passing else _LONGEST_REST_SECONDS
+        return float(min(longest, _FIRST_REST_SECONDS * 2 ** (found.times - 2))) if found.times > 1 else 0.0
 
     def hopeless(self, tp: TopicPartition, source: int) -> str:
         """Why ``tp``, which was fenced at ``source``, is not to be tried again; empty if it is."""
@@ -67,13 +73,13 @@ class Quarantine:
         if found is None or found.source != source:
             return ""
         seconds = self.clock() - found.since
-        if found.times < _TIMES or seconds < self.patience_seconds:
+        if found.unclear < _TIMES or seconds < self.patience_seconds:
             return ""
         # Whoever lifts the halt has it tried anew.
         del self._rounds[tp]
         return (
-            f"the batch at source offset {source} got no clear answer {found.times} times within {seconds:.0f} s, the"
-            f" last {found.times - 2} times in a request of its own; the last time: {found.detail}"
+            f"the batch at source offset {source} got no clear answer {found.unclear} times within {seconds:.0f} s, the"
+            f" last {found.unclear - 2} times in a request of its own; the last time: {found.detail}"
         )
 
     # -- tasks that die -----------------------------------------------------------------------------------------------

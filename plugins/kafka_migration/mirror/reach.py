@@ -61,20 +61,34 @@ class Reach:
         self._lacking: dict[str, NotAuthorized] = {}
         self.waiting: dict[TopicPartition, Active | None] = {}
 
-    def look(self, partitions: Collection[TopicPartition], *, is_beginning: bool = False) -> dict[TopicPartition, int]:
+    def look(
+        self, partitions: Collection[TopicPartition], *, is_beginning: bool = False, within: float = float("inf")
+    ) -> dict[TopicPartition, int]:
         """Those of ``partitions`` that can be fenced now, with where their source's log begins. ``is_beginning``:
-        nothing is copied yet that would stand still meanwhile.
+        nothing is copied yet that would stand still meanwhile. None of them, if it takes more than ``within`` seconds.
 
         Raises CouldNotFindOut where a cluster does not answer at all.
         """
         patience = _PATIENCE_SECONDS if is_beginning else _BESIDE_SECONDS
         if self.waiting.keys() >= set(partitions):
             patience = 0.0
-        found: dict[TopicPartition, int] = self._net.run(self._look, set(partitions), patience)
+        found: dict[TopicPartition, int] = self._net.run(self._soon, set(partitions), patience, within)
         return found
+
+    async def _soon(self, wanted: set[TopicPartition], patience: float, within: float) -> dict[TopicPartition, int]:
+        looking, until = self._net.call_soon_with_future(self._look, wanted, patience), self._clock() + within
+        while not looking.is_done and self._clock() < until:
+            await self._net.sleep(0.01)
+        if not looking.is_done:
+            self._why |= dict.fromkeys(wanted, f"their brokers have not answered within {within:g} s")
+            return {}
+        if looking.exception is not None:
+            raise looking.exception
+        return looking.value  # type: ignore[no-any-return]
 
     def refuse(self, error: NotAuthorized) -> None:
         """A broker does not permit what the copy of a topic needs: for a while nothing of it can be fenced."""
+        self._lacking[error.topic] = error
         self.bar(error.topic, not_authorized(error.cluster, error.operation, error.topic))
 
     def bar(self, what: str | TopicPartition, why: str, seconds: float = _REFUSED_SECONDS) -> None:
@@ -101,12 +115,12 @@ class Reach:
         for tp in partitions:
             self.waiting.pop(tp, None)
 
-    def are_back(self) -> bool:
-        """True if a partition that waits can be fenced by now. Raises as :meth:`look` does."""
+    def is_due(self) -> bool:
+        """True if somebody waits, and was not looked at for some seconds."""
         if not self.waiting or self._clock() - self._looked_at < _EVERY_SECONDS:
             return False
         self._looked_at = self._clock()
-        return bool(self.look(self.waiting))
+        return True
 
     def describe(self) -> str:
         """Who waits for what; empty if nobody does."""
@@ -118,8 +132,8 @@ class Reach:
         return "; ".join(f"{len(tps)} partitions wait, first {min(tps)}: {why}" for why, tps in by_reason.items())
 
     async def _look(self, wanted: set[TopicPartition], patience: float) -> dict[TopicPartition, int]:
-        barred = await self._barred({tp.topic for tp in wanted})
         self._refused = {what: it for what, it in self._refused.items() if it[1] > self._clock()}
+        barred = await self._barred({tp.topic for tp in wanted})
         barred |= {what: why for what, (why, _) in self._refused.items()}
         why = {tp: barred.get(tp) or barred.get(tp.topic) for tp in wanted}
         self._why |= {tp: text for tp, text in why.items() if text}
@@ -141,7 +155,9 @@ class Reach:
     async def _barred(self, topics: set[str]) -> dict[str | TopicPartition, str]:
         """Those of ``topics`` that may not be copied just now, or are not the pinned ones, with why."""
         barred: dict[str | TopicPartition, str] = {}
-        self._lacking = {topic: it for topic, it in self._lacking.items() if topic not in topics}
+        self._lacking = {
+            topic: it for topic, it in self._lacking.items() if topic not in topics or topic in self._refused
+        }
         for cluster, needed in ((self._target, (READ, WRITE)), (self._source, (READ,))):
             problems = await cluster.refresh(topics, operations=True)
             for topic in topics:

@@ -24,7 +24,7 @@ from kafka_migration.domain.types import Halt, Identity, Position, TopicPartitio
 from kafka_migration.mirror.survey import survey
 from kafka_migration.wire.batch import MAX_SEQUENCE, BatchHeader
 from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster
-from kafka_migration.wire.fence import await_completion, await_markers, take_identity, write_markers
+from kafka_migration.wire.fence import UNREAD_SECONDS, await_completion, await_markers, take_identity, write_markers
 from kafka_migration.wire.markers import write_markers_directly
 
 
@@ -104,6 +104,14 @@ class Stopped:
     reason: Halt
     detail: str
     target_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Nothing of a partition's log could be read behind a fence, for some seconds, because of ``why``: it is as if its
+    author had died before the fence was recorded, and the next fence finds out where it stands."""
+
+    why: str
 
 
 class Overtaken(CouldNotFindOut):
@@ -251,14 +259,18 @@ class Fenced:
     markers: Mapping[TopicPartition, int]
     tails: Mapping[TopicPartition, Tail]
     stopped: Mapping[TopicPartition, Stopped]
+    unread: Mapping[TopicPartition, str] = field(default_factory=dict)
     target_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def resume(
         self, known: Mapping[TopicPartition, Known], source_starts: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, Resumed | Stopped]:
+    ) -> dict[TopicPartition, Resumed | Stopped | Unread]:
         """Where each partition goes on, by what state says *now*. Raises Overtaken if a fence appeared meanwhile."""
-        outcome: dict[TopicPartition, Resumed | Stopped] = dict(self.stopped)
+        outcome: dict[TopicPartition, Resumed | Stopped | Unread] = dict(self.stopped)
+        outcome |= {tp: Unread(why) for tp, why in self.unread.items()}
         for tp, tail in self.tails.items():
+            if tp in self.unread:
+                continue
             if known[tp].newest_fence != tail.known.newest_fence:
                 raise Overtaken(f"{tp}: another mirror fenced it at the same time")
             # Of a fence before the newest one nothing is written any more.
@@ -281,11 +293,13 @@ async def take_over(
     known: Mapping[TopicPartition, Known],
     fences: Mapping[int, Identity],
     may_rewind: Callable[[], bool] = lambda: False,
+    needs_all: bool = True,
     timeout: float = 120.0,
 ) -> Fenced:
     """Fence all partitions of ``known``, and read what stands in them above what is verified.
 
     ``fences`` are all so far. ``may_rewind``: whether a log that lost its tail is gone on with where it ends now.
+    Unless it ``needs_all``, partitions of whose log nothing can be read within some seconds come back as unread.
     Raises TakenOver, CouldNotFindOut, NotAuthorized, and StateConflict if the transactional id means another producer
     now, and the target does not let us fence the one before directly.
     Partitions whose topic is gone or whose log contradicts what is verified are not fenced, but come back as stopped.
@@ -295,8 +309,18 @@ async def take_over(
     left = [tp for tp in known if tp not in stopped]
     # Not for long: until the marker is begun, whose leader is gone can still be left out of the fence.
     soon = min(deadline, time.monotonic() + _ASK_SECONDS)
-    starts = await target.list_offsets(left, EARLIEST, deadline=soon)
-    ends = await target.list_offsets(left, LATEST, deadline=soon)
+    unread: dict[TopicPartition, str] = {}
+
+    async def listed(partitions: list[TopicPartition], when: int, until: float) -> dict[TopicPartition, int]:
+        if needs_all:
+            return await target.list_offsets(partitions, when, deadline=until)
+        found = await target.offsets_in_reach(partitions, when, seconds=UNREAD_SECONDS)
+        unread.update(dict.fromkeys(set(partitions) - found.keys(), "its leader does not tell its offsets"))
+        return found
+
+    starts = await listed(left, EARLIEST, soon)
+    ends = await listed(left, LATEST, soon)
+    left = [tp for tp in left if tp not in unread]
     tails: dict[TopicPartition, Tail] = {}
     for tp in left:
         state = known[tp]
@@ -324,14 +348,15 @@ async def take_over(
         await write_markers(target, transactional_id, identity, sorted(tails), deadline=deadline)
         await await_completion(target, transactional_id, identity, deadline=deadline)
         # Only now: no more than what stands there by now is written for any fence.
-        written = await target.list_offsets(sorted(tails), LATEST, deadline=deadline)
+        written = await listed(sorted(tails), LATEST, deadline)
         markers = await await_markers(
             target,
             identity,
-            {tp: tail.known.verified for tp, tail in tails.items()},
+            {tp: tail.known.verified for tp, tail in tails.items() if tp in written},
             lambda tp, header: tails[tp].see(header, identity.producer_id),
             deadline=deadline,
             ends=written,
+            unread=None if needs_all else unread,
         )
     unbound = [tp for tp in markers if forgotten is not None and not tails[tp].shows(forgotten)]
     if unbound:
@@ -346,6 +371,7 @@ async def take_over(
         markers=markers,
         tails=tails,
         stopped=stopped,
+        unread=unread,
         target_starts=starts,
     )
 

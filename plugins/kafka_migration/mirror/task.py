@@ -30,6 +30,7 @@ from kafka_migration.wire.keyed import KeyedAppender, KeyedTail
 log = logging.getLogger(__name__)
 
 _PROGRESS_BYTES_PER_SECOND, _PROGRESS_PATIENCE = 65_536, 30.0
+_FAREWELL_SECONDS = 1.0
 
 
 class CopyTask:
@@ -112,12 +113,14 @@ class CopyTask:
         await self._send_runs_ahead()
         self.loop.ending = True
         await self._settle()
-        await self.loop.ended(telling, 60)
+        # A hint, and the driver that recalled this task goes on without.
+        await self.loop.ended(telling, _FAREWELL_SECONDS if self._recalled else 60)
         for helper in helpers:
             # Not worth waiting for: a source that does not answer must not keep the epoch from its end.
             await self.loop.ended(helper, 0.5)
-        if self.loop.error is None:
-            await self._write_progress()
+        if self.loop.error is None and telling.is_done:
+            last = self.loop.spawn(self._write_progress)
+            await self.loop.ended(last, _FAREWELL_SECONDS if self._recalled else _PROGRESS_PATIENCE)
 
     async def _send_runs_ahead(self) -> None:
         """Fetch no more, and for some seconds send what runs were written ahead for: dropped, it takes a fence, in
@@ -134,20 +137,17 @@ class CopyTask:
             await self.loop.rest(0.02)
 
     async def _settle(self) -> None:
-        """Leave nothing behind that could still happen: every request answered, every opening durable or never sent.
-
-        An opening that lands after its partition went on elsewhere would contradict the map, so whoever cannot be
-        waited for gets a fence.
+        """Leave nothing behind that could still count: whoever's requests are not all answered, or whose openings are
+        not durable although they were sent, gets a fence. An opening that lands behind it is void, as one of a task
+        that was killed: none of its records stands before the fence.
         """
         for copy in self.copies.values():
             copy.drop_queue()
-        until = time.monotonic() + self.limits.settle_seconds
+        until = time.monotonic() + self.limits.silent_seconds
         await self.outlet.settle(self.limits.settle_seconds)
-        while self._writing and self.loop.error is None:
+        while self._writing and self.loop.error is None and time.monotonic() < until:
             if self._state_throttled():
-                until = max(until, time.monotonic() + self.limits.settle_seconds)
-            if time.monotonic() > until:
-                raise CouldNotFindOut(f"target: {ledger.OFFSET_MAP_TOPIC} does not answer", remedy="run this again")
+                until = time.monotonic() + self.limits.silent_seconds
             await self.loop.woken(0.05)
         self.loop.wake()
 

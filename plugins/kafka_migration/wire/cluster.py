@@ -32,8 +32,7 @@ NO_TOPIC_ID = uuid.UUID(int=0)
 EARLIEST, LATEST = -2, -1
 UNAUTHORIZED = frozenset({29, 30, 31, 53, 65})
 READ, WRITE = 3, 4
-"""Operations as authorizers number them (AclOperation); a broker answers which are permitted as bits (KIP-430)."""
-_UNKNOWN_OPERATIONS = -(1 << 31)
+"""Operations as authorizers number them (AclOperation); a broker answers which are permitted (KIP-430)."""
 _REJECTED = (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError)
 _RECEIVE_MAX_BYTES = 256 * 1024 * 1024
 _ANSWER_SECONDS = 3.0
@@ -117,7 +116,7 @@ class WireCluster:
         self.replicas: dict[TopicPartition, Replicas] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.pinned: dict[str, uuid.UUID] = {}
-        self._operations: dict[str, int] = {}
+        self._operations: dict[str, Collection[int]] = {}
         self._brokers_seen: set[int] = set()
 
     def connect(self, timeout_ms: int = 30_000) -> None:
@@ -211,7 +210,7 @@ class WireCluster:
 
     def permits(self, topic: str, operation: int) -> bool:
         """False if the newest refresh that asked for operations said that this one is not permitted on ``topic``."""
-        return bool(self._operations.get(topic, -1) & 1 << operation)
+        return topic not in self._operations or operation in self._operations[topic]
 
     async def refresh(
         self, topics: Iterable[str], *, timeout: float = 30.0, operations: bool = False
@@ -236,8 +235,12 @@ class WireCluster:
                 continue
             self.topic_ids[topic.name] = getattr(topic, "topic_id", None) or NO_TOPIC_ID
             if operations:
-                found = getattr(topic, "topic_authorized_operations", None)
-                self._operations[topic.name] = -1 if found in (None, _UNKNOWN_OPERATIONS) else found
+                # Named like this by kafka-python, as a set; None where the broker does not say.
+                found = topic.authorized_operations
+                if found is None:
+                    self._operations.pop(topic.name, None)
+                else:
+                    self._operations[topic.name] = found
             self.partitions[topic.name] = frozenset(partition.partition_index for partition in topic.partitions)
             for partition in topic.partitions:
                 tp = TopicPartition(topic.name, partition.partition_index)
@@ -263,7 +266,7 @@ class WireCluster:
             self.net.call_soon_with_future(lambda at=node: self.send(_metadata_request(topics), at))
             for node in self._brokers_seen
         ]
-        await self._answered(under_way)
+        await self.answered(under_way)
         found = [
             {
                 topic.name: Reported(topic.error_code, getattr(topic, "topic_id", None) or NO_TOPIC_ID)
@@ -274,9 +277,9 @@ class WireCluster:
         ]
         return found if len(found) >= min(2, len(self._brokers_seen)) else []
 
-    async def _answered(self, under_way: Collection[Future]) -> None:
+    async def answered(self, under_way: Collection[Future], seconds: float = _ANSWER_SECONDS) -> None:
         """Until all have ended, or a broker that does not answer was waited for long enough."""
-        late = time.monotonic() + _ANSWER_SECONDS
+        late = time.monotonic() + seconds
         while not all(it.is_done for it in under_way) and time.monotonic() < late:
             await self.net.sleep(0.01)
 
@@ -346,11 +349,17 @@ class WireCluster:
         return found
 
     async def offsets_in_reach(
-        self, partitions: Iterable[TopicPartition], when: int, *, seconds: float, committed: bool = False
+        self,
+        partitions: Iterable[TopicPartition],
+        when: int,
+        *,
+        seconds: float,
+        answer_seconds: float = _ANSWER_SECONDS,
+        committed: bool = False,
     ) -> dict[TopicPartition, int]:
         """As :meth:`list_offsets`, but of those partitions only whose leader answers: no longer than ``seconds`` are
-        the others asked again, and no broker is waited for longer than some seconds. What may not be described is left
-        out like what does not answer.
+        the others asked again, and no broker is waited for longer than ``answer_seconds``. What may not be described is
+        left out like what does not answer.
 
         Raises ClusterUnreachable if nobody says who leads.
         """
@@ -364,7 +373,7 @@ class WireCluster:
                 )
                 for node, group in self.by_leader(pending).items()
             ]
-            await self._answered(under_way)
+            await self.answered(under_way, answer_seconds)
             for it in under_way:
                 if it.is_done and it.failed() and isinstance(it.exception, MigrationError):
                     raise it.exception

@@ -25,7 +25,7 @@ from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.wire.batch import BatchHeader, batches
 from kafka_migration.wire.cluster import UNAUTHORIZED, WireCluster, code_name
 from kafka_migration.wire.fetch import fetch
-from kafka_migration.wire.fetch_request import FetchFrom
+from kafka_migration.wire.fetch_request import Fetched, FetchFrom
 
 _FORGOTTEN = 49  # INVALID_PRODUCER_ID_MAPPING
 _NOTHING_TO_END = 48  # INVALID_TXN_STATE
@@ -41,6 +41,9 @@ _CLIENT_TRANSACTIONS = 4
 _CLIENT_ADD_PARTITIONS = 3
 _PARTITIONS_PER_REQUEST = 1000
 _SCAN_BYTES = 4 * 1024 * 1024
+_PAUSE_SECONDS = 0.05
+UNREAD_SECONDS = 3.0
+"""A leader that serves nothing of a log for so long is in trouble: markers that are durable can be read at once."""
 
 
 class Forgotten(CouldNotFindOut):
@@ -121,36 +124,32 @@ async def await_markers(
     *,
     deadline: float,
     ends: Mapping[TopicPartition, int] | None = None,
+    unread: dict[TopicPartition, str] | None = None,
 ) -> dict[TopicPartition, int]:
     """Read every partition from ``scan_from`` until the marker of ``identity`` is visible; its offsets.
 
     With ``ends`` each is read up to there at least: of several markers the last one counts. ``see`` is shown the header
     of every batch on the way, the marker included: the caller judges whether each is explained by the link. Once it
     answers False the partition is not read on, and has no marker in what is returned. Raises CouldNotFindOut at
-    ``deadline``, NotAuthorized at once.
+    ``deadline``, NotAuthorized at once. A partition of which nothing could be read for some seconds is not waited for
+    where ``unread`` takes it, with why; it has no marker in what is returned either.
     """
-    offsets, markers, problem = dict(scan_from), dict[TopicPartition, int](), ""
+    offsets, markers = dict(scan_from), dict[TopicPartition, int]()
+    problems, read_at = dict[TopicPartition, str](), dict.fromkeys(scan_from, time.monotonic())
     while offsets:
         progressed = False
-        await cluster.wait_for_leaders(offsets, deadline=deadline)
-        for node, group in cluster.by_leader(offsets).items():
-            wanted = [FetchFrom(tp, offsets[tp], _SCAN_BYTES) for tp in group]
-            try:
-                answers = await fetch(cluster, node, wanted, max_wait_ms=50, max_bytes=4 * _SCAN_BYTES)
-            except kafka_errors.KafkaError as error:
-                problem = f" ({str(error) or type(error).__name__})"
-                continue
+        for answers in await _fetched(cluster, offsets, problems, deadline):
             for answer in answers:
                 if answer.error in UNAUTHORIZED:
                     raise NotAuthorized(cluster.role, "Read", f"topic {answer.partition.topic}")
                 if answer.error:
-                    problem = f" ({code_name(answer.error)})"
+                    problems[answer.partition] = code_name(answer.error)
                 for header, _ in batches(answer.records):
                     if header.next_offset <= offsets[answer.partition]:
                         continue
                     go_on = see(answer.partition, header)
                     offsets[answer.partition] = header.next_offset
-                    progressed = True
+                    progressed, read_at[answer.partition] = True, time.monotonic()
                     if is_marker_of(header, identity):
                         markers[answer.partition] = header.base_offset
                     is_read = header.next_offset >= (ends or {}).get(answer.partition, 0)
@@ -159,12 +158,54 @@ async def await_markers(
                     if not go_on or (is_read and answer.partition in markers):
                         del offsets[answer.partition]
                         break
-        if not progressed and time.monotonic() > deadline:
-            raise CouldNotFindOut(
-                f"target: {len(offsets)} partitions do not show the fence's marker, first {min(offsets)}{problem}",
-                remedy="check that these partitions have a leader and enough in-sync replicas, then run this again",
-            )
+        if unread is not None:
+            for tp in [tp for tp in offsets if time.monotonic() - read_at[tp] > UNREAD_SECONDS]:
+                unread[tp] = problems.get(tp, "nothing comes")
+                del offsets[tp]
+        if offsets and not progressed:
+            if time.monotonic() > deadline:
+                first = min(offsets)
+                problem = f" ({problems[first]})" if first in problems else ""
+                raise CouldNotFindOut(
+                    f"target: {len(offsets)} partitions do not show the fence's marker, first {first}{problem}",
+                    remedy="check that these partitions have a leader and enough in-sync replicas, then run this again",
+                )
+            await cluster.net.sleep(_PAUSE_SECONDS)
     return markers
+
+
+async def _fetched(
+    cluster: WireCluster, offsets: Mapping[TopicPartition, int], problems: dict[TopicPartition, str], deadline: float
+) -> list[list[Fetched]]:
+    """What the leaders of ``offsets`` answer within some seconds, all asked at once; why others do not goes to
+    ``problems``."""
+    timeout = min(30.0, max(1.0, deadline - time.monotonic()))
+    codes = await cluster.refresh({tp.topic for tp in offsets}, timeout=timeout)
+    for tp in offsets.keys() - cluster.leaders.keys():
+        if codes.get(tp.topic) in UNAUTHORIZED:
+            raise NotAuthorized(cluster.role, "Describe", f"topic {tp.topic}")
+        problems[tp] = code_name(codes[tp.topic]) if tp.topic in codes else "no leader"
+    under_way = {
+        node: cluster.net.call_soon_with_future(
+            lambda at=node, of=group: fetch(
+                cluster,
+                at,
+                [FetchFrom(tp, offsets[tp], _SCAN_BYTES) for tp in of],
+                max_wait_ms=50,
+                max_bytes=4 * _SCAN_BYTES,
+            )
+        )
+        for node, group in cluster.by_leader(offsets).items()
+    }
+    await cluster.answered(under_way.values())
+    for node, it in under_way.items():
+        if it.is_done and it.failed() and not isinstance(it.exception, kafka_errors.KafkaError):
+            raise it.exception
+        if not it.is_done or it.failed():
+            error = it.exception if it.is_done else None
+            why = f"broker {node} does not answer" if error is None else str(error) or type(error).__name__
+            problems.update(dict.fromkeys(cluster.by_leader(offsets).get(node, ()), why))
+    return [it.value for it in under_way.values() if it.is_done and it.succeeded()]
 
 
 def is_marker_of(header: BatchHeader, identity: Identity) -> bool:
