@@ -13,7 +13,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-PRODUCE, FETCH, LIST_OFFSETS, API_VERSIONS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER = 0, 1, 2, 18, 24, 26, 22
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
+ADD_PARTITIONS, END_TXN, INIT_PRODUCER = 24, 26, 22
 
 
 @dataclass(frozen=True)

@@ -120,9 +120,9 @@ class Book(LinkState):
         self.pin(source_cluster="s", target_cluster="t", topics=[TOPIC], at="")
         self.recalled: list[int] = []
 
-    def recall(self, epoch: int) -> None:
+    def recall(self, epoch: int, *, is_urgent: bool = False) -> None:
         self.recalled.append(epoch)
-        super().recall(epoch)
+        super().recall(epoch, is_urgent=is_urgent)
 
 
 class Run(ThreadRunner):

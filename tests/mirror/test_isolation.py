@@ -14,7 +14,7 @@ from kafka_migration.mirror.orders import TaskOrders
 from tests.kafka_tools import ToSend, produce, topic_ids
 from tests.mirror.bench import ThreadEpoch, ThreadRunner, assert_same, bench, records
 from tests.mirror.test_watching import LONG, Running, running
-from tests.proxy import FETCH, PRODUCE, Frame, Proxy
+from tests.proxy import FETCH, METADATA, PRODUCE, Frame, Proxy
 from tests.waiting import UNDER_LOAD, wait_until
 
 POISON = b"this one gets no answer"
@@ -236,3 +236,34 @@ def test_broker_that_answers_wrongly_of_a_topic_for_longer_than_ten_seconds_halt
             _until(live, wronged, 100 * seed)
         assert (live.error, it.link.halts()) == (None, {})
         assert assert_same(it) == 200 + 1_100 * (seed - 1)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_topic_that_all_brokers_called_another_one_goes_on_by_itself_once_they_know_it_again(
+    source_cluster: EmbeddedKafka, target_cluster: EmbeddedKafka, topics: tuple[str, str], side: str
+) -> None:
+    doubted, goes = topics
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, dict.fromkeys(topics, 1)) as it:
+        known = topic_ids(it.source if side == "source" else it.target, [doubted])[doubted].bytes
+        wrong = threading.Event()
+
+        def on_response(frame: Frame) -> bytes:
+            other = bytes(255 - byte for byte in known)
+            return frame.data.replace(known, other) if wrong.is_set() and frame.api == METADATA else frame.data
+
+        for topic in topics:
+            produce(it.source, topic, records(100, 1, 1))
+        with Proxy(on_response=on_response) as proxy, running(it, LONG, **{f"{side}_through": proxy}) as live:
+            for topic in topics:
+                _until(live, topic, 100)
+            wrong.set()
+            wait_until(lambda: it.link.halts() or live.error, "it halts", deadline_seconds=UNDER_LOAD * 20)
+            assert [(tp.topic, halt.reason) for tp, halt in it.link.halts().items()] == [(doubted, Halt.RECREATED)]
+            for topic in topics:
+                produce(it.source, topic, records(100, 1, 2))
+            _until(live, goes, 200)
+            assert live.copied(doubted) == 100
+            wrong.clear()
+            _until(live, doubted, 200)
+        assert (live.error, it.link.halts()) == (None, {})
+        assert assert_same(it) == 400

@@ -210,7 +210,8 @@ def test_markers_that_retention_takes_while_the_mirror_runs_are_no_loss_behind_i
     assert len(read_all(both.target, both.topics)[tp]) == (14 if commit else 10)
 
 
-def test_backlog_of_transactions_takes_no_fence_at_the_end_of_each_epoch(both, topic):
+@pytest.mark.parametrize("is_urgent", [False, True])
+def test_backlog_of_transactions_takes_no_fence_at_the_end_of_each_epoch_but_where_others_wait(both, topic, is_urgent):
     """A producer has 32,766 epochs: with a fence every fifteen seconds those are used up within a week."""
     interleave(both.source, topic, transactions=60, seed=5)
     slow = {"throttle_bytes_per_second": 10_000, "partition_fetch_bytes": 4_000, "partition_queue_bytes": 4_000}
@@ -221,9 +222,9 @@ def test_backlog_of_transactions_takes_no_fence_at_the_end_of_each_epoch(both, t
             wait_until(lambda at=epoch: len(mirror.runner.orders) == at, "an epoch begins")
             wait_until(lambda at=stood: mirror.copied(topic) > at, "it copies")
             assert mirror.copied(topic) < stable_ends(both.source, both.topics)[TopicPartition(topic, 0)]
-            both.link.recall(mirror.runner.orders[-1][0].epoch)
+            both.link.recall(mirror.runner.orders[-1][0].epoch, is_urgent=is_urgent)
         wait_until(lambda: len(mirror.runner.orders) == 4, "an epoch follows the last that was recalled")
         until_caught_up(both)
     assert (mirror.error, both.link.halts()) == (None, {})
-    assert sum(text.startswith("fence ") for text in mirror.said) == 1
+    assert (sum(text.startswith("fence ") for text in mirror.said) > 1) == is_urgent
     assert assert_same_everywhere(both) > 0

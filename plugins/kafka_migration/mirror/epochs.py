@@ -78,6 +78,7 @@ class Mirror:
             self._source.pinned[topic.name], self._target.pinned[topic.name] = topic.source_id, topic.target_id
         self._keys: dict[str, str] = {}
         self._fences = Fences(link, self._target, self._net, tell, topic_keys=self._keys, may_rewind=may_rewind)
+        self._lookout = Lookout(self._source, self._target, self._net, tell, held_open=settings.held_open)
         self._newcomers = Newcomers(
             link=link,
             growth=growth or NoGrowth(),
@@ -87,9 +88,9 @@ class Mirror:
             net=self._net,
             tell=tell,
             follow_seconds=settings.follow_seconds,
+            lifted=self._lookout.forget,
         )
         self._attempts = Attempts(link, self._target, settings.limits, tell)
-        self._lookout = Lookout(self._source, self._target, self._net, tell, held_open=settings.held_open)
         self._slots, self._debt = Slots(settings.streams, runner.slots), Debt()
         self._dealer = Dealer(
             link=link,

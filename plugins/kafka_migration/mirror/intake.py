@@ -18,7 +18,7 @@ from kafka_migration.mirror.turns import Turns
 from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import EARLIEST, LATEST, UNAUTHORIZED, WireCluster, code_name
 from kafka_migration.wire.configs import can_be_empty
-from kafka_migration.wire.fetch import OFFSET_OUT_OF_RANGE, FetchSession
+from kafka_migration.wire.fetch import FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE, FetchSession
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom
 from kafka_migration.wire.produce import STALE_LEADER
 
@@ -56,6 +56,8 @@ class Intake:
         self._busy: set[int] = set()
         self._turns = Turns()
         self._trouble: dict[TopicPartition, tuple[float, float]] = {}
+        # Logs that a leader called cut, and which metadata that was by.
+        self._cut: dict[TopicPartition, int] = {}
         # Topics of which nothing is compacted away: what their brokers do not send, they will.
         self._whole: set[str] = set()
 
@@ -145,6 +147,11 @@ class Intake:
                 troubled.append((copy, answer.error))
                 continue
             self._trouble.pop(answer.partition, None)
+            if answer.diverging_end is None:
+                self._cut.pop(answer.partition, None)
+            elif not self._is_cut(copy):
+                troubled.append((copy, FENCED_LEADER_EPOCH))
+                continue
             end = copy.found_nothing(answer) if is_empty else None
             if end is not None and copy.partition.topic not in self._whole:
                 self.loop.spawn(self._pass_over_nothing, copy, end)
@@ -192,7 +199,9 @@ class Intake:
         tp, offset, deadline = copy.partition, copy.fetch_offset, time.monotonic() + 5
         start = (await self.source.list_offsets([tp], EARLIEST, deadline=deadline))[tp]
         end = (await self.source.list_offsets([tp], LATEST, deadline=deadline))[tp]
-        if offset < start:
+        if self._is_deposed(copy):
+            log.info("fetch %s: %d is out of range, by a leader of before", tp, offset)
+        elif offset < start:
             copy.stop_after_queue(Halt.DATA_LOSS, f"the source's log now starts at {start}: retention was faster")
         elif offset > end:
             copy.stop_after_queue(Halt.TRUNCATED, f"the source's log now ends at {end}, below our position")
@@ -203,6 +212,21 @@ class Intake:
         elif offset == start:
             # The broker knows nothing of our leader epoch any more, since all of its records are gone from the source.
             copy.last_epoch = -1
+
+    def _is_deposed(self, copy: PartitionCopy) -> bool:
+        """True if who leads by the newest metadata led before what was copied last was written: one that was cut off,
+        and does not know that another one leads now. Its log says nothing."""
+        leader = self.source.leaders.get(copy.partition)
+        return leader is not None and 0 <= leader.epoch < copy.last_epoch
+
+    def _is_cut(self, copy: PartitionCopy) -> bool:
+        """True if a leader has called the log cut twice, and who leads was asked in between: no halt is founded on one
+        broker's word, and this one can only be lifted by copying all of it again."""
+        tp, moves = copy.partition, self.source.moves
+        if self._is_deposed(copy):
+            self._cut.pop(tp, None)
+            return False
+        return self._cut.setdefault(tp, moves) != moves
 
     def _is_lasting(self, tp: TopicPartition) -> bool:
         """True if fetches of ``tp`` have brought nothing but such trouble for some time."""

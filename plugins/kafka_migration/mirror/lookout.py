@@ -63,6 +63,12 @@ class Lookout:
         lost = {topic: (Halt.CONFIG_DRIFT, detail) for topic, detail in drifted.items()} | self._lost()
         return {tp: lost[tp.topic] for tp in wanted if tp.topic in lost}
 
+    def forget(self, topics: Iterable[str]) -> None:
+        """``topics`` are there again, whatever earlier looks found."""
+        for survey in self._surveys.values():
+            for topic in topics:
+                survey.lost.pop(topic, None)
+
     def hidden(self) -> dict[str, str]:
         """Topics that a cluster did not describe at the newest look, with why."""
         return {topic: why for it in self._surveys.values() for topic, why in it.hidden.items()}

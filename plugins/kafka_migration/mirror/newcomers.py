@@ -57,8 +57,11 @@ class Newcomers:
         net: Selector,
         tell: Callable[[str], None],
         follow_seconds: float,
+        lifted: Callable[[Iterable[str]], None] = lambda _topics: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``lifted`` is given the topics that were thought gone, or other ones, and are there."""
+        self._lifted = lifted
         self._link, self._growth, self._topics = link, growth, topics
         self._source, self._target, self._net = source, target, net
         self._tell, self._follow_seconds, self._clock = tell, follow_seconds, clock
@@ -127,6 +130,7 @@ class Newcomers:
         # Twice in a row, as what takes a topic away is asked more than once.
         lasting, self._back = back & self._back, back
         if lasting:
+            self._lifted(lasting)
             self._link.lift({tp: None for tp in doubted if tp.topic in lasting})
             self._tell(f"topics are there again, as they were pinned, and go on: {', '.join(sorted(lasting))}")
 

@@ -62,8 +62,9 @@ class Limits:
     long it may send after its last look at the link's state. ``answer_seconds``: how long
     an append is waited for; then its connection is closed. ``closed_seconds``: for how long the broker may still take
     what came over a connection that is closed.
-    ``flush_seconds``: how long it still sends what is queued at its end, ``settle_seconds`` awaits answers; but of a
-    broker that answers nothing for ``silent_seconds`` none is awaited, since all others stand still meanwhile.
+    ``flush_seconds``: how long it still sends what is queued at its end (a second, if others wait for it),
+    ``settle_seconds`` awaits answers; but of a broker that answers nothing for ``silent_seconds`` none is awaited,
+    since all others stand still meanwhile.
     """
 
     fetch_bytes: int = 16 * 1024 * 1024
@@ -75,7 +76,7 @@ class Limits:
     throttle_bytes_per_second: int | None = None
     progress_seconds: float = 1.0
     command_seconds: float = 0.5
-    flush_seconds: float = 3.0
+    flush_seconds: float = 5.0
     settle_seconds: float = 60.0
     silent_seconds: float = 2.0
     join_bytes: int = JOIN_BYTES

@@ -30,7 +30,7 @@ from kafka_migration.wire.keyed import KeyedAppender, KeyedTail
 log = logging.getLogger(__name__)
 
 _PROGRESS_BYTES_PER_SECOND, _PROGRESS_PATIENCE = 65_536, 30.0
-_FAREWELL_SECONDS = 1.0
+_FAREWELL_SECONDS, _URGENT_SECONDS = 1.0, 1.0
 
 
 class CopyTask:
@@ -67,7 +67,7 @@ class CopyTask:
         hold = Hold({a.partition: a.hold_seconds for a in orders.assignments}, orders.young_ms)
         self.outlet = Outlet(self.loop, self.target, self.copies, self.limits, self.valve, self.lease, hold)
         self._writing = 0
-        self._recalled = False
+        self._recalled = self._is_urgent = False
         self._told: dict[TopicPartition, ledger.Told] = {}
         self._tell_from = 0
         self._openings = KeyedAppender(
@@ -126,8 +126,10 @@ class CopyTask:
         """Fetch no more, and for some seconds send what runs were written ahead for: dropped, it takes a fence, in
         each epoch of a backlog with gaps, and a producer has 32,766 of them (docs/mirror.md, Limits)."""
         self.intake.is_closed = True
-        until = time.monotonic() + self.limits.flush_seconds
-        while not self.loop.ending and self.valve.is_open and time.monotonic() < until:
+        began = time.monotonic()
+        while not self.loop.ending and self.valve.is_open:
+            if time.monotonic() > began + (_URGENT_SECONDS if self._is_urgent else self.limits.flush_seconds):
+                break
             if self._recalled and not self.lease.holds:
                 # For good: nothing more may be sent.
                 break
@@ -197,9 +199,10 @@ class CopyTask:
                     wanted = ledger.decode(value, where=desired.decode())["desired"]
                     self.loop.ending = self.loop.ending or wanted != Desired.RUN
                 elif key == recall:
-                    epoch = ledger.decode(value, where=recall.decode())["epoch"]
-                    if epoch >= self.orders.epoch:
-                        self._recalled = True
+                    order = ledger.decode(value, where=recall.decode())
+                    if order["epoch"] >= self.orders.epoch:
+                        # Earlier versions know no urgency.
+                        self._recalled, self._is_urgent = True, bool(order.get("is_urgent"))
                         self.lease.let_lapse()
                 elif key == pause:
                     self.valve.is_open = not ledger.decode(value, where=pause.decode())["paused"]

@@ -60,7 +60,8 @@ class EpochWatch:
         """
         self._orders, self.suspected = orders, set()
         self._positions = {a.partition: a.position for share in orders for a in share.assignments}
-        recalled, began, said, wrong = False, time.monotonic(), "", list[MigrationError]()
+        recalled, is_enough = False, False
+        began, said, wrong = time.monotonic(), "", list[MigrationError]()
         told_at, look_at, over_at = began, began + self.epoch_seconds, began + _OVER_SECONDS
         ends_at = began + orders[0].seconds
         pace = Pace(self._positions, self.epoch_seconds)
@@ -92,9 +93,10 @@ class EpochWatch:
                     self.say_running()
                     ends = self._ends()
                     begun = len(under_way.tasks())
-                    waits = self._stands(ends, progress, controls, begun) or waits or pace.is_to_end(ends, told)
-                if waits:
-                    self.link.recall(orders[0].epoch)
+                    waits = self._stands(ends, progress, controls, begun) or waits
+                    is_enough = pace.is_to_end(ends, told)
+                if waits or is_enough:
+                    self.link.recall(orders[0].epoch, is_urgent=waits)
                     recalled = True
             except (CouldNotFindOut, NotAuthorized) as error:
                 # The tasks notice an outage themselves, and end with their epoch at the latest; a permission on the

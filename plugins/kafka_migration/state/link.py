@@ -374,9 +374,10 @@ class LinkState:
         """The offset of the links topic from which later commands can be followed."""
         return self._links.end() if isinstance(self._links, TopicStore) else 0
 
-    def recall(self, epoch: int) -> None:
-        """Ask the tasks of ``epoch`` to end it now."""
-        self._links.put(self._key("recall"), {"epoch": epoch})
+    def recall(self, epoch: int, *, is_urgent: bool = False) -> None:
+        """Ask the tasks of ``epoch`` to end it now; ``is_urgent``: others wait for that, so a fence is the lesser evil
+        where much is still to be sent."""
+        self._links.put(self._key("recall"), {"epoch": epoch, "is_urgent": is_urgent})
 
     def record_run(self, value: dict[str, Any]) -> None:
         """What the running (or last) mirror says of itself: ``state`` running or ended, ``fence``, ``at``, …"""
