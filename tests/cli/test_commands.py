@@ -8,13 +8,14 @@ import pwd
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from kafka_migration.cli import watching
 from kafka_migration.cli.app import COMMANDS, app
-from kafka_migration.cli.commands import proof
+from kafka_migration.cli.commands import copying, proof
 from kafka_migration.clusters.types import CommittedOffset
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
@@ -25,6 +26,7 @@ from kafka_migration.phases import create as phase_create
 from kafka_migration.phases import lag as phase_lag
 from kafka_migration.phases import mirror_job, preflight
 from kafka_migration.phases.group_record import Step
+from kafka_migration.state.link import Wish
 from tests.cli.conftest import Terminal
 from tests.phases import histories
 from tests.phases.killing import Killed
@@ -683,3 +685,34 @@ def test_topic_that_is_not_held_any_more_is_not_deleted(halted: Terminal) -> Non
     journal.unlock(["shop.orders"])
     assert "does not hold" in halted.run("mirror", "--again", "shop.orders", "--yes").stderr
     assert halted.shop.target.topics(["shop.orders"])
+
+
+def test_copy_afresh_asks_nobody_where_a_machine_reads(halted: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    before = halted.shop.target.topics(["shop.orders"])
+    result = halted.run("mirror", "--again", "shop.orders", "--json", input="yes\n")
+    assert result.exit_code == 1
+    assert "nobody can be asked here" in json.loads(result.stdout)["error"]["message"]
+    assert halted.shop.target.topics(["shop.orders"]) == before
+
+
+@pytest.mark.parametrize(("desired", "code"), [(Desired.RUN, 130), (Desired.STOP, 0)])
+def test_mirror_that_somebody_has_stopped_was_not_interrupted(
+    desired: Desired, code: int, halted: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = MirrorEnd(reason="stopped", epochs=1, fences=1, records=0, bytes=0, batches=0, executors=(), halted=())
+    monkeypatch.setattr(mirror_job, "run", lambda *_, **__: end)
+    halted.shop.ctx().link.wish(Wish(desired=desired))
+    result = halted.run("mirror")
+    assert result.exit_code == code
+    assert ("interrupted; nothing is lost" in result.stderr) is (code == 130)
+
+
+def test_mirror_that_left_a_partition_halted_says_so_by_its_exit_code(
+    halted: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = MirrorEnd(
+        reason="caught_up", epochs=1, fences=1, records=0, bytes=0, batches=0, executors=(), halted=(ORDERS,)
+    )
+    monkeypatch.setattr(mirror_job, "run", lambda *_, **__: end)
+    assert halted.run("mirror").exit_code == 1

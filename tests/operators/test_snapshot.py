@@ -93,3 +93,15 @@ def test_folder_of_a_run_is_a_plain_name_below_its_dag(run_id, tmp_path):
 def test_runs_whose_ids_differ_in_odd_characters_have_different_folders(tmp_path):
     environ = {"KAFKA_MIGRATION_STATE_DIR": str(tmp_path)}
     assert len({run_folder("d", run_id, environ) for run_id in ("a:b", "a+b", "a_b", "..", ".")}) == 5
+
+
+@pytest.mark.parametrize("task", ["mirror", "approve_plan", "approve_cutover", "stop_mirror"])
+def test_what_waits_for_people_or_may_die_is_tried_again_and_again(make_plan, tmp_path, task):
+    assert migrate_dag(make_plan(), tmp_path / "plan.yaml").get_task(task).retries == 1000
+
+
+def test_wait_for_lag_ends_by_its_own_deadline_before_airflow_ends_it(make_plan, tmp_path):
+    plan = make_plan(lag_gate={"deadline_seconds": 3600})
+    task = migrate_dag(plan, tmp_path / "plan.yaml").get_task("watch_lag")
+    assert task.execution_timeout is not None
+    assert task.execution_timeout.total_seconds() > 3600

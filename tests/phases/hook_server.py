@@ -18,11 +18,15 @@ class HookServer:
         self.calls: list[tuple[str, str, str, str]] = []
         self.headers: list[dict[str, str]] = []
         self.answer: tuple[int, bytes] = (200, b"done")
+        self.location = ""
         self._actions: dict[tuple[str, str], Callable[[str], object]] = {}
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
+                outer._handle(self)
+
+            def do_GET(self) -> None:
                 outer._handle(self)
 
             def log_message(self, *_: Any) -> None:
@@ -67,6 +71,8 @@ class HookServer:
         code, body = self.answer
         request.send_response(code)
         request.send_header("Content-Length", str(len(body)))
+        if self.location:
+            request.send_header("Location", self.location)
         request.end_headers()
         request.wfile.write(body)
 

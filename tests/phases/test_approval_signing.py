@@ -164,6 +164,17 @@ def test_approval_that_is_written_again_undoes_no_revocation(
     assert passes(shop), "who has the key can always answer anew"
 
 
+def test_of_two_answers_with_one_number_the_one_that_closes_the_gate_counts_and_is_missed(shop: Migration) -> None:
+    genuine = approve(shop)
+    journal = shop.ctx().journal
+    journal.record("approval", "plan/1-rejected", {**genuine, "answer": "rejected"})
+    with pytest.raises(NotApproved, match="ada rejected it"):
+        passes(shop)
+    journal.forget("approval", "plan/1-rejected")
+    with pytest.raises(NotApproved, match="answer 1 was removed from the journal"):
+        passes(shop)
+
+
 def test_revocation_needs_an_approval_and_one_of_the_approvers(shop: Migration) -> None:
     with pytest.raises(NotApproved, match="there is no approval to revoke"):
         approvals.revoke(shop.ctx(), PLAN, "ada")
@@ -265,3 +276,5 @@ def test_receipt_holds_for_its_migration_only(shop: Migration) -> None:
     assert abs(at - seen.taken_at) < timedelta(milliseconds=1)
     with pytest.raises(BadInput, match="not a receipt"):
         approvals.shown_by(shop.ctx(name="other"), PLAN, given)
+    with pytest.raises(BadInput, match="not a receipt"):
+        approvals.shown_by(ctx, GateName.CUTOVER, given)

@@ -148,6 +148,24 @@ def test_commit_that_is_made_again_after_a_failure_looks_at_the_claim_first(
     assert world.committed("target", group) == {}
 
 
+def test_mover_that_lost_its_claim_right_before_a_hook_does_not_call_it(
+    fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = fake_world
+    group, _ = running(world, hooks)
+    mark = GroupRecord.mark
+
+    def taken_over(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:
+        mark(self, step, *args, **evidence)
+        if step is Step.STARTING:
+            GroupRecord.own(Journal(world.store, "moving"), group, at="2030-01-01T00:00:00+00:00")
+
+    monkeypatch.setattr(GroupRecord, "mark", taken_over)
+    with pytest.raises(TakenOver):
+        cutover.apply(world.ctx(consumers=hooks.consumers))
+    assert ("start", "target") not in [call[:2] for call in hooks.calls]
+
+
 # -- commits without members -------------------------------------------------------------------------------------------
 
 

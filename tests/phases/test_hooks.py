@@ -460,3 +460,12 @@ def test_check_names_each_hook_and_runs_none(tool: Path, hooks: HookServer, tmp_
     assert all(it.remedy for it in results if str(it.verdict) == "FAIL")
     assert not marker.exists()
     assert hooks.calls == []
+
+
+def test_redirect_is_not_followed_to_where_nobody_allowed_a_call(hooks: HookServer) -> None:
+    hooks.location = f"{hooks.url}/elsewhere/source/cutover/app"
+    hooks.answer = (302, b"")
+    hook = {"http": {"url": f"{hooks.url}/stop/{{cluster}}/{{phase}}/{{group}}", "method": "GET"}}
+    with pytest.raises(HookFailed, match="302"):
+        run_hook(call_of(hook), environ=hooks.environ)
+    assert [call[0] for call in hooks.calls] == ["stop"]

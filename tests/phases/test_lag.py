@@ -165,6 +165,20 @@ def test_gate_gives_up_on_a_mirror_that_dies_after_each_start_without_copying() 
     assert shop.clock.monotonic() - began < 720
 
 
+def test_gate_gives_up_on_a_mirror_that_died_once_and_copies_nothing_since() -> None:
+    shop = Migration()
+    ctx, link = mirrored(shop, at=50, lag_gate=DAY)
+    for step in range(180):
+        state = "ended" if step == 6 else "running"
+        shop.clock.at(
+            step * 10.0 + 1,
+            lambda state=state: link.record_run({"state": state, "at": ctx.stamp()}),  # type: ignore[misc]
+        )
+    began = shop.clock.monotonic()
+    assert "no record was copied for 600 s" in lag.verify(ctx).reason
+    assert shop.clock.monotonic() - began < 660
+
+
 def test_gate_waits_for_a_mirror_that_dies_but_copies_in_between_and_for_one_that_is_active() -> None:
     shop = Migration()
     ctx, link = mirrored(shop, at=0, lag_gate={**DAY, "deadline_seconds": 3600})

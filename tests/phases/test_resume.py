@@ -125,6 +125,12 @@ def test_offset_that_is_copied_or_not_there_is_refused(
     assert shop.ctx().link.halted() == {ORDERS, OTHER}
 
 
+def test_copy_may_go_on_behind_everything_that_the_source_has(shop: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
+    _stood_at(shop, 10, monkeypatch)
+    (it,) = resume.check(shop.ctx(), at=[(OTHER, 100)])
+    assert (it.at, it.given_up, it.still_there) == (100, 90, 90)
+
+
 def test_partition_that_is_not_halted_is_refused(shop: Migration) -> None:
     with pytest.raises(Refused, match="is not halted"):
         resume.apply(shop.ctx(), at=[(histories.PAYMENTS, 3)], by="ada")

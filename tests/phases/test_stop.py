@@ -97,6 +97,14 @@ def test_source_end_that_moves_within_the_window_is_refused_with_its_rate(sealed
     assert link.wished().desired is Desired.RUN
 
 
+def test_single_record_within_the_window_keeps_the_gate_shut(sealed: list[Context]) -> None:
+    shop = Migration()
+    ctx, _ = mirrored(shop, at=150, **DRAIN)
+    shop.clock.at(9, lambda: shop.source.append(histories.PAYMENTS, 1))
+    assert failed(stop.apply(ctx)) == {"source log ends are still": "1 partitions still grow: shop.payments-0 +1 (0/s)"}
+    assert not sealed
+
+
 def test_remaining_lag_is_refused_though_nobody_writes() -> None:
     ctx, link = mirrored(Migration(), at=99, **DRAIN)
     assert failed(stop.apply(ctx)).keys() == {"no lag remains"}

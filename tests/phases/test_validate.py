@@ -397,6 +397,8 @@ def test_records_that_expire_while_being_read_are_pinned_again_without_them(lab)
         if len(lab.asked) > 1:
             return report
         lab.source.delete_records(tp, 1_200)
+        # What is written meanwhile is not pinned.
+        lab.source.append(tp, 10)
         return unread(tp)(request, report)
 
     lab.answer = expire_once

@@ -166,3 +166,12 @@ def test_run_of_some_topics_shuts_the_gate_but_does_not_open_it(lab, monkeypatch
     assert lab.validate().verdict is Equality.EQUAL
     assert gate(lab)[0] is Verdict.PASS
     assert lab.journal.all("validation-run") == {}
+
+
+def test_difference_in_some_topics_ends_that_the_whole_was_equal(lab):
+    lab.answer = altered(TopicPartition("orders", 0))
+    assert lab.validate(topics=["orders"], full=True).verdict is Equality.DIFFERENT
+    last = lab.journal.read("validation", "latest")
+    assert (last["verdict"], last["passed"]) == ("DIFFERENT", False)
+    assert last["hints"] == ["orders: validated again, alone"]
+    assert [it["topic"] for it in last["partitions"]] == ["orders", "payments"], "it is the whole's, still"

@@ -56,6 +56,15 @@ def test_claim_that_is_refused_keeps_what_was_held_before(store):
     assert second.holders(["mine", "free", "theirs"]) == {"mine": "second", "theirs": "first"}
 
 
+def test_holder_that_asks_again_beside_somebody_who_claims_just_then_keeps_its_place(store):
+    first = Journal(store, "first")
+    assert first.lock(["a"], at=AT) == {}
+    # Written, and not yet withdrawn.
+    store.put("_lock/a/second", {"at": AT})
+    assert first.lock(["a"], at=AT) == {}
+    assert first.holders(["a"]) == {"a": "first"}
+
+
 def test_newest_claim_of_a_name_holds_and_the_one_before_is_taken_over(store: MemoryStore) -> None:
     first, second, other = Journal(store, "orders"), Journal(store, "orders"), Journal(store, "payments")
     before = first.claim("group", "app", at=AT)

@@ -15,7 +15,7 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation import batch_segment
 from kafka_migration.validation.batch_segment import compare, visible
 from kafka_migration.validation.batch_side import Block, CannotRead
-from kafka_migration.validation.digests import Digest, SegmentOutcome
+from kafka_migration.validation.digests import Digest, SegmentOutcome, is_same
 from kafka_migration.validation.record_digest import Rows, ordered_hashes, record_hashes
 from kafka_migration.validation.request import PartitionRange
 from kafka_migration.validation.runs import Runs
@@ -326,3 +326,36 @@ def test_kinds_of_the_sources_batches_are_told_for_the_sample() -> None:
     plain, transactional, stamped = found
     assert plain & transactional == plain & stamped == transactional & stamped == 0
     assert [bin(it).count("1") for it in found] == [1, 2, 2]
+
+
+def _with_header(batch: bytes, form: str, at: int, value: int) -> bytes:
+    """``batch`` whose header says something else, its checksum right."""
+    made = bytearray(batch)
+    struct.pack_into(form, made, at, value)
+    struct.pack_into(">I", made, 17, crc32c.crc32c(bytes(made[21:])))
+    return bytes(made)
+
+
+def test_headers_that_differ_prove_nothing_and_the_records_are_decoded() -> None:
+    batch = made_batch([b"a", b"b"])
+    it = PartitionRange(
+        topic=TP.topic,
+        partition=TP.partition,
+        source_start=0,
+        source_end=2,
+        target_start=0,
+        target_end=2,
+        runs=Runs([Run(0, 0, 2)]),
+    )
+
+    def found(target: bytes) -> tuple[Digest, Digest]:
+        sides = Made([batch], 0, 2, 1), Made([target], 0, 2, 1)
+        digests: tuple[Digest, Digest] = _run(compare(it, *sides))[:2]  # type: ignore[arg-type]
+        return digests
+
+    source, target = found(_with_header(batch, ">q", 35, 2**40))
+    assert is_same(source, target), "no consumer sees the batch's greatest timestamp"
+    assert (source.proved, target.proved) == (0, 0)
+    gzip = _with_header(batch, ">h", 21, 1)
+    with pytest.raises(CannotRead, match="target"):
+        _run(compare(it, Made([batch], 0, 2, 1), Made([gzip], 0, 2, 1)))  # type: ignore[arg-type]

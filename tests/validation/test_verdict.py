@@ -16,6 +16,7 @@ from kafka_migration.validation.digests import (
     DigestReport,
     ReadFailure,
     SegmentDigest,
+    SegmentOutcome,
     recombine,
 )
 from kafka_migration.validation.request import PartitionRange, ValidationRequest
@@ -222,6 +223,28 @@ def test_pinned_end_that_consumers_of_committed_records_cannot_reach_is_not_equa
     assert {end: it.verdict for end, it in found.items()} == {24: INCONCLUSIVE, 25: EQUAL}
     assert (found[24].unstable, found[25].unstable) == (1, 0)
     assert "the target's last stable offset is 24, before the pinned end 25" in found[24].detail
+
+
+@pytest.mark.parametrize(("starts", "verdict"), [(0, INCONCLUSIVE), (1, EXPIRED)])
+def test_segment_that_could_not_be_read_is_expired_only_where_something_expired(starts: int, verdict: Equality) -> None:
+    failure = ReadFailure(topic="topic", partition=0, reason="out of range", segment=1)
+    digests = {at: it for at, it in RIGHT.items() if at != 1}
+    found = _judge(_request(), digests, digests, source_start=starts, failures=(failure,))
+    assert [it.verdict for it in found.segments] == [EQUAL, verdict, EQUAL]
+
+
+def test_segment_whose_second_reading_failed_is_not_equal() -> None:
+    request = _request()
+    segments = [
+        SegmentDigest(side=side, topic="topic", partition=0, segment=at, digest=digest)
+        for side in (SOURCE, TARGET)
+        for at, digest in RIGHT.items()
+    ]
+    second = SegmentOutcome.of(1, request.ranges[0], "record", failure="out of range")
+    report = DigestReport(id=request.id, segments=tuple(segments), failures=(), seconds=1.0, second=(second,))
+    (it,) = judge(request, report, {TP: 0})
+    assert [segment.verdict for segment in it.segments] == [EQUAL, INCONCLUSIVE, EQUAL]
+    assert "not read at record level: out of range" in it.detail
 
 
 def test_foreign_record_is_no_expiry_though_the_source_expired_meanwhile() -> None:

@@ -22,6 +22,7 @@ from tests.wire.logs import (
     marker,
     raw,
     rows_of,
+    thinned,
 )
 from tests.wire.made import NOW, field, made_batch
 
@@ -81,6 +82,11 @@ def test_any_log_is_split_to_what_the_target_takes(seed):
     ends = [it.end for it in found]
     assert ends == sorted(ends)
     assert ends[-1] == log.end or not log.batches
+
+
+def test_last_part_of_a_batch_reaches_to_the_end_of_what_compaction_left() -> None:
+    parts = list(pieces(thinned(10, [0, 1, 3], 9), most_bytes=1))
+    assert [(it.header.base_offset, it.end) for it in parts] == [(10, 11), (11, 12), (13, 20)]
 
 
 # -- transactions ---------------------------------------------------------------------------------------------

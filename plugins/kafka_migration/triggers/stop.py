@@ -60,7 +60,7 @@ class StopWatch:
         now = report.sample.at
         ends = dict(report.sample.source_ends)
         moved = [tp for tp in ends if self._ends.get(tp) != ends[tp]]
-        if moved or ends.keys() != self._ends.keys():
+        if moved:
             self._still_since = now
         first, self._ends = not self._ends, ends
         self._tell(report, 0 if first else len(moved))

@@ -75,7 +75,7 @@ class FetchSession:
     ) -> list[Fetched]:
         """As :func:`fetch` of this module, but answers that say nothing new are left out.
 
-        Where nobody had records, or one an error, the next request begins anew: its response tells of every partition
+        Where nobody had records, or one had an error or a log that was cut, the next request begins anew: its response tells of every partition
         where it stands.
         """
         asked = {want.partition: (want, _leader_epoch(self._cluster, want.partition)) for want in wanted}
@@ -92,7 +92,9 @@ class FetchSession:
             raise
         self._id, self._asked = response.session, asked
         self._number = self._number % _LAST_NUMBER + 1 if response.session else 0
-        if not any(answer.records for answer in response.answers) or any(answer.error for answer in response.answers):
+        if not any(answer.records for answer in response.answers) or any(
+            answer.error or answer.diverging_end is not None for answer in response.answers
+        ):
             self._begin()
         return response.answers
 
