@@ -21,7 +21,7 @@ export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## Environment in .venv, jars in .cache: by checksum, and only what is missing
+setup: $(STAMP) ## Environment in .venv, jars and archives of their classes in .cache: only what is missing
 	@$(BIN)/python -m demo setup
 
 $(STAMP): requirements.txt requirements.lock
