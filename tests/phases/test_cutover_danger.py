@@ -169,7 +169,7 @@ def memberless(world: World) -> tuple[str, TopicPartition]:
 def test_group_that_commits_without_members_is_not_moved_unless_somebody_stops_it(world: World) -> None:
     group, _ = memberless(world)
     result = cutover.apply(world.ctx())
-    assert "somebody commits for it without being a member" in result.groups[0].reason
+    assert "a client commits for it without being a member" in result.groups[0].reason
     assert (result.groups[0].outcome, result.exit_code) == (Fate.REFUSED, 1)
     assert world.committed("target", group) == {}
     # Declared, it rests for as long as its commits were seen to take.
