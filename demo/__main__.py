@@ -39,9 +39,7 @@ def setup(
 def run(
     directory: Annotated[Path | None, typer.Option(help="Where the run keeps its data; new, below .run/.")] = None,
     reports: Annotated[Path | None, typer.Option(help="Where the report goes; reports/ of the checkout.")] = None,
-    secure: Annotated[
-        bool, typer.Option("--secure", help="Both clusters behind TLS, credentials and access rules.")
-    ] = False,
+    secure: Annotated[bool, typer.Option("--secure", help="Both clusters behind TLS, credentials and ACLs.")] = False,
 ) -> None:
     """Migrate a live workload between two clusters, from start to report; exit code 0 if nothing was lost."""
     from demo import commands

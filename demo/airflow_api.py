@@ -13,7 +13,7 @@ import httpx
 from demo.errors import DemoError
 
 ENDED = ("success", "failed")
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = 1.0
 _READ_TRIES = 4
 
 

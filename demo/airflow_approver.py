@@ -17,7 +17,7 @@ _ROUND_SECONDS = 2.0
 """The scheduler has to hear that the asking process has ended before it hears the answer. Otherwise it takes the
 resumed task for one that ended without saying so, and fails it. People are slower than that; this approver waits for a
 round of the scheduler that began so long after the question was seen."""
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = 1.0
 
 
 class DemoApprover:

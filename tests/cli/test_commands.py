@@ -618,7 +618,7 @@ def test_mirror_of_released_topics_can_still_be_stopped_at_once_but_not_sealed(t
     assert "does not hold its topics" in terminal.run("stop").stderr
     result = terminal.run("stop", "--now")
     assert result.exit_code == 0
-    assert "should it not, it stops now" in " ".join(result.stdout.split())
+    assert "if not, it stops now" in " ".join(result.stdout.split())
     assert link.wished().desired is Desired.STOP
 
 

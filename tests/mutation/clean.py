@@ -55,7 +55,7 @@ class Clean:
 
 
 class _Workload:
-    """Writes until it is told to end; now and then the oldest records of a topic are deleted."""
+    """Writes until it is stopped; now and then the oldest records of a topic are deleted."""
 
     def __init__(self, it: Bench, anew: Callable[[str], Stream], short_lived: str, chance: random.Random) -> None:
         self._it, self._anew, self._streams, self._short_lived, self._chance = (

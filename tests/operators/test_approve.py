@@ -153,7 +153,7 @@ def test_rejection_at_the_cutover_stops_the_mirror(snapshot, opened, seen, asked
         task_id="approve_cutover", snapshot=snapshot, gate="cutover", approvers=(), max_age_seconds=60, subject="?"
     )
     waiting = ask(it, task_context)
-    with pytest.raises(AirflowFailException, match=r"the mirror was told to stop(.|\n)*clear this task and mirror"):
+    with pytest.raises(AirflowFailException, match=r"the mirror was asked to stop(.|\n)*clear this task and mirror"):
         it.execute_complete(task_context, answer("Reject"), **waiting.kwargs)
     assert [(wish.desired, wish.reason) for wish in wishes] == [(Desired.STOP, "Ann rejected the cutover gate")]
     assert opened.journal.read("approval", "cutover/1-rejected")["answer"] == "rejected"

@@ -160,7 +160,7 @@ def test_failing_command_is_told_with_its_code_and_the_end_of_what_it_said(tool:
         run_hook(call_of({"command": ["tool"]}), environ=allowing(tool))
     message = caught.value.message
     assert "no [31m such deployment" in message
-    assert "said: ..." in message
+    assert "output: ..." in message
     assert len(message) < 800
 
 
@@ -174,7 +174,7 @@ def test_command_that_takes_too_long_is_ended_with_its_children(tool: Path, tmp_
     pid = tmp_path / "pid"
     script(tool, f"sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; echo waiting; wait")
     began = time.monotonic()
-    with pytest.raises(HookUnanswered, match=r"within 1 s, and was ended; it said: waiting") as caught:
+    with pytest.raises(HookUnanswered, match=r"within 1 s, and was ended; its output: waiting") as caught:
         run_hook(call_of({"command": ["tool"], "timeout_seconds": 1}), environ=allowing(tool))
     assert isinstance(caught.value, CouldNotFindOut)
     assert time.monotonic() - began < 120

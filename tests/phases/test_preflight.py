@@ -126,10 +126,10 @@ def test_more_replicas_in_sync_than_replicas_are_refused(migration: Migration) -
 
 
 def test_topics_whose_batches_are_made_anew_are_named(migration: Migration) -> None:
-    assert checked(migration)["batches made anew"].evidence == "none: every batch is copied as it stands"
+    assert checked(migration)["batches to re-encode"].evidence == "none: every batch is copied as it stands"
     stamped = migration.source_lab.topic("stamped", configs={"message.timestamp.type": "LogAppendTime"})
     compacted = migration.source_lab.topic("compacted", configs={"cleanup.policy": "compact"})
-    found = checked(migration)["batches made anew"]
+    found = checked(migration)["batches to re-encode"]
     assert found.verdict is Verdict.PASS
     assert f"{compacted} (compacted), {stamped} (LogAppendTime)" in found.evidence
 

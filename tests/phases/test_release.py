@@ -86,7 +86,7 @@ def test_mirror_that_only_says_nothing_may_write_again_unless_a_person_knows_bet
     with pytest.raises(Refused, match="is running"):
         release.apply(ctx, forced=True)
     shop.clock.sleep(600)
-    with pytest.raises(Refused, match="did not say how it ended") as refused:
+    with pytest.raises(Refused, match="did not record how it ended") as refused:
         release.apply(ctx)
     assert "--force" in refused.value.remedy
     assert set(ctx.journal.holders(TOPICS)) == set(TOPICS)
@@ -99,7 +99,7 @@ def test_seal_that_is_not_complete_keeps_the_topics(shop: Migration) -> None:
     ctx = shop.ctx()
     ctx.link.claim("one", at=ctx.stamp())
     ctx.link.record_seal(Seal(at="noon", ends={}))
-    with pytest.raises(Refused, match="did not say how it ended"):
+    with pytest.raises(Refused, match="did not record how it ended"):
         release.apply(ctx)
     with pytest.raises(Refused, match="not every partition shows the seal"):
         release.apply(ctx, forced=True)

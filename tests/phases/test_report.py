@@ -158,7 +158,7 @@ def test_what_went_wrong_is_listed_as_exceptions(shop: Migration, tmp_path: Path
         "shop.orders-1 is halted: CORRUPT at source offset 70: a checksum",
         "validation says DIFFERENT",
         "group shop.app is not moved (last step: stopped)",
-        "group shop.late was moved, and has not been seen alive on the target",
+        "group shop.late was moved, and has not been active on the target yet",
     ]
     page = Page(written.html_path.read_text())
     assert "7 things to look at" in page.text

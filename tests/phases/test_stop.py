@@ -177,7 +177,7 @@ def test_drain_of_a_mirror_that_died_says_to_start_it_again_and_takes_one_that_i
     shop = Migration()
     ctx, link = mirrored(shop, at=100, **DRAIN)
     link.record_run({"at": ctx.stamp(), "state": "running"})
-    with pytest.raises(CouldNotFindOut, match="says nothing any more") as failed:
+    with pytest.raises(CouldNotFindOut, match="its heartbeat has stopped") as failed:
         stop.apply(ctx)
     assert "start the mirror again: it obeys, and ends" in failed.value.remedy
     assert not sealed

@@ -70,7 +70,7 @@ BAD: dict[str, tuple[Any, str, str]] = {
         "notifiers[0].arguments.to",
         "plain",
     ),
-    "nobody": ({"validation_seconds": 60.0}, "validation_seconds", "nobody is told"),
+    "nobody": ({"validation_seconds": 60.0}, "validation_seconds", "there are no notifiers"),
 }
 
 

@@ -98,7 +98,7 @@ def translated(asked: Asked, *, code: int, name: str, text: str) -> MigrationErr
     if code in _UNSUPPORTED_CODES:
         return NotSupported(f"{asked}: not supported ({said})", remedy="see the evidence of the check that asked")
     if code in (UNKNOWN_TOPIC, _NOENT):
-        return UnknownTopic(f"{asked}: does not exist", remedy="check the name, and whether somebody deleted it")
+        return UnknownTopic(f"{asked}: does not exist", remedy="check the name, and whether it was deleted")
     if code == TOPIC_EXISTS:
         return TopicExists(f"{asked}: it exists", remedy="choose another name, or have the plan adopt it")
     if code in _BUSY_GROUP_CODES:

@@ -125,7 +125,7 @@ def normalised(conn_id: str, given: Mapping[str, object]) -> dict[str, str]:
                 _REMEDIES.get(written, "remove it from the connection, or check its spelling"),
             )
         if name in properties and properties[name] != value:
-            raise bad(written, f"says something else than its synonym {name}", "keep one of the two")
+            raise bad(written, f"differs from its synonym {name}", "keep one of the two")
         if re.search(r"[\x00-\x1f\x7f]", value):
             raise bad(written, "holds a control character (a line end, perhaps)", "remove it")
         # A blank around a host is a slip; inside a password it may be meant.
@@ -160,7 +160,7 @@ def _from_jaas(text: str, properties: dict[str, str], bad: Bad) -> None:
         )
     for name, option in (("sasl.username", "username"), ("sasl.password", "password")):
         if properties.setdefault(name, options[option]) != options[option]:
-            raise bad(name, "says something else than sasl.jaas.config", "keep one of the two")
+            raise bad(name, "differs from sasl.jaas.config", "keep one of the two")
 
 
 def _check_values(properties: dict[str, str], bad: Bad) -> None:

@@ -61,7 +61,9 @@ class Attempts:
         self._before = {name for name, _ in found} | set(before)
         if any(is_running for name, is_running in found if name != self.name):
             self._dead_at = claimed + self._unseen
-            self._tell(f"an earlier run did not say how it ended: old records wait {self._unseen:g} s behind the fence")
+            self._tell(
+                f"an earlier run did not record how it ended: old records wait {self._unseen:g} s behind the fence"
+            )
 
     def check(self) -> None:
         """Raises TakenOver if a later run claimed the link, Refused if it was sealed."""

@@ -323,7 +323,7 @@ class Mirror:
         """The source's last stable offsets; partitions of which nobody tells wait."""
         found: dict[TopicPartition, int] = self._patiently(lambda: self._net.run(self._list, partitions))
         silent = set(partitions) - found.keys()
-        self._reach.set_aside({tp: self._active.pop(tp) for tp in silent}, "the source does not tell where it ends")
+        self._reach.set_aside({tp: self._active.pop(tp) for tp in silent}, "the source does not report where it ends")
         return found
 
     def _halt_lost(self) -> None:
@@ -461,7 +461,7 @@ class Mirror:
                 self._reach.bar(tp.topic, receipt.detail)
                 continue
             if receipt.stand == Stand.UNSETTLED:
-                self.tell(f"{tp}: no clear answer ({receipt.detail}); a fence will tell")
+                self.tell(f"{tp}: no clear answer ({receipt.detail}); a fence will show it")
                 if receipt.unclear or receipt.passing:
                     troubled.add(tp)
                     passing = not receipt.unclear

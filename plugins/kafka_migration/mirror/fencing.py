@@ -113,7 +113,7 @@ class Fences:
         try:
             self._net.run(lambda: keep_alive(self._target, self._link.transactional_id, identity, deadline=deadline))
         except CouldNotFindOut as error:
-            self._tell(f"the transactional id could not be kept alive: {error.message}")
+            self._tell(f"the transactional id could not be kept from expiring: {error.message}")
         self._used_at = time.monotonic()
 
     def result(self, it: FenceUnderWay) -> tuple[Identity, Outcome]:

@@ -138,7 +138,7 @@ class EpochWatch:
         self.suspected = self.trespass.look(told)
         if self.suspected:
             first, count = min(self.suspected), len(self.suspected)
-            self.tell(f"target: {count} logs end beyond what was written, first {first}: a fence will tell")
+            self.tell(f"target: {count} logs end beyond what was written, first {first}: a fence will show it")
         return bool(self.suspected)
 
     def _died(self, tasks: Mapping[int, bool], progress: Progress) -> bool:

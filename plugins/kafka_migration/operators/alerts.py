@@ -146,7 +146,7 @@ def with_alerts(folder: PlanFolder) -> PlanFolder:
         for at, it in enumerate(plan.alerts.notifiers):
             notifier, problem = _made(it, it.filled(migration=plan.name, dag="", what=""))
             if notifier is not None and plan.alerts.validation_seconds is not None and not _tells_late(notifier):
-                problem = "this notifier cannot tell of alerts.validation_seconds: it has no async_notify"
+                problem = "this notifier cannot send alerts.validation_seconds: it has no async_notify"
             if problem:
                 problems[file] = BadInput(
                     problem,

@@ -80,7 +80,7 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
             # Not made for this: a rejected plan leaves no trace on the target, not even internal topics.
             with self.opened() as ctx, explained(retry=(approvals.NotApproved,)):
                 approvals.reject(ctx, gate, digest, approver)
-            mirror = "; the mirror was told to stop, no group was moved" if gate is GateName.CUTOVER else ""
+            mirror = "; the mirror was asked to stop, no group was moved" if gate is GateName.CUTOVER else ""
             raise AirflowFailException(
                 f"{approver} rejected the {gate} gate{mirror}\n  remedy: to go on after all, clear this task"
                 + (" and mirror" if mirror else "")

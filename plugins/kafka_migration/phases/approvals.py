@@ -251,8 +251,8 @@ def _require_signed(ctx: Context, approval: Approval) -> None:
     if not approval.signature:
         raise NotApproved(
             approval.gate,
-            f"the approval by {approval.approver} is not signed: an earlier version wrote it, or somebody who may write"
-            " to the journal and has no key",
+            f"the approval by {approval.approver} is not signed: an earlier version wrote it, or a client that may"
+            " write to the journal and has no key",
             remedy=f"answer anew where the approval key is: approve {approval.gate} PLAN",
         )
     keys = ctx.approval_keys()

@@ -61,7 +61,7 @@ def as_declared(found: Iterable[Drift]) -> CheckResult:
             name=name,
             verdict=Verdict.FAIL,
             evidence=listed(drift),
-            remedy="find out who changed it: set a setting back, restart the mirror and validate again; a topic that is"
+            remedy="find out who changed it: set a config back, restart the mirror and validate again; a topic that is"
             " gone or another one by now has lost what was copied",
         )
     return CheckResult(

@@ -206,7 +206,7 @@ def _rules(taken: Inventory) -> Table:
         return "unknown" if found is None else str(len(found))
 
     rows = (
-        ("access rules (ACLs)", count(taken.acls)),
+        ("ACLs", count(taken.acls)),
         ("client quotas", count(taken.quotas)),
         ("SCRAM users", count(taken.scram_users)),
         ("groups that read these topics and stay behind", translate.listed(taken.left_behind) or "none"),

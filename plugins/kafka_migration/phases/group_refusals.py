@@ -44,8 +44,8 @@ class CommitsAlone(Refused):
         self.group, self.seconds = group, seconds
         super().__init__(
             f"group {group} has no members on the source, but its commits moved between two looks {seconds:.0f} s"
-            " apart: somebody commits for it without being a member (Flink, assign())",
-            remedy="stop it by a hook (consumers.stop of the plan; `wait` if somebody else stops it), or stop it and"
+            " apart: a client commits for it without being a member (Flink, assign())",
+            remedy="stop it by a hook (consumers.stop of the plan; `wait` if others stop it), or stop it and"
             " declare the group in cutover.stopped_groups",
         )
 

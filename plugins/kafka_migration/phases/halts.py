@@ -44,7 +44,7 @@ MEANINGS: Mapping[Halt, Meaning] = {
         f" CreateTime; {_AGAIN}",
     ),
     Halt.CONFIG_DRIFT: Meaning(
-        meaning="a setting of the target topic was changed, under which records of the copy are deleted or altered",
+        meaning="a config of the target topic was changed, under which records of the copy are deleted or altered",
         remedy="find out who changed it, and set it back on the target topic, as the detail says (`kafka-configs.sh"
         f" --alter`); then {_AT}. If records are gone already, that is refused; {_AGAIN}",
     ),
@@ -70,11 +70,11 @@ MEANINGS: Mapping[Halt, Meaning] = {
         f" target still, so save it first; {_AGAIN}",
     ),
     Halt.RECREATED: Meaning(
-        meaning="the topic was deleted and created again under its name, as every broker that answered said",
+        meaning="the topic was deleted and created again under its name, as every broker that answered reported",
         remedy=f"find out who did so, and which of the two topics is meant; {_AGAIN}",
     ),
     Halt.TOPIC_MISSING: Meaning(
-        meaning="the topic is gone from one of the clusters, as every broker that answered said",
+        meaning="the topic is gone from one of the clusters, as every broker that answered reported",
         remedy="if it is there after all, the mirror goes on by itself; else find out who deleted it: if it is to stay"
         f" deleted, exclude it from the plan, and if not, create it on the source, {_AGAIN}",
     ),

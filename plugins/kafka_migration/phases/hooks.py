@@ -144,7 +144,7 @@ def _evidence(hook: Hook, environ: Mapping[str, str]) -> str:
         require_allowed(hook.http.url, environ)
         headers_of(hook.http, environ)
         return f"calls {hook.http.method} {hook.http.url}"
-    return "waits for somebody else"
+    return "waits for others"
 
 
 # -- commands -------------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
             code = process.wait(call.hook.command_timeout)
         except subprocess.TimeoutExpired:
             raise HookUnanswered(
-                f"{call}: did not end within {call.hook.command_timeout:g} s, and was ended; it said:"
+                f"{call}: did not end within {call.hook.command_timeout:g} s, and was ended; its output:"
                 f" {_tail(output, secrets)}",
                 remedy="look at what it does, or give it a longer timeout_seconds",
             ) from None
@@ -242,7 +242,7 @@ def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
         said = _tail(output, secrets)
     if code != 0:
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        raise HookFailed(f"{call}: {how}; it said: {said}", remedy="make it succeed by hand, then run this again")
+        raise HookFailed(f"{call}: {how}; its output: {said}", remedy="make it succeed by hand, then run this again")
     return said
 
 
@@ -271,7 +271,9 @@ def _run_http(call: HookCall, http: HttpCall, environ: Mapping[str, str]) -> str
             f"{call}: {error}", remedy="check the URL and the server, or give it a longer timeout_seconds"
         ) from None
     if status in _MAY_PASS or status >= 500:
-        raise HookUnanswered(f"{call}: answered {status}", remedy="see why the server cannot say, then run this again")
+        raise HookUnanswered(
+            f"{call}: answered {status}", remedy="see why the server gives no clear answer, then run this again"
+        )
     if not 200 <= status < 300:
         raise HookFailed(f"{call}: answered {status}", remedy="make it answer 2xx, then run this again")
     return str(status)

@@ -177,7 +177,7 @@ def section(ctx: Context) -> dict[str, Any]:
     try:
         found = read(ctx)
     except MigrationError as error:
-        ctx.tell(f"groups, topics and access rules are not compared: {error.message}")
+        ctx.tell(f"groups, topics and ACLs are not compared: {error.message}")
         return {"at": ctx.stamp(), "unknown": error.message}
     for problem in found.problems[:_TOLD]:
         ctx.tell(f"beside the records: {problem}")

@@ -192,7 +192,7 @@ def _names(field: str, selection: Selection) -> dict[str, bool]:
         else:
             why = "is a prefix of which something is excluded" if prefix else "is neither a name nor a prefix and .*"
             raise BadInput(
-                f"the pattern {pattern!r} {why}: no access rule can say that",
+                f"the pattern {pattern!r} {why}: no ACL can express that",
                 field=f"{field}.include[{at}]",
                 value=pattern,
                 remedy="give --names, with connections that may describe everything: the clusters are asked for names;"

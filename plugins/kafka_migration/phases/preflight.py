@@ -44,7 +44,7 @@ CHECKS: tuple[tuple[str, Callable[[Facts], CheckResult]], ...] = (
     ("message sizes", on_topics.message_sizes),
     ("target room", on_clusters.room),
     ("retention outlasts the copy", on_topics.retention),
-    ("batches made anew", on_topics.made_anew),
+    ("batches to re-encode", on_topics.made_anew),
     ("topics with transactions", on_topics.transactions),
     ("record times", on_times.record_times),
     ("producer id expiration", on_times.producer_id_expiration),

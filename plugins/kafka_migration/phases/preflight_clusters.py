@@ -52,7 +52,7 @@ def versions(facts: Facts) -> CheckResult:
             if has is None or has[0] > highest or has[1] < lowest:
                 have = "none" if has is None else f"{has[0]}-{has[1]}"
                 lacking.append(f"{cluster.role}: {api} {have}, needed {lowest}-{highest}")
-        seen.append(f"{cluster.role} speaks Fetch up to {spoken.get('Fetch', (0, 0))[1]}")
+        seen.append(f"{cluster.role} supports Fetch up to {spoken.get('Fetch', (0, 0))[1]}")
     if lacking:
         return failed(name, some(lacking), "migrate from and to Kafka 2.5 or later")
     return passed(name, "; ".join(seen))
@@ -78,7 +78,7 @@ def room(facts: Facts) -> CheckResult:
     if not usable or any(size is None for size in usable):
         return unchecked(
             name,
-            f"{_gib(missing)} are needed, and the target does not say how much is free (before Kafka 3.3)",
+            f"{_gib(missing)} are needed, and the target does not report how much is free (before Kafka 3.3)",
             "look at the target's disks",
         )
     free = sum(size for size in usable if size is not None)

@@ -49,7 +49,7 @@ def record_times(facts: Facts) -> CheckResult:
             " it over",
         )
     known = [at for it in spans.values() for at in (it.earliest, it.latest) if at is not None]
-    span = f"from {_day(min(known))} to {_day(max(known))}" if known else "none is told"
+    span = f"from {_day(min(known))} to {_day(max(known))}" if known else "unknown"
     return passed(name, f"{span}; the target topics take every time while they are mirrored")
 
 
@@ -110,7 +110,7 @@ def producer_id_expiration(facts: Facts) -> CheckResult:
         # Advice only: not worth a closed gate.
         return warned(name, f"UNCHECKED: {error.message}", error.remedy)
     if has is None:
-        return warned(name, "the target does not tell producer.id.expiration.ms (before Kafka 3.5)", "nothing")
+        return warned(name, "the target does not report producer.id.expiration.ms (before Kafka 3.5)", "nothing")
     oldest = min(
         (it.span.earliest for it in facts.inventory.topics.values() if it.span and it.span.earliest is not None),
         default=None,

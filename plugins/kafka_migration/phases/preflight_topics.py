@@ -57,7 +57,7 @@ def target_topics(facts: Facts) -> CheckResult:
     evidence = ", ".join(f"{count} to {action}" for action, count in counts.items() if count)
     left = [f"{s.name}: {setting} ({why})" for s in facts.steps for setting, why in s.declared.left_out.items()]
     if left:
-        return warned(name, f"{evidence}; left out: {some(left)}", "nothing, if nobody needs these settings there")
+        return warned(name, f"{evidence}; left out: {some(left)}", "nothing, if these configs are not needed there")
     return passed(name, evidence or "nothing to create")
 
 
@@ -113,7 +113,7 @@ def message_sizes(facts: Facts) -> CheckResult:
     if default is None or request is None:
         return unchecked(
             name,
-            "the target does not tell message.max.bytes and socket.request.max.bytes",
+            "the target does not report message.max.bytes and socket.request.max.bytes",
             "grant DescribeConfigs",
         )
     topics = facts.inventory.topics.values()
@@ -181,14 +181,14 @@ def _kept_seconds(it: TopicFacts) -> float | None:
 
 def made_anew(facts: Facts) -> CheckResult:
     """Topics of which some batches are made anew are named: their records stay as they are, boundaries may not."""
-    name = "batches made anew"
+    name = "batches to re-encode"
     topics = facts.inventory.topics.values()
     found = [f"{it.name} (compacted)" for it in topics if "compact" in it.cleanup_policy]
     found += [f"{it.name} (LogAppendTime)" for it in topics if it.timestamp_type == "LogAppendTime"]
     formats = ((it.name, it.configs.get("message.format.version", "")) for it in topics)
     found += [f"{name} (format {version})" for name, version in formats if is_old_format(version)]
     if found:
-        return passed(name, f"thinned by compaction, timestamps of the broker, or an old format: {some(found)}")
+        return passed(name, f"compacted, timestamps of the broker, or an old format: {some(found)}")
     return passed(name, "none: every batch is copied as it stands")
 
 

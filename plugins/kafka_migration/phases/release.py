@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def check(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     """The topics that this migration holds. Raises Refused while its mirror may write to them, or a group of it is in
-    the middle of its move. ``forced``: a person knows that nothing of a mirror lives that did not say how it ended."""
+    the middle of its move. ``forced``: a person knows that a mirror that did not record its end has ended."""
     state, _ = mirror_state(ctx)
     if state == "running":
         raise Refused(
@@ -34,7 +34,7 @@ def check(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     # partition shows the seal, nothing that it sends is taken.
     if any(ctx.link.attempts().values()) and not forced and (seal is None or not seal.is_complete):
         raise Refused(
-            f"a mirror of {ctx.plan.name} did not say how it ended, and may still write to its topics",
+            f"a mirror of {ctx.plan.name} did not record how it ended, and may still write to its topics",
             remedy="start the mirror again and end it (`stop --now`); or see that none of its processes is left, its"
             " Spark tasks included, and add --force",
         )

@@ -273,7 +273,7 @@ def _exceptions(found: Mapping[str, Any]) -> list[str]:
         if not it["moved"]:
             said.append(f"group {it['group']} is not moved (last step: {it['step']})")
         elif not it["alive"]:
-            said.append(f"group {it['group']} was moved, and has not been seen alive on the target")
+            said.append(f"group {it['group']} was moved, and has not been active on the target yet")
         if it["since_on_source"]:
             said.append(f"group {it['group']} was moved, and {it['since_on_source']}: processed twice")
     begun = {it["group"] for it in found["groups"]}

@@ -136,7 +136,7 @@ def _source_settings(ctx: Context, names: Mapping[str, Any]) -> dict[str, dict[s
         return ctx.source.topic_configs(ctx.source.topics(names))
     except MigrationError as error:
         ctx.tell(
-            "the source does not tell its settings, so what was explicit at the creation counts, and else the target's"
+            "the source does not report its configs, so what was explicit at the creation counts, and else the target's"
             f" defaults: {error.message}"
         )
         return {}
@@ -218,7 +218,7 @@ def _verify(ctx: Context, done: tuple[Restored, ...]) -> None:
         if ctx.clock.monotonic() > deadline:
             raise Refused(
                 f"the target does not show what was set: {left[0]}",
-                remedy="see whether somebody else sets these topics' configurations; then run this again",
+                remedy="see what else sets these topics' configs; then run this again",
             )
         ctx.clock.sleep(0.2)
 

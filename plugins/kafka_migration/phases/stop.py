@@ -129,7 +129,7 @@ def _wish(ctx: Context, wish: Wish, seconds: float) -> None:
     enough = {"ended", "not started"} | ({"silent"} if wish.desired is Desired.STOP else set())
     while (state := mirror_state(ctx)[0]) not in enough:
         if ctx.clock.monotonic() > deadline:
-            said = ", and says nothing any more" if state == "silent" else ""
+            said = ", and its heartbeat has stopped" if state == "silent" else ""
             raise CouldNotFindOut(
                 f"the mirror of {ctx.plan.name} did not end within {seconds:g} s of being asked to {wish.desired}"
                 + said,
@@ -149,7 +149,7 @@ def _require_drained(ctx: Context, ends: dict[TopicPartition, PartitionEnds]) ->
     short = [tp for tp, lag in sorted(sample(ctx.clock.monotonic(), ends, positions).lag.items()) if lag]
     if short:
         raise CouldNotFindOut(
-            f"the mirror of {ctx.plan.name} ended ({run.get('reason', 'nobody says why')}) before"
+            f"the mirror of {ctx.plan.name} ended ({run.get('reason', 'reason unknown')}) before"
             f" {len(short)} partitions were copied to their ends: {', '.join(map(str, short[:5]))}",
             remedy="start the mirror again and run this again; `status` names halted partitions",
         )

@@ -70,14 +70,14 @@ PHASES: tuple[Phase, ...] = (
     Phase(
         name="create_targets",
         after=("approve_plan",),
-        does="create every topic on the target, with its settings, retention held open",
+        does="create every topic on the target, with its configs, retention held open",
         gate="each topic is absent on the target, or of this migration's making",
         undo="delete the topics that this migration created",
     ),
     Phase(
         name="mirror",
         after=("create_targets",),
-        does="copy record batches on Spark, until it is told to end",
+        does="copy record batches on Spark, until it is stopped",
         gate="every record arrives once, in its order; a partition where that cannot be held halts",
         undo="stop it; what it copied does no harm on the target",
         runs_on=True,

@@ -265,8 +265,8 @@ def _fitting(
     if declared.refused:
         reasons = "; ".join(f"{name}: {why}" for name, why in sorted(declared.refused.items()))
         return with_problem(
-            f"the target does not take its settings: {reasons}",
-            "delete these settings on the source topic if nobody needs them, or exclude the topic",
+            f"the target does not take its configs: {reasons}",
+            "delete these configs on the source topic if they are not needed, or exclude the topic",
         )
     return TopicStep(action=action, declared=declared)
 
@@ -286,7 +286,7 @@ def existing_step(
         return TopicStep(
             action=Action.KEEP,
             declared=kept,
-            problem="this migration created it, and somebody recreated it since",
+            problem="this migration created it, and it was recreated since",
             remedy="find out who; what the mirror had copied into the first one is lost",
         )
     intent = notes.intents.get(it.name)

@@ -25,7 +25,7 @@ _LISTED = 8
 
 
 class UncommittedPartitions(Refused):
-    """A group subscribes to partitions that it never committed: nobody can say where it would go on."""
+    """A group subscribes to partitions that it never committed: it is unknown where it would go on."""
 
     def __init__(self, group: str, partitions: Sequence[TopicPartition]) -> None:
         self.group, self.partitions = group, tuple(partitions)

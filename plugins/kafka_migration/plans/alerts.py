@@ -105,5 +105,5 @@ class Alerts(PlanModel):
     @classmethod
     def _somebody_is_told(cls, seconds: float | None, info: ValidationInfo) -> float | None:
         if seconds is not None and info.data.get("notifiers") == ():
-            raise wrong("nobody is told", "name notifiers, or remove this")
+            raise wrong("there are no notifiers", "name notifiers, or remove this")
         return seconds

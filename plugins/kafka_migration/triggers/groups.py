@@ -43,7 +43,7 @@ class GroupsWatch:
         result, names = self._wait.result, self._wait.names
         alive = sum(life.life is Life.ALIVE for life in result.groups)
         rest = [life for life in result.groups if life.life is not Life.ALIVE]
-        lines = [f"{alive} of {len(names)} groups live on the target; {why}"]
+        lines = [f"{alive} of {len(names)} groups are active on the target; {why}"]
         lines += [f"{life.group}: {life.life}: {life.evidence}\n  remedy: {life.remedy}" for life in rest[:20]]
         complete = len(result.groups) == len(names)
         return Decision(

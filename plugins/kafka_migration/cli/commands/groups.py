@@ -100,7 +100,7 @@ def watch(
     with opened(plan, output) as ctx, phase(ctx, "watch_groups") as run:
         result = watch_groups.apply(ctx, group or None, seconds=seconds)
         late = [it.group for it in result.groups if it.life is not watch_groups.Life.ALIVE]
-        run.ends(result.exit_code, f"not alive: {', '.join(late)}" if late else "")
+        run.ends(result.exit_code, f"not active on the target: {', '.join(late)}" if late else "")
     output.result(result.as_dict(), watched(result))
     raise typer.Exit(result.exit_code)
 

@@ -58,7 +58,7 @@ def release(
     plan: PlanFile,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Though a mirror did not say how it ended: you know that nothing of it is left."),
+        typer.Option("--force", help="Though a mirror did not record how it ended: you know that all of it has ended."),
     ] = False,
     dry_run: DryRun = False,
     as_json: Json = False,

@@ -77,7 +77,7 @@ def approve(
         bool, typer.Option("--show", help="Show the evidence and a receipt for it, and ask nothing.")
     ] = False,
     reject: Annotated[
-        bool, typer.Option("--reject", help="Say no: void what was approved; at the cutover gate, stop the mirror.")
+        bool, typer.Option("--reject", help="Reject: void what was approved; at the cutover gate, stop the mirror.")
     ] = False,
     revoke: Annotated[
         bool, typer.Option("--revoke", help="Take an approval back: no further step is made under it.")

@@ -62,13 +62,13 @@ def side_by_side(found: Parity) -> RenderableType:
     if found.topics:
         parts.append(drift(found.topics))
     if found.access is None:
-        parts.append(Text(f"Access rules: not compared: {found.access_unknown}", "dim"))
+        parts.append(Text(f"ACLs: not compared: {found.access_unknown}", "dim"))
     else:
         rules = (
             (it.principal, it.operation, it.permission, f"{it.resource_type} {it.resource}", it.pattern)
             for it in found.access
         )
-        parts.append(grid("Access rules that the target lacks", ("principal", "operation", "", "on", "pattern"), rules))
+        parts.append(grid("ACLs that the target lacks", ("principal", "operation", "", "on", "pattern"), rules))
     return Group(*parts)
 
 

@@ -56,7 +56,7 @@ def lag(report: LagReport, changes: Sequence[DriftStatus] = ()) -> RenderableTyp
 def stopped(result: StopResult, *, dry_run: bool) -> RenderableType:
     """The gate, and how the mirror ended."""
     if result.mirror.get("state") == "silent" and result.stopped and not dry_run:
-        said = Text("the mirror says nothing any more, so it has probably died; should it not, it stops now", "yellow")
+        said = Text("the mirror's heartbeat has stopped, so it has probably died; if not, it stops now", "yellow")
     elif result.stopped and not dry_run:
         said = Text(f"the mirror has ended ({result.mirror.get('reason', 'stopped')})", "bold green")
     elif not result.gate.is_open:

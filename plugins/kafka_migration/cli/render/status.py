@@ -80,7 +80,7 @@ def _mirror(page: Status) -> RenderableType:
         rows.append(("held back", Text(it.waiting, "yellow")))
     rows += [("copied again", Text(text, "yellow")) for text in it.rewound]
     if it.last_word is not None:
-        rows.append(("last word", f"{moment(it.last_word)} UTC, {seconds(it.age_seconds)} ago"))
+        rows.append(("last heartbeat", f"{moment(it.last_word)} UTC, {seconds(it.age_seconds)} ago"))
         rows.append(("copied", f"{number(it.records)} records in {it.partitions} partitions, {it.fences} fences"))
     if it.sealed:
         rows.append(("sealed", it.sealed))
@@ -99,7 +99,7 @@ def _mirror(page: Status) -> RenderableType:
 def _state(it: MirrorStatus) -> Text:
     wish = "" if it.desired == "run" else f", asked to {it.desired}" + (f" ({it.reason})" if it.reason else "")
     if it.state == "silent":
-        return Text(f"silent: it said to run, and says nothing any more; start `mirror` again{wish}", "bold red")
+        return Text(f"silent: it was running, and its heartbeat has stopped; start `mirror` again{wish}", "bold red")
     return Text(it.state + (f" ({it.ended_as})" if it.ended_as else "") + wish)
 
 
