@@ -36,6 +36,9 @@ from tests.losing import UNCLEAN, lose, until_alone
 from tests.mirror.bench import Bench, bench
 from tests.validation.lab import Lab
 
+#: Of the validation that is killed: 80 segments, far more than the sample of twenty and than are read at once.
+_PARTITIONS, _RECORDS = 16, 80_000
+
 
 def _records(first: int, count: int, partitions: int) -> Iterator[ToSend]:
     for n in range(first, first + count):
@@ -190,8 +193,8 @@ def test_validation_that_is_killed_goes_on_where_it_was_and_ends_with_the_same_d
 ):
     clusters = (source_cluster, target_cluster)
     topic, source = f"reruns-{uuid.uuid4().hex[:8]}", source_cluster.bootstrap_servers
-    create_topics(source, {topic: 40})
-    produce(source, topic, _records(0, 200_000, 40))
+    create_topics(source, {topic: _PARTITIONS})
+    produce(source, topic, _records(0, _RECORDS, _PARTITIONS))
     validation = {"segment_records": 1_000}
     migration = Migration(tmp_path, source, target_cluster.bootstrap_servers, [topic], validation=validation)
     migration.run("create")
@@ -226,14 +229,14 @@ def test_validation_that_is_killed_goes_on_where_it_was_and_ends_with_the_same_d
                 break
     assert process.returncode == -signal.SIGKILL, told
     done, of = _segments(told[-1])
-    assert 0 < done < of == 200
+    assert 0 < done < of == _RECORDS / 1_000
     found, read = validated()
     kept = sum(partition["kept_segments"] for partition in found["partitions"])
     # Of what the killed run left a sample is drawn anew, and read again: twenty segments.
     assert done - (20 if level is None else 0) <= kept < of
     whole, read_whole = validated("--full")
     assert sum(partition["kept_segments"] for partition in whole["partitions"]) == 0
-    records = 2 * 200_000 * 500
+    records = 2 * _RECORDS * 500
     assert read_whole > records, "both sides were read"
     if level is not None:
         # A sample is read by fetches that may take along its partition's rest: these bytes would drown the others.
@@ -244,7 +247,7 @@ def test_validation_that_is_killed_goes_on_where_it_was_and_ends_with_the_same_d
         assert [it["source_digest"] for it in partition["segments"]] == [
             it["source_digest"] for it in other["segments"]
         ]
-    assert found["totals"]["source_records"] == 200_000
+    assert found["totals"]["source_records"] == _RECORDS
 
 
 def _segments(line: str) -> tuple[int, int]:
