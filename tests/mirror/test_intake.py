@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -72,7 +73,7 @@ class World:
     def answered(self, *answers: Fetched, between: Callable[[], None] = lambda: None) -> Halt | None:
         """Take one answer after the other; what the partition is about to halt for."""
         for answer in answers:
-            self.loop.run(lambda at=answer: self.intake._take([at]))
+            self.loop.run(partial(self.intake._take, [answer]))
             between()
         return None if self.copy.halting is None else self.copy.halting[0]
 

@@ -4,6 +4,7 @@ import threading
 import time
 import uuid
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -253,7 +254,8 @@ def test_topic_that_all_brokers_called_another_one_goes_on_by_itself_once_they_k
 
         for topic in topics:
             produce(it.source, topic, records(100, 1, 1))
-        with Proxy(on_response=on_response) as proxy, running(it, LONG, **{f"{side}_through": proxy}) as live:
+        through: dict[str, Any] = {}
+        with Proxy(on_response=on_response) as through[f"{side}_through"], running(it, LONG, **through) as live:
             for topic in topics:
                 _until(live, topic, 100)
             wrong.set()

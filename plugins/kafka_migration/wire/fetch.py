@@ -75,8 +75,8 @@ class FetchSession:
     ) -> list[Fetched]:
         """As :func:`fetch` of this module, but answers that say nothing new are left out.
 
-        Where nobody had records, or one had an error or a log that was cut, the next request begins anew: its response tells of every partition
-        where it stands.
+        Where nobody had records, or one had an error or a log that was cut, the next request begins anew: its response
+        tells of every partition where it stands.
         """
         asked = {want.partition: (want, _leader_epoch(self._cluster, want.partition)) for want in wanted}
         try:
