@@ -5,6 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from demo.brokers import EmbeddedKafka
+from kafka_migration.mirror import pace
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs are dealt into all streams, however little there is to copy: tests are of what tasks do side by side."""
+    monkeypatch.setattr(pace, "SMALL_BACKLOG", -1)
 
 
 @pytest.fixture(scope="session")

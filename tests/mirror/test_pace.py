@@ -3,7 +3,8 @@
 import pytest
 
 from kafka_migration.domain.types import Position, TopicPartition
-from kafka_migration.mirror.pace import Pace, Standstill
+from kafka_migration.mirror import pace
+from kafka_migration.mirror.pace import Pace, Slots, Standstill
 
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -70,3 +71,46 @@ def test_throttled_partition_may_stand_for_as_long_as_a_large_batch_of_each_take
         assert standstill.look(lagging, bytes_per_second=64 * 1024) == []
     now[0] = 32.0
     assert standstill.look(lagging, bytes_per_second=64 * 1024) == [ONE, OTHER]
+
+
+@pytest.fixture
+def slots(monkeypatch: pytest.MonkeyPatch) -> Slots:
+    monkeypatch.setattr(pace, "SMALL_BACKLOG", 50_000)
+    return Slots(8, None)
+
+
+def test_backlog_takes_all_slots(slots: Slots) -> None:
+    assert slots.wanted(50_001, 3) == 8
+    assert slots.wanted(50_000, 3) == 1
+
+
+@pytest.mark.parametrize(
+    ("records_per_second", "bytes_per_second", "partitions", "tasks"),
+    [
+        (0, 0, 1, 1),
+        (10_000, 0, 1, 1),
+        (10_001, 0, 1, 2),
+        (1, 3 * 16 * 1024 * 1024, 1, 3),
+        (1, 1, 501, 2),
+        (10**6, 10**10, 10**4, 8),
+    ],
+)
+def test_what_is_caught_up_takes_as_many_tasks_as_carry_it(
+    slots: Slots, records_per_second: int, bytes_per_second: int, partitions: int, tasks: int
+) -> None:
+    slots.copied(100 * records_per_second, 100 * bytes_per_second, 100.0)
+    assert slots.wanted(0, partitions) == tasks
+
+
+def test_short_epoch_does_not_make_a_busy_link_idle(slots: Slots) -> None:
+    slots.copied(100 * 40_000, 0, 100.0)
+    slots.copied(10, 0, 9.0)
+    assert slots.wanted(0, 1) == 4
+    slots.copied(10, 0, 10.0)
+    assert slots.wanted(0, 1) == 1
+
+
+def test_fewer_slots_than_are_wanted_are_taken(slots: Slots) -> None:
+    slots.copied(100 * 40_000, 0, 100.0)
+    slots.only(2)
+    assert (slots.wanted(0, 1), slots.wanted(10**6, 1)) == (2, 2)

@@ -54,7 +54,8 @@ class Dealer:
         ends = self.lookout.ends(active)
         backlog = {tp: ends.get(tp, 0) - it.position.source for tp, it in active.items()}
         apart = {tp: backlog.pop(tp) for tp in quarantine.tried & active.keys()} if self.slots.now > 1 else {}
-        shares = balance(backlog, self.slots.now - bool(apart)) + balance(apart, 1)
+        tasks = self.slots.now - 1 if apart else self.slots.wanted(sum(backlog.values()), len(backlog))
+        shares = balance(backlog, tasks) + balance(apart, 1)
         return [
             TaskOrders(
                 link=self.link.name,

@@ -375,7 +375,7 @@ class Mirror:
         self._is_quiet = False
         before = {tp: active.position.source for tp, active in self._active.items()}
         self._dealt = set(self._active)
-        under_way = self.runner.start(orders)
+        under_way, began = self.runner.start(orders), time.monotonic()
         self._watch.watch(under_way, orders, desired, self._epochs)
         ended = under_way.ended()
         for error in ended.failed.values():
@@ -387,6 +387,8 @@ class Mirror:
             first = min(ended.failed)
             self.tell(f"{len(ended.failed)} of {len(orders)} tasks died: {in_short(ended.failed[first])}")
             self._patiently(lambda: self._attempts.lost(self._epoch))
+        records, size = sum(it.records for it in ended.receipts), sum(it.bytes for it in ended.receipts)
+        self._slots.copied(records, size, time.monotonic() - began)
         self._fold(ended.receipts)
         self._after_deaths(orders, ended, before)
         self._is_quiet = True

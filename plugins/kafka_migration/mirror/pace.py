@@ -5,6 +5,7 @@ But not while somebody in it waits in vain: a partition that stands, or a task w
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 
@@ -13,6 +14,11 @@ from kafka_migration.domain.types import Position, TopicPartition
 LONGEST_SECONDS = 600.0
 """An epoch ends after so long in any case: only then what it did becomes part of the driver's own account."""
 _AROUND_SECONDS, _AROUND_OFFSETS = 5.0, 1_000
+SMALL_BACKLOG = 50_000
+"""Records that a task copies while another one would still begin."""
+_TASK_RECORDS_PER_SECOND, _TASK_BYTES_PER_SECOND, _TASK_PARTITIONS = 10_000, 16 * 1024 * 1024, 500
+"""What one task carries easily, records coming one by one."""
+_TELLING_SECONDS = 10.0
 _LARGE_BYTES = 1024 * 1024
 """What most topics take in one batch at most (max.message.bytes)."""
 
@@ -89,17 +95,41 @@ class Slots:
     """How many tasks run side by side: ``streams``, if Spark has as many slots. ``known`` is what it says, if it does.
 
     What was only seen (fewer tasks began than were ordered) counts for the length of the longest epoch: slots may come.
+
+    What is caught up and gets little goes through as few tasks as carry it. Each task asks the brokers for itself, so
+    two of them make twice the requests for the same records; where clients and brokers share their cores, every record
+    then waits for that.
     """
 
     def __init__(self, streams: int, known: int | None, clock: Callable[[], float] = time.monotonic) -> None:
         self.streams = streams if known is None else max(1, min(streams, known))
         self._clock, self._seen, self._until = clock, self.streams, clock()
+        self._records_per_second = self._bytes_per_second = 0.0
 
     def only(self, slots: int) -> None:
         """So many tasks began, the others still wait."""
         self._seen, self._until = slots, self._clock() + LONGEST_SECONDS
 
+    def copied(self, records: int, size: int, seconds: float) -> None:
+        """An epoch of so many seconds copied so much."""
+        rates = records / max(1.0, seconds), size / max(1.0, seconds)
+        if seconds < _TELLING_SECONDS:
+            # Half of it was the start of its tasks.
+            rates = max(rates[0], self._records_per_second), max(rates[1], self._bytes_per_second)
+        self._records_per_second, self._bytes_per_second = rates
+
+    def wanted(self, backlog: int, partitions: int) -> int:
+        """Into how many shares an epoch is dealt that begins with ``backlog`` records to copy."""
+        if backlog > SMALL_BACKLOG:
+            return self.now
+        busy = max(
+            self._records_per_second / _TASK_RECORDS_PER_SECOND,
+            self._bytes_per_second / _TASK_BYTES_PER_SECOND,
+            partitions / _TASK_PARTITIONS,
+        )
+        return min(self.now, max(1, math.ceil(busy)))
+
     @property
     def now(self) -> int:
-        """Into how many shares an epoch is dealt."""
+        """How many shares can be copied side by side."""
         return min(self.streams, self._seen) if self._clock() < self._until else self.streams
