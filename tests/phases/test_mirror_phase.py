@@ -127,6 +127,20 @@ def test_mirror_that_was_taken_over_leaves_the_journal_to_the_other(ctx: Context
 def test_log_that_lost_its_tail_is_gone_on_with_until_a_group_was_translated(upto: Step | None, may: bool) -> None:
     shop = Migration()
     histories.created(shop)
+    mirror.pin(shop.ctx())
     if upto is not None:
         histories.moved(shop, upto=upto)
     assert mirror._moved(shop.ctx()) is not may
+
+
+def test_log_that_lost_its_tail_is_not_gone_on_with_where_a_group_commits_on_the_target_by_itself() -> None:
+    shop = Migration()
+    histories.created(shop)
+    ctx = shop.ctx()
+    mirror.pin(ctx)
+    assert not mirror._moved(ctx)
+    with shop.target.failing("committed", NotAuthorized("target", "Describe", "group orders")):
+        assert mirror._moved(ctx), "nobody knows"
+    tp = TopicPartition(next(iter(ctx.link.topics())), 0)
+    shop.target.consumer_commits("a-group-of-the-target", tp, 3)
+    assert mirror._moved(ctx)

@@ -128,7 +128,9 @@ def _one(ctx: Context, topic: str) -> Again:
     return Again(topic=topic, old_id=record["topic_id"], declared=declared, halts=halts)
 
 
-def _refuse_moved(ctx: Context, topics: Iterable[str]) -> None:
+def positions_on_target(ctx: Context, topics: Iterable[str]) -> set[str]:
+    """Groups to whom offsets of ``topics`` mean something on the target: moved there, or with commits of their own.
+    Raises NotAuthorized, CouldNotFindOut."""
     wanted, records = set(topics), GroupRecord.all(ctx.journal)
     undone = {group for group, record in records.items() if record.has(Step.UNDONE)}
     moved = {
@@ -144,9 +146,15 @@ def _refuse_moved(ctx: Context, topics: Iterable[str]) -> None:
         # What a group was moved back from stays on the target, read by nobody, until its topic goes.
         void = {it.tp: it.target for it in records[group].translations} if group in undone else {}
         moved |= {group for tp, it in commits.items() if tp.topic in wanted and void.get(tp) != it.offset}
+    return moved
+
+
+def _refuse_moved(ctx: Context, topics: Iterable[str]) -> None:
+    topics = sorted(topics)
+    moved = positions_on_target(ctx, topics)
     if moved:
         raise Refused(
-            f"groups that read {', '.join(sorted(wanted))} have positions on the target: {', '.join(sorted(moved))}",
+            f"groups that read {', '.join(topics)} have positions on the target: {', '.join(sorted(moved))}",
             remedy="move them back (`undo --group GROUP`), or delete the offsets of groups that never read there; after"
             " that the topic can be copied afresh",
         )

@@ -17,15 +17,14 @@ from kafka_migration.domain.errors import (
     CouldNotFindOut,
     HaltedPartition,
     MigrationError,
+    NotAuthorized,
     Refused,
     TakenOver,
 )
 from kafka_migration.domain.held_open import KEEPS_RECORDS
 from kafka_migration.domain.types import Desired
 from kafka_migration.mirror.epochs import Mirror, MirrorEnd, Runner, Settings
-from kafka_migration.phases import release, seal, start
-from kafka_migration.phases.again import NOTE as AGAIN
-from kafka_migration.phases.group_record import GroupRecord, Step
+from kafka_migration.phases import again, release, seal, start
 from kafka_migration.phases.growth import TargetGrowth
 from kafka_migration.phases.record import phase
 from kafka_migration.phases.topic_steps import mirrored
@@ -53,7 +52,7 @@ def check(ctx: Context) -> list[str]:
 def begun(ctx: Context) -> list[str]:
     """The topics that may have been mirrored, whether they are held or not. Raises Refused if there are none."""
     topics = sorted(mirrored(ctx))
-    if not topics and (left := sorted(ctx.journal.all(AGAIN))):
+    if not topics and (left := sorted(ctx.journal.all(again.NOTE))):
         raise Refused(
             f"copying {', '.join(left)} afresh was begun, and has not come to its end",
             remedy=f"`mirror {' '.join(f'--again {topic}' for topic in left)}` finishes it, and mirrors",
@@ -110,7 +109,7 @@ def apply(
         )
     seal.check(ctx)
     pin(ctx)
-    for topic in sorted(ctx.journal.all(AGAIN)):
+    for topic in sorted(ctx.journal.all(again.NOTE)):
         ctx.tell(
             f"{topic} is left out: copying it afresh has not come to its end; `mirror --again {topic}` finishes it"
         )
@@ -156,9 +155,10 @@ def apply(
 
 def _moved(ctx: Context) -> bool:
     """True if a group may have a position on the target: offsets there must not come to mean other records."""
-    return any(
-        record.has(Step.TRANSLATED) and not record.has(Step.UNDONE) for record in GroupRecord.all(ctx.journal).values()
-    )
+    try:
+        return bool(again.positions_on_target(ctx, ctx.link.topics()))
+    except (NotAuthorized, CouldNotFindOut):
+        return True
 
 
 def _uuid(text: str) -> uuid.UUID:
