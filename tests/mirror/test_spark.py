@@ -61,13 +61,13 @@ def test_standalone_cluster_copies_with_the_package_from_py_files_only(source_cl
     topics = {f"standalone-{uuid.uuid4().hex[:8]}": 4}
     (topic,) = topics
     create_topics(source, topics)
-    produce(source, topic, (ToSend(b"%d" % n, b"k", n % 4) for n in range(20_000)), **{"compression.type": "zstd"})
+    produce(source, topic, (ToSend(b"%d" % n, b"k", n % 4) for n in range(60_000)), **{"compression.type": "zstd"})
     plan = small_plan(tmp_path, source, target, topics)
     # The job stands alone in a folder without plugins/ beside it: only the zip can bring the package.
     job = Path(shutil.copy(ROOT / "spark_jobs" / "mirror.py", tmp_path / "mirror.py"))
     with spark_standalone(tmp_path, workers=2) as master:
         outcome = _submit(plan, job, "--master", master, "--py-files", str(package_zip(tmp_path)), cwd=tmp_path)
-    assert outcome["records"] == 20_000
+    assert outcome["records"] == 60_000
     assert outcome["executors"] == ["0", "1"], "one task on each of the two workers' executors"
     _assert_equal(source, target, plan, topics)
 
@@ -122,10 +122,12 @@ ONE_TASK_ENDS = """
 import sys
 from dataclasses import replace
 from kafka_migration.mirror.epochs import Mirror, Settings
+from kafka_migration.mirror import pace
 from kafka_migration.mirror.session import open_session
 from kafka_migration.mirror.spark import SparkRunner
 from kafka_migration.state.link import LinkState
 
+pace.SMALL_BACKLOG = -1
 name, source, target = sys.argv[1:]
 link = LinkState.on_target(name, {"bootstrap.servers": target})
 session = open_session("one task ends", master="local[2]", conf={"spark.ui.enabled": "false"})

@@ -199,13 +199,14 @@ class Intake:
         tp, offset, deadline = copy.partition, copy.fetch_offset, time.monotonic() + 5
         start = (await self.source.list_offsets([tp], EARLIEST, deadline=deadline))[tp]
         end = (await self.source.list_offsets([tp], LATEST, deadline=deadline))[tp]
-        if self._is_deposed(copy):
+        is_lasting = self._is_lasting(tp)
+        if self._is_deposed(copy) and not is_lasting:
             log.info("fetch %s: %d is out of range, by a leader of before", tp, offset)
         elif offset < start:
             copy.stop_after_queue(Halt.DATA_LOSS, f"the source's log now starts at {start}: retention was faster")
         elif offset > end:
             copy.stop_after_queue(Halt.TRUNCATED, f"the source's log now ends at {end}, below our position")
-        elif self._is_lasting(tp):
+        elif is_lasting:
             copy.stop_after_queue(
                 Halt.TRUNCATED, f"the source, which has {start} to {end}, does not know what stood before our position"
             )
@@ -215,7 +216,7 @@ class Intake:
 
     def _is_deposed(self, copy: PartitionCopy) -> bool:
         """True if who leads by the newest metadata led before what was copied last was written: one that was cut off,
-        and does not know that another one leads now. Its log says nothing."""
+        and does not know that another one leads now. Its log says nothing, while others may yet say who leads."""
         leader = self.source.leaders.get(copy.partition)
         return leader is not None and 0 <= leader.epoch < copy.last_epoch
 
