@@ -28,10 +28,10 @@ _LONG_POLL_MS, _SHORT_POLL_MS = 5_000, 50
 """Brokers answer as soon as there is anything. The long one is for when there is nothing: then each request names every
 partition, and thousands of them ten times a second would cost half a core."""
 _LITTLE_BYTES = 64 * 1024
-_GATHER_SECONDS = 0.003
-"""The longest pause before asking again for little. A question costs about a millisecond, whether it brings one record
-or ten, and more the more partitions it names: asked without a pause, a trickle of some thousand records a second takes
-a whole core, and then each waits for the one before it."""
+_GATHER_SECONDS, _GATHER_SHARE = 0.003, 0.5
+"""The longest pause before asking again for little, and its length as a share of the work since the last one. Asking
+costs most of a millisecond, whether it brings one record or ten: without a pause, a trickle of some thousand records a
+second takes a whole core, and then each waits for the one before it."""
 _TROUBLE_SECONDS = 10.0
 _TROUBLED_SECONDS = 0.05
 
@@ -118,8 +118,8 @@ class Intake:
                 if self.valve.is_open:
                     await self._take(answers)
                 if sum(len(answer.records) for answer in answers) < _LITTLE_BYTES:
-                    # As long as this thread has worked since the last one: half a core is left to others.
-                    await self.loop.net.sleep(min(_GATHER_SECONDS, time.thread_time() - worked))
+                    # A third of a core is left to others.
+                    await self.loop.net.sleep(min(_GATHER_SECONDS, _GATHER_SHARE * (time.thread_time() - worked)))
                 worked = time.thread_time()
         finally:
             session.close()
