@@ -32,7 +32,7 @@ KINDS = (
     ("Airflow", ("airflow",)),
     ("Spark drivers in Python", ("spark_jobs/",)),
     ("commands", ("-m kafka_migration", "-m demo", "-m tests.", "-m bench.")),
-    ("pytest", ("-m pytest", "sys.stdin.readline")),
+    ("pytest", ("-m pytest", "[pytest-xdist", "sys.stdin.readline")),
 )
 
 
