@@ -14,19 +14,12 @@ from kafka_migration.mirror.attempts import Attempts
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.state.link import LinkState
 from kafka_migration.state.store import MemoryStore
+from tests.mirror.clock import Clock
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 LIMITS = Limits(lease_seconds=10, answer_seconds=30, closed_seconds=5)
 #: How long an attempt may write that nobody saw end, and one whose connections were closed.
 UNSEEN, CLOSED = 45.0, 5.0
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -13,18 +13,11 @@ from kafka_migration.mirror.lease import Hold, Lease
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.state.link import LinkState
 from kafka_migration.state.store import MemoryStore
+from tests.mirror.clock import Clock
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 LIMITS = Limits(lease_seconds=10, answer_seconds=25, closed_seconds=5)
 DAY_MS = 86_400_000
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Tail:

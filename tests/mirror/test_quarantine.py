@@ -6,22 +6,15 @@ import pytest
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.mirror.quarantine import Quarantine
+from tests.mirror.clock import Clock
 
 ALL = [TopicPartition("t", n) for n in range(13)]
 TP = ALL[0]
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0.0)
 
 
 @pytest.fixture

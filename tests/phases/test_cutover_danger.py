@@ -123,6 +123,18 @@ def test_write_that_somebody_overtakes_starts_nothing_on_the_source(
         assert {call[:2] for call in hooks.calls} == {("stop", "source")}
 
 
+def before_its_start(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Once a group's start is noted, and before its hook is called, something ``happens``."""
+    mark = GroupRecord.mark
+
+    def marks(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:
+        mark(self, step, *args, **evidence)
+        if step is Step.STARTING:
+            happens()
+
+    monkeypatch.setattr(GroupRecord, "mark", marks)
+
+
 @pytest.mark.parametrize(
     ("happens", "reason"),
     [
@@ -141,14 +153,7 @@ def test_group_that_changes_after_its_move_is_not_started_on_the_target(
 ) -> None:
     world = fake_world
     group, tp = running(world, hooks)
-    mark = GroupRecord.mark
-
-    def marks(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:
-        mark(self, step, *args, **evidence)
-        if step is Step.STARTING:
-            happens(world, group, tp)
-
-    monkeypatch.setattr(GroupRecord, "mark", marks)
+    before_its_start(monkeypatch, lambda: happens(world, group, tp))
     outcome = cutover.apply(world.ctx(consumers=hooks.consumers)).groups[0]
     assert reason in outcome.reason
     assert ("start", "target") not in [call[:2] for call in hooks.calls]
@@ -177,14 +182,8 @@ def test_mover_that_lost_its_claim_right_before_a_hook_does_not_call_it(
 ) -> None:
     world = fake_world
     group, _ = running(world, hooks)
-    mark = GroupRecord.mark
-
-    def taken_over(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:
-        mark(self, step, *args, **evidence)
-        if step is Step.STARTING:
-            GroupRecord.own(Journal(world.store, "moving"), group, at="2030-01-01T00:00:00+00:00")
-
-    monkeypatch.setattr(GroupRecord, "mark", taken_over)
+    moving = Journal(world.store, "moving")
+    before_its_start(monkeypatch, lambda: GroupRecord.own(moving, group, at="2030-01-01T00:00:00+00:00"))
     with pytest.raises(TakenOver):
         cutover.apply(world.ctx(consumers=hooks.consumers))
     assert ("start", "target") not in [call[:2] for call in hooks.calls]

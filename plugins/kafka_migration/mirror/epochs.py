@@ -387,8 +387,8 @@ class Mirror:
             first = min(ended.failed)
             self.tell(f"{len(ended.failed)} of {len(orders)} tasks died: {in_short(ended.failed[first])}")
             self._patiently(lambda: self._attempts.lost(self._epoch))
-        records, size = sum(it.records for it in ended.receipts), sum(it.bytes for it in ended.receipts)
-        self._slots.copied(records, size, time.monotonic() - began)
+        took, receipts = time.monotonic() - began, ended.receipts
+        self._slots.copied(sum(each.records for each in receipts), sum(each.bytes for each in receipts), took)
         self._fold(ended.receipts)
         self._after_deaths(orders, ended, before)
         self._is_quiet = True

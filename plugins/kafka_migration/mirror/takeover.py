@@ -315,7 +315,7 @@ async def take_over(
         if needs_all:
             return await target.list_offsets(partitions, when, deadline=until)
         found = await target.offsets_in_reach(partitions, when, seconds=UNREAD_SECONDS)
-        unread.update(dict.fromkeys(set(partitions) - found.keys(), "its leader does not tell its offsets"))
+        unread.update(dict.fromkeys(set(partitions) - found.keys(), "its leader does not report its offsets"))
         return found
 
     starts = await listed(left, EARLIEST, soon)

@@ -78,13 +78,13 @@ class Progress:
     def write_account(self, *, at_once: bool) -> None:
         """Write what is known of all partitions, for readers to begin at, once there is much to read; or ``at_once``,
         when a run ends, or goes on without a partition, which no record of a share holds any more then."""
-        log, known = self._log, sorted(self.newest().items())
+        log, known = self._log, self.newest()
         if log is None or self._count < (1 if at_once else _ACCOUNT_RECORDS):
             return
         since = log.read_up_to()
         told = {
             tp: ledger.Told(position, rest["b"], rest["x"], rest["at"], rest.get("q", 0))
-            for tp, (position, rest) in known
+            for tp, (position, rest) in sorted(known.items())
         }
         log.append(ledger.progress_records(self._link, ledger.ACCOUNT, told))
         # Only now: who begins there must find it.

@@ -78,13 +78,14 @@ class FetchSession:
         Where nobody had records, or one had an error or a log that was cut, the next request begins anew: its response
         tells of every partition where it stands.
         """
+        options = FetchOptions(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, committed=committed)
         asked = {want.partition: (want, _leader_epoch(self._cluster, want.partition)) for want in wanted}
         try:
-            response = await self._send(asked, max_wait_ms=max_wait_ms, max_bytes=max_bytes, committed=committed)
+            response = await self._send(asked, options)
             if response.error and not self.begins:
                 # Evicted, for instance.
                 self._begin()
-                response = await self._send(asked, max_wait_ms=max_wait_ms, max_bytes=max_bytes, committed=committed)
+                response = await self._send(asked, options)
             if response.error:
                 raise kafka_errors.for_code(response.error)()
         except kafka_errors.KafkaError:
@@ -109,24 +110,16 @@ class FetchSession:
         # With its id: the broker drops the one before.
         self._number, self._asked = 0, {}
 
-    async def _send(
-        self, asked: dict[TopicPartition, _Asked], *, max_wait_ms: int, max_bytes: int, committed: bool
-    ) -> LeanFetchResponse:
+    async def _send(self, asked: dict[TopicPartition, _Asked], options: FetchOptions) -> LeanFetchResponse:
         before = self._asked
         changed = [it for tp, it in asked.items() if before.get(tp) != it]
         forgotten = sorted(before.keys() - asked.keys())
         if self.begins or any(want.partition.topic not in self._ids.by_name for want, _ in changed):
             topics = {tp.topic for tp in (*before, *asked)}
             self._ids = TopicIds({topic: self._cluster.topic_id(topic) for topic in topics})
-        options = FetchOptions(
-            max_wait_ms=max_wait_ms,
-            min_bytes=1,
-            max_bytes=max_bytes,
-            committed=committed,
-            session=(self._id, self._number),
-        )
+        options = options._replace(session=(self._id, self._number))
         request = LeanFetchRequest(_by_topic(changed), self._ids, options, forgotten)
-        timeout_ms = self._cluster.request_timeout_ms + max_wait_ms
+        timeout_ms = self._cluster.request_timeout_ms + options.max_wait_ms
         response: LeanFetchResponse = await self._cluster.send(request, self._node, timeout_ms=timeout_ms)
         return response
 
