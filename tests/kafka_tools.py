@@ -7,7 +7,14 @@ from functools import lru_cache
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -22,6 +29,13 @@ from kafka_migration.domain.types import TopicPartition
 from tests.waiting import wait_until
 
 Headers = tuple[tuple[str, bytes | None], ...]
+
+
+_COORDINATOR_TO_COME = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
 
 
 @dataclass(frozen=True)
@@ -174,6 +188,44 @@ def read_all_with(client: Mapping[str, str], topics: Mapping[str, int]) -> dict[
     finally:
         consumer.close()
     return rows
+
+
+def commit(servers: str, group: str, offsets: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]) -> None:
+    """Commits of a group whose consumers were here, and have left."""
+    commit_with({"bootstrap.servers": servers}, group, offsets)
+
+
+def commit_with(
+    client: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+) -> None:
+    """The same, for a client with more settings than an address."""
+    consumer = Consumer({**client, "group.id": group, "enable.auto.commit": False})
+    places = [confluent_kafka.TopicPartition(*tp, at) for tp, at in offsets.items()]
+
+    def done() -> bool:
+        try:
+            answer = consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            # The first group of a new cluster: its coordinator is only just elected.
+            if not error.args[0].retriable() and error.args[0].code() not in _COORDINATOR_TO_COME:
+                raise
+            return False
+        assert answer is not None
+        assert [it.error for it in answer] == [None] * len(places)
+        return True
+
+    try:
+        wait_until(done, f"{group} has committed")
+    finally:
+        consumer.close()
+
+
+def committed(servers: str, group: str) -> dict[TopicPartition, int]:
+    """Where a group stands."""
+    # Held until it has answered: a client that is gone answers nothing.
+    admin = AdminClient({"bootstrap.servers": servers})
+    future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
+    return {TopicPartition(it.topic, it.partition): it.offset for it in future.result(30).topic_partitions or ()}
 
 
 def delete_records(servers: str, before: Mapping[TopicPartition, int]) -> None:

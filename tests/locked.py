@@ -28,6 +28,7 @@ from kafka_migration.phases import permissions
 from kafka_migration.phases.permissions import Rule
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
+from tests.kafka_tools import commit_with
 
 PRINCIPALS = {"source": "mover-reads", "target": "mover-writes"}
 
@@ -111,13 +112,7 @@ class Locked:
             future.result(30)
 
     def commit(self, side: str, group: str, offsets: dict[tuple[str, int], int]) -> None:
-        settings = {"group.id": group, "enable.auto.commit": False}
-        consumer = confluent_kafka.Consumer({**self.admin_properties(side), **settings})
-        try:
-            places = [confluent_kafka.TopicPartition(*tp, at) for tp, at in offsets.items()]
-            consumer.commit(offsets=places, asynchronous=False)
-        finally:
-            consumer.close()
+        commit_with(self.admin_properties(side), group, offsets)
 
     def committed(self, side: str, group: str) -> dict[tuple[str, int], int]:
         wanted = [confluent_kafka.ConsumerGroupTopicPartitions(group)]

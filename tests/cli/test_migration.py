@@ -11,14 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from demo.brokers import EmbeddedKafka
 from kafka_migration.cli.app import app
 from tests.cli.processes import ME, Ended, connection, finish, start
-from tests.kafka_tools import ToSend, create_topics, produce
+from tests.kafka_tools import ToSend, commit, committed, create_topics, produce
 
 PASSWORD = "hunter2-must-never-be-shown"
 PLAN = """
@@ -59,23 +57,6 @@ def credentials(cluster: EmbeddedKafka, password: str) -> str:
         sasl_username="mover",
         sasl_password=password,
     )
-
-
-def commit(servers: str, group: str, offsets: dict[tuple[str, int], int]) -> None:
-    """Somebody's consumers were here, and have left."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False})
-    try:
-        done = consumer.commit(offsets=[TopicPartition(*tp, at) for tp, at in offsets.items()], asynchronous=False)
-        assert [it.error for it in done] == [None] * len(offsets)
-    finally:
-        consumer.close()
-
-
-def committed(servers: str, group: str) -> dict[tuple[str, int], int]:
-    # Held until it has answered: a client that is gone answers nothing.
-    admin = AdminClient({"bootstrap.servers": servers})
-    future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-    return {(it.topic, it.partition): it.offset for it in future.result(30).topic_partitions or ()}
 
 
 class Story:

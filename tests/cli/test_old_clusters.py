@@ -22,8 +22,8 @@ from kafka_migration.clusters.cluster import Cluster
 from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.domain.types import TopicPartition
 from tests.cli.processes import ME, connection
-from tests.cli.test_migration import Story, commit, committed
-from tests.kafka_tools import ToSend, create_topics, produce, read_all
+from tests.cli.test_migration import Story
+from tests.kafka_tools import ToSend, commit, committed, create_topics, produce, read_all
 from tests.wire.made import wired
 
 PLAN = """
@@ -137,7 +137,7 @@ def test_commands_migrate_topics_and_a_group_from_an_old_cluster(
     assert _release(source) == (("2.8", True) if version == "2.8" else ("3.9", False))
     assert _release(target)[1] is False
     commits = _places(source, topics)
-    commit(source, f"{name}.app", {(tp.topic, tp.partition): at for tp, at in commits.items()})
+    commit(source, f"{name}.app", commits)
     (tmp_path / "plan.yaml").write_text(PLAN.format(name=name))
     story = Story(tmp_path, monkeypatch)
     story.connect("old", connection(source))
@@ -193,13 +193,13 @@ def _assert_same_places(
     target: str,
     topics: dict[str, int],
     commits: dict[TopicPartition, int],
-    moved: dict[tuple[str, int], int],
+    moved: dict[TopicPartition, int],
 ) -> None:
     """From where it was put the group reads on the target what it has not read on the source: no more, and no less."""
     here, there = read_all(source, topics), read_all(target, topics)
     for tp, at in commits.items():
         left = [it.value for it in here[tp] if it.offset >= at]
-        assert [it.value for it in there[tp] if it.offset >= moved[tp.topic, tp.partition]] == left, tp
+        assert [it.value for it in there[tp] if it.offset >= moved[tp]] == left, tp
 
 
 def _release(servers: str) -> tuple[str, bool]:

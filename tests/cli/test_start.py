@@ -10,8 +10,8 @@ import pytest
 from demo.brokers import EmbeddedKafka
 from kafka_migration.domain.types import TopicPartition
 from tests.cli.processes import ME, connection
-from tests.cli.test_migration import Story, commit, committed
-from tests.kafka_tools import ToSend, create_topics, produce, read_all
+from tests.cli.test_migration import Story
+from tests.kafka_tools import ToSend, commit, committed, create_topics, produce, read_all
 
 PLAN = """
 version: 1

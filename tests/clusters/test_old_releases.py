@@ -27,10 +27,9 @@ from kafka_migration.phases import create
 from kafka_migration.phases.context import SystemClock
 from kafka_migration.phases.topic_specs import OLD_BOUND
 from kafka_migration.phases.topic_steps import Action
-from tests.cli.test_migration import commit
 from tests.clusters.labs import FakeLab, RealLab
 from tests.clusters.migration import Migration
-from tests.kafka_tools import ToSend, create_topics, produce
+from tests.kafka_tools import ToSend, commit, create_topics, produce
 from tests.waiting import wait_until
 from tests.wire.made import wired
 

@@ -27,7 +27,7 @@ from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.state.store import MemoryStore
-from tests.kafka_tools import ToSend, create_topics, forget_clients, produce, read_all, stable_ends
+from tests.kafka_tools import ToSend, commit, create_topics, forget_clients, produce, read_all, stable_ends
 from tests.mirror.bench import BRIEF, Bench
 from tests.mirror.everywhere import assert_same_everywhere
 from tests.mirror.test_watching import Running, running
@@ -88,13 +88,13 @@ class Scene:
             return
         producer = Producer({"bootstrap.servers": self.source, "transactional.id": uuid.uuid4().hex, **config})
         producer.init_transactions(30)
-        for commit in (False, True):
+        for whole in (False, True):
             producer.begin_transaction()
             for row in rows:
-                value = row.value if commit else b"aborted"
+                value = row.value if whole else b"aborted"
                 producer.produce(topic, value, row.key, row.partition)
             assert producer.flush(30) == 0
-            (producer.commit_transaction if commit else producer.abort_transaction)(30)
+            (producer.commit_transaction if whole else producer.abort_transaction)(30)
 
     def until_led(self, topic: str) -> None:
         """Until every partition of a topic of the source has a leader that answers."""
@@ -147,7 +147,7 @@ class Scene:
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commits of a group without members on the source."""
-        commit_as(self.source, group, offsets)
+        commit(self.source, group, offsets)
 
     def translated(self, group: str) -> dict[TopicPartition, int]:
         """Where the group would go on if it were moved now; it must be said of all that it has committed."""
@@ -234,29 +234,6 @@ def _is_led(servers: str, topic: str, partitions: int) -> bool:
         # One that was just created has no leader yet, and of one that has grown a client knows too little.
         forget_clients()
         return False
-
-
-def commit_as(servers: str, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commits of a group without members."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False})
-    places = [confluent_kafka.TopicPartition(tp.topic, tp.partition, at) for tp, at in offsets.items()]
-
-    def committed() -> bool:
-        try:
-            done = consumer.commit(offsets=places, asynchronous=False)
-        except KafkaException as error:
-            # The first group of a new cluster: its coordinator is only just elected.
-            if not error.args[0].retriable() and error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
-                raise
-            return False
-        assert done is not None
-        assert [it.error for it in done] == [None] * len(places)
-        return True
-
-    try:
-        wait_until(committed, f"{group} has committed", deadline_seconds=60)
-    finally:
-        consumer.close()
 
 
 class _Member:

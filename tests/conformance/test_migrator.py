@@ -11,8 +11,8 @@ import pytest
 
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.phases.cutover import Fate
-from tests.conformance.scene import Scene, commit_as, scene
-from tests.kafka_tools import ToSend, create_topics, delete_records, delete_topic, produce, read_all
+from tests.conformance.scene import Scene, scene
+from tests.kafka_tools import ToSend, commit, create_topics, delete_records, delete_topic, produce, read_all
 
 COUNT = 10
 GROUPS = [f"at-{n}" for n in range(COUNT + 1)]
@@ -122,7 +122,7 @@ def test_group_that_is_ahead_on_the_target_is_not_set_back(it: Scene) -> None:
     it.copy()
     it.commit(group, {tp: 5})
     place = it.ctx.link.offset_maps()[tp].to_target(12)
-    commit_as(it.target, group, {tp: place})
+    commit(it.target, group, {tp: place})
     (outcome,) = it.move(group)
     assert outcome.outcome is Fate.REFUSED
     assert it.committed("target", group) == {tp: place}

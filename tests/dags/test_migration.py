@@ -24,7 +24,6 @@ import httpx
 import psutil
 import pytest
 import yaml
-from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from demo import jars
@@ -40,7 +39,7 @@ from kafka_migration.state.topic_log import TopicLog
 from tests.dags.mail import MAIL, MailServer, serving, text_of
 from tests.dags.test_dags import plan_document
 from tests.dags.users import LOCAL_SETTINGS
-from tests.kafka_tools import ToSend, create_topics, delete_topic, produce, read_all
+from tests.kafka_tools import ToSend, commit, committed, create_topics, delete_topic, produce, read_all
 from tests.locked import key_lines, with_back_door
 from tests.waiting import wait_until
 
@@ -234,8 +233,8 @@ def stage(guarded_source, guarded_target, authority, mail_server, tmp_path_facto
     for topic, partitions in ((f"{base}.orders", 2), (f"{base}.payments", 1)):
         records = (ToSend(b"%d" % n, b"k%d" % n, n % partitions) for n in range(RECORDS))
         produce(source, topic, records, **{"compression.type": "lz4"})
-    _commit(source, f"{base}-billing", {(f"{base}.orders", 0): 500, (f"{base}.orders", 1): 1_000})
-    _commit(source, f"{base}-audit", {(f"{base}.payments", 0): 1_500})
+    commit(source, f"{base}-billing", {(f"{base}.orders", 0): 500, (f"{base}.orders", 1): 1_000})
+    commit(source, f"{base}-audit", {(f"{base}.payments", 0): 1_500})
     # Somebody was there before: the wanted plan's preflight refuses, until it is gone.
     create_topics(target, {f"{base}.payments": 3})
     servers = {"bootstrap.servers": guarded_source.bootstrap_servers}
@@ -282,21 +281,6 @@ def stage(guarded_source, guarded_target, authority, mail_server, tmp_path_facto
             it.runs[plan] = it.api.trigger(it.dag(plan))
         yield it
     shutil.rmtree(folder / "airflow")
-
-
-def _commit(servers: str, group: str, offsets: dict[tuple[str, int], int]) -> None:
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False})
-    try:
-        places = [confluent_kafka.TopicPartition(*tp, at) for tp, at in offsets.items()]
-        consumer.commit(offsets=places, asynchronous=False)
-    finally:
-        consumer.close()
-
-
-def _committed(servers: str, group: str) -> dict[tuple[str, int], int]:
-    admin = AdminClient({"bootstrap.servers": servers})
-    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
-    return {(it.topic, it.partition): it.offset for it in found.topic_partitions or ()}
 
 
 class LiveProducer:
@@ -431,8 +415,8 @@ def test_migration_ends_although_a_batch_failed_the_mirror_died_and_a_moved_grou
     for tp, rows in read_all(source, stage.topics).items():
         assert [row.without_offset() for row in copied[tp]] == [row.without_offset() for row in rows]
     for group in stage.groups:
-        moved = _committed(target, group)
-        for place, offset in _committed(source, group).items():
+        moved = committed(target, group)
+        for place, offset in committed(source, group).items():
             here = [row for tp, rows in copied.items() if (tp.topic, tp.partition) == place for row in rows]
             assert len([row for row in here if row.offset < moved[place]]) == offset
 
@@ -466,8 +450,8 @@ def _assert_one_batch_failed_and_the_other_was_watched(stage: Stage) -> None:
     assert (tasks["mirror"], tasks["report"]) == ("running", "upstream_failed")
     assert stage.state("wanted") == "running", "it fails once the mirror ends: nobody may wait for that alert"
     stage.wait_for_mail("wanted", "cut_over[0] failed: 1 of 1 groups were not moved")
-    assert _committed(stage.target.internal_servers, f"{stage.base}-billing")
-    assert not _committed(stage.target.internal_servers, f"{stage.base}-audit")
+    assert committed(stage.target.internal_servers, f"{stage.base}-billing")
+    assert not committed(stage.target.internal_servers, f"{stage.base}-audit")
 
 
 def _kill_the_mirror(stage: Stage) -> None:
@@ -480,11 +464,11 @@ def _kill_the_mirror(stage: Stage) -> None:
 def _come_back_on_the_source(stage: Stage) -> None:
     """The task that would end the mirror fails at once, and mails why, while the mirror runs on."""
     group, place = f"{stage.base}-audit", (f"{stage.base}.payments", 0)
-    _commit(stage.source.internal_servers, group, {place: 1_501})
+    commit(stage.source.internal_servers, group, {place: 1_501})
     stage.wait_for("wanted", "stop_mirror", "failed")
     stage.wait_for_mail("wanted", f"stop_mirror failed: moved groups are active on the source again: {group}")
     assert stage.tasks("wanted")["mirror"] != "failed"
-    _commit(stage.source.internal_servers, group, {place: 1_500})
+    commit(stage.source.internal_servers, group, {place: 1_500})
     stage.api.clear(stage.dag("wanted"), stage.runs["wanted"], ["stop_mirror"])
     stage.wait_for("wanted", "stop_mirror", "deferred")
 
