@@ -3,8 +3,8 @@
 import json
 import os
 import signal
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,9 @@ _LONGEST = (
     "mutation/test_short",
     "soak/test_kill",
 )
+_ALONE_TURN = len(_LONGEST) + 3
+"""Of tests without brokers. In between are those that wait most of the time."""
+_BESIDE_LONG = 12
 _RUN = pytest.StashKey[Run]()
 
 
@@ -65,16 +68,31 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What workers get: longest first, and the tests without brokers last, where they fill the gaps.
+    """What workers get, in this order.
 
     What cannot be shared starts once: its tests go to one worker, as do those of a file with a fixture for all of
     them. Tests on the shared clusters alone go to whoever is free.
+
+    Longest first; and beside each of the longest, which keep a core busy, many of those that wait most of the time, for
+    leases, elections and ends.
     """
-    needs = [(item, _needs(item)) for item in items]
-    for item, need in needs:
-        if need.group is not None:
-            item.add_marker(pytest.mark.xdist_group(need.group))
-    items[:] = [item for item, need in sorted(needs, key=lambda pair: (pair[1].turn, pair[1].own))]
+    together: dict[str, list[pytest.Item]] = {}
+    turns: dict[str, int] = {}
+    for item in items:
+        group, turn = _place(item)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+        scope = group or item.nodeid
+        together.setdefault(scope, []).append(item)
+        turns[scope] = min(turns.get(scope, turn), turn)
+    order = sorted(together, key=turns.__getitem__)
+    waiting = deque(scope for scope in order if len(_LONGEST) <= turns[scope] < _ALONE_TURN)
+    mixed: list[str] = []
+    for scope in order:
+        beside = _BESIDE_LONG if turns[scope] < len(_LONGEST) else 1
+        if not len(_LONGEST) <= turns[scope] < _ALONE_TURN:
+            mixed += [scope, *(waiting.popleft() for _ in range(beside) if waiting)]
+    items[:] = [item for scope in (*mixed, *waiting) for item in together[scope]]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -95,16 +113,8 @@ def _own(item: pytest.Item) -> list[str]:
     return sorted(name for name in _OWN & found.keys() if found[name][-1].scope == "session")
 
 
-@dataclass(frozen=True)
-class _Needs:
-    """The tests with which one has to be together, and when its turn is."""
-
-    group: str | None
-    own: list[str]
-    turn: int
-
-
-def _needs(item: pytest.Item) -> _Needs:
+def _place(item: pytest.Item) -> tuple[str | None, int]:
+    """The group of tests with which one has to be together, and when its turn is."""
     file = item.nodeid.partition("::")[0].removeprefix("tests/").removesuffix(".py")
     found = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
     scopes = {name: definitions[-1].scope for name, definitions in found.items()}
@@ -120,8 +130,11 @@ def _needs(item: pytest.Item) -> _Needs:
         group = "-".join([file, *(str(indices[name]) for name in of_file if name in indices)])
     else:
         group = None
-    turn = _LONGEST.index(file) if file in _LONGEST else len(_LONGEST) + (0 if own else 1 if on_shared else 2)
-    return _Needs(group, own, turn)
+    if file in _LONGEST:
+        return group, _LONGEST.index(file)
+    if own:
+        return group, len(_LONGEST)
+    return group, _ALONE_TURN if not on_shared else _ALONE_TURN - (2 if file.startswith("mirror/") else 1)
 
 
 def _shared(config: pytest.Config, name: str) -> SharedCluster:

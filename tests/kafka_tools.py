@@ -71,7 +71,8 @@ def create_topics(
     brokers: list[int] | None = None,
     replicas: int = 1,
 ) -> None:
-    """Create `topics` (name to partition count); with `brokers`, each partition has replicas on exactly these."""
+    """Create `topics` (name to partition count), and wait until the broker asked knows them; with `brokers`, each
+    partition has replicas on exactly these."""
     wanted = []
     for name, count in topics.items():
         place: dict[str, Any] = (
@@ -81,6 +82,8 @@ def create_topics(
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     for future in admin.create_topics(wanted).values():
         future.result(30)
+    for name in topics:
+        _described(admin, name)
 
 
 def _described(admin: AdminClient, name: str) -> TopicDescription:

@@ -98,6 +98,19 @@ def test_what_is_not_wanted_any_more_leaves_the_session_and_may_come_back(reader
     assert reader.offsets == {0: 10, 1: 11, 2: 12, 3: 10}
 
 
+def test_after_who_leads_was_asked_every_partition_is_named_with_the_epoch_of_its_leader(reader: Reader) -> None:
+    while any(offset < 10 for offset in reader.offsets.values()):
+        reader.fetch()
+    reader.write(1)
+    reader.fetch()
+    reader.wire(type(reader.wire.cluster).refresh, [reader.topic])
+    reader.write(0)
+    assert reader.session.begins
+    reader.fetch()
+    assert reader.named[-1] == {0, 1, 2, 3}
+    assert reader.offsets == {0: 11, 1: 11, 2: 10, 3: 10}
+
+
 def test_session_that_the_broker_evicted_begins_anew_and_loses_nothing(reader: Reader) -> None:
     while any(offset < 10 for offset in reader.offsets.values()):
         reader.fetch()

@@ -22,7 +22,7 @@ FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER = 74, 75, 6
 _OVER, _LAST_NUMBER = -1, 2**31 - 1
 """Numbers of requests in a session: the one that ends it, and the one after which they begin with 1 again."""
 _Asked = tuple[FetchFrom, int]
-"""With its leader's epoch."""
+"""With the epoch of its leader."""
 
 
 async def fetch(
@@ -61,14 +61,15 @@ class FetchSession:
 
     def __init__(self, cluster: WireCluster, node: int) -> None:
         self._cluster, self._node = cluster, node
-        self._id = self._number = 0
-        self._asked: dict[TopicPartition, _Asked] = {}
+        self._id = self._number = self._moves = 0
+        self._asked: dict[TopicPartition, FetchFrom] = {}
         self._ids = TopicIds({})
 
     @property
     def begins(self) -> bool:
-        """True if the next request names everything, in the order of its ``wanted``."""
-        return self._number == 0
+        """True if the next request names everything, in the order of its ``wanted``: the first one, and whenever
+        leaders may have got other epochs."""
+        return self._number == 0 or self._moves != self._cluster.moves
 
     async def fetch(
         self, wanted: Iterable[FetchFrom], *, max_wait_ms: int, max_bytes: int, committed: bool
@@ -79,10 +80,12 @@ class FetchSession:
         tells of every partition where it stands.
         """
         options = FetchOptions(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, committed=committed)
-        asked = {want.partition: (want, _leader_epoch(self._cluster, want.partition)) for want in wanted}
+        asked = {want.partition: want for want in wanted}
+        if self.begins:
+            self._begin()
         try:
             response = await self._send(asked, options)
-            if response.error and not self.begins:
+            if response.error and self._number:
                 # Evicted, for instance.
                 self._begin()
                 response = await self._send(asked, options)
@@ -108,13 +111,13 @@ class FetchSession:
 
     def _begin(self) -> None:
         # With its id: the broker drops the one before.
-        self._number, self._asked = 0, {}
+        self._number, self._asked, self._moves = 0, {}, self._cluster.moves
 
-    async def _send(self, asked: dict[TopicPartition, _Asked], options: FetchOptions) -> LeanFetchResponse:
+    async def _send(self, asked: dict[TopicPartition, FetchFrom], options: FetchOptions) -> LeanFetchResponse:
         before = self._asked
-        changed = [it for tp, it in asked.items() if before.get(tp) != it]
+        changed = [(it, _leader_epoch(self._cluster, tp)) for tp, it in asked.items() if before.get(tp) != it]
         forgotten = sorted(before.keys() - asked.keys())
-        if self.begins or any(want.partition.topic not in self._ids.by_name for want, _ in changed):
+        if not self._number or any(want.partition.topic not in self._ids.by_name for want, _ in changed):
             topics = {tp.topic for tp in (*before, *asked)}
             self._ids = TopicIds({topic: self._cluster.topic_id(topic) for topic in topics})
         options = options._replace(session=(self._id, self._number))

@@ -24,6 +24,7 @@ from kafka_migration.wire.batch import (
     TRANSACTIONAL,
     BatchHeader,
     CorruptBatch,
+    has_more,
     next_batch,
     verify_crc,
 )
@@ -71,7 +72,8 @@ def _pieces(
         # It has to be cut.
         single_to = at + 1
     while True:
-        is_joined = join_bytes and at >= single_to
+        # With nothing behind it, as most batches are that a mirror fetches which has caught up, there is none to join.
+        is_joined = join_bytes and at >= single_to and has_more(view, at)
         row = singles(view, at, join_bytes) if is_joined else None
         if row is not None:
             piece, at = row
