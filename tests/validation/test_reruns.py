@@ -187,7 +187,11 @@ def test_nothing_stands_of_a_topic_that_was_made_anew(source_cluster, target_clu
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("level", [None, "batch"], ids=["the default level", "batch level"])
+@pytest.mark.parametrize(
+    "level",
+    [pytest.param(None, marks=pytest.mark.long), "batch"],
+    ids=["the default level", "batch level"],
+)
 def test_validation_that_is_killed_goes_on_where_it_was_and_ends_with_the_same_digests(
     source_cluster, target_cluster, tmp_path, level
 ):
