@@ -45,7 +45,7 @@ format: setup ## Let ruff correct what it can
 	$(BIN)/ruff format .
 
 # More than cores: much of the time, tests wait for leases, elections and ends.
-WORKERS ?= 4
+WORKERS ?= 7
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 40
 
 test: setup ## All but the longest tests, on real brokers, in WORKERS processes; ARGS="-k lag" for a part of it

@@ -1,6 +1,7 @@
 """docs/behaviours.md names tests for everything that it claims; they exist, are collected, and run in `make test`."""
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -63,28 +64,41 @@ def test_claimed_line_names_tests_and_all_of_them_exist(number):
     assert not [f"{file}::{test}" for file, test in LINES[number] if test not in shown_by(ROOT / file)]
 
 
+_COLLECT = """
+import json, sys, pytest
+
+class Told:
+    def pytest_collection_finish(self, session):
+        told = {}
+        for item in session.items:
+            told.setdefault(item.nodeid.partition("[")[0], []).append(item.get_closest_marker("long") is not None)
+        print("TOLD", json.dumps(told))
+
+sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[Told()]))
+"""
+
+
 @cache
-def collected(*options: str) -> frozenset[str]:
-    """Every test that pytest collects from the files that lines name, as file::name without parameters."""
+def collected() -> dict[str, list[bool]]:
+    """Every test that pytest collects from the files that lines name, as file::name, and for each of its parameters
+    whether it waits for the longest run."""
     files = sorted({file for named in LINES.values() for file, _ in named})
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *options, *files]
     path = os.pathsep.join([str(ROOT / "plugins"), str(ROOT)])
     environment = {**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": ""}
+    command = [sys.executable, "-c", _COLLECT, *files]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return frozenset(line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line)
+    (told,) = (line for line in done.stdout.splitlines() if line.startswith("TOLD "))
+    found: dict[str, list[bool]] = json.loads(told.removeprefix("TOLD "))
+    return found
 
 
 @pytest.mark.timeout(300)
-def test_every_named_test_is_collected_with_its_parameters() -> None:
-    named = {f"{file}::{test}" for tests in LINES.values() for file, test in tests}
-    assert not named - collected()
-
-
-@pytest.mark.timeout(300)
-def test_every_claimed_line_is_shown_by_tests_that_do_not_wait_for_the_longest_run() -> None:
-    everyday = collected("-m", "not long")
-    assert not [number for number, named in LINES.items() if not {f"{f}::{t}" for f, t in named} & everyday]
+def test_every_named_test_is_collected_and_every_line_is_shown_without_the_longest_run() -> None:
+    named = {number: [f"{file}::{test}" for file, test in tests] for number, tests in LINES.items()}
+    assert not {test for tests in named.values() for test in tests if test not in collected()}
+    everyday = {test for test, waits in collected().items() if not all(waits)}
+    assert not [number for number, tests in named.items() if not everyday & set(tests)]
 
 
 def test_no_named_test_lies_in_a_file_that_skips() -> None:

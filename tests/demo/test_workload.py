@@ -24,6 +24,7 @@ from demo.workload import CONTROL_COMMAND, Progress, Workload, WorkloadError
 from tests.demo.log_segments import stored_batches
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.long
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 LIVE = [group.name for group in GROUPS if not group.stopped]
 

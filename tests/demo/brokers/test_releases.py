@@ -8,6 +8,8 @@ from demo.brokers import BrokerError, EmbeddedKafka
 from demo.brokers.releases import OLD
 from tests.demo.brokers.test_cluster import CODECS, consume, create_topic, nothing_left, produce
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("version", [it.name for it in OLD])
 def test_old_broker_serves_survives_a_kill_and_leaves_nothing(version: str) -> None:
