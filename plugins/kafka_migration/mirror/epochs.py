@@ -41,8 +41,9 @@ __all__ = ["EpochUnderWay", "Mirror", "MirrorEnd", "Runner", "Settings"]
 T = TypeVar("T")
 
 _ASK_SECONDS, _BEGIN_SECONDS, _OUTAGE_PAUSE_SECONDS = 5.0, 120.0, 2.0
-_LOOK_BRIEFLY_SECONDS, _FENCE_BRIEFLY_SECONDS = 1.0, 1.0
-"""For so long those that are sound wait for a fence of others; what takes longer goes on beside them."""
+_BRIEFLY_SECONDS, _LOOK_SECONDS = 1.5, 0.1
+"""For so long, between two epochs, those that are sound wait for all looks at others and fences of theirs; what takes
+longer goes on beside them. With less than the second left, nothing is begun any more."""
 _LOST_IN_A_ROW = 5
 _SHOWN = 3
 _BORNE = (CouldNotFindOut, NotAuthorized)
@@ -124,6 +125,7 @@ class Mirror:
         self._active: dict[TopicPartition, Active] = {}
         self._dealt: set[TopicPartition] = set()
         self._epoch = int(time.time() * 1000)  # grows over runs, so that a recall of an earlier run cannot hit this one
+        self._brief_until: float | None = None
         self._epochs = self._records = self._bytes = self._batches = 0
         self._lost, self._lost_since = 0, 0.0
         self._quarantine = Quarantine(patience_seconds=settings.unclear_seconds)
@@ -202,7 +204,8 @@ class Mirror:
             self._takes_newcomers = not (wished_ends if desired is Desired.DRAIN else until_caught_up)
             if self._active:
                 self._dealt = set(self._active)
-                self._patiently(lambda: self._join_beside(_LOOK_BRIEFLY_SECONDS))
+                if self._left > _LOOK_SECONDS:
+                    self._patiently(lambda: self._join_beside(self._left))
             elif self._takes_newcomers:
                 self._join()
             else:
@@ -230,6 +233,7 @@ class Mirror:
 
     def _wait_for_brokers(self, since: float) -> None:
         """All that is left waits for its brokers: so does the run, as in any outage."""
+        self._brief_until = None
         bears = self.settings.outage_seconds if self._fences.count else _BEGIN_SECONDS
         if time.monotonic() - since > bears:
             raise CouldNotFindOut(self._reach.describe(), remedy="start these brokers, then run this again")
@@ -293,18 +297,23 @@ class Mirror:
     def _partitions(self) -> set[TopicPartition]:
         return {TopicPartition(name, p) for name, found in self._source.partitions.items() for p in found}
 
-    def _join_beside(self, within: float = float("inf")) -> bool:
-        """Take in, while the others are copied, what nobody copies yet; True if the next epoch has more to copy.
+    @property
+    def _left(self) -> float:
+        """For how many seconds those that are sound may still wait, since the epoch before ended."""
+        return _BRIEFLY_SECONDS if self._brief_until is None else max(0.0, self._brief_until - time.monotonic())
 
-        Who waits is looked at for no longer than ``within`` seconds. Raises what :meth:`Entry.begin` does.
+    def _join_beside(self, within: float | None = None) -> bool:
+        """Take in what nobody copies yet; True if the next epoch has more to copy. While no epoch runs, for no longer
+        than ``within`` seconds. Raises what :meth:`Entry.begin` does.
         """
+        limit = float("inf") if within is None else within
         if not self._entry.is_under_way:
             known = self._active.keys() | self._reach.waiting.keys()
             if self._takes_newcomers and self._newcomers.are_there(known):
-                self._entry.begin(self._found(), within)
+                self._entry.begin(self._found(), limit)
             elif self._reach.is_due():
-                self._entry.begin(set(self._reach.waiting), within)
-        self._entry.end_beside(_FENCE_BRIEFLY_SECONDS)
+                self._entry.begin(set(self._reach.waiting), limit)
+        self._entry.end_beside(within or 0.0)
         return bool(self._active.keys() - self._dealt)
 
     def _halt(self, tp: TopicPartition, reason: str, detail: str, *, target: int | None = None) -> None:
@@ -348,11 +357,11 @@ class Mirror:
         if not self._active.keys() - partitions:
             self._patiently(lambda: self._entry.fence(partitions))
             return
-        if not self._entry.is_under_way:
-            self._patiently(lambda: self._entry.begin(partitions, _LOOK_BRIEFLY_SECONDS))
+        if not self._entry.is_under_way and self._left > _LOOK_SECONDS:
+            self._patiently(lambda: self._entry.begin(partitions, self._left))
         else:
             self._entry.set_aside(partitions, "their fence begins once another one is over")
-        self._entry.end_beside(_FENCE_BRIEFLY_SECONDS)
+        self._entry.end_beside(self._left)
 
     def _keep_alive(self) -> None:
         if self._entry.is_under_way:
@@ -387,6 +396,7 @@ class Mirror:
             first = min(ended.failed)
             self.tell(f"{len(ended.failed)} of {len(orders)} tasks died: {in_short(ended.failed[first])}")
             self._patiently(lambda: self._attempts.lost(self._epoch))
+        self._brief_until = time.monotonic() + _BRIEFLY_SECONDS
         took, receipts = time.monotonic() - began, ended.receipts
         self._slots.copied(sum(each.records for each in receipts), sum(each.bytes for each in receipts), took)
         self._fold(ended.receipts)

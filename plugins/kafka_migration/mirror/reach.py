@@ -105,6 +105,9 @@ class Reach:
         at them found; says so."""
         if why:
             self._why |= dict.fromkeys(partitions, why)
+        elif partitions:
+            # So they need no look of their own at once.
+            self._looked_at = self._clock()
         new = partitions.keys() - self.waiting.keys()
         self.waiting |= partitions
         if new:

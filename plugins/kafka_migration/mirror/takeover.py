@@ -318,8 +318,8 @@ async def take_over(
         unread.update(dict.fromkeys(set(partitions) - found.keys(), "its leader does not report its offsets"))
         return found
 
-    starts = await listed(left, EARLIEST, soon)
-    ends = await listed(left, LATEST, soon)
+    both = [target.net.call_soon_with_future(listed, left, when, soon) for when in (EARLIEST, LATEST)]
+    starts, ends = [await it for it in both]
     left = [tp for tp in left if tp not in unread]
     tails: dict[TopicPartition, Tail] = {}
     for tp in left:

@@ -30,7 +30,7 @@ from kafka_migration.wire.keyed import KeyedAppender, KeyedTail
 log = logging.getLogger(__name__)
 
 _PROGRESS_BYTES_PER_SECOND, _PROGRESS_PATIENCE = 65_536, 30.0
-_FAREWELL_SECONDS, _URGENT_SECONDS = 1.0, 1.0
+_FAREWELL_SECONDS, _URGENT_SECONDS = 1.0, 0.5
 
 
 class CopyTask:

@@ -112,6 +112,7 @@ class WireCluster:
         )
         self.leaders: dict[TopicPartition, Leader] = {}
         self.moves = 0
+        self.coordinators: dict[str, int] = {}
         self.partitions: dict[str, frozenset[int]] = {}
         self.replicas: dict[TopicPartition, Replicas] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}

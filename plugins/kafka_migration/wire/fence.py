@@ -235,21 +235,25 @@ def _add_partitions_error(role: str, response: Any) -> int:
 async def _ask_coordinator(
     cluster: WireCluster, transactional_id: str, request: Any, error_of: Callable[[Any], int], deadline: float
 ) -> Any:
-    """The answer of the transactional id's coordinator, which may move meanwhile: it is looked up for every try.
+    """The answer of the transactional id's coordinator, which may move meanwhile: it is looked up again unless it has
+    just answered.
 
     Only for requests that may be repeated. Raises TakenOver if a newer fence began, NotAuthorized, CouldNotFindOut.
     """
     what = f"transactional id {transactional_id}"
     find = FindCoordinatorRequest(max_version=3, key=transactional_id, key_type=1)
     while True:
-        found = await cluster.send_to_any(find, deadline=deadline)
-        if found.error_code:
-            await _pause_or_raise(cluster, found.error_code, what, deadline)
-            continue
+        node = cluster.coordinators.pop(transactional_id, None)
+        if node is None:
+            found = await cluster.send_to_any(find, deadline=deadline)
+            if found.error_code:
+                await _pause_or_raise(cluster, found.error_code, what, deadline)
+                continue
+            node = int(found.node_id)
         try:
-            if cluster.manager.cluster.broker_metadata(found.node_id) is None:
+            if cluster.manager.cluster.broker_metadata(node) is None:
                 await cluster.manager.cluster.refresh_metadata()
-            response = await cluster.send(request, int(found.node_id))
+            response = await cluster.send(request, node)
         except kafka_errors.KafkaError as error:
             if time.monotonic() > deadline:
                 raise ClusterUnreachable(cluster.role, cluster.servers, str(error) or type(error).__name__) from error
@@ -257,6 +261,7 @@ async def _ask_coordinator(
             continue
         code = error_of(response)
         if code == 0:
+            cluster.coordinators[transactional_id] = node
             return response
         if code in _FENCED:
             raise TakenOver(f"link {transactional_id}")
