@@ -62,7 +62,7 @@ class Limits:
     long it may send after its last look at the link's state. ``answer_seconds``: how long
     an append is waited for; then its connection is closed. ``closed_seconds``: for how long the broker may still take
     what came over a connection that is closed.
-    ``flush_seconds``: how long it still sends what is queued at its end (a second, if others wait for it),
+    ``flush_seconds``: how long it still sends what is queued at its end (half a second, if others wait for it),
     ``settle_seconds`` awaits answers; but of a broker that answers nothing for ``silent_seconds`` none is awaited,
     since all others stand still meanwhile.
     """
