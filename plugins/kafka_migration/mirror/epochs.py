@@ -360,7 +360,7 @@ class Mirror:
         if not self._entry.is_under_way and self._left > _LOOK_SECONDS:
             self._patiently(lambda: self._entry.begin(partitions, self._left))
         else:
-            self._entry.set_aside(partitions, "their fence begins once another one is over")
+            self._entry.set_aside(partitions, "their fence is still to come")
         self._entry.end_beside(self._left)
 
     def _keep_alive(self) -> None:
