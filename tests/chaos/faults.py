@@ -35,7 +35,7 @@ _PATIENCE_SECONDS = 60.0
 _CUT_SECONDS = 0.4
 _DOWN_SECONDS = (0.0, 4.0)
 _SLOW_SECONDS, _QUOTA_SECONDS, _LONG_QUOTA_SECONDS = (4.0, 8.0), (4.0, 8.0), (30.0, 30.0)
-_NARROW_SECONDS = 15.0
+_NARROW_SECONDS, _STEADY_SECONDS = 15.0, 3.0
 _STEADY = ("plain", "small", "append_time")
 """Kinds of topics in which there is something to copy all the time, and nothing that waits by right: an open
 transaction, or records so old that they are held after a fence."""
@@ -68,6 +68,7 @@ class Injector:
         if fault.kind in NARROW:
             # What is measured beside it is of this fault alone.
             self.settle()
+            self._await_steady()
         self._await_progress(fault)
         age = self.progress.age
         if age > WITHIN_SECONDS:
@@ -96,13 +97,24 @@ class Injector:
 
     def lasts(self, seconds: float, concerns: Callable[[Place], bool]) -> None:
         """Let a narrow fault last, and measure what it does not concern."""
+        self.innocent_stall = max(self.innocent_stall, self._longest_stall(seconds, concerns))
+
+    def _await_steady(self) -> None:
+        """Until what came before is over, also in its effects: brokers make a client wait for seconds after a quota."""
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while self._longest_stall(_STEADY_SECONDS, lambda _: False) > _STEADY_SECONDS / 2:
+            if time.monotonic() > until or self.mirrors.findings or self._over.is_set():
+                raise Missed("some partitions stood still before it")
+
+    def _longest_stall(self, seconds: float, concerns: Callable[[Place], bool]) -> float:
+        """For how long a partition stood at most, of the steady ones that are not concerned, while this looks on."""
         stage, scene = self.scene.stage, self.scene
         steady = {topic(scene.name, kind) for kind in _STEADY}
         innocent = [place for place in scene.places if place[0] in steady and not concerns(place)]
         source, target = (ends_of(it.direct, innocent) for it in (stage.source, stage.target))
         with Stalls(source, target, innocent) as stalls:
             self.last(seconds)
-        self.innocent_stall = max(self.innocent_stall, stalls.longest)
+        return stalls.longest
 
     def _await_progress(self, fault: Fault) -> None:
         until = time.monotonic() + _PATIENCE_SECONDS
