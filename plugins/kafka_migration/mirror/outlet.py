@@ -60,15 +60,16 @@ class Outlet:
         self.is_stale = False
         await self.target.refresh({tp.topic for tp in self.copies})
 
-    async def settle(self, seconds: float) -> None:
+    async def settle(self, seconds: float, *, bears_quotas: bool = True) -> None:
         """Await answers, as long as they come: a partition without an unanswered request needs no fence before the next
-        epoch. A broker that has gone silent holds up nobody: its partitions get one."""
+        epoch. A broker that has gone silent holds up nobody: its partitions get one. Unless this ``bears_quotas``,
+        neither does one whose quota has us wait."""
         began = time.monotonic()
         while self._under_way and time.monotonic() < began + seconds:
             owing = {append.node for append in self._under_way}
             for node in owing:
                 held = self._throttled(node)
-                if held:
+                if held and bears_quotas:
                     # It answers, but later; that is no silence.
                     self._answered_at[node] = time.monotonic() + held
                     began = max(began, time.monotonic() + held - seconds)
@@ -76,9 +77,10 @@ class Outlet:
             if time.monotonic() > newest + self.limits.silent_seconds:
                 break
             await self.loop.woken(0.1)
-        for copy in self.copies.values():
+        waiting = {tp for append, request in self._under_way.items() if self._throttled(append.node) for tp in request}
+        for tp, copy in self.copies.items():
             for prepared in list(copy.in_flight):
-                copy.unanswered(prepared, "no answer while its epoch ended")
+                copy.unanswered(prepared, "no answer while its epoch ended", is_passing=tp in waiting)
 
     async def _send_to(self, node: int) -> None:
         try:

@@ -291,10 +291,13 @@ class PartitionCopy:
                 self.unclear += 1
             self._unsettle(code_name(answer.error))
 
-    def unanswered(self, prepared: Prepared, why: str) -> None:
-        """No answer came: the batch may have been appended, or still be."""
+    def unanswered(self, prepared: Prepared, why: str, *, is_passing: bool = False) -> None:
+        """No answer came: the batch may have been appended, or still be. ``is_passing``: by no fault of its own."""
         if self._settle(prepared) and self.stand is Stand.RUN:
-            self.unclear += 1
+            if is_passing:
+                self.passing += 1
+            else:
+                self.unclear += 1
             self._unsettle(why)
 
     def forbid(self, role: str, operation: str) -> None:

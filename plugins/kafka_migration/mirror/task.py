@@ -146,7 +146,8 @@ class CopyTask:
         for copy in self.copies.values():
             copy.drop_queue()
         until = time.monotonic() + self.limits.silent_seconds
-        await self.outlet.settle(self.limits.settle_seconds)
+        # Others stand still meanwhile, in all tasks.
+        await self.outlet.settle(self.limits.settle_seconds, bears_quotas=not self._is_urgent)
         while self._writing and self.loop.error is None and time.monotonic() < until:
             if self._state_throttled():
                 until = time.monotonic() + self.limits.silent_seconds
