@@ -214,7 +214,7 @@ def commit_with(
                 raise
             return False
         assert answer is not None
-        assert [it.error for it in answer] == [None] * len(places)
+        assert [place.error for place in answer] == [None] * len(places)
         return True
 
     try:
@@ -228,7 +228,8 @@ def committed(servers: str, group: str) -> dict[TopicPartition, int]:
     # Held until it has answered: a client that is gone answers nothing.
     admin = AdminClient({"bootstrap.servers": servers})
     future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-    return {TopicPartition(it.topic, it.partition): it.offset for it in future.result(30).topic_partitions or ()}
+    places = future.result(30).topic_partitions or ()
+    return {TopicPartition(place.topic, place.partition): place.offset for place in places}
 
 
 def delete_records(servers: str, before: Mapping[TopicPartition, int]) -> None:

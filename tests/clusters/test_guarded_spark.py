@@ -118,7 +118,9 @@ def test_tokens_serve_executors_and_neither_they_nor_the_clients_secret_are_show
         }
         text = "".join(f"{name} {value}\n" for name, value in defaults.items())
         (settings / "spark-defaults.conf").write_text(text, encoding="utf-8")
-        stranger = counting(master, tmp_path, {**protection, "spark.authenticate.secret": secrets.token_hex(32)})
+        stranger = counting(
+            master, tmp_path / "stranger", {**protection, "spark.authenticate.secret": secrets.token_hex(32)}
+        )
         for name, value in {**connections(plan.environment), "SPARK_CONF_DIR": str(settings)}.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")  # a driver of a cluster listens for its executors
@@ -138,16 +140,21 @@ def test_tokens_serve_executors_and_neither_they_nor_the_clients_secret_are_show
         said += [validated.out, validated.err]
         assert "EQUAL" in validated.out, validated
         assert validated.code == 0, validated
+        unprotected = {name: value for name, value in protection.items() if "crypto" not in name}
+        counted = finish(counting(master, tmp_path / "known", unprotected), seconds=LONG_SECONDS)
+        assert counted.code == 0, counted
+        assert "cross the network in clear" in counted.out
         turned_away = finish(stranger, seconds=LONG_SECONDS)
         assert turned_away.code == 1, turned_away
         assert "All masters are unresponsive" in turned_away.err, turned_away
+        assert "cross the network in clear" not in turned_away.out
     reserved.release()
     assert not [text for text in said if "WARN: Spark" in text]
     hidden = [CLIENT_SECRET, spark_secret, *guarded.endpoint.tokens]
     assert len(hidden) > 4, "driver, executor and the JVM have each asked for a token"
     assert any("kafka_migration mirror" in line for line in watch.lines)
     assert any("CoarseGrainedExecutorBackend" in line for line in watch.lines)
-    own = {settings / "spark-defaults.conf", tmp_path / "daemons.conf"}
+    own = {settings / "spark-defaults.conf", tmp_path / "known" / "spark-defaults.conf", tmp_path / "daemons.conf"}
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path not in own]
     logs = [path.read_text(encoding="utf-8", errors="replace") for path in files]
     assert sum("SparkListenerEnvironmentUpdate" in text for text in logs) == 2, "the mirror's and the validation's"
@@ -157,14 +164,13 @@ def test_tokens_serve_executors_and_neither_they_nor_the_clients_secret_are_show
 
 
 def counting(master: str, folder: Path, settings: Mapping[str, str]) -> subprocess.Popen[str]:
-    """A session on ``master`` that only counts, begun."""
-    own = folder / "stranger"
-    own.mkdir()
+    """A session on ``master`` that only counts, begun. ``folder`` takes its settings."""
+    folder.mkdir()
     text = "".join(f"{name} {value}\n" for name, value in settings.items())
-    (own / "spark-defaults.conf").write_text(text, encoding="utf-8")
+    (folder / "spark-defaults.conf").write_text(text, encoding="utf-8")
     return subprocess.Popen(
         [sys.executable, "-c", COUNTED, master],
-        env={**os.environ, "SPARK_CONF_DIR": str(own), "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={**os.environ, "SPARK_CONF_DIR": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -2,7 +2,7 @@
 
 
 class Clock:
-    """Monotonic seconds, as far as the test says."""
+    """Monotonic seconds, in a test's hands."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now

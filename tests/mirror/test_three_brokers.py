@@ -81,6 +81,7 @@ def test_leaders_that_move_while_it_copies_are_followed(three, source_cluster, t
             assert mirror.run(until_caught_up=True).halted == ()
         # The mirror may be done with what it found before.
         wait_until(lambda: len(written) == 2, "the records of both moves are written")
+        assert len(moved) == 2
         assert min(moved) > 0
         it.mirror(settings=QUICK).run(until_caught_up=True)
         assert assert_same(it) == 3_000

@@ -319,7 +319,7 @@ async def take_over(
         return found
 
     both = [target.net.call_soon_with_future(listed, left, when, soon) for when in (EARLIEST, LATEST)]
-    starts, ends = [await it for it in both]
+    starts, ends = [await listing for listing in both]
     left = [tp for tp in left if tp not in unread]
     tails: dict[TopicPartition, Tail] = {}
     for tp in left:

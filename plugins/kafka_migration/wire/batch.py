@@ -22,7 +22,7 @@ import crc32c
 HEADER_STRUCT = struct.Struct(">qiibIhiqqqhii")
 OLD_HEADER_STRUCT = struct.Struct(">qiIbb")
 """Of a message of format v0 or v1: offset, length, CRC-32 of what follows, magic, attributes."""
-_LENGTH, _LENGTH_AT = struct.Struct(">i"), 8
+LENGTH, LENGTH_AT = struct.Struct(">i"), 8
 _PRODUCER = struct.Struct(">qhi")
 _CRC = struct.Struct(">I")
 CRC_FROM = 21
@@ -127,7 +127,7 @@ def has_more(view: memoryview, at: int) -> bool:
     """True if more than the batch that begins at ``at`` is left, be it only a part of the next one."""
     if len(view) - at <= LOG_OVERHEAD:
         return False
-    (length,) = _LENGTH.unpack_from(view, at + _LENGTH_AT)
+    (length,) = LENGTH.unpack_from(view, at + LENGTH_AT)
     return bool(at + LOG_OVERHEAD + length < len(view))
 
 

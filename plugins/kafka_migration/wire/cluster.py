@@ -84,7 +84,8 @@ def code_name(code: int) -> str:
 class WireCluster:
     """Connections to one cluster. ``config`` are kafka-python's properties; ``role`` is source or target.
 
-    :attr:`moves` grows whenever :attr:`leaders` may have changed. ``stuck_seconds``: see :class:`Connections`.
+    :attr:`moves` grows whenever :attr:`leaders` may have changed. :attr:`coordinators` have just
+    answered, by transactional id. ``stuck_seconds``: see :class:`Connections`.
     """
 
     def __init__(

@@ -13,12 +13,19 @@ from typing import Any
 
 import crc32c
 
-from kafka_migration.wire.batch import CRC_FROM, HEADER_BYTES, LOG_OVERHEAD, assemble, parse_header
+from kafka_migration.wire.batch import (
+    CRC_FROM,
+    HEADER_BYTES,
+    LENGTH,
+    LENGTH_AT,
+    LOG_OVERHEAD,
+    assemble,
+    parse_header,
+)
 from kafka_migration.wire.join import SMALL_BYTES, Piece, Run
 
 FEWEST = 16
 """Below it, arrays cost more than they save."""
-_LENGTH, _LENGTH_AT = struct.Struct(">i"), 8
 _COUNT, _COUNT_AT = struct.Struct(">i"), 57
 _HEAD = [
     ("base", ">i8"),
@@ -79,10 +86,10 @@ def singles(view: memoryview, at: int, most_bytes: int) -> tuple[Piece, int] | N
 
 def _bounds(view: memoryview, at: int, most_bytes: int) -> list[int]:
     """Where batches begin that are small and complete, and where the last one ends."""
-    unpack, bounds = _LENGTH.unpack_from, [at]
+    unpack, bounds = LENGTH.unpack_from, [at]
     last, end = len(view) - _HEAD_BYTES, min(len(view), at + most_bytes)
     while at <= last:
-        (length,) = unpack(view, at + _LENGTH_AT)
+        (length,) = unpack(view, at + LENGTH_AT)
         at += LOG_OVERHEAD + length
         if at > end or not 0 <= length <= SMALL_BYTES:
             break
