@@ -352,3 +352,20 @@ def test_end_of_an_epoch_awaits_answers_and_gives_up_on_those_that_do_not_come()
         assert {it.copies[tp].records for tp in left} == {0}, "too late to count"
 
     World(TP, OTHER, limits=Limits(request_bytes=1)).run(work)
+
+
+@pytest.mark.parametrize("bears_quotas", [True, False])
+def test_answer_that_a_quota_holds_back_is_awaited_unless_others_wait_for_the_end_of_the_epoch(
+    bears_quotas: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(it: World) -> None:
+        (request,) = await it.until_sent(1)
+        it.copies[TP].drop_queue()
+        held_until = time.monotonic() + 2
+        monkeypatch.setattr(it.target.manager, "throttled_seconds", lambda _: max(0.0, held_until - time.monotonic()))
+        it.loop.net.call_later(2, request.answer)
+        await it.outlet.settle(60.0, bears_quotas=bears_quotas)
+        copy = it.copies[TP]
+        assert (copy.records, copy.passing, copy.unclear) == ((1, 0, 0) if bears_quotas else (0, 1, 0))
+
+    World(TP, limits=Limits(silent_seconds=0.5)).run(work)
