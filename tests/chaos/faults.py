@@ -97,24 +97,25 @@ class Injector:
 
     def lasts(self, seconds: float, concerns: Callable[[Place], bool]) -> None:
         """Let a narrow fault last, and measure what it does not concern."""
-        self.innocent_stall = max(self.innocent_stall, self._longest_stall(seconds, concerns))
+        self.innocent_stall = max(self.innocent_stall, self._stalls(seconds, concerns).longest)
 
     def _await_steady(self) -> None:
-        """Until what came before is over, also in its effects: brokers make a client wait for seconds after a quota."""
+        """Until all is copied that is written all the time, and what came before is over, also in its effects: brokers
+        make a client wait for seconds after a quota."""
         until = time.monotonic() + _PATIENCE_SECONDS
-        while self._longest_stall(_STEADY_SECONDS, lambda _: False) > _STEADY_SECONDS / 2:
+        while not (seen := self._stalls(_STEADY_SECONDS, lambda _: False)).is_steady(_STEADY_SECONDS / 2):
             if time.monotonic() > until or self.mirrors.findings or self._over.is_set():
-                raise Missed("some partitions stood still before it")
+                raise Missed(f"partitions stood still before it, {seen.place} for {seen.longest:.1f} s")
 
-    def _longest_stall(self, seconds: float, concerns: Callable[[Place], bool]) -> float:
-        """For how long a partition stood at most, of the steady ones that are not concerned, while this looks on."""
+    def _stalls(self, seconds: float, concerns: Callable[[Place], bool]) -> Stalls:
+        """How the steady partitions that are not concerned were copied while this looked on."""
         stage, scene = self.scene.stage, self.scene
         steady = {topic(scene.name, kind) for kind in _STEADY}
         innocent = [place for place in scene.places if place[0] in steady and not concerns(place)]
         source, target = (ends_of(it.direct, innocent) for it in (stage.source, stage.target))
         with Stalls(source, target, innocent) as stalls:
             self.last(seconds)
-        return stalls.longest
+        return stalls
 
     def _await_progress(self, fault: Fault) -> None:
         until = time.monotonic() + _PATIENCE_SECONDS

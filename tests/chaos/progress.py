@@ -110,8 +110,13 @@ class Stalls(Watch):
         self._source, self._target, self._places, self._clock = source, target, frozenset(places), clock
         self._copied: dict[Place, tuple[int, int]] = {}
         self._stands_since: dict[Place, float] = {}
+        self._grown: set[Place] = set()
         self.longest = 0.0
         self.place: Place | None = None
+
+    def is_steady(self, seconds: float) -> bool:
+        """Whether each was seen to grow, and none stood for longer than that."""
+        return self._grown == self._places and self.longest <= seconds
 
     def look(self) -> None:
         """Look once."""
@@ -121,6 +126,8 @@ class Stalls(Watch):
         for place in self._places & target.keys() & source.keys():
             grown_to, seen = self._copied.get(place, (-1, -1))
             if target[place] > grown_to:
+                if place in self._copied:
+                    self._grown.add(place)
                 self._copied[place] = target[place], source[place]
                 self._stands_since.pop(place, None)
             elif source[place] > seen:

@@ -88,3 +88,22 @@ def test_partition_that_is_copied_slowly_does_not_stand() -> None:
         target.ends = {place: end + 1 for place, end in target.ends.items()}
         source["t", 0] += 10
     assert stalls.longest <= 0.2
+
+
+def test_partitions_are_steady_once_each_was_seen_to_grow_and_none_stands() -> None:
+    target = Target()
+    source = dict.fromkeys(target.ends, 1000)
+    stalls = Stalls(lambda: dict(source), lambda: dict(target.ends), target.ends, clock=target.clock)
+    stalls.look()
+    assert not stalls.is_steady(1.5), "one look shows no growth"
+    target.ends["t", 0] += 1
+    stalls.look()
+    assert not stalls.is_steady(1.5), "the other one may stand"
+    target.now, target.ends["t", 1] = target.now + 1, 20
+    stalls.look()
+    assert stalls.is_steady(1.5)
+    source["t", 1] += 1
+    stalls.look()
+    target.now += 2
+    stalls.look()
+    assert not stalls.is_steady(1.5)

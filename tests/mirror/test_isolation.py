@@ -239,6 +239,44 @@ def test_broker_that_answers_wrongly_of_a_topic_for_longer_than_ten_seconds_halt
         assert assert_same(it) == 200 + 1_100 * (seed - 1)
 
 
+def test_topic_whose_fetches_always_lose_their_connection_waits_alone_and_goes_on_once_they_do_not(
+    source_cluster: EmbeddedKafka, target_cluster: EmbeddedKafka, topics: tuple[str, str]
+) -> None:
+    """All are led by one broker, and so a request names all that it has news of."""
+    severed, goes = topics
+    counts = {severed: 1, goes: 1} | {f"{goes}-{n}": 1 for n in range(6)}
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, counts) as it:
+        known, is_cut = topic_ids(it.source, [severed])[severed].bytes, threading.Event()
+
+        def on_request(frame: Frame) -> bool | None:
+            if is_cut.is_set() and frame.api == FETCH and frame.mentions(known):
+                frame.connection.cut()
+                return False
+            return None
+
+        for topic in counts:
+            produce(it.source, topic, records(100, 1, 1))
+        settings = replace(LONG, streams=1)
+        with Proxy(on_request=on_request) as proxy, running(it, settings, source_through=proxy) as live:
+            for topic in counts:
+                _until(live, topic, 100)
+            is_cut.set()
+            began, seed, slowest = time.monotonic(), 1, 0.0
+            while time.monotonic() < began + 10:
+                seed += 1
+                produce(it.source, severed, records(100, 1, seed))
+                produce(it.source, goes, records(100, 1, seed))
+                asked = time.monotonic()
+                _until(live, goes, 100 * seed)
+                slowest = max(slowest, time.monotonic() - asked)
+            assert slowest < 5 * UNDER_LOAD, "the others go on"
+            assert live.copied(severed) < 100 * seed
+            is_cut.clear()
+            _until(live, severed, 100 * seed)
+        assert (live.error, it.link.halts()) == (None, {})
+        assert assert_same(it) == 2 * 100 * seed + 600
+
+
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_topic_that_all_brokers_called_another_one_goes_on_by_itself_once_they_know_it_again(
     source_cluster: EmbeddedKafka, target_cluster: EmbeddedKafka, topics: tuple[str, str], side: str

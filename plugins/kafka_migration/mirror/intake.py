@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import kafka.errors as kafka_errors
 
@@ -14,11 +15,12 @@ from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.mirror.loop import Loop
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.mirror.partition import PartitionCopy, Stand
+from kafka_migration.mirror.suspects import Suspects
 from kafka_migration.mirror.turns import Turns
 from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import EARLIEST, LATEST, UNAUTHORIZED, WireCluster, code_name
 from kafka_migration.wire.configs import can_be_empty
-from kafka_migration.wire.fetch import FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE, FetchSession
+from kafka_migration.wire.fetch import FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE, FetchSession, fetch
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom
 from kafka_migration.wire.produce import STALE_LEADER
 
@@ -83,7 +85,7 @@ class Intake:
 
     async def _fetch_from(self, node: int) -> None:
         worked, known, mine = time.thread_time(), -1, list[PartitionCopy]()
-        session = FetchSession(self.source, node)
+        session, suspects = FetchSession(self.source, node), Suspects()
         try:
             while not self._is_over:
                 if known != self.source.moves:
@@ -92,12 +94,17 @@ class Intake:
                 if not mine:
                     return
                 wanted, size = self._wanted(mine)
+                if suspects:
+                    topics = suspects.next({c.partition.topic for c in wanted})
+                    wanted = [c for c in wanted if c.partition.topic in topics]
                 if not wanted:
                     await self.loop.woken(0.05)
                     continue
                 patient = len(wanted) == sum(1 for c in mine if c.stand is Stand.RUN and c.halting is None)
+                # Of what is suspected the session knows nothing: to name it there would break that as well.
+                ask = partial(fetch, self.source, node) if suspects.is_apart else session.fetch
                 try:
-                    answers = await session.fetch(
+                    answers = await ask(
                         [
                             FetchFrom(c.partition, c.fetch_offset, size, c.last_epoch)
                             for c in (self._turns.order(wanted) if session.begins else wanted)
@@ -110,8 +117,13 @@ class Intake:
                 except kafka_errors.KafkaError as error:
                     log.info("fetch from source broker %s: %s", node, error)
                     self.is_stale = True
-                    await self.loop.woken(0.2)
+                    if await self.source.answers(node):
+                        suspects.failed({c.partition.topic for c in wanted})
+                    else:
+                        await self.loop.woken(0.2)
                     continue
+                if suspects:
+                    suspects.answered({c.partition.topic for c in wanted})
                 if self._is_over:
                     # What came too late is not taken: its openings would be written ahead for batches never sent.
                     return

@@ -259,6 +259,14 @@ class WireCluster:
                 self.manager.cluster.request_update()
         return problems
 
+    async def answers(self, node: int) -> bool:
+        """Whether this broker answers a request that names no topic, within some seconds."""
+        try:
+            await self.send(_metadata_request(()), node, timeout_ms=int(1000 * _ANSWER_SECONDS))
+        except kafka_errors.KafkaError:
+            return False
+        return True
+
     async def reports(self, topics: Collection[str]) -> list[dict[str, Reported]]:
         """What each broker reports of ``topics``; brokers that do not answer within some seconds are left out.
 
