@@ -57,6 +57,8 @@ class Injector:
     _over: threading.Event = field(default_factory=threading.Event)
     innocent_stall: float = 0.0
     """For how many seconds a partition stood still at most while a fault lasted that did not concern it."""
+    stalled: str = ""
+    """Which partition that was, and when."""
 
     def inject(self, fault: Fault) -> str:
         """Do it; what was done, in words. Raises Missed."""
@@ -97,7 +99,10 @@ class Injector:
 
     def lasts(self, seconds: float, concerns: Callable[[Place], bool]) -> None:
         """Let a narrow fault last, and measure what it does not concern."""
-        self.innocent_stall = max(self.innocent_stall, self._stalls(seconds, concerns).longest)
+        seen = self._stalls(seconds, concerns)
+        if seen.longest > self.innocent_stall:
+            self.innocent_stall = seen.longest
+            self.stalled = f"{seen.place} stood still for {seen.longest:.1f} s up to {seen.until}"
 
     def _await_steady(self) -> None:
         """Until all is copied that is written all the time, and what came before is over, also in its effects: brokers

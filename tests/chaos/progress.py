@@ -113,6 +113,7 @@ class Stalls(Watch):
         self._grown: set[Place] = set()
         self.longest = 0.0
         self.place: Place | None = None
+        self.until = ""
 
     def is_steady(self, seconds: float) -> bool:
         """Whether each was seen to grow, and none stood for longer than that."""
@@ -133,4 +134,4 @@ class Stalls(Watch):
             elif source[place] > seen:
                 since = self._stands_since.setdefault(place, now)
                 if now - since > self.longest:
-                    self.longest, self.place = now - since, place
+                    self.longest, self.place, self.until = now - since, place, time.strftime("%H:%M:%S")

@@ -147,9 +147,7 @@ class Player:
             injector.close()
             outcome.innocent_stall = injector.innocent_stall
             if injector.innocent_stall > INNOCENT_SECONDS:
-                outcome.problems.append(
-                    f"a partition stood still for {injector.innocent_stall:.1f} s that no fault concerned"
-                )
+                outcome.problems.append(f"no fault concerned it, and yet {injector.stalled}")
 
     def _drain(self, scene: Scene, mirrors: Mirrors, outcome: Outcome) -> None:
         """Have the mirror copy what is left, and see that it ends well."""

@@ -239,17 +239,19 @@ def test_broker_that_answers_wrongly_of_a_topic_for_longer_than_ten_seconds_halt
         assert assert_same(it) == 200 + 1_100 * (seed - 1)
 
 
-def test_topic_whose_fetches_always_lose_their_connection_waits_alone_and_goes_on_once_they_do_not(
-    source_cluster: EmbeddedKafka, target_cluster: EmbeddedKafka, topics: tuple[str, str]
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_topic_whose_requests_always_lose_their_connection_waits_alone_and_goes_on_once_they_do_not(
+    source_cluster: EmbeddedKafka, target_cluster: EmbeddedKafka, topics: tuple[str, str], side: str
 ) -> None:
-    """All are led by one broker, and so a request names all that it has news of."""
+    """All are led by one broker, and so a fetch names all that it has news of, and an append what is there."""
     severed, goes = topics
     counts = {severed: 1, goes: 1} | {f"{goes}-{n}": 1 for n in range(6)}
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, counts) as it:
-        known, is_cut = topic_ids(it.source, [severed])[severed].bytes, threading.Event()
+        known = topic_ids(it.source if side == "source" else it.target, [severed])[severed].bytes
+        is_cut = threading.Event()
 
         def on_request(frame: Frame) -> bool | None:
-            if is_cut.is_set() and frame.api == FETCH and frame.mentions(known):
+            if is_cut.is_set() and frame.api in (FETCH, PRODUCE) and frame.mentions(known):
                 frame.connection.cut()
                 return False
             return None
@@ -257,7 +259,7 @@ def test_topic_whose_fetches_always_lose_their_connection_waits_alone_and_goes_o
         for topic in counts:
             produce(it.source, topic, records(100, 1, 1))
         settings = replace(LONG, streams=1)
-        with Proxy(on_request=on_request) as proxy, running(it, settings, source_through=proxy) as live:
+        with Proxy(on_request=on_request) as proxy, running(it, settings, **{f"{side}_through": proxy}) as live:
             for topic in counts:
                 _until(live, topic, 100)
             is_cut.set()
@@ -273,6 +275,7 @@ def test_topic_whose_fetches_always_lose_their_connection_waits_alone_and_goes_o
             assert live.copied(severed) < 100 * seed
             is_cut.clear()
             _until(live, severed, 100 * seed)
+        print("SLOWEST", slowest, seed, live.said)
         assert (live.error, it.link.halts()) == (None, {})
         assert assert_same(it) == 2 * 100 * seed + 600
 
