@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from kafka_migration.state.link import LinkState
 from tests.chaos.administration import deny_write, leaders, move_leaders, set_quota
 from tests.chaos.mirrors import Mirrors, Run
 from tests.chaos.progress import Progress, Stalls, ends_of
@@ -105,12 +106,23 @@ class Injector:
             self.stalled = f"{seen.place} stood still for {seen.longest:.1f} s up to {seen.until}"
 
     def _await_steady(self) -> None:
-        """Until all is copied that is written all the time, and what came before is over, also in its effects: brokers
-        make a client wait for seconds after a quota."""
-        until = time.monotonic() + _PATIENCE_SECONDS
-        while not (seen := self._stalls(_STEADY_SECONDS, lambda _: False)).is_steady(_STEADY_SECONDS / 2):
-            if time.monotonic() > until or self.mirrors.findings or self._over.is_set():
-                raise Missed(f"partitions stood still before it, {seen.place} for {seen.longest:.1f} s")
+        """Until all is copied that is written all the time, and what came before is over, also in its effects: records
+        that waited for the copy are old, and held after a takeover; brokers make a client wait after a quota."""
+        until, link = time.monotonic() + _PATIENCE_SECONDS, self.scene.link()
+        try:
+            while not self._is_steady(link):
+                if time.monotonic() > until or self.mirrors.findings or self._over.is_set():
+                    raise Missed("what is written all the time was not copied before it")
+        finally:
+            link.close()
+
+    def _is_steady(self, link: LinkState) -> bool:
+        """Whether the steady partitions are copied for some seconds without a stop, all that was there before."""
+        source = ends_of(self.scene.stage.source.direct, self.scene.places)()
+        seen = self._stalls(_STEADY_SECONDS, lambda _: False)
+        positions = {tuple(tp): position.source for tp, position in link.positions().items()}
+        caught_up = all(positions.get(place, 0) >= source.get(place, 2**63) for place in seen.places)
+        return caught_up and seen.is_steady(_STEADY_SECONDS / 2)
 
     def _stalls(self, seconds: float, concerns: Callable[[Place], bool]) -> Stalls:
         """How the steady partitions that are not concerned were copied while this looked on."""

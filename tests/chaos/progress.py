@@ -107,7 +107,7 @@ class Stalls(Watch):
         self, source: Ends, target: Ends, places: Collection[Place], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__()
-        self._source, self._target, self._places, self._clock = source, target, frozenset(places), clock
+        self._source, self._target, self.places, self._clock = source, target, frozenset(places), clock
         self._copied: dict[Place, tuple[int, int]] = {}
         self._stands_since: dict[Place, float] = {}
         self._grown: set[Place] = set()
@@ -117,14 +117,14 @@ class Stalls(Watch):
 
     def is_steady(self, seconds: float) -> bool:
         """Whether each was seen to grow, and none stood for longer than that."""
-        return self._grown == self._places and self.longest <= seconds
+        return self._grown == self.places and self.longest <= seconds
 
     def look(self) -> None:
         """Look once."""
         now = self._clock()
         # The target first: what is written in between is not to have been copied.
         target, source = self._target(), self._source()
-        for place in self._places & target.keys() & source.keys():
+        for place in self.places & target.keys() & source.keys():
             grown_to, seen = self._copied.get(place, (-1, -1))
             if target[place] > grown_to:
                 if place in self._copied:
