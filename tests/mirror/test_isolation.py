@@ -259,7 +259,7 @@ def test_topic_whose_requests_always_lose_their_connection_waits_alone_and_goes_
         for topic in counts:
             produce(it.source, topic, records(100, 1, 1))
         settings = replace(LONG, streams=1)
-        with Proxy(on_request=on_request) as proxy, running(it, settings, **{f"{side}_through": proxy}) as live:
+        with Proxy(on_request=on_request) as proxy, running(it, settings, None, **{f"{side}_through": proxy}) as live:
             for topic in counts:
                 _until(live, topic, 100)
             is_cut.set()
@@ -275,7 +275,6 @@ def test_topic_whose_requests_always_lose_their_connection_waits_alone_and_goes_
             assert live.copied(severed) < 100 * seed
             is_cut.clear()
             _until(live, severed, 100 * seed)
-        print("SLOWEST", slowest, seed, live.said)
         assert (live.error, it.link.halts()) == (None, {})
         assert assert_same(it) == 2 * 100 * seed + 600
 

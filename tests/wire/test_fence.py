@@ -2,6 +2,7 @@
 
 import functools
 import random
+import threading
 import time
 import uuid
 
@@ -15,8 +16,9 @@ from kafka_migration.wire import fence
 from kafka_migration.wire.batch import BatchHeader, readdress
 from kafka_migration.wire.cluster import LATEST, WireCluster
 from tests.chaos.administration import move_leaders
-from tests.kafka_tools import create_topics, read_all
-from tests.waiting import wait_until
+from tests.kafka_tools import create_topics, read_all, topic_ids
+from tests.proxy import FETCH, Frame, Proxy
+from tests.waiting import UNDER_LOAD, wait_until
 from tests.wire.made import Wire, made_batch, wired
 
 OUT_OF_ORDER, FENCED = 45, 47
@@ -174,6 +176,52 @@ def test_partition_of_which_enough_was_seen_is_not_waited_for(link):
         fence.await_markers, never, dict.fromkeys(link.tps, 0), lambda *_: False, deadline=time.monotonic() + 5
     )
     assert markers == {}
+
+
+@pytest.mark.parametrize("needs_all", [False, True])
+def test_topic_whose_fetches_lose_their_connection_holds_up_no_other_that_its_broker_leads(
+    target_cluster, topic, needs_all
+):
+    names = [topic, *(f"{topic}-{n}" for n in range(6))]
+    severed, *others = (TopicPartition(name, 0) for name in names)
+    create_topics(target_cluster.bootstrap_servers, dict.fromkeys(names, 1))
+    known = topic_ids(target_cluster.bootstrap_servers, [topic])[topic].bytes
+    is_cut, unread = threading.Event(), dict[TopicPartition, str]()
+    is_cut.set()
+
+    def on_request(frame: Frame) -> bool | None:
+        if is_cut.is_set() and frame.api == FETCH and frame.mentions(known):
+            frame.connection.cut()
+            return False
+        return None
+
+    with (
+        Proxy(on_request=on_request) as proxy,
+        wired(target_cluster.bootstrap_servers, *names, proxy_url=proxy.url) as wire,
+    ):
+        link = Link(wire, topic)
+        link.tps = [severed, *others]
+        identity = link.identity()
+        link.write_markers(identity)
+        if needs_all:
+            threading.Timer(2, is_cut.clear).start()
+        began = time.monotonic()
+        markers = link.wire(
+            fence.await_markers,
+            identity,
+            dict.fromkeys(link.tps, 0),
+            lambda *_: True,
+            deadline=began + 60,
+            unread=None if needs_all else unread,
+        )
+        took = time.monotonic() - began
+    if needs_all:
+        assert markers == dict.fromkeys(link.tps, 0)
+        assert took >= 2
+    else:
+        assert markers == dict.fromkeys(others, 0)
+        assert list(unread) == [severed]
+        assert took < fence.UNREAD_SECONDS * UNDER_LOAD
 
 
 def test_everything_between_the_start_and_the_marker_is_shown_in_order(link):

@@ -15,7 +15,6 @@ from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.mirror.loop import Loop
 from kafka_migration.mirror.orders import Limits
 from kafka_migration.mirror.partition import PartitionCopy, Stand
-from kafka_migration.mirror.suspects import Suspects
 from kafka_migration.mirror.turns import Turns
 from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import EARLIEST, LATEST, UNAUTHORIZED, WireCluster, code_name
@@ -23,6 +22,7 @@ from kafka_migration.wire.configs import can_be_empty
 from kafka_migration.wire.fetch import FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE, FetchSession, fetch
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom
 from kafka_migration.wire.produce import STALE_LEADER
+from kafka_migration.wire.suspects import Suspects
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ all of them. So that is waited for, too, and the last of the markers counts.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -26,6 +27,7 @@ from kafka_migration.wire.batch import BatchHeader, batches
 from kafka_migration.wire.cluster import UNAUTHORIZED, WireCluster, code_name
 from kafka_migration.wire.fetch import fetch
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom
+from kafka_migration.wire.suspects import Suspects
 
 _FORGOTTEN = 49  # INVALID_PRODUCER_ID_MAPPING
 _NOTHING_TO_END = 48  # INVALID_TXN_STATE
@@ -131,14 +133,16 @@ async def await_markers(
     With ``ends`` each is read up to there at least: of several markers the last one counts. ``see`` is shown the header
     of every batch on the way, the marker included: the caller judges whether each is explained by the link. Once it
     answers False the partition is not read on, and has no marker in what is returned. Raises CouldNotFindOut at
-    ``deadline``, NotAuthorized at once. A partition of which nothing could be read for some seconds is not waited for
-    where ``unread`` takes it, with why; it has no marker in what is returned either.
+    ``deadline``, NotAuthorized at once. A partition of which nothing could be read for some seconds, or whose topic
+    breaks every connection, is not waited for where ``unread`` takes it, with why; it has no marker in what is returned
+    either.
     """
     offsets, markers = dict(scan_from), dict[TopicPartition, int]()
     problems, read_at = dict[TopicPartition, str](), dict.fromkeys(scan_from, time.monotonic())
+    suspects: defaultdict[int, Suspects] = defaultdict(Suspects)
     while offsets:
         progressed = False
-        for answers in await _fetched(cluster, offsets, problems, deadline):
+        for answers in await _fetched(cluster, offsets, problems, suspects, deadline):
             for answer in answers:
                 if answer.error in UNAUTHORIZED:
                     raise NotAuthorized(cluster.role, "Read", f"topic {answer.partition.topic}")
@@ -159,7 +163,9 @@ async def await_markers(
                         del offsets[answer.partition]
                         break
         if unread is not None:
-            for tp in [tp for tp in offsets if time.monotonic() - read_at[tp] > UNREAD_SECONDS]:
+            guilty = {topic for found in suspects.values() for topic in found.guilty}
+            late = time.monotonic() - UNREAD_SECONDS
+            for tp in [tp for tp in offsets if tp.topic in guilty or read_at[tp] < late]:
                 unread[tp] = problems.get(tp, "nothing comes")
                 del offsets[tp]
         if offsets and not progressed:
@@ -175,16 +181,25 @@ async def await_markers(
 
 
 async def _fetched(
-    cluster: WireCluster, offsets: Mapping[TopicPartition, int], problems: dict[TopicPartition, str], deadline: float
+    cluster: WireCluster,
+    offsets: Mapping[TopicPartition, int],
+    problems: dict[TopicPartition, str],
+    suspects: Mapping[int, Suspects],
+    deadline: float,
 ) -> list[list[Fetched]]:
     """What the leaders of ``offsets`` answer within some seconds, all asked at once; why others do not goes to
-    ``problems``."""
+    ``problems``. Of the topics of a broker some are left out while it is looked for the one that breaks its
+    connection."""
     timeout = min(30.0, max(1.0, deadline - time.monotonic()))
     codes = await cluster.refresh({tp.topic for tp in offsets}, timeout=timeout)
     for tp in offsets.keys() - cluster.leaders.keys():
         if codes.get(tp.topic) in UNAUTHORIZED:
             raise NotAuthorized(cluster.role, "Describe", f"topic {tp.topic}")
         problems[tp] = code_name(codes[tp.topic]) if tp.topic in codes else "no leader"
+    asked: dict[int, list[TopicPartition]] = {}
+    for node, led in cluster.by_leader(offsets).items():
+        topics = suspects[node].next({tp.topic for tp in led})
+        asked[node] = [tp for tp in led if tp.topic in topics]
     under_way = {
         node: cluster.net.call_soon_with_future(
             lambda at=node, of=group: fetch(
@@ -195,16 +210,22 @@ async def _fetched(
                 max_bytes=4 * _SCAN_BYTES,
             )
         )
-        for node, group in cluster.by_leader(offsets).items()
+        for node, group in asked.items()
+        if group
     }
     await cluster.answered(under_way.values())
     for node, it in under_way.items():
         if it.is_done and it.failed() and not isinstance(it.exception, kafka_errors.KafkaError):
             raise it.exception
-        if not it.is_done or it.failed():
-            error = it.exception if it.is_done else None
-            why = f"broker {node} does not answer" if error is None else str(error) or type(error).__name__
-            problems.update(dict.fromkeys(cluster.by_leader(offsets).get(node, ()), why))
+        topics = {tp.topic for tp in asked[node]}
+        if it.is_done and it.succeeded():
+            suspects[node].answered(topics)
+            continue
+        if it.is_done and await cluster.answers(node):
+            suspects[node].failed(topics)
+        error = it.exception if it.is_done else None
+        why = f"broker {node} does not answer" if error is None else str(error) or type(error).__name__
+        problems.update(dict.fromkeys(asked[node], why))
     return [it.value for it in under_way.values() if it.is_done and it.succeeded()]
 
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from kafka_migration.mirror.suspects import Suspects
+from kafka_migration.wire.suspects import Suspects
 from tests.mirror.clock import Clock
 
 

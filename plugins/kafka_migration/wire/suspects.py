@@ -44,6 +44,11 @@ class Suspects:
         for topic in self._resting.keys() & set(asked):
             del self._resting[topic]
 
+    @property
+    def guilty(self) -> frozenset[str]:
+        """Topics of which more than one request broke that named nothing else."""
+        return frozenset(topic for topic, (_, rest) in self._resting.items() if rest > _FIRST_REST_SECONDS)
+
     def next(self, topics: Collection[str]) -> Collection[str]:
         """Which of ``topics`` the next request is to name: all that nobody suspects and, in turn with them, a group
         that is suspected, or one topic that has rested. Empty if there is neither now."""
