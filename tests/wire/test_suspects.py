@@ -81,6 +81,7 @@ def test_one_broken_connection_suspects_nobody_for_long() -> None:
     world.suspects.failed(world.topics)
     assert [len(world.ask()) for _ in range(4)] == [4, 4, 4, 8]
     assert not world.suspects
+    assert not world.suspects.is_apart, "what is asked for from now on is beyond suspicion"
 
 
 def test_topics_that_are_not_wanted_now_are_not_asked_for_and_hold_up_nobody() -> None:

@@ -43,6 +43,8 @@ class Suspects:
         self._forget(asked)
         for topic in self._resting.keys() & set(asked):
             del self._resting[topic]
+        # Nobody asks :meth:`next` any more once none is suspected.
+        self.is_apart = self.is_apart and bool(self)
 
     @property
     def guilty(self) -> frozenset[str]:
