@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.processes import end
+from bench import processes
 from demo import jars
 from demo.java import java_executable
 
@@ -85,9 +85,5 @@ def running(folder: Path, wanted: dict[str, str]) -> Iterator["tuple[subprocess.
         str(work / "mm2.properties"),
     ]
     log = work / "out.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=work)
-        try:
-            yield process, log
-        finally:
-            end(process, 20)
+    with processes.running(command, log, cwd=work, seconds=20) as process:
+        yield process, log

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from bench.processes import end
+from bench.processes import running
 from demo import jars
 from demo.jars import ROOT
 from kafka_migration.clusters.lookup import variable_of
@@ -70,19 +70,9 @@ class Migration:
     def mirroring(self, *words: str) -> Iterator["tuple[subprocess.Popen[bytes], Path]"]:
         """The mirror while the block runs, and the file that it logs to. Ended afterwards, if it has not by itself."""
         log = self._folder / f"{self.name}.log"
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                self.command("mirror", "--master", MASTER, *words),
-                env=self.environment,
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-            )
-            try:
-                yield process, log
-            finally:
-                end(process, 60)
+        command = self.command("mirror", "--master", MASTER, *words)
+        with running(command, log, cwd=self._folder, env=self.environment, seconds=60) as process:
+            yield process, log
 
 
 def _connections(name: str, servers: Mapping[str, str]) -> dict[str, str]:
