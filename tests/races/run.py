@@ -37,8 +37,8 @@ _CONSUMERS = {"stop": [{"command": ["stop", "{group}"]}], "start": [{"command": 
 _DIES_AFTER = 3
 FAULTS = ("both_sides", "neither_side", "wrong_offset", "lost_record")
 """What must never be; ``lost_record``: the journal does not say in the end that the group was moved."""
-#: Points that a cutover passes, about: what :meth:`Races.some` spreads its interleavings over.
-_POINTS = 30
+#: A point that no mover comes to.
+_BEYOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +56,13 @@ class Interleaving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one. ``waited`` is False if the first mover never came to its point; so is ``met`` of the second."""
+    """What came of one. ``waited`` is False if the first mover never came to its point; so is ``met`` of the second.
+    ``points`` are those that the first one passed until it waited, or ended."""
 
     faults: tuple[str, ...]
     waited: bool
     met: bool
+    points: int
     history: tuple[str, ...]
 
 
@@ -103,7 +105,7 @@ class Races:
                 self._act("cutover", self._ctx(None, reads), group)
             a, b = Racer("first"), Racer("second")
             a.start(self._work(first, a, group, reads), pause_at=it.first_at)
-            waited = not a.ended
+            waited, points = not a.ended, a.points
             b.start(self._work(second, b, group, reads), pause_at=it.second_at)
             met = not b.ended
             if first == "dies":
@@ -121,7 +123,7 @@ class Races:
         for leave in app.running.values():
             leave()
         history = (*app.history, f"first {a.ended}, second {b.ended}")
-        return Outcome(faults=tuple(app.faults), waited=waited, met=met, history=history)
+        return Outcome(faults=tuple(app.faults), waited=waited, met=met, points=points, history=history)
 
     def every(self, *, second_every: int) -> Iterator[tuple[Interleaving, Outcome]]:
         """All of them: the first waits at each of its points, and the second runs to its end, and to each
@@ -141,13 +143,16 @@ class Races:
                     yield it, outcome
 
     def some(self, count: int) -> Iterator[tuple[Interleaving, Outcome]]:
-        """``count`` of them, of every pair in turn and spread over the points; the second runs to its end."""
+        """``count`` of them, of every pair in turn and spread over the points that its first mover passes when it is
+        let through; the second runs to its end."""
+        rounds = -(-count // len(PAIRS))
+        points = [self.run(Interleaving(pair=pair, first_at=_BEYOND)).points for pair in range(len(PAIRS))]
         for number in range(count):
-            first_at = 2 + (number // len(PAIRS)) * max(1, len(PAIRS) * _POINTS // count)
-            it = Interleaving(pair=number % len(PAIRS), first_at=first_at)
+            turn, pair = divmod(number, len(PAIRS))
+            it = Interleaving(pair=pair, first_at=max(1, (2 * turn + 1) * points[pair] // (2 * rounds)))
             outcome = self.run(it)
             if not outcome.waited:
-                raise AssertionError(f"{it}: the first mover ends before it")
+                raise AssertionError(f"{it}: the first mover ends before it, and passed {points[pair]} points before")
             yield it, outcome
 
     def _converge(self, app: Application, reads: bool) -> None:
