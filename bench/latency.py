@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import sys
 import tempfile
 import time
@@ -39,8 +40,8 @@ def produce(servers: str, topic: str, partitions: int, per_second: int, value_by
     """Write steadily until ``over``; each value begins with the time at which it was handed to the producer (ns)."""
     producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 0, "log_level": 2})
     rest = b"x" * (value_bytes - _STAMP_BYTES)
-    began, sent = time.perf_counter(), 0
-    while not over.is_set():
+    began, sent, parent = time.perf_counter(), 0, os.getppid()
+    while not over.is_set() and os.getppid() == parent:
         due = int((time.perf_counter() - began) * per_second)
         for _ in range(due - sent):
             producer.produce(topic, time.time_ns().to_bytes(_STAMP_BYTES, "big") + rest, partition=sent % partitions)
@@ -64,8 +65,9 @@ def consume(servers: str, topic: str, partitions: int, over: Event, results: Any
     )
     end = confluent_kafka.OFFSET_END
     consumer.assign([confluent_kafka.TopicPartition(topic, p, end) for p in range(partitions)])
-    sent, took = array("q"), array("q")
-    while not over.is_set():
+    sent, took, parent = array("q"), array("q"), os.getppid()
+    # Whose bench was killed reads no further.
+    while not over.is_set() and os.getppid() == parent:
         message = consumer.poll(0.1)
         if message is not None and message.error() is None:
             stamp = int.from_bytes((message.value() or b"")[:_STAMP_BYTES], "big")
