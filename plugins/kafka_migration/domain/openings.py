@@ -43,6 +43,10 @@ class Openings(Sequence[RunOpening]):
             found._fences = {fence: self._fences[fence]}
         return found
 
+    def first_of_newest(self) -> RunOpening:
+        """The opening with which the newest fence began. Raises ValueError if there is none."""
+        return _opening(self._fences[max(self._fences)], 0)
+
     def before(self, target: int) -> Openings:
         """Those of the newest fence alone of which a record may stand before target offset ``target``; none if none."""
         found = Openings()

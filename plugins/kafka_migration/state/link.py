@@ -192,7 +192,7 @@ class LinkState:
         told = {tp: position for tp, (position, _) in self.progress().items()}
         out = {}
         for tp, openings in self.openings(of).items():
-            opened = openings.newest()[0]
+            opened = openings.first_of_newest()
             newest = opened.fence
             position = told.get(tp)
             if position is None or (position.fence, position.records, position.source) < (newest, 0, opened.source):

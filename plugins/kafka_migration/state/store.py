@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from kafka_migration.domain import ledger
-from kafka_migration.domain.errors import StateConflict
 from kafka_migration.state.topic_log import TopicLog
 
 Value = dict[str, Any]
@@ -108,7 +106,8 @@ class TopicStore:
         if log.partitions != 1:
             raise ValueError(f"{log.topic} has {log.partitions} partitions: their writes have no common order")
         self._log = log
-        self._values: dict[str, Value | StateConflict] = {}
+        # As they stand in the topic: most are never asked for, and nobody shares an object.
+        self._values: dict[str, bytes] = {}
         self._places: dict[str, int] = {}
         self._deleted: set[str] = set()
 
@@ -149,10 +148,7 @@ class TopicStore:
         return self._log.end()
 
     def _value(self, key: str) -> Value:
-        found = self._values[key]
-        if isinstance(found, StateConflict):
-            raise found
-        return copy.deepcopy(found)
+        return ledger.decode(self._values[key], where=f"{self._log.topic} {key}")
 
     def _refresh(self) -> None:
         for entry in self._log.new_entries():
@@ -166,8 +162,4 @@ class TopicStore:
             if entry.value is None:
                 self._deleted.add(key)
                 continue
-            self._places[key] = entry.offset
-            try:
-                self._values[key] = ledger.decode(entry.value, where=f"{self._log.topic} {key}")
-            except StateConflict as error:
-                self._values[key] = error
+            self._values[key], self._places[key] = entry.value, entry.offset
