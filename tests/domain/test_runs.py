@@ -59,6 +59,7 @@ def test_openings_are_a_sequence_like_any_other():
     assert [found[n] for n in range(3)] == ordered
     assert (found[-1], found[1:], len(found)) == (ordered[-1], ordered[1:], 3)
     assert list(found.newest()) == ordered[2:]
+    assert found.first_of_newest() == ordered[2]
     assert list(Openings().newest()) == []
     for index in (3, -4):
         with pytest.raises(IndexError):
