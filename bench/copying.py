@@ -1,12 +1,12 @@
 """One copy, watched from outside: from the first record that lands on the target to its end."""
 
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.ends import LogEnds
 from bench.processes import CpuMeter
+from demo.brokers.process import LeashedProcess
 from kafka_migration.domain.types import TopicPartition
 
 _LOOK_SECONDS = 0.1
@@ -38,7 +38,7 @@ class Copied:
 
 
 def watch_copy(
-    process: "subprocess.Popen[bytes]",
+    process: LeashedProcess,
     *,
     target: str,
     partitions: list[TopicPartition],
@@ -61,7 +61,7 @@ def watch_copy(
                 break
             if there > markers and first is None:
                 first = now, cpu, there - markers
-            if process.poll() is not None or now - began > _LONGEST_SECONDS:
+            if not process.alive() or now - began > _LONGEST_SECONDS:
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
                 raise CopyFailed(f"{there - markers:,} of {records:,} records arrived. Its log ends with:\n{tail}")
             time.sleep(_LOOK_SECONDS)

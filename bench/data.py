@@ -9,6 +9,7 @@ from typing import Any
 
 import confluent_kafka
 
+from bench.processes import end_with_parent
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import HEADER_BYTES, BatchHeader, assemble, batches
@@ -81,6 +82,7 @@ def _values(data: Data, seed: int) -> Iterator[bytes]:
 
 
 def _produce(servers: str, data: Data, first: int, count: int) -> None:
+    end_with_parent()
     failures: list[object] = []
 
     def told(error: object, _message: object) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import sys
 import tempfile
 import time
@@ -28,6 +27,7 @@ from rich.console import Console
 
 from bench import mirrormaker
 from bench.ours import Migration
+from bench.processes import end_with_parent
 from demo.brokers import EmbeddedKafka
 
 _HEAP_MEGABYTES = 1024
@@ -38,10 +38,11 @@ System = Callable[[Path, str, str, str], AbstractContextManager[Any]]
 
 def produce(servers: str, topic: str, partitions: int, per_second: int, value_bytes: int, over: Event) -> None:
     """Write steadily until ``over``; each value begins with the time at which it was handed to the producer (ns)."""
+    end_with_parent()
     producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 0, "log_level": 2})
     rest = b"x" * (value_bytes - _STAMP_BYTES)
-    began, sent, parent = time.perf_counter(), 0, os.getppid()
-    while not over.is_set() and os.getppid() == parent:
+    began, sent = time.perf_counter(), 0
+    while not over.is_set():
         due = int((time.perf_counter() - began) * per_second)
         for _ in range(due - sent):
             producer.produce(topic, time.time_ns().to_bytes(_STAMP_BYTES, "big") + rest, partition=sent % partitions)
@@ -53,6 +54,7 @@ def produce(servers: str, topic: str, partitions: int, per_second: int, value_by
 
 def consume(servers: str, topic: str, partitions: int, over: Event, results: Any) -> None:
     """Read from the end on until ``over``: (sent, nanoseconds taken) of every record, in the order of arrival."""
+    end_with_parent()
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": servers,
@@ -65,9 +67,8 @@ def consume(servers: str, topic: str, partitions: int, over: Event, results: Any
     )
     end = confluent_kafka.OFFSET_END
     consumer.assign([confluent_kafka.TopicPartition(topic, p, end) for p in range(partitions)])
-    sent, took, parent = array("q"), array("q"), os.getppid()
-    # Whose bench was killed reads no further.
-    while not over.is_set() and os.getppid() == parent:
+    sent, took = array("q"), array("q")
+    while not over.is_set():
         message = consumer.poll(0.1)
         if message is not None and message.error() is None:
             stamp = int.from_bytes((message.value() or b"")[:_STAMP_BYTES], "big")

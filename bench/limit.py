@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.data import Data, read_raw
 from bench.mirrormaker import class_path
+from bench.processes import end_with_parent
 from demo.java import java_executable
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.batch import readdress
@@ -39,6 +40,7 @@ def own_loop(source: str, target: str, data: Data, topic: str, *, senders: int =
 
 
 def _send(source: str, target: str, data: Data, topic: str, number: int, senders: int, gate: Any, times: Any) -> None:
+    end_with_parent()
     mine = data.tps[number::senders]
     raw = read_raw(source, mine, _PREFETCHED_BYTES // data.partitions)
     ready = {

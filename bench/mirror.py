@@ -131,7 +131,8 @@ class Bench:
                 markers=data.partitions,
                 log=log,
             )
-            process.wait(120)
+            if not process.wait(120):
+                raise RuntimeError(f"the mirror has copied everything, and not ended within 120 s; see {log}")
         # The next one is another migration of the same topic.
         migration.run("release")
         delete_topic(self._to, data.topic)

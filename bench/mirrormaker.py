@@ -1,6 +1,5 @@
 """MirrorMaker 2 as a process: a dedicated Connect worker, tuned as its users tune it."""
 
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from bench import processes
 from demo import jars
+from demo.brokers.process import LeashedProcess
 from demo.java import java_executable
 
 _LOG4J = """\
@@ -71,7 +71,7 @@ def is_its_own(topic: str) -> bool:
 
 
 @contextmanager
-def running(folder: Path, wanted: dict[str, str]) -> Iterator["tuple[subprocess.Popen[bytes], Path]"]:
+def running(folder: Path, wanted: dict[str, str]) -> Iterator[tuple[LeashedProcess, Path]]:
     """The worker while the block runs, and the file that it logs to. Ended afterwards."""
     work = Path(tempfile.mkdtemp(prefix="mirrormaker-", dir=folder))
     (work / "log4j2.properties").write_text(_LOG4J)

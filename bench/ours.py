@@ -13,6 +13,7 @@ import yaml
 
 from bench.processes import running
 from demo import jars
+from demo.brokers.process import LeashedProcess
 from demo.jars import ROOT
 from kafka_migration.clusters.lookup import variable_of
 
@@ -67,7 +68,7 @@ class Migration:
         return done.stdout
 
     @contextmanager
-    def mirroring(self, *words: str) -> Iterator["tuple[subprocess.Popen[bytes], Path]"]:
+    def mirroring(self, *words: str) -> Iterator[tuple[LeashedProcess, Path]]:
         """The mirror while the block runs, and the file that it logs to. Ended afterwards, if it has not by itself."""
         log = self._folder / f"{self.name}.log"
         command = self.command("mirror", "--master", MASTER, *words)

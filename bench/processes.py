@@ -1,44 +1,44 @@
 """Processes that are measured: their CPU, with all that descends from them, dead ones included, and their end."""
 
+import multiprocessing
 import os
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
-from demo.brokers.process import LEASH
+from demo.brokers.process import LeashedProcess
 
 
 @contextmanager
 def running(
-    command: Sequence[str], log: Path, *, cwd: Path, seconds: float, env: Mapping[str, str] | None = None
-) -> Iterator["subprocess.Popen[bytes]"]:
+    command: list[str], log: Path, *, cwd: Path, seconds: float, env: Mapping[str, str] | None = None
+) -> Iterator[LeashedProcess]:
     """``command`` while the block runs, with its output in ``log``; asked to end afterwards, and killed ``seconds``
-    later. On a leash: if this process is killed, what it measures does not ask clusters that are gone for ever.
-    """
-    leash = [sys.executable, "-I", str(LEASH), str(os.getpid()), ""]
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [*leash, *command], cwd=cwd, env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=out
-        )
-        try:
-            yield process
-        finally:
-            _end(process, seconds)
-
-
-def _end(process: "subprocess.Popen[bytes]", seconds: float) -> None:
-    if process.poll() is None and process.stdin is not None:
-        with suppress(subprocess.TimeoutExpired, BrokenPipeError):
-            process.stdin.write(b"SIGTERM\n")
-            process.stdin.flush()
+    later. On a leash: else, if the bench is killed, it would ask for ever for clusters that are gone."""
+    process = LeashedProcess(command, console=log, scratch=None, cwd=cwd, env=env)
+    try:
+        yield process
+    finally:
+        process.send(signal.SIGTERM)
+        if not process.wait(seconds):
+            process.send(signal.SIGKILL)
             process.wait(seconds)
-        # Whose leash ends the command at that, if it has not ended by itself.
-        process.stdin.close()
-    process.wait()
+
+
+def end_with_parent() -> None:
+    """Have this process, which multiprocessing spawned, end when its parent does, however that ends."""
+
+    def wait() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 class CpuMeter:

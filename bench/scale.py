@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.processes import end_with_parent
 from bench.scale_phases import PHASES, measured
 from bench.scale_validation import MOST_MB, MOST_SECONDS
 from bench.scale_world import Size, cluster, fill
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _alone(phase: str, plan: Path, runs: int) -> dict[str, Any]:
     """``phase`` in a new process."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
+    with multiprocessing.get_context("spawn").Pool(1, initializer=end_with_parent) as pool:
         found = pool.apply(measured, (phase, plan, runs))
     _say(f"{phase}: {json.dumps(found)}")
     return found

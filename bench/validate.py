@@ -26,6 +26,7 @@ from bench.copying import Copied, watch_copy
 from bench.data import Data, fill
 from bench.mirror import create_topic, delete_topic
 from bench.ours import MASTER, Migration
+from bench.processes import end_with_parent
 from demo.brokers import EmbeddedKafka
 from kafka_migration.clusters.lookup import find_connection
 from kafka_migration.domain.levels import Level
@@ -129,6 +130,7 @@ def fetch_only(source: str, target: str, data: Data) -> float:
 
 
 def _fetch_all(source: str, target: str, tps: list[TopicPartition], gate: Any, times: Any) -> None:
+    end_with_parent()
     net = Selector()
     clusters = [WireCluster(net, {"bootstrap_servers": it}, "source") for it in (source, target)]
 

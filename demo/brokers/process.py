@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -35,13 +36,23 @@ class BrokerProcess(Protocol):
 class LeashedProcess:
     """A process that the kernel's closing of a pipe ends when this process is gone. See leash.py for the reasons."""
 
-    def __init__(self, command: list[str], *, console: Path, scratch: Path | None) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        console: Path,
+        scratch: Path | None,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         """Start it.
 
         Args:
             command: what to run.
             console: file that its output is appended to.
             scratch: directory to remove if this process dies before the command ends; None keeps everything.
+            cwd: its working directory, if not this process's.
+            env: its environment, if not this process's.
 
         Raises:
             BrokerError: it could not be started at all.
@@ -52,6 +63,8 @@ class LeashedProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
+                cwd=cwd,
+                env=env,
                 # Ctrl-C in a terminal goes to the whole group: the asker decides what it means for brokers.
                 start_new_session=True,
             )
