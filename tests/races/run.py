@@ -37,13 +37,11 @@ _CONSUMERS = {"stop": [{"command": ["stop", "{group}"]}], "start": [{"command": 
 _DIES_AFTER = 3
 FAULTS = ("both_sides", "neither_side", "wrong_offset", "lost_record")
 """What must never be; ``lost_record``: the journal does not say in the end that the group was moved."""
-#: A point that no mover comes to.
-_BEYOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interleaving:
-    """The first mover waits at point ``first_at``; the second runs to ``second_at`` (0: to its end), then the first."""
+    """The first mover waits at point ``first_at``; the second runs to ``second_at``, then the first. 0: to its end."""
 
     pair: int
     first_at: int
@@ -146,7 +144,7 @@ class Races:
         """``count`` of them, of every pair in turn and spread over the points that its first mover passes when it is
         let through; the second runs to its end."""
         rounds = -(-count // len(PAIRS))
-        points = [self.run(Interleaving(pair=pair, first_at=_BEYOND)).points for pair in range(len(PAIRS))]
+        points = [self.run(Interleaving(pair=pair, first_at=0)).points for pair in range(len(PAIRS))]
         for number in range(count):
             turn, pair = divmod(number, len(PAIRS))
             it = Interleaving(pair=pair, first_at=max(1, (2 * turn + 1) * points[pair] // (2 * rounds)))
