@@ -107,7 +107,7 @@ def verify(ctx: Context) -> tuple[Drift, ...]:
     records = mirrored(ctx)
     with ThreadPoolExecutor(2) as both:
         # Most of it is waiting for answers, and either cluster takes its time over thousands of topics.
-        target, source = (both.submit(_topics_with_configs, it, records) for it in (ctx.target, ctx.source))
+        target, source = (both.submit(_topics_with_configs, cluster, records) for cluster in (ctx.target, ctx.source))
     (here, configs), (there, configs_there) = target.result(), source.result()
     drift: list[Drift] = []
     for name, record in sorted(records.items()):
