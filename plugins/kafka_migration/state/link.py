@@ -189,24 +189,30 @@ class LinkState:
 
     def positions(self, of: Collection[TopicPartition] | None = None) -> dict[TopicPartition, Position]:
         """Where partitions stand (``of`` these, or all), as far as tasks told; everything before it is confirmed."""
-        told = {tp: position for tp, (position, _) in self.progress().items()}
-        out = {}
-        for tp, openings in self.openings(of).items():
-            opened = openings.first_of_newest()
-            newest = opened.fence
-            position = told.get(tp)
-            if position is None or (position.fence, position.records, position.source) < (newest, 0, opened.source):
-                # Nothing told since this fence, or not that the source has nothing before its first record.
-                position = Position(source=opened.source, target=opened.target, fence=newest, records=0)
-            out[tp] = position
-        return out
+        return {tp: position for tp, (position, _) in self._opened(of).items()}
 
     def offset_maps(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetMap]:
         """The offset maps up to the positions, of ``partitions`` or of all that have one."""
         of = None if partitions is None else list(partitions)
-        positions = self.positions(of)
-        openings = self.openings(of)
-        return {tp: openings[tp].offset_map(source_end=at.source, target_end=at.target) for tp, at in positions.items()}
+        return {
+            tp: openings.offset_map(source_end=at.source, target_end=at.target)
+            for tp, (at, openings) in self._opened(of).items()
+        }
+
+    def _opened(self, of: Collection[TopicPartition] | None) -> dict[TopicPartition, tuple[Position, Openings]]:
+        """Position and openings, as for :meth:`positions`."""
+        # Before the openings: those of everything that is told were written earlier, so none of them is missed.
+        told = self.progress()
+        out = {}
+        for tp, openings in self.openings(of).items():
+            opened = openings.first_of_newest()
+            newest = opened.fence
+            position = told[tp][0] if tp in told else None
+            if position is None or (position.fence, position.records, position.source) < (newest, 0, opened.source):
+                # Nothing told since this fence, or not that the source has nothing before its first record.
+                position = Position(source=opened.source, target=opened.target, fence=newest, records=0)
+            out[tp] = position, openings
+        return out
 
     # -- halts and wishes -------------------------------------------------------------------------------------
 
