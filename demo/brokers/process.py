@@ -100,6 +100,11 @@ class LeashedProcess:
             self._requests.close()
         return True
 
+    @property
+    def status(self) -> int | None:
+        """The command's exit status, a signal as 128 plus its number; None while it runs."""
+        return self._leash.poll()
+
 
 class StandingProcess:
     """A process that outlives this one."""
