@@ -26,11 +26,13 @@ from demo.brokers.process import tail
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
+#: Nothing expires: tests write records of 1970, which the retention of topics would have deleted every five minutes.
+_KEPT = {"log.initial.task.delay.ms": "86400000", "log.retention.check.interval.ms": "86400000"}
 PROPERTIES: dict[str, dict[str, str]] = {
-    "source": {},
-    "target": {},
+    "source": _KEPT,
+    "target": _KEPT,
     # The cleaner looks for work five times a second.
-    "compacting": {"log.cleaner.backoff.ms": "200"},
+    "compacting": {**_KEPT, "log.cleaner.backoff.ms": "200"},
 }
 START_SECONDS = 180.0
 END_SECONDS = 120.0

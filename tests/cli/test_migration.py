@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from demo.brokers import EmbeddedKafka
 from kafka_migration.cli.app import app
+from kafka_migration.phases.group_move import Mover
 from tests.cli.processes import ME, Ended, connection, finish, start
 from tests.kafka_tools import ToSend, commit, committed, create_topics, produce
 
@@ -28,7 +30,7 @@ topics: {include: ['story\\..*']}
 groups: {include: ['story\\..*']}
 lag_gate: {threshold_records: 0, samples: 2, interval_seconds: 1, deadline_seconds: 120}
 approvals: {approvers: [APPROVER]}
-cutover: {rest_seconds: 1, stopped_groups: [story.app]}
+cutover: {rest_seconds: 1, stopped_groups: [story.app, story.later]}
 mirror: {epoch_seconds: 5}
 drain: {window_seconds: 2, deadline_seconds: 120}
 """.replace("APPROVER", ME)
@@ -86,6 +88,21 @@ class Story:
         assert ended.code == code, f"{command} {words}: {ended}"
         return ended
 
+    @contextmanager
+    def after_first_move(self, patch: pytest.MonkeyPatch, command: str, *words: str) -> Iterator[None]:
+        """Run ``command`` as soon as a group was moved."""
+        move, todo = Mover.move, [words]
+
+        def moved(mover: Mover, group: str) -> object:
+            done = move(mover, group)
+            if todo:
+                self.run(command, *todo.pop())
+            return done
+
+        with patch.context() as patched:
+            patched.setattr(Mover, "move", moved)
+            yield
+
     def approve(self, gate: str) -> None:
         shown = self.run("approve", gate, "--show", "--json").json
         digest = shown["digest"]
@@ -105,6 +122,7 @@ def test_commands_alone_migrate_topics_and_a_group(
     create_topics(inside, {"story.orders": 2}, {"retention.ms": "604800000"})
     produce(inside, "story.orders", (ToSend(value=f"{n}".encode(), partition=n % 2) for n in range(2 * RECORDS)))
     commit(inside, "story.app", {("story.orders", 0): 100, ("story.orders", 1): RECORDS})
+    commit(inside, "story.later", {("story.orders", 0): 200, ("story.orders", 1): 0})
     (tmp_path / "plan.yaml").write_text(PLAN)
     story = Story(tmp_path, monkeypatch)
     story.connect("guarded", credentials(guarded, PASSWORD))
@@ -132,18 +150,27 @@ def test_commands_alone_migrate_topics_and_a_group(
     assert (verdict["verdict"], verdict["totals"]["source_records"]) == ("EQUAL", 2 * RECORDS)
 
     # Moved: translated as shown, by approval only.
-    shown = story.run("translate", "--json").json["groups"][0]["positions"]
+    shown, later = (it["positions"] for it in story.run("translate", "--json").json["groups"])
     offsets = story.run("translate", "--offset", "story.orders:0:100", "--json").json["offsets"]
     assert offsets[0]["target"] == shown[0]["target"]
     assert "nobody has approved it yet" in story.run("cutover", code=1).err
     story.approve("cutover")
     assert "would move" in story.run("cutover", "--dry-run").out
     assert committed(target_cluster.bootstrap_servers, "story.app") == {}
-    assert story.run("cutover", "--json").json["groups"][0]["outcome"] == "moved"
+    # Taken back while the first group is moved: the second one is not.
+    with story.after_first_move(monkeypatch, "approve", "cutover", "--revoke", "--yes"):
+        moved = story.run("cutover", "--json", code=1).json["groups"]
+    assert [it["outcome"] for it in moved] == ["moved", "refused"]
+    assert "revoked" in moved[1]["reason"]
     expected = {("story.orders", it["partition"]): it["target"] for it in shown}
     assert committed(target_cluster.bootstrap_servers, "story.app") == expected
-    assert story.run("cutover", "--json").json["groups"][0]["outcome"] == "already_moved"
-    assert story.run("watch", "--json").json["groups"][0]["life"] == "alive"
+    assert committed(target_cluster.bootstrap_servers, "story.later") == {}
+    story.approve("cutover")
+    moved = story.run("cutover", "--json").json["groups"]
+    assert [it["outcome"] for it in moved] == ["already_moved", "moved"]
+    expected = {("story.orders", it["partition"]): it["target"] for it in later}
+    assert committed(target_cluster.bootstrap_servers, "story.later") == expected
+    assert [it["life"] for it in story.run("watch", "--json").json["groups"]] == ["alive"] * 2
 
     # After: stopped, reported.
     assert story.run("stop", "--json").json["stopped"] is True
@@ -162,8 +189,8 @@ def test_commands_alone_migrate_topics_and_a_group(
         (RECORDS, RECORDS)
     ] * 2
     assert {(it["gate"], it["approver"]) for it in report["approvals"]} == {("plan", ME), ("cutover", ME)}
-    (group,) = report["groups"]
-    assert (group["step"], group["alive"]) == ("alive", True)
+    group, other = report["groups"]
+    assert [(it["step"], it["alive"]) for it in (group, other)] == [("alive", True)] * 2
     assert {it["partition"]: (it["source"], it["target"], it["read_back"]) for it in group["positions"]} == {
         it["partition"]: (it["source"], it["target"], it["target"]) for it in shown
     }

@@ -17,7 +17,7 @@ from kafka_migration.mirror.orders import Assignment, Limits
 from kafka_migration.mirror.partition import PartitionCopy
 from kafka_migration.mirror.valve import Valve
 from kafka_migration.wire.cluster import EARLIEST, Leader
-from kafka_migration.wire.fetch import OFFSET_OUT_OF_RANGE
+from kafka_migration.wire.fetch import NOT_LEADER, OFFSET_OUT_OF_RANGE
 from kafka_migration.wire.fetch_request import Fetched
 
 TP = TopicPartition("t", 0)
@@ -107,3 +107,17 @@ def test_leader_of_before_what_was_copied_halts_nothing_however_often_it_says_so
 def test_leader_of_today_whose_log_does_not_hold_the_position_halts_it(log: tuple[int, int], halt: Halt) -> None:
     it = World(EPOCH, log)
     assert it.answered(OUT_OF_RANGE, between=it.metadata_came) is halt
+
+
+def test_trouble_of_many_partitions_in_one_answer_costs_the_others_one_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    it, pauses = World(EPOCH), list[float]()
+    tps = [TopicPartition("t", n) for n in range(20)]
+    for tp in tps[1:]:
+        it.intake.copies[tp] = PartitionCopy(replace(it.copy.assignment, partition=tp), Limits())
+
+    async def paused(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(it.loop, "woken", paused)
+    it.loop.run(partial(it.intake._take, [replace(GOOD, partition=tp, error=NOT_LEADER) for tp in tps]))
+    assert (len(pauses), it.intake.is_stale) == (1, True)

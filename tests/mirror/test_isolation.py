@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from demo.brokers import EmbeddedKafka
-from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, NotAuthorized
+from kafka_migration.domain.ledger import PROGRESS_TOPIC
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.mirror.orders import TaskOrders
-from tests.kafka_tools import ToSend, produce, topic_ids
+from kafka_migration.wire.keyed import KeyedAppender
+from tests.kafka_tools import ToSend, log_ends, produce, topic_ids
 from tests.mirror.bench import ThreadEpoch, ThreadRunner, assert_same, bench, records
 from tests.mirror.test_watching import LONG, Running, running
 from tests.proxy import FETCH, METADATA, PRODUCE, Frame, Proxy
@@ -72,6 +74,42 @@ def test_task_that_dies_costs_the_others_neither_their_receipts_nor_a_fence(
         second = {a.partition.topic: a for share in live.runner.orders[1] for a in share.assignments}
         assert second[sound].hold_seconds == 0.0 < second[dies].hold_seconds
         assert assert_same(it) == 400
+
+
+@pytest.mark.parametrize(
+    "error",
+    [CouldNotFindOut("nobody answers"), NotAuthorized("target", "Write", f"topic {PROGRESS_TOPIC}")],
+    ids=["away", "forbidden"],
+)
+def test_progress_that_cannot_be_written_costs_no_epoch_and_is_written_once_it_can(
+    source_cluster: EmbeddedKafka,
+    target_cluster: EmbeddedKafka,
+    topics: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: MigrationError,
+) -> None:
+    topic, is_down, refused, put = topics[0], threading.Event(), list[str](), KeyedAppender.put
+
+    async def put_unless_down(appender: KeyedAppender, entries: Any, *, deadline: float) -> None:
+        if is_down.is_set() and appender.topic == PROGRESS_TOPIC:
+            refused.append(topic)
+            raise error
+        await put(appender, entries, deadline=deadline)
+
+    monkeypatch.setattr(KeyedAppender, "put", put_unless_down)
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it:
+        with running(it, LONG) as live:
+            produce(it.source, topic, records(100, 1, 1))
+            _until(live, topic, 100)
+            is_down.set()
+            produce(it.source, topic, records(100, 1, 2))
+            wait_until(lambda: len(refused) >= 3 or live.error, "progress was to be written three times")
+            # With the marker of the fence.
+            wait_until(lambda: log_ends(it.target, {topic: 1}) == 201 or live.error, "all is copied all the same")
+            is_down.clear()
+            _until(live, topic, 200)
+        assert (live.error, it.link.halts(), len(live.runner.orders)) == (None, {}, 1)
+        assert assert_same(it) == 200
 
 
 class KilledBy(ThreadEpoch):

@@ -37,6 +37,20 @@ def test_topic_is_made_once_compacted_and_found_by_others(target_cluster, topic)
     assert described.result(30)["cleanup.policy"].value == "compact"
 
 
+def test_topic_of_progress_has_small_and_short_segments_so_that_reading_it_stays_quick(target_cluster) -> None:
+    properties = {"bootstrap.servers": target_cluster.bootstrap_servers}
+    with TopicLog(properties, ledger.PROGRESS_TOPIC) as log:
+        log.ensure()
+    resource, admin = ConfigResource(RESOURCE.TOPIC, ledger.PROGRESS_TOPIC), AdminClient({**properties})
+
+    def configs() -> dict[str, str]:
+        (described,) = admin.describe_configs([resource]).values()
+        return {name: described.result(30)[name].value for name in ("segment.bytes", "segment.ms", "cleanup.policy")}
+
+    wanted = {"segment.bytes": "16777216", "segment.ms": "300000", "cleanup.policy": "compact"}
+    wait_until(lambda: configs() == wanted, "its segments are small")
+
+
 @pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete,compact"])
 def test_topic_that_would_lose_what_stands_in_it_is_refused_with_what_to_do(target_cluster, topic, policy: str) -> None:
     create_topics(target_cluster.bootstrap_servers, {topic: 3}, {"cleanup.policy": policy})
