@@ -112,8 +112,7 @@ def test_leader_of_today_whose_log_does_not_hold_the_position_halts_it(log: tupl
 def test_trouble_of_many_partitions_in_one_answer_costs_the_others_one_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     it, pauses = World(EPOCH), list[float]()
     tps = [TopicPartition("t", n) for n in range(20)]
-    for tp in tps[1:]:
-        it.intake.copies[tp] = PartitionCopy(replace(it.copy.assignment, partition=tp), Limits())
+    it.intake.copies = {tp: PartitionCopy(replace(it.copy.assignment, partition=tp), Limits()) for tp in tps}
 
     async def paused(seconds: float) -> None:
         pauses.append(seconds)
