@@ -42,10 +42,11 @@ Work = Callable[[TaskOrders], list[Receipt]]
 
 class Cluster(WireCluster):
     """A cluster with two partitions. ``grown`` are records on the target that nobody wrote, ``silent`` partitions whose
-    leader does not answer."""
+    leader does not answer, on the sides ``mute``."""
 
     grown: dict[TopicPartition, int] = {}  # noqa: RUF012
     silent: set[TopicPartition] = set()  # noqa: RUF012
+    mute: tuple[str, ...] = ("source", "target")
 
     def connect(self, *_: Any, **__: Any) -> None:
         """Done."""
@@ -64,7 +65,8 @@ class Cluster(WireCluster):
         return {tp: end + (self.grown.get(tp, 0) if self.role == "target" else 0) for tp in partitions}
 
     async def offsets_in_reach(self, partitions: Iterable[TopicPartition], when: int, **_: Any) -> dict[Any, int]:
-        return await self.list_offsets(set(partitions) - self.silent, when)
+        silent = self.silent if self.role in self.mute else set()
+        return await self.list_offsets(set(partitions) - silent, when)
 
 
 class Fences:
@@ -236,6 +238,24 @@ def test_partition_whose_broker_answers_again_is_held_since_it_may_take_only_now
     assert (set(run.assignments(0)), run.fences.made) == ({TP}, [{TP}, {OTHER}])
     held = {tp: it.hold_seconds for tp, it in run.assignments(1).items()}
     assert (held[TP], 0 < held[OTHER] <= LONG) == (0, True)
+
+
+def test_reason_to_wait_that_becomes_another_one_is_noted_while_the_epoch_runs(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def noted(why: str) -> bool:
+        return why in (run.link.run() or {})["waiting"]
+
+    def changes(orders: TaskOrders) -> list[Receipt]:
+        assert noted("the target has no leader")
+        monkeypatch.setattr(Cluster, "mute", ("source",))
+        # An epoch notes it at the latest after 15 s.
+        wait_until(lambda: noted("the source has no leader"), "it is noted", deadline_seconds=10)
+        return copied()(orders)
+
+    Cluster.silent.add(OTHER)
+    run.mirror(changes, copied())
+    assert run.fences.made == [{TP}]
 
 
 def test_partition_that_its_task_halted_is_noted_as_halted_and_the_other_goes_on(run: Run) -> None:

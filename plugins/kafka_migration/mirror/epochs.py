@@ -122,6 +122,7 @@ class Mirror:
             trespass=Trespass(self._target, self._net),
         )
         self._is_quiet, self._takes_newcomers = True, False
+        self._waiting = ""
         self._active: dict[TopicPartition, Active] = {}
         self._dealt: set[TopicPartition] = set()
         self._epoch = int(time.time() * 1000)  # grows over runs, so that a recall of an earlier run cannot hit this one
@@ -403,12 +404,15 @@ class Mirror:
         self._after_deaths(orders, ended, before)
         self._is_quiet = True
 
-    def _say_running(self) -> None:
-        said = {"state": "running", "at": now(), "epoch": self._epoch, "partitions": len(self._active)}
+    def _say_running(self, *, if_changed: bool = False) -> None:
+        """Note that the run goes on, and what waits, for whoever looks at the link's state."""
         aside = {tp.topic for tp in self._reach.waiting}
         hidden = [why for topic, why in sorted(self._lookout.hidden().items()) if topic not in aside]
-        said["waiting"] = "; ".join(filter(None, (self._reach.describe(), *hidden[:_SHOWN])))
-        self.link.record_run(said)
+        waiting = "; ".join(filter(None, (self._reach.describe(), *hidden[:_SHOWN])))
+        if waiting != self._waiting or not if_changed:
+            said = {"state": "running", "at": now(), "epoch": self._epoch, "partitions": len(self._active)}
+            self.link.record_run({**said, "waiting": waiting})
+            self._waiting = waiting
 
     def _after_deaths(self, orders: Sequence[TaskOrders], ended: Ended, before: Mapping[TopicPartition, int]) -> None:
         """Go on after tasks died, unless they keep dying: of an outage for a while, of anything else a few times. Who

@@ -45,7 +45,7 @@ class EpochWatch:
     throttle: int | None
     tell: Callable[[str], None]
     interrupted: Callable[[], bool]
-    say_running: Callable[[], None]
+    say_running: Callable[..., None]
     newcomers: Callable[[], bool]
     waiting: Mapping[TopicPartition, object]
     trespass: Trespass
@@ -87,6 +87,7 @@ class EpochWatch:
                 mine = self._positions.keys() | self.waiting.keys()
                 waits = waits or bool(self.lookout.lost(mine)) or self.newcomers()
                 waits = waits or self._is_suspicious(progress)
+                self.say_running(if_changed=True)
                 if time.monotonic() > look_at:
                     look_at = time.monotonic() + self.epoch_seconds
                     self.attempts.check_state()
