@@ -3,6 +3,7 @@ play theirs through: the create phase makes the topics, the mirror copies, the c
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -241,6 +242,7 @@ class _Member:
 
     def __init__(self, servers: str, group: str, topics: Sequence[str], reset: str) -> None:
         self.mine: set[TopicPartition] = set()
+        self.assignments = 0
         self.consumer = Consumer(
             {
                 "bootstrap.servers": servers,
@@ -257,6 +259,7 @@ class _Member:
         consumer.assign(shares)
         consumer.pause(shares)
         self.mine = {TopicPartition(it.topic, it.partition) for it in shares}
+        self.assignments += 1
 
     def _revoked(self, _consumer: Consumer, _shares: list[confluent_kafka.TopicPartition]) -> None:
         self.mine = set()
@@ -292,7 +295,11 @@ def read_as(
         wait_until(all_have_their_share, f"{group}: every member has its share", deadline_seconds=_PATIENCE_SECONDS)
         for it in group_members:
             it.go()
-        wait_until(took_all, f"{group} has read all", deadline_seconds=_PATIENCE_SECONDS)
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while not took_all():
+            left = {str(tp): (len(taken[tp]), places.get(tp), ends[tp]) for tp in sorted(unread)}
+            shares = [(it.assignments, len(it.mine)) for it in group_members]
+            assert time.monotonic() < until, f"{group} reads on: records, place and end of {left}, shares {shares}"
         for it in group_members:
             offsets = [confluent_kafka.TopicPartition(tp.topic, tp.partition, places[tp]) for tp in it.mine]
             it.consumer.commit(offsets=offsets, asynchronous=False)
