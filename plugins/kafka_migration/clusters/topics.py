@@ -108,15 +108,16 @@ def _configs(
 
 
 def _value(entry: ConfigEntry, kind: ResourceType) -> ConfigValue:
-    explicit = _EXPLICIT[kind]
-    # Synonyms are what is or would be effective, the strongest first; the first inherited one is the default.
-    inherited = [it.value for it in (entry.synonyms or {}).values() if ConfigSource(it.source) is not explicit]
-    is_explicit = ConfigSource(entry.source) is explicit
+    # Sources are plain numbers: thousands of topics have tens of thousands of entries.
+    explicit: Any = _EXPLICIT[kind].value
+    default = entry.value
+    is_explicit = entry.source == explicit
+    if is_explicit:
+        # Synonyms are what is or would be effective, the strongest first; the first inherited one is the default.
+        inherited = (synonym.value for synonym in (entry.synonyms or {}).values() if synonym.source != explicit)
+        default = next(inherited, None)
     return ConfigValue(
-        value=entry.value,
-        is_explicit=is_explicit,
-        is_sensitive=bool(entry.is_sensitive),
-        default=next(iter(inherited), None) if is_explicit else entry.value,
+        value=entry.value, is_explicit=is_explicit, is_sensitive=bool(entry.is_sensitive), default=default
     )
 
 

@@ -8,13 +8,12 @@ former settings, for ``restore``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.clusters.errors import TopicExists
-from kafka_migration.clusters.types import ConfigValue, TopicDescription
+from kafka_migration.clusters.types import TopicDescription
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.types import TopicSpec
 from kafka_migration.phases import group_looks
@@ -35,7 +34,6 @@ from kafka_migration.phases.topic_steps import (
 )
 
 if TYPE_CHECKING:
-    from kafka_migration.clusters.cluster import Cluster
     from kafka_migration.phases.context import Context
 
 _VISIBLE_WITHIN_SECONDS = 30.0
@@ -105,10 +103,8 @@ def verify(ctx: Context) -> tuple[Drift, ...]:
     """Read back every topic of the plan that this migration created or adopted, and compare: with what was declared on
     the target, and with what the source was then. Reports, never repairs."""
     records = mirrored(ctx)
-    with ThreadPoolExecutor(2) as both:
-        # Most of it is waiting for answers, and either cluster takes its time over thousands of topics.
-        target, source = (both.submit(_topics_with_configs, cluster, records) for cluster in (ctx.target, ctx.source))
-    (here, configs), (there, configs_there) = target.result(), source.result()
+    here, there = ctx.target.topics(records), ctx.source.topics(records)
+    configs, configs_there = ctx.target.topic_configs(here), ctx.source.topic_configs(there)
     drift: list[Drift] = []
     for name, record in sorted(records.items()):
         if name in here:
@@ -124,13 +120,6 @@ def verify(ctx: Context) -> tuple[Drift, ...]:
         else:
             drift.append(Drift(topic=name, what="source topic", declared="there", observed="gone"))
     return tuple(drift)
-
-
-def _topics_with_configs(
-    cluster: Cluster, names: Iterable[str]
-) -> tuple[dict[str, TopicDescription], dict[str, dict[str, ConfigValue]]]:
-    found = cluster.topics(names)
-    return found, cluster.topic_configs(found)
 
 
 def _refuse_problems(ctx: Context, todo: tuple[TopicStep, ...]) -> None:
