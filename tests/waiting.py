@@ -8,10 +8,12 @@ UNDER_LOAD = 10
 """So many times what is documented for a machine with time to spare may be taken on one without."""
 
 
-def wait_until(condition: Callable[..., object], what: str, *, deadline_seconds: float = 60.0) -> None:
+def wait_until(
+    condition: Callable[..., object], what: str | Callable[[], str], *, deadline_seconds: float = 60.0
+) -> None:
     """Return once `condition()` is true; fail with `what` at the deadline."""
     deadline = time.monotonic() + deadline_seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {deadline_seconds} s: {what}")
+            raise AssertionError(f"not within {deadline_seconds} s: {what if isinstance(what, str) else what()}")
         time.sleep(POLL_SECONDS)

@@ -150,7 +150,7 @@ def test_commands_alone_migrate_topics_and_a_group(
     assert (verdict["verdict"], verdict["totals"]["source_records"]) == ("EQUAL", 2 * RECORDS)
 
     # Moved: translated as shown, by approval only.
-    shown, later = (it["positions"] for it in story.run("translate", "--json").json["groups"])
+    shown, later = (group["positions"] for group in story.run("translate", "--json").json["groups"])
     offsets = story.run("translate", "--offset", "story.orders:0:100", "--json").json["offsets"]
     assert offsets[0]["target"] == shown[0]["target"]
     assert "nobody has approved it yet" in story.run("cutover", code=1).err
@@ -160,17 +160,17 @@ def test_commands_alone_migrate_topics_and_a_group(
     # Taken back while the first group is moved: the second one is not.
     with story.after_first_move(monkeypatch, "approve", "cutover", "--revoke", "--yes"):
         moved = story.run("cutover", "--json", code=1).json["groups"]
-    assert [it["outcome"] for it in moved] == ["moved", "refused"]
+    assert [group["outcome"] for group in moved] == ["moved", "refused"]
     assert "revoked" in moved[1]["reason"]
     expected = {("story.orders", it["partition"]): it["target"] for it in shown}
     assert committed(target_cluster.bootstrap_servers, "story.app") == expected
     assert committed(target_cluster.bootstrap_servers, "story.later") == {}
     story.approve("cutover")
     moved = story.run("cutover", "--json").json["groups"]
-    assert [it["outcome"] for it in moved] == ["already_moved", "moved"]
-    expected = {("story.orders", it["partition"]): it["target"] for it in later}
+    assert [group["outcome"] for group in moved] == ["already_moved", "moved"]
+    expected = {("story.orders", place["partition"]): place["target"] for place in later}
     assert committed(target_cluster.bootstrap_servers, "story.later") == expected
-    assert [it["life"] for it in story.run("watch", "--json").json["groups"]] == ["alive"] * 2
+    assert [watched["life"] for watched in story.run("watch", "--json").json["groups"]] == ["alive"] * 2
 
     # After: stopped, reported.
     assert story.run("stop", "--json").json["stopped"] is True
@@ -190,7 +190,7 @@ def test_commands_alone_migrate_topics_and_a_group(
     ] * 2
     assert {(it["gate"], it["approver"]) for it in report["approvals"]} == {("plan", ME), ("cutover", ME)}
     group, other = report["groups"]
-    assert [(it["step"], it["alive"]) for it in (group, other)] == [("alive", True)] * 2
+    assert [(moved["step"], moved["alive"]) for moved in (group, other)] == [("alive", True)] * 2
     assert {it["partition"]: (it["source"], it["target"], it["read_back"]) for it in group["positions"]} == {
         it["partition"]: (it["source"], it["target"], it["target"]) for it in shown
     }

@@ -3,7 +3,6 @@ play theirs through: the create phase makes the topics, the mirror copies, the c
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -291,15 +290,16 @@ def read_as(
                 _take(message, taken, places, unread, ends, most)
         return not unread
 
+    def where_it_is() -> str:
+        left = {str(tp): (len(taken[tp]), places.get(tp), ends[tp]) for tp in sorted(unread)}
+        shares = [(member.assignments, len(member.mine)) for member in group_members]
+        return f"{group} has read all; records, place and end of what is left: {left}, shares {shares}"
+
     try:
         wait_until(all_have_their_share, f"{group}: every member has its share", deadline_seconds=_PATIENCE_SECONDS)
         for it in group_members:
             it.go()
-        until = time.monotonic() + _PATIENCE_SECONDS
-        while not took_all():
-            left = {str(tp): (len(taken[tp]), places.get(tp), ends[tp]) for tp in sorted(unread)}
-            shares = [(it.assignments, len(it.mine)) for it in group_members]
-            assert time.monotonic() < until, f"{group} reads on: records, place and end of {left}, shares {shares}"
+        wait_until(took_all, where_it_is, deadline_seconds=_PATIENCE_SECONDS)
         for it in group_members:
             offsets = [confluent_kafka.TopicPartition(tp.topic, tp.partition, places[tp]) for tp in it.mine]
             it.consumer.commit(offsets=offsets, asynchronous=False)

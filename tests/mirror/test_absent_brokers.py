@@ -1,7 +1,6 @@
 """Brokers that are gone for long, on either side: what they hold waits, all else goes on, and a mirror can begin."""
 
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -72,10 +71,7 @@ def _told(it: Bench) -> str:
 
 def _until_told(it: Bench, why: str) -> None:
     """The link's state gives ``why`` as the reason to wait."""
-    deadline, told = time.monotonic() + 40, dict[str, None]()
-    while why not in _told(it):
-        told[_told(it)] = None
-        assert time.monotonic() < deadline, f"the link's state told: {list(told)}"
+    wait_until(lambda: why in _told(it), lambda: f"{why} in the link's state: {_told(it)}", deadline_seconds=40)
 
 
 def _waits(live: Running) -> Callable[[], bool]:
