@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -255,14 +255,16 @@ class FakeCluster:
 
     # --- partitions --------------------------------------------------------------------------------------------------
 
-    def ends(self, tps: Iterable[TopicPartition], committed: bool = False) -> dict[TopicPartition, PartitionEnds]:
+    def ends(
+        self, tps: Iterable[TopicPartition], committed: bool = False, startless: Container[TopicPartition] = ()
+    ) -> dict[TopicPartition, PartitionEnds]:
         self._may_fail("ends")
         found = {}
         for tp in tps:
             start, timestamps = self._log(tp)
             end = min(len(timestamps), self._open.get(tp, len(timestamps))) if committed else len(timestamps)
             undecided = len(timestamps) - end
-            found[tp] = PartitionEnds(start=min(start, end), end=end, undecided=undecided)
+            found[tp] = PartitionEnds(start=0 if tp in startless else min(start, end), end=end, undecided=undecided)
         return found
 
     def log_epochs(self, asked: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, EpochEnd]:

@@ -6,7 +6,7 @@ be used from several threads (``asyncio.to_thread`` in a trigger), and is never 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Literal
 
 from kafka_migration.clusters import epochs, groups, offsets, resources, rights, topics
@@ -146,10 +146,14 @@ class Cluster:
 
     # --- partitions --------------------------------------------------------------------------------------------------
 
-    def ends(self, tps: Iterable[TopicPartition], committed: bool = False) -> dict[TopicPartition, PartitionEnds]:
+    def ends(
+        self, tps: Iterable[TopicPartition], committed: bool = False, startless: Container[TopicPartition] = ()
+    ) -> dict[TopicPartition, PartitionEnds]:
         """Log start offset and end of each partition, thousands in one call: the high watermark, or with
-        ``committed`` the last stable offset, and what lies behind it. Raises UnknownTopic if one does not exist."""
-        return offsets.ends(self._clients, tps, committed=committed)
+        ``committed`` the last stable offset, and what lies behind it. Of partitions in ``startless`` the start is not
+        asked for, and is 0: a question less where nobody reads the answer. Raises UnknownTopic if one does not
+        exist."""
+        return offsets.ends(self._clients, tps, committed=committed, startless=startless)
 
     def log_epochs(self, asked: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, EpochEnd]:
         """Where the leader epoch asked for ends, of each partition; None asks for the one of now. What is not known is

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from confluent_kafka import IsolationLevel
@@ -23,18 +23,21 @@ _UNTIMED = 43
 _WHEN: Any = OffsetSpec  # its methods carry no types
 
 
-def ends(clients: Clients, tps: Iterable[TopicPartition], *, committed: bool) -> dict[TopicPartition, PartitionEnds]:
-    """Log start offset and end of each partition: the high watermark, or the last stable offset if ``committed``."""
+def ends(
+    clients: Clients, tps: Iterable[TopicPartition], *, committed: bool, startless: Container[TopicPartition] = ()
+) -> dict[TopicPartition, PartitionEnds]:
+    """Log start offset and end of each partition: the high watermark, or the last stable offset if ``committed``. The
+    start of partitions in ``startless`` is not asked for: 0."""
     wanted = list(tps)
     # The start first: it only grows, and never past an end that is read later.
-    starts = _list(clients, wanted, _WHEN.earliest(), committed=False)
+    starts = _list(clients, [tp for tp in wanted if tp not in startless], _WHEN.earliest(), committed=False)
     # The high watermark before the last stable offset: what is still below the former then is held by a transaction,
     # and not merely newer.
     marks = _list(clients, wanted, _WHEN.latest(), committed=False) if committed else {}
     finishes = _list(clients, wanted, _WHEN.latest(), committed=committed)
     found = {}
     for tp in wanted:
-        start, end = starts[tp][0], finishes[tp][0]
+        start, end = starts[tp][0] if tp in starts else 0, finishes[tp][0]
         if start > end:
             raise CouldNotFindOut(
                 f"{clients.role}: {tp} ends at {end}, before its start at {start}",
