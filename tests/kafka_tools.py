@@ -241,12 +241,18 @@ def delete_records(servers: str, before: Mapping[TopicPartition, int]) -> None:
 
 
 def set_topic_config(servers: str, topic: str, config: Mapping[str, str]) -> None:
-    """Set explicit configs of a topic."""
+    """Set explicit configs of a topic, and wait until its broker shows them: the controller answers before that."""
     entries = [ConfigEntry(n, v, incremental_operation=AlterConfigOpType.SET) for n, v in config.items()]
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(30)
+
+    def shown() -> dict[str, str | None]:
+        (described,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)]).values()
+        return {name: entry.value for name, entry in described.result(30).items() if name in config}
+
+    wait_until(lambda: shown() == dict(config), lambda: f"{topic} has {config}, but shows {shown()}")
 
 
 def delete_topic(servers: str, topic: str) -> None:

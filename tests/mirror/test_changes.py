@@ -134,7 +134,11 @@ def _until_copied(it: Bench, offsets: Mapping[TopicPartition, int]) -> None:
 
 def _until_halted(it: Made, *tps: TopicPartition, within: float) -> None:
     """These, and no other, ``within`` the seconds that are documented, and some more where the machine is busy."""
-    wait_until(lambda: it.ctx.link.halted() >= set(tps), "halted", deadline_seconds=within + _SLACK_SECONDS)
+    wait_until(
+        lambda: it.ctx.link.halted() >= set(tps),
+        lambda: f"{tps} halted; halts {it.ctx.link.halts()}, positions {it.ctx.link.positions()}",
+        deadline_seconds=within + _SLACK_SECONDS,
+    )
     assert it.ctx.link.halted() == set(tps)
 
 
