@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -165,6 +166,21 @@ class TestStrangers:
         with pytest.raises(Refused, match=r"does not take its configs: segment\.bytes: too small"):
             create.apply(adopting(fake, name))
         assert (fake.target.changes, fake.store.items()) == ([], {})
+
+    def test_broker_that_shows_a_moment_later_what_was_set_is_no_drift(
+        self, fake: Migration, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        name, target = fake.source_lab.topic("adopted"), fake.target_lab.cluster
+        fake.target_lab.topic("adopted", configs={"retention.ms": "1000"})
+        shown, alter = target.topic_configs, target.alter_configs
+
+        def altered(topic: str, **changes: Any) -> None:
+            before = [shown([topic])] * 3
+            alter(topic, **changes)
+            monkeypatch.setattr(target, "topic_configs", lambda names: before.pop() if before else shown(names))
+
+        monkeypatch.setattr(target, "alter_configs", altered)
+        assert create.apply(adopting(fake, name)).drift == ()
 
     def test_setting_that_only_the_adopted_topic_has_is_drift(self, migration: Migration) -> None:
         name = migration.source_lab.topic("adopted")

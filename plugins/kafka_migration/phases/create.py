@@ -36,7 +36,7 @@ from kafka_migration.phases.topic_steps import (
 if TYPE_CHECKING:
     from kafka_migration.phases.context import Context
 
-_VISIBLE_WITHIN_SECONDS = 30.0
+_VISIBLE_WITHIN_SECONDS, _SET_WITHIN_SECONDS = 30.0, 5.0
 _SHOWN = 10
 _TOPICS_AT_ONCE, _PARTITIONS_AT_ONCE = 100, 1_000
 
@@ -77,7 +77,18 @@ def apply(ctx: Context) -> Created:
     take(ctx, todo)
     # Members may be gone at cutover: what they subscribed to but never committed would be unknown then.
     group_looks.take(ctx, [name for name in ctx.source.groups() if ctx.plan.groups.matches(name)])
-    return Created(steps=todo, dry_run=False, drift=verify(ctx))
+    return Created(steps=todo, dry_run=False, drift=_settled(ctx, todo))
+
+
+def _settled(ctx: Context, done: Sequence[TopicStep]) -> tuple[Drift, ...]:
+    """What is not as declared once brokers show what was done: they answer before all of them know a new setting."""
+    touched = {step.name for step in done if step.action is not Action.KEEP}
+    deadline = ctx.clock.monotonic() + _SET_WITHIN_SECONDS
+    while True:
+        drift = verify(ctx)
+        if touched.isdisjoint(it.topic for it in drift) or ctx.clock.monotonic() > deadline:
+            return drift
+        ctx.clock.sleep(0.2)
 
 
 def take(ctx: Context, todo: Sequence[TopicStep]) -> None:
