@@ -236,8 +236,8 @@ class EmbeddedKafka:
         node.wait_ready(time.monotonic() + self._start_timeout_seconds, self.pids.keys, self._admin)
 
     def pause(self, node_id: int = 1) -> None:
-        """SIGSTOP one node: its connections stay open and nothing answers."""
-        self._node(node_id).signal(signal.SIGSTOP)
+        """SIGSTOP one node: its connections stay open and nothing answers from then on."""
+        self._node(node_id).pause(time.monotonic() + self._start_timeout_seconds)
 
     def resume(self, node_id: int = 1) -> None:
         """SIGCONT a paused node."""

@@ -6,6 +6,8 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 
+import psutil
+
 from demo import class_archives, jars
 from demo.brokers import config, formatting
 from demo.brokers.ports import HOST
@@ -119,6 +121,20 @@ class BrokerNode:
         """Send a signal, if the node runs."""
         if self._process is not None:
             self._process.send(number)
+
+    def pause(self, deadline: float) -> None:
+        """Stop it, and wait until it stands still: the signal is on its way for a while on a busy machine.
+
+        Raises:
+            BrokerError: it was still running at the deadline, or has ended.
+        """
+        self.signal(signal.SIGSTOP)
+        while self.pid is not None and time.monotonic() < deadline:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if psutil.Process(self.pid).status() == psutil.STATUS_STOPPED:
+                    return
+            time.sleep(POLL_SECONDS / 10)
+        raise BrokerError(f"{self._title} could not be paused.")
 
     def request_end(self) -> None:
         """Ask it to end, without waiting. A paused one is resumed, as it would not see the request."""

@@ -121,6 +121,7 @@ def test_node_is_paused_nothing_answers_until_it_is_resumed() -> None:
     with EmbeddedKafka(name="paused") as cluster:
         create_topic(cluster.bootstrap_servers, "t")
         cluster.pause()
+        assert psutil.Process(cluster.pids[1]).status() == psutil.STATUS_STOPPED, "not only asked to stop"
         client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
         with pytest.raises(KafkaException):
             client.list_topics(timeout=1)
