@@ -141,12 +141,12 @@ class TestPartitions:
         assert lab.cluster.ends([first], committed=True)[first].end == 10
 
     def test_starts_that_nobody_asks_for_are_0(self, lab: Lab) -> None:
-        name = lab.topic("startless", partitions=2)
+        name = lab.topic("starts", partitions=2)
         first, second = TopicPartition(name, 0), TopicPartition(name, 1)
         for tp in (first, second):
             lab.produce(tp, 10, timestamp=THEN)
             lab.delete_records(tp, 4)
-        assert lab.cluster.ends([first, second], committed=True, startless={first}) == {
+        assert lab.cluster.ends([first, second], committed=True, skip_starts_of={first}) == {
             first: PartitionEnds(start=0, end=10),
             second: PartitionEnds(start=4, end=10),
         }

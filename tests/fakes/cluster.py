@@ -256,7 +256,7 @@ class FakeCluster:
     # --- partitions --------------------------------------------------------------------------------------------------
 
     def ends(
-        self, tps: Iterable[TopicPartition], committed: bool = False, startless: Container[TopicPartition] = ()
+        self, tps: Iterable[TopicPartition], committed: bool = False, skip_starts_of: Container[TopicPartition] = ()
     ) -> dict[TopicPartition, PartitionEnds]:
         self._may_fail("ends")
         found = {}
@@ -264,7 +264,9 @@ class FakeCluster:
             start, timestamps = self._log(tp)
             end = min(len(timestamps), self._open.get(tp, len(timestamps))) if committed else len(timestamps)
             undecided = len(timestamps) - end
-            found[tp] = PartitionEnds(start=0 if tp in startless else min(start, end), end=end, undecided=undecided)
+            found[tp] = PartitionEnds(
+                start=0 if tp in skip_starts_of else min(start, end), end=end, undecided=undecided
+            )
         return found
 
     def log_epochs(self, asked: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, EpochEnd]:

@@ -147,13 +147,13 @@ class Cluster:
     # --- partitions --------------------------------------------------------------------------------------------------
 
     def ends(
-        self, tps: Iterable[TopicPartition], committed: bool = False, startless: Container[TopicPartition] = ()
+        self, tps: Iterable[TopicPartition], committed: bool = False, skip_starts_of: Container[TopicPartition] = ()
     ) -> dict[TopicPartition, PartitionEnds]:
         """Log start offset and end of each partition, thousands in one call: the high watermark, or with
-        ``committed`` the last stable offset, and what lies behind it. Of partitions in ``startless`` the start is not
-        asked for, and is 0: a question less where nobody reads the answer. Raises UnknownTopic if one does not
+        ``committed`` the last stable offset, and what lies behind it. Of partitions in ``skip_starts_of`` the start is
+        not asked for, and is 0: a question less where nobody reads the answer. Raises UnknownTopic if one does not
         exist."""
-        return offsets.ends(self._clients, tps, committed=committed, startless=startless)
+        return offsets.ends(self._clients, tps, committed=committed, skip_starts_of=skip_starts_of)
 
     def log_epochs(self, asked: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, EpochEnd]:
         """Where the leader epoch asked for ends, of each partition; None asks for the one of now. What is not known is

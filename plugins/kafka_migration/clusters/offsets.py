@@ -24,13 +24,13 @@ _WHEN: Any = OffsetSpec  # its methods carry no types
 
 
 def ends(
-    clients: Clients, tps: Iterable[TopicPartition], *, committed: bool, startless: Container[TopicPartition] = ()
+    clients: Clients, tps: Iterable[TopicPartition], *, committed: bool, skip_starts_of: Container[TopicPartition] = ()
 ) -> dict[TopicPartition, PartitionEnds]:
     """Log start offset and end of each partition: the high watermark, or the last stable offset if ``committed``. The
-    start of partitions in ``startless`` is not asked for: 0."""
+    start of partitions in ``skip_starts_of`` is not asked for: 0."""
     wanted = list(tps)
     # The start first: it only grows, and never past an end that is read later.
-    starts = _list(clients, [tp for tp in wanted if tp not in startless], _WHEN.earliest(), committed=False)
+    starts = _list(clients, [tp for tp in wanted if tp not in skip_starts_of], _WHEN.earliest(), committed=False)
     # The high watermark before the last stable offset: what is still below the former then is held by a transaction,
     # and not merely newer.
     marks = _list(clients, wanted, _WHEN.latest(), committed=False) if committed else {}

@@ -79,7 +79,8 @@ class LagMeter:
             raise Refused(f"migration {ctx.plan.name} mirrors nothing yet", remedy="run `create` and `mirror` first")
         positions = {tp: position.source for tp, position in ctx.link.positions().items()}
         partitions = [tp for topic in ctx.source.topics(names).values() for tp in topic.topic_partitions]
-        now = sample(ctx.clock.monotonic(), ctx.source.ends(partitions, committed=True, startless=positions), positions)
+        ends = ctx.source.ends(partitions, committed=True, skip_starts_of=positions)
+        now = sample(ctx.clock.monotonic(), ends, positions)
         self._recent.append(now)
         run = ctx.link.run() or {}
         state, beat = mirror_state(ctx)

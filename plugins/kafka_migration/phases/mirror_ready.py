@@ -92,7 +92,7 @@ def _problem(ctx: Context, partitions: set[TopicPartition]) -> str:
         return describe(state, last)
     counted = sorted(partitions - ctx.link.halts().keys())
     positions = {tp: position.source for tp, position in ctx.link.positions().items()}
-    lag = sample(ctx.clock.monotonic(), ctx.source.ends(counted, committed=True, startless=positions), positions)
+    lag = sample(ctx.clock.monotonic(), ctx.source.ends(counted, committed=True, skip_starts_of=positions), positions)
     if state == "running" and lag.total and ctx.link.controls().pause is not None:
         # It does not copy what the group commits until it is stopped, however little that is.
         return f"it is {ctx.link.controls().describe()}, with {lag.total:,} source offsets to copy"
