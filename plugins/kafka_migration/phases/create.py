@@ -81,12 +81,12 @@ def apply(ctx: Context) -> Created:
 
 
 def _settled(ctx: Context, done: Sequence[TopicStep]) -> tuple[Drift, ...]:
-    """What is not as declared once brokers show what was done: they answer before all of them know a new setting."""
-    touched = {step.name for step in done if step.action is not Action.KEEP}
+    """What is not as declared once brokers show what was done: they answer before all of them know a new config."""
+    changed = {step.name for step in done if step.action is not Action.KEEP}
     deadline = ctx.clock.monotonic() + _SET_WITHIN_SECONDS
     while True:
         drift = verify(ctx)
-        if touched.isdisjoint(it.topic for it in drift) or ctx.clock.monotonic() > deadline:
+        if changed.isdisjoint(found.topic for found in drift) or ctx.clock.monotonic() > deadline:
             return drift
         ctx.clock.sleep(0.2)
 
