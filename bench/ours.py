@@ -15,7 +15,7 @@ from bench.processes import running
 from demo import jars
 from demo.brokers.process import LeashedProcess
 from demo.jars import ROOT
-from kafka_migration.clusters.lookup import variable_of
+from kafka_migration.kafka.lookup import variable_of
 
 MASTER = "local[2]"
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.scale_validation import validation_runs
+from kafka_migration.copy.driver.runner import Ended
+from kafka_migration.copy.orders import TaskOrders
 from kafka_migration.domain import ledger
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Position, TopicPartition
-from kafka_migration.mirror.orders import TaskOrders
-from kafka_migration.mirror.runner import Ended
+from kafka_migration.kafka.topic_log import Entry, TopicLog
 from kafka_migration.state.link import LinkState, LinkTopic
 from kafka_migration.state.store import MemoryStore
-from kafka_migration.state.topic_log import Entry, TopicLog
 
 
 def measured(phase: str, plan: Path, runs: int) -> dict[str, Any]:
@@ -34,8 +34,8 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def _inventory(plan: Path, _runs: int) -> dict[str, Any]:
-    from kafka_migration.phases import inventory
-    from kafka_migration.phases.context import open_context
+    from kafka_migration.inventory import inventory
+    from kafka_migration.migration.context import open_context
     from kafka_migration.plans.load import load_plan
 
     with open_context(load_plan(plan)) as ctx:
@@ -45,8 +45,8 @@ def _inventory(plan: Path, _runs: int) -> dict[str, Any]:
 
 
 def _preflight(plan: Path, _runs: int) -> dict[str, Any]:
-    from kafka_migration.phases import preflight
-    from kafka_migration.phases.context import open_context
+    from kafka_migration.inventory import preflight
+    from kafka_migration.migration.context import open_context
     from kafka_migration.plans.load import load_plan
 
     with open_context(load_plan(plan)) as ctx:
@@ -55,9 +55,9 @@ def _preflight(plan: Path, _runs: int) -> dict[str, Any]:
 
 
 def _create(plan: Path, _runs: int) -> dict[str, Any]:
-    from kafka_migration.phases import create
-    from kafka_migration.phases.context import open_context
+    from kafka_migration.migration.context import open_context
     from kafka_migration.plans.load import load_plan
+    from kafka_migration.topics import create
 
     with open_context(load_plan(plan), make_state=True) as ctx:
         found, seconds = _timed(lambda: create.apply(ctx))
@@ -66,8 +66,8 @@ def _create(plan: Path, _runs: int) -> dict[str, Any]:
 
 
 def _lag(plan: Path, _runs: int) -> dict[str, Any]:
-    from kafka_migration.phases.context import open_context
-    from kafka_migration.phases.lag import LagMeter
+    from kafka_migration.link.lag import LagMeter
+    from kafka_migration.migration.context import open_context
     from kafka_migration.plans.load import load_plan
 
     with open_context(load_plan(plan)) as ctx:
@@ -83,10 +83,10 @@ _TOLD_RECORDS, _TOLD_AT_ONCE = 2_000_000, 50_000
 def _progress(plan: Path, _runs: int) -> dict[str, Any]:
     """What `status` and `lag` take once tasks have told their progress two million times, a partition a record (as they
     did before they packed it), and nothing of it was compacted."""
-    from kafka_migration.phases import status
-    from kafka_migration.phases.context import open_context
-    from kafka_migration.phases.lag import LagMeter
+    from kafka_migration.link.lag import LagMeter
+    from kafka_migration.migration.context import open_context
     from kafka_migration.plans.load import load_plan
+    from kafka_migration.steps import status
 
     def look() -> tuple[float, float]:
         with open_context(load_plan(plan)) as ctx:
@@ -173,11 +173,11 @@ class _Epoch:
 
 def _mirror(plan: Path, _runs: int) -> dict[str, Any]:
     """A first run that copies everything, then a second one with nothing to do, for ``_IDLE_SECONDS`` of its epoch."""
-    from kafka_migration.mirror.session import open_session
-    from kafka_migration.mirror.spark import SparkRunner
-    from kafka_migration.phases import mirror
-    from kafka_migration.phases.context import open_context
+    from kafka_migration.copy.session import open_session
+    from kafka_migration.copy.spark import SparkRunner
+    from kafka_migration.migration.context import open_context
     from kafka_migration.plans.load import load_plan
+    from kafka_migration.steps import mirror
 
     session = open_session("scale", master="local[2]", conf={"spark.ui.enabled": "false"})
     try:

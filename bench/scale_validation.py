@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kafka_migration.compare.request import PartitionRange, ValidationRequest
+from kafka_migration.compare.segments import expected_records, places_hash, tiles
 from kafka_migration.domain.offset_map import OffsetMap
 from kafka_migration.domain.runs import FenceRuns
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
-from kafka_migration.validation.request import PartitionRange, ValidationRequest
-from kafka_migration.validation.segments import expected_records, places_hash, tiles
 
 #: As many as a transactional topic may have in a partition; promised are 2 s and 100 MB.
 MOST_RUNS, MOST_SECONDS, MOST_MB = 1_000_000, 2.0, 100

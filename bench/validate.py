@@ -28,19 +28,19 @@ from bench.mirror import create_topic, delete_topic
 from bench.ours import MASTER, Migration
 from bench.processes import end_with_parent
 from demo.brokers import EmbeddedKafka
-from kafka_migration.clusters.lookup import find_connection
+from kafka_migration.compare.digests import SOURCE, TARGET
+from kafka_migration.compare.levels import run
+from kafka_migration.compare.request import PartitionRange, ValidationRequest
+from kafka_migration.compare.result import Equality
+from kafka_migration.compare.session import open_session
+from kafka_migration.compare.verdict import judge
+from kafka_migration.copy.package import package_zip
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.mirror.package import package_zip
-from kafka_migration.phases.context import open_context
-from kafka_migration.phases.validate_pins import pin
+from kafka_migration.kafka.lookup import find_connection
+from kafka_migration.migration.context import open_context
 from kafka_migration.plans.load import load_plan
-from kafka_migration.validation.digests import SOURCE, TARGET
-from kafka_migration.validation.levels import run
-from kafka_migration.validation.request import PartitionRange, ValidationRequest
-from kafka_migration.validation.result import Equality
-from kafka_migration.validation.session import open_session
-from kafka_migration.validation.verdict import judge
+from kafka_migration.validation.pins import pin
 from kafka_migration.wire.batch import batches
 from kafka_migration.wire.cluster import LATEST, WireCluster
 from kafka_migration.wire.fetch import fetch

@@ -19,7 +19,7 @@ from demo.clients.settings import Settings
 if TYPE_CHECKING:
     from confluent_kafka.admin import AclBinding
 
-    from kafka_migration.phases.permissions import Rule
+    from kafka_migration.inventory.permissions import Rule
 
 MIGRATION = {"source": "migration-reader", "target": "migration-writer"}
 PRODUCERS, CONSUMERS = "demo-producers", "demo-consumers"
@@ -67,7 +67,7 @@ class LockedAccess(Access):
 
     def open_up(self, plan: Path) -> None:
         """Grant the migration what its table says for ``plan``, producers to write, consumers to read."""
-        from kafka_migration.phases import permissions
+        from kafka_migration.inventory import permissions
         from kafka_migration.plans.load import load_plan
 
         loaded = load_plan(plan)

@@ -160,8 +160,8 @@ class _Lag:
         from contextlib import ExitStack
 
         from kafka_migration.domain.errors import MigrationError
-        from kafka_migration.phases.context import open_context
-        from kafka_migration.phases.lag import LagMeter, describe
+        from kafka_migration.link.lag import LagMeter, describe
+        from kafka_migration.migration.context import open_context
         from kafka_migration.plans.load import load_plan
 
         try:
@@ -183,9 +183,9 @@ class _Lag:
 
 def _report_with(stage: Stage, account: Mapping[str, Any]) -> dict[str, Any]:
     """Write the report once more, now with the account of the clients' notes in it."""
-    from kafka_migration.phases import report
-    from kafka_migration.phases.context import open_context
+    from kafka_migration.migration.context import open_context
     from kafka_migration.plans.load import load_plan
+    from kafka_migration.steps import report
 
     with open_context(load_plan(PLAN)) as ctx:
         written = report.apply(ctx, stage.places.reports, extra={"demo": account})

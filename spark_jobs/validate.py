@@ -12,7 +12,7 @@ try:
 except ImportError:
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plugins"))
 
-from kafka_migration.phases.validate_job import main
+from kafka_migration.validation.job import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -12,8 +12,8 @@ import pytest
 
 from demo import class_archives
 from demo.brokers import EmbeddedKafka
-from kafka_migration.clusters.lookup import variable_of
-from kafka_migration.phases.signing import CONNECTION
+from kafka_migration.kafka.lookup import variable_of
+from kafka_migration.migration.signing import CONNECTION
 from tests.losing import put_back
 from tests.shared import Run, SharedCluster, shared_cluster
 

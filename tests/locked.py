@@ -23,9 +23,9 @@ from confluent_kafka.admin import (
 from demo.access import binding
 from demo.brokers import EmbeddedKafka, security
 from demo.brokers.certificates import Authority
-from kafka_migration.clusters.lookup import variable_of
-from kafka_migration.phases import permissions
-from kafka_migration.phases.permissions import Rule
+from kafka_migration.inventory import permissions
+from kafka_migration.inventory.permissions import Rule
+from kafka_migration.kafka.lookup import variable_of
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
 from tests.kafka_tools import commit_with

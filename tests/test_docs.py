@@ -8,7 +8,7 @@ import pytest
 import typer.main
 
 from kafka_migration.cli.app import app
-from kafka_migration.phases.table import PHASES
+from kafka_migration.steps.table import PHASES
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(path.relative_to(ROOT) for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_migration.phases import mirror_job, validate_job
+from kafka_migration.steps import mirror_job
+from kafka_migration.validation import job as validate_job
 
 JOBS = Path(__file__).resolve().parent.parent / "spark_jobs"
 

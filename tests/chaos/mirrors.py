@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
+from kafka_migration.copy.driver.outcome import EpochsLost
+from kafka_migration.copy.driver.takeover import Overtaken
 from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, TakenOver
-from kafka_migration.mirror.outcome import EpochsLost
-from kafka_migration.mirror.takeover import Overtaken
 from kafka_migration.wire.cluster import LeaderUnknown
 
 ROOT = Path(__file__).resolve().parents[2]

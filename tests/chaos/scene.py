@@ -14,9 +14,9 @@ import confluent_kafka
 import yaml
 from confluent_kafka.admin import OffsetSpec
 
-from kafka_migration.clusters.lookup import variable_of
 from kafka_migration.domain import ledger
 from kafka_migration.domain.types import Desired, TopicPartition
+from kafka_migration.kafka.lookup import variable_of
 from kafka_migration.state.link import LinkState, Wish
 from tests.chaos.reader import Place, bounds
 from tests.chaos.replicas import data_folders, held_by_all

@@ -12,10 +12,10 @@ from rich.text import Text
 
 from kafka_migration.cli.app import main
 from kafka_migration.cli.output import Output
-from kafka_migration.mirror.epochs import Settings
-from kafka_migration.mirror.orders import Limits
-from kafka_migration.phases import mirror
-from tests.mirror.bench import scaled
+from kafka_migration.copy.driver.epochs import Settings
+from kafka_migration.copy.orders import Limits
+from kafka_migration.steps import mirror
+from tests.copy.bench import scaled
 
 LIMITS = Limits(**scaled(0.3))
 REQUEST_SECONDS = 8.0

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from demo.brokers import EmbeddedKafka
 from demo.brokers.ports import PortReservation
-from kafka_migration.clusters import jaas
+from kafka_migration.kafka import jaas
 from tests.chaos.network import Network
 from tests.chaos.schedule import SIDES
 from tests.waiting import wait_until

@@ -15,10 +15,10 @@ from typer.testing import CliRunner, Result
 
 from kafka_migration.cli.app import app
 from kafka_migration.cli.commands import proof
-from kafka_migration.phases import context
-from kafka_migration.phases.context import Context
+from kafka_migration.migration import context
+from kafka_migration.migration.context import Context
 from kafka_migration.plans.model import Plan
-from tests.phases.gates import Migration
+from tests.steps.gates import Migration
 
 
 @dataclass

@@ -16,20 +16,21 @@ from typer.testing import CliRunner
 from kafka_migration.cli import watching
 from kafka_migration.cli.app import COMMANDS, app
 from kafka_migration.cli.commands import copying, proof
-from kafka_migration.clusters.types import CommittedOffset
+from kafka_migration.copy.driver.epochs import MirrorEnd
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, Halt, TopicPartition
-from kafka_migration.mirror.epochs import MirrorEnd
-from kafka_migration.phases import create as phase_create
-from kafka_migration.phases import lag as phase_lag
-from kafka_migration.phases import mirror_job, preflight
-from kafka_migration.phases.group_record import Step
+from kafka_migration.groups.record import Step
+from kafka_migration.inventory import preflight
+from kafka_migration.kafka.types import CommittedOffset
+from kafka_migration.link import lag as phase_lag
 from kafka_migration.state.link import Wish
+from kafka_migration.steps import mirror_job
+from kafka_migration.topics import create as phase_create
 from tests.cli.conftest import Terminal
-from tests.phases import histories
-from tests.phases.killing import Killed
+from tests.steps import histories
+from tests.steps.killing import Killed
 
 ORDERS = TopicPartition("shop.orders", 0)
 

@@ -16,9 +16,9 @@ from demo.brokers import EmbeddedKafka
 from kafka_migration.state.link import LinkState
 from tests.cli.conftest import Terminal
 from tests.cli.processes import ROOT
+from tests.copy.plans import SmallPlan, small_plan
 from tests.kafka_tools import ToSend, create_topics, log_ends, produce
-from tests.mirror.plans import SmallPlan, small_plan
-from tests.phases import histories
+from tests.steps import histories
 from tests.waiting import UNDER_LOAD, wait_until
 
 

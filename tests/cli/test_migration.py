@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from demo.brokers import EmbeddedKafka
 from kafka_migration.cli.app import app
-from kafka_migration.phases.group_move import Mover
+from kafka_migration.groups.move import Mover
 from tests.cli.processes import ME, Ended, connection, finish, start
 from tests.kafka_tools import ToSend, commit, committed, create_topics, produce
 

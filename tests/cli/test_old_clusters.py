@@ -18,9 +18,9 @@ from confluent_kafka.admin import (
 )
 
 from demo.brokers import EmbeddedKafka
-from kafka_migration.clusters.cluster import Cluster
-from kafka_migration.clusters.connections import ClusterConnection
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.kafka.cluster import Cluster
+from kafka_migration.kafka.connections import ClusterConnection
 from tests.cli.processes import ME, connection
 from tests.cli.test_migration import Story
 from tests.kafka_tools import ToSend, commit, committed, create_topics, produce, read_all

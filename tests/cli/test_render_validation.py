@@ -6,13 +6,13 @@ from pathlib import Path
 from rich.console import Console
 
 from kafka_migration.cli.render.validation import validation
+from kafka_migration.compare.digests import Digest
+from kafka_migration.compare.launch import Expectations
+from kafka_migration.compare.result import Equality, PartitionResult, SegmentResult, ValidationResult
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.phases.validate import Validation
-from kafka_migration.validation.digests import Digest
-from kafka_migration.validation.launch import Expectations
-from kafka_migration.validation.result import Equality, PartitionResult, SegmentResult, ValidationResult
-from tests.phases.histories import drilled
+from kafka_migration.validation.validate import Validation
+from tests.steps.histories import drilled
 
 
 def _shown(verdict: Equality) -> str:

@@ -10,9 +10,9 @@ from rich.console import Console
 from kafka_migration.cli.output import Output
 from kafka_migration.cli.watching import lag_beside, watch_lag
 from kafka_migration.domain.errors import ClusterUnreachable
-from kafka_migration.phases import lag as phase_lag
+from kafka_migration.link import lag as phase_lag
 from tests.cli.conftest import Terminal
-from tests.phases import histories
+from tests.steps import histories
 from tests.waiting import wait_until
 
 

@@ -11,7 +11,7 @@ from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Identity
 from kafka_migration.state.link import LinkTopic
 from tests.cli.conftest import Terminal
-from tests.phases import histories
+from tests.steps import histories
 
 ORDERS, OTHER = histories.ORDERS
 

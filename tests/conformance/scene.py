@@ -14,23 +14,25 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from demo.brokers import EmbeddedKafka
-from kafka_migration.clusters.cluster import Cluster
-from kafka_migration.clusters.connections import ClusterConnection
+from kafka_migration.approvals.cutover import CutoverGate
+from kafka_migration.copy.driver.epochs import MirrorEnd, Settings
+from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.types import Desired, TopicPartition
-from kafka_migration.mirror.epochs import MirrorEnd, Settings
-from kafka_migration.mirror.orders import Limits
-from kafka_migration.phases import create, cutover, growth, mirror, translate
-from kafka_migration.phases.context import Context
-from kafka_migration.phases.cutover import GroupOutcome
-from kafka_migration.phases.cutover_gate import CutoverGate
+from kafka_migration.groups import translate
+from kafka_migration.kafka.cluster import Cluster
+from kafka_migration.kafka.connections import ClusterConnection
+from kafka_migration.migration.context import Context
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.state.store import MemoryStore
+from kafka_migration.steps import cutover, mirror
+from kafka_migration.steps.cutover import GroupOutcome
+from kafka_migration.topics import create, growth
+from tests.copy.bench import BRIEF, Bench
+from tests.copy.everywhere import assert_same_everywhere
+from tests.copy.test_watching import Running, running
 from tests.kafka_tools import ToSend, commit, create_topics, forget_clients, produce, read_all, stable_ends
-from tests.mirror.bench import BRIEF, Bench
-from tests.mirror.everywhere import assert_same_everywhere
-from tests.mirror.test_watching import Running, running
 from tests.waiting import wait_until
 
 LIVE = Settings(streams=2, epoch_seconds=5, follow_seconds=1, limits=Limits(**BRIEF))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_migration.domain.types import Halt, TopicPartition
-from kafka_migration.phases import resume
+from kafka_migration.steps import resume
 from tests.conformance.scene import Scene, scene
 from tests.kafka_tools import ToSend, delete_topic, produce, read_all, set_topic_config
 from tests.waiting import wait_until

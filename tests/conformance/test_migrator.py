@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.phases.cutover import Fate
+from kafka_migration.steps.cutover import Fate
 from tests.conformance.scene import Scene, scene
 from tests.kafka_tools import ToSend, commit, create_topics, delete_records, delete_topic, produce, read_all
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.phases import lag, validate_pins
-from kafka_migration.phases.cutover import Fate
+from kafka_migration.link import lag
+from kafka_migration.steps.cutover import Fate
+from kafka_migration.validation import pins as validate_pins
 from tests.conformance.scene import Scene, scene
 from tests.kafka_tools import read_all
 from tests.waiting import wait_until

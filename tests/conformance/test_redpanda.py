@@ -19,8 +19,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from demo.brokers import EmbeddedKafka
 from kafka_migration.domain.skips import START
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.phases import again, mirror, restore, seal, stop
-from kafka_migration.phases.cutover import Fate
+from kafka_migration.link import seal
+from kafka_migration.steps import mirror, recopy, stop
+from kafka_migration.steps.cutover import Fate
+from kafka_migration.topics import restore
 from tests.conformance.scene import Scene, scene
 from tests.kafka_tools import ToSend, delete_records, produce, read_all, set_topic_config, stable_ends
 from tests.proxy import FETCH, PRODUCE, Frame, Proxy
@@ -79,7 +81,7 @@ def test_copy_begins_where_the_plan_says(source_cluster: Any, target_cluster: An
         produce(it.target, topic, [ToSend(b"foreign", None, 0)])
         produce(it.source, topic, rows)
         assert it.copy().halted == (tps[0],)
-        again.apply(it.ctx, [topic])
+        recopy.apply(it.ctx, [topic])
         _assert_begins(it, tps, first=first, end=1100)
 
 

@@ -33,9 +33,9 @@ from demo.airflow_approver import DELAY_SECONDS, DemoApprover
 from demo.brokers import EmbeddedKafka, security
 from demo.brokers.certificates import Authority
 from kafka_migration.domain import ledger
+from kafka_migration.kafka.topic_log import TopicLog
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import TopicStore
-from kafka_migration.state.topic_log import TopicLog
 from tests.dags.mail import MAIL, MailServer, serving, text_of
 from tests.dags.test_dags import plan_document
 from tests.dags.users import LOCAL_SETTINGS

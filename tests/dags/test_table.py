@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_migration.phases.table import PHASES, Phase, phase_named, without
+from kafka_migration.steps.table import PHASES, Phase, phase_named, without
 
 
 def test_rows_are_in_order_and_connected():

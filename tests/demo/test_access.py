@@ -13,8 +13,8 @@ from demo.access import CONSUMERS, MIGRATION, PRODUCERS, Access, LockedAccess, b
 from demo.brokers import EmbeddedKafka
 from demo.clients.settings import Settings
 from demo.stage import PLAN
-from kafka_migration.clusters.connections import ClusterConnection
-from kafka_migration.phases import permissions
+from kafka_migration.inventory import permissions
+from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.plans.load import load_plan
 
 

@@ -17,7 +17,7 @@ from jsonschema import ValidationError as SchemaError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from demo import jars
-from kafka_migration.clusters.lookup import find_connection
+from kafka_migration.kafka.lookup import find_connection
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docker-compose.yml"

@@ -1,4 +1,4 @@
-"""A Kafka cluster in memory, with the methods of ``kafka_migration.clusters.cluster.Cluster``.
+"""A Kafka cluster in memory, with the methods of ``kafka_migration.kafka.cluster.Cluster``.
 
 It keeps to what real brokers do, as far as phases can see it: offsets of a group with members cannot be written, a
 group is forgotten with its last offset, a topic that is made again has another id. The contract suite in
@@ -14,9 +14,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from kafka_migration.clusters.connections import ClusterConnection
-from kafka_migration.clusters.errors import BrokerRefused, GroupBusy, NotSupported, TopicExists, UnknownTopic
-from kafka_migration.clusters.types import (
+from kafka_migration.domain.errors import MigrationError
+from kafka_migration.domain.types import PartitionEnds, TopicPartition, TopicSpec
+from kafka_migration.kafka.connections import ClusterConnection
+from kafka_migration.kafka.errors import BrokerRefused, GroupBusy, NotSupported, TopicExists, UnknownTopic
+from kafka_migration.kafka.types import (
     Acl,
     ActiveProducer,
     CommittedOffset,
@@ -32,8 +34,6 @@ from kafka_migration.clusters.types import (
     TimeSpan,
     TopicDescription,
 )
-from kafka_migration.domain.errors import MigrationError
-from kafka_migration.domain.types import PartitionEnds, TopicPartition, TopicSpec
 
 #: A topic's settings where nothing explicit says otherwise, as a broker of 4.x has them.
 DEFAULT_CONFIGS = {

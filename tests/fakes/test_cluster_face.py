@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from kafka_migration.clusters.cluster import Cluster
+from kafka_migration.kafka.cluster import Cluster
 from tests.fakes.cluster import FakeCluster
 
 

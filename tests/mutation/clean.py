@@ -14,16 +14,16 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from kafka_migration.compare.result import Equality
+from kafka_migration.copy.driver.epochs import Settings
+from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.mirror.epochs import Settings
-from kafka_migration.mirror.orders import Limits
 from kafka_migration.state.segments import SegmentStore
-from kafka_migration.validation.result import Equality
 from tests.chaos.topics import KINDS, topic
 from tests.chaos.workload import Orders, Stream, stream_of
+from tests.copy.bench import BRIEF, Bench, bench
+from tests.copy.everywhere import running, until_caught_up
 from tests.kafka_tools import delete_records, set_topic_config
-from tests.mirror.bench import BRIEF, Bench, bench
-from tests.mirror.everywhere import running, until_caught_up
 from tests.mutation.copies import delete
 from tests.mutation.validator import Validator
 from tests.waiting import wait_until

@@ -13,10 +13,10 @@ from kafka_migration.domain.offset_map import OffsetMap
 from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.wire.markers import write_markers_directly
 from kafka_migration.wire.produce import STALE_LEADER
+from tests.compare.lab import Copied
+from tests.copy.bench import OPEN_ENDED, bench
 from tests.kafka_tools import ToSend, create_topics, produce
-from tests.mirror.bench import OPEN_ENDED, bench
 from tests.mutation.logs import Log, Stored
-from tests.validation.lab import Copied
 from tests.waiting import wait_until
 from tests.wire.made import Wire, wired
 

@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kafka_migration.compare.explain.result import Example, Fault, Part
 from kafka_migration.domain.offset_map import OffsetMap, Run
-from kafka_migration.validation.drill_result import Example, Fault, Part
 from tests.mutation.logs import Content, Log
 
 _FAR, _MOST_TRUNCATED = 1000, 400

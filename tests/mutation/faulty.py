@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kafka_migration.compare.result import Equality, PartitionResult
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.state.segments import SegmentStore
-from kafka_migration.validation.result import Equality, PartitionResult
 from tests.mutation.copies import Original, append, written
 from tests.mutation.faults import CONTROLS, FAULTS, OF_BOTH, OF_THE_MAP, Expected, foreign, right
 from tests.mutation.logs import Log

@@ -6,15 +6,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from kafka_migration.compare.digests import Digest
+from kafka_migration.compare.explain.result import Fault
+from kafka_migration.compare.launch import Expectations
+from kafka_migration.compare.result import Equality, PartitionResult, SegmentResult, ValidationResult
+from kafka_migration.compare.verdict import foreign
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
-from kafka_migration.phases.validate import Validation
 from kafka_migration.state.segments import SegmentStore
-from kafka_migration.validation.digests import Digest
-from kafka_migration.validation.drill_result import Fault
-from kafka_migration.validation.launch import Expectations
-from kafka_migration.validation.result import Equality, PartitionResult, SegmentResult, ValidationResult
-from kafka_migration.validation.verdict import foreign
+from kafka_migration.validation.validate import Validation
 from tests.mutation import faulty
 from tests.mutation.clean import Clean, judge
 from tests.mutation.copies import CODECS, Original

@@ -11,20 +11,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kafka_migration.clusters.cluster import Cluster
-from kafka_migration.clusters.connections import ClusterConnection
+from kafka_migration.compare import expectations, levels
+from kafka_migration.compare.launch import Expectations
+from kafka_migration.compare.session import open_session
+from kafka_migration.copy.package import package_zip
 from kafka_migration.domain.levels import Level
-from kafka_migration.mirror.package import package_zip
-from kafka_migration.phases import validate
-from kafka_migration.phases.context import Context
-from kafka_migration.phases.validate_job import read_request, write_json
+from kafka_migration.kafka.cluster import Cluster
+from kafka_migration.kafka.connections import ClusterConnection
+from kafka_migration.migration.context import Context
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.segments import SegmentStore
 from kafka_migration.state.store import MemoryStore
-from kafka_migration.validation import expectations, levels
-from kafka_migration.validation.launch import Expectations
-from kafka_migration.validation.session import open_session
+from kafka_migration.validation import validate
+from kafka_migration.validation.job import read_request, write_json
 
 
 class Validator:

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from demo.brokers import EmbeddedKafka
-from tests.phases.worlds import FakeWorld, RealWorld
 from tests.races.run import FAULTS, Interleaving, Outcome, Races, on_brokers
+from tests.steps.worlds import FakeWorld, RealWorld
 
 
 def main() -> int:

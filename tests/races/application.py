@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.phases.hooks import HookCall, HookRun
-from tests.phases.worlds import START, World
+from kafka_migration.groups.hooks import HookCall, HookRun
+from tests.steps.worlds import START, World
 
 _READ = 2
 

@@ -10,20 +10,21 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+from kafka_migration.approvals.cutover import CutoverGate
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.ledger import JOURNAL_TOPIC
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.phases import cutover, group_hands
-from kafka_migration.phases.context import Context
-from kafka_migration.phases.cutover_gate import CutoverGate
-from kafka_migration.phases.group_record import GroupRecord
-from kafka_migration.phases.hooks import HookCall, HookRun
+from kafka_migration.groups import hands
+from kafka_migration.groups.hooks import HookCall, HookRun
+from kafka_migration.groups.record import GroupRecord
+from kafka_migration.kafka.topic_log import TopicLog
+from kafka_migration.migration.context import Context
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import Store, TopicStore
-from kafka_migration.state.topic_log import TopicLog
-from tests.phases.worlds import RealWorld, World
+from kafka_migration.steps import cutover
 from tests.races.application import Application
 from tests.races.turns import Racer, RacingCluster, RacingJournal
+from tests.steps.worlds import RealWorld, World
 
 #: What two movers do beside each other: (name, the first, the second, whether the application reads on the target).
 #: ``dies`` is a cutover whose process is killed a few points after the other one has begun.
@@ -76,8 +77,8 @@ def hooks_of(applications: dict[str, Application]) -> Iterator[None]:
         return done
 
     with (
-        patch.object(group_hands, "run_hook", run_hook),
-        patch.object(group_hands, "require_runnable", lambda *_, **__: None),
+        patch.object(hands, "run_hook", run_hook),
+        patch.object(hands, "require_runnable", lambda *_, **__: None),
         patch.object(CutoverGate, "ask", lambda _gate: "open"),
     ):
         yield

@@ -6,8 +6,8 @@ import pytest
 
 from demo.brokers import EmbeddedKafka
 from kafka_migration.state.journal import Journal
-from tests.phases.worlds import FakeWorld, RealWorld
 from tests.races.run import Races, on_brokers
+from tests.steps.worlds import FakeWorld, RealWorld
 
 
 def test_two_movers_of_a_group_leave_it_on_the_target_whatever_the_interleaving() -> None:

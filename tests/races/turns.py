@@ -15,7 +15,7 @@ from typing import Any
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.state.journal import Claim, Journal
 from kafka_migration.state.store import Store, Value
-from tests.phases.killing import Killed
+from tests.steps.killing import Killed
 
 #: A turn that takes longer hangs.
 _TURN_SECONDS = 120.0

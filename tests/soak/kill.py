@@ -24,8 +24,8 @@ from demo.brokers import EmbeddedKafka
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.state.link import LinkState
+from tests.copy.plans import SmallPlan, small_plan
 from tests.kafka_tools import Row, ToSend, create_topics, delete_records, log_ends, produce, read_all
-from tests.mirror.plans import SmallPlan, small_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 VICTIMS = ("driver", "worker", "jvm")

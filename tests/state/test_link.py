@@ -15,10 +15,10 @@ from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
+from kafka_migration.kafka.topic_log import Entry, TopicLog
 from kafka_migration.state import progress as progress_module
 from kafka_migration.state.link import LinkState, LinkTopic, Wish
 from kafka_migration.state.store import MemoryStore
-from kafka_migration.state.topic_log import Entry, TopicLog
 
 AT = "2026-01-01T00:00:00+00:00"
 TOPIC = LinkTopic(name="t", source_id=uuid.UUID(int=1), target_id=uuid.UUID(int=2))

@@ -7,9 +7,9 @@ import pytest
 
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import StateConflict
+from kafka_migration.kafka.topic_log import Entry, TopicLog
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore, Store, TopicStore
-from kafka_migration.state.topic_log import Entry, TopicLog
 from tests.kafka_tools import ToSend, create_topics, produce
 
 Open = Callable[[], Store]

@@ -9,7 +9,7 @@ from demo.brokers import EmbeddedKafka
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import ClusterUnreachable, StateConflict
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.state.topic_log import TopicLog
+from kafka_migration.kafka.topic_log import TopicLog
 from tests.kafka_tools import create_topics
 from tests.losing import leader
 from tests.waiting import wait_until
@@ -113,7 +113,7 @@ def test_entry_whose_reader_gave_up_comes_again(target_cluster, topic):
 
 
 def test_cluster_that_does_not_answer_is_named(monkeypatch, topic):
-    monkeypatch.setattr("kafka_migration.state.topic_log._TIMEOUT", 0.5)
+    monkeypatch.setattr("kafka_migration.kafka.topic_log._TIMEOUT", 0.5)
     with TopicLog({"bootstrap.servers": "127.0.0.1:1"}, topic) as log:
         for ask in (log.exists, log.ensure, log.end):
             with pytest.raises(ClusterUnreachable, match=r"127\.0\.0\.1:1"):

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from kafka_migration.wire.suspects import Suspects
-from tests.mirror.clock import Clock
+from tests.copy.clock import Clock
 
 
 class World:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from kafka_migration.domain.errors import BadInput, MigrationError
 
 if TYPE_CHECKING:
+    from kafka_migration.approvals.evidence import GateName
     from kafka_migration.cli.output import Output
-    from kafka_migration.phases.context import Context
-    from kafka_migration.phases.evidence import GateName
+    from kafka_migration.migration.context import Context
     from kafka_migration.plans.model import Plan
 
 
@@ -24,7 +24,7 @@ def opened(
 
     Raises BadInput for the plan or a connection, and what the clusters raise.
     """
-    from kafka_migration.phases.context import open_context
+    from kafka_migration.migration.context import open_context
 
     with open_context(loaded(path), tell=output.tell, dry_run=dry_run, make_state=make_state, to_check=to_check) as ctx:
         yield ctx
@@ -32,7 +32,7 @@ def opened(
 
 def loaded(path: Path) -> Plan:
     """The plan at ``path``, whose connections exist. Raises BadInput with file, field, value and remedy."""
-    from kafka_migration.clusters.lookup import find_connection
+    from kafka_migration.kafka.lookup import find_connection
     from kafka_migration.plans.load import load_plan
 
     plan = load_plan(path)
@@ -51,7 +51,7 @@ def loaded(path: Path) -> Plan:
 
 def tell_gate(ctx: Context, gate: GateName) -> None:
     """In a dry run: say what the gate would say, and go on."""
-    from kafka_migration.phases import approvals
+    from kafka_migration.approvals import approvals
 
     try:
         ctx.tell(f"{gate} gate: {approvals.check(ctx, gate).reason}")

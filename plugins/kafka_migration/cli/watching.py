@@ -11,7 +11,7 @@ from rich.markup import escape
 
 if TYPE_CHECKING:
     from kafka_migration.cli.output import Output
-    from kafka_migration.phases.context import Context
+    from kafka_migration.migration.context import Context
     from kafka_migration.plans.model import Plan
 
 _BESIDE_SECONDS = 2.0
@@ -22,7 +22,7 @@ def watch_lag(ctx: Context, output: Output) -> NoReturn:
     from rich.live import Live
 
     from kafka_migration.cli.render.lag import lag as shown
-    from kafka_migration.phases.lag import LagMeter, describe
+    from kafka_migration.link.lag import LagMeter, describe
 
     meter = LagMeter(ctx)
     first = meter.read()
@@ -56,8 +56,8 @@ def lag_beside(plan: Plan, output: Output, *, seconds: float = _BESIDE_SECONDS) 
         def look() -> None:
             # A context of its own: stores are not shared between threads.
             from kafka_migration.domain.errors import MigrationError
-            from kafka_migration.phases.context import open_context
-            from kafka_migration.phases.lag import LagMeter, describe
+            from kafka_migration.link.lag import LagMeter, describe
+            from kafka_migration.migration.context import open_context
 
             while not ended.is_set():
                 try:

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Level(enum.StrEnum):
-    """What a plan may say; see :mod:`kafka_migration.validation.levels`."""
+    """What a plan may say; see :mod:`kafka_migration.compare.levels`."""
 
     BATCH = "batch"
     RECORD = "record"

@@ -1,7 +1,7 @@
 """The state of a link: its topics, its fences, where every partition stands, and what a person wants of it.
 
 Written by the mirror's driver (identity, fences, halts), by its tasks (openings and progress, see
-:mod:`kafka_migration.mirror.task`), and by commands (desired state); read by everyone. All of it lives in internal
+:mod:`kafka_migration.copy.task.task`), and by commands (desired state); read by everyone. All of it lives in internal
 topics on the target, so a later run on another machine finds everything.
 """
 
@@ -21,10 +21,10 @@ from kafka_migration.domain.openings import Openings
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
+from kafka_migration.kafka.topic_log import TopicLog
 from kafka_migration.state.link_records import HaltRecord, LinkTopic, Wish
 from kafka_migration.state.progress import Progress
 from kafka_migration.state.store import MemoryStore, Store, TopicStore
-from kafka_migration.state.topic_log import TopicLog
 
 __all__ = ["HaltRecord", "LinkState", "LinkTopic", "Wish"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from kafka_migration.domain import ledger
 from kafka_migration.domain.types import Position, TopicPartition
+from kafka_migration.kafka.topic_log import TopicLog
 from kafka_migration.state.store import Store
-from kafka_migration.state.topic_log import TopicLog
 
 _ACCOUNT_RECORDS = 1_000
 """A reader reads about so many records at most, and those of the last seconds."""

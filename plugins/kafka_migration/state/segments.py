@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.kafka.topic_log import TopicLog
 from kafka_migration.state.store import MemoryStore, Store, TopicStore
-from kafka_migration.state.topic_log import TopicLog
 
 Value = dict[str, Any]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from kafka_migration.domain import ledger
-from kafka_migration.state.topic_log import TopicLog
+from kafka_migration.kafka.topic_log import TopicLog
 
 Value = dict[str, Any]
 

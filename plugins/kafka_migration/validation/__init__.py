@@ -1,9 +1,1 @@
-"""The independent comparison: both clusters read again, digested by segment, and judged.
-
-At two levels (:mod:`kafka_migration.validation.levels`). *Record* level reads through Spark's own Kafka source and
-shares no code with the mirror: an error that both made would be seen by neither. *Batch* level is as fast as the copy;
-it fetches and decodes with the mirror's wire layer, and so record level stands beside it, on samples and wherever batch
-level finds a difference. What both share with the mirror is the offset map, and it is tested with the rest: a record
-counts as equal only if it stands on the target exactly where the map says. The *drill-down*
-(:mod:`kafka_migration.validation.drill`) says of what was found unequal which records differ, and how.
-"""
+"""Validation as a step: what is to be read, where it was pinned, jobs on Spark, and what the verdict rests on."""

@@ -1,151 +1,99 @@
-"""Record level: digests of everything asked for, whatever part of it can be read.
+"""The validation's Spark application: from a request file to a result file. What spark_jobs/validate.py runs.
 
-Segments are read in waves, each a Spark job, so that what a wave found is told, and kept, before the next one begins. A
-read that fails says nothing about the partitions beside the one that broke it. So what failed is halved and read
-again, until what cannot be read stands alone and is reported by segment; the rest is digested all the same.
+Credentials are looked up here, on the driver, and become options of Spark's Kafka source, or part of the pickled
+function that tasks run: no command line, setting, event log or plan shows them (a test looks).
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from kafka_migration.validation.digests import SOURCE, TARGET, Digest, DigestReport, SegmentOutcome
-from kafka_migration.validation.faults import reason_of
-from kafka_migration.validation.reader import Connections, digests
-from kafka_migration.validation.request import PartitionRange, ValidationRequest
-from kafka_migration.validation.segments import cut, tiles
+from kafka_migration.compare.digests import SOURCE, TARGET, DigestReport
+from kafka_migration.compare.levels import run
+from kafka_migration.compare.lines import said
+from kafka_migration.compare.request import ValidationRequest
+from kafka_migration.compare.session import open_session
+from kafka_migration.copy.package import is_zipped, package_zip
+from kafka_migration.copy.session import close_session
+from kafka_migration.domain.errors import BadInput, MigrationError
+from kafka_migration.kafka.connections import ClusterConnection
+from kafka_migration.kafka.lookup import find_connection
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-LEVEL = "record"
-#: After so many failed jobs the cluster is the trouble, not a partition; each may cost a minute of waiting.
-_MOST_FAILURES = 24
-#: Source offsets in a wave: half a minute of work for two cores.
-_WAVE_OFFSETS = 4_000_000
-#: A run weighs as much as so many: the driver broadcasts the runs of a wave.
-_OFFSETS_A_RUN = 20
-
-Heard = Callable[[list[SegmentOutcome]], None]
+#: JVM properties that are secret as a whole, whatever of the connection stands in them.
+_SECRET = frozenset({"sasl.jaas.config", "ssl.keystore.key", "ssl.key.password"})
 
 
-def run(
-    spark: SparkSession,
-    request: ValidationRequest,
-    connections: Connections,
-    *,
-    secrets: Collection[str] = (),
-    tell: Callable[[str], None] = lambda _text: None,
-) -> DigestReport:
-    """Answer ``request`` at record level. Never raises for what cannot be read: that is in the report. ``secrets``
-    stay out of it."""
-    began = time.monotonic()
-    found = outcomes(spark, request, request.ranges, connections, secrets=secrets, tell=tell)
-    return DigestReport.of(request.id, found, seconds=round(time.monotonic() - began, 3))
+def main(arguments: Sequence[str]) -> int:
+    """The command line of the Spark application. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="spark_jobs/validate.py", description="Digest what a request asks for.")
+    parser.add_argument("request", type=Path, help="the request, as the validate phase wrote it")
+    parser.add_argument("result", type=Path, help="where to write the digests")
+    parser.add_argument("--master", help="the Spark master, unless spark-submit says it (default: local[*])")
+    options = parser.parse_args(arguments)
+    try:
+        report = answer(read_request(options.request), master=options.master)
+    except MigrationError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    write_json(options.result, report.as_dict())
+    return 0
 
 
-def outcomes(
-    spark: SparkSession,
-    request: ValidationRequest,
-    ranges: Sequence[PartitionRange],
-    connections: Connections,
-    *,
-    secrets: Collection[str] = (),
-    tell: Callable[[str], None] = lambda _text: None,
-    heard: Heard = lambda _found: None,
-) -> list[SegmentOutcome]:
-    """Every segment of ``ranges``, which may hold several ranges of a partition. ``heard`` is told wave by wave."""
-    found: list[SegmentOutcome] = []
-    waiting = list(_waves(ranges, request.segment_records))[::-1]
-    reads = failed = 0
-    while waiting:
-        mine = waiting.pop()
-        group = f"{request.id} read {reads}"
-        reads += 1
-        if failed >= _MOST_FAILURES:
-            new = _failed(mine, request.segment_records, f"not read: {failed} Spark jobs before it failed")
-        else:
-            try:
-                spark.sparkContext.setJobGroup(group, f"validation of {request.migration}: {len(mine)} partitions")
-                new = _read(spark, request, mine, connections)
-            except Exception as error:
-                failed += 1
-                reason = reason_of(error, secrets)
-                tell(f"a read of {len(mine)} partitions failed: {reason}")
-                if len(mine) > 1 and _failed_in_a_task(spark, group):
-                    middle = len(mine) // 2
-                    waiting += [mine[middle:], mine[:middle]]
-                    continue
-                new = _failed(mine, request.segment_records, reason)
-        heard(new)
-        found += new
-    return found
+def answer(request: ValidationRequest, *, master: str | None = None) -> DigestReport:
+    """Run ``request`` on a Spark session of its own. Raises BadInput for an unknown connection or missing jars."""
+    clusters = {SOURCE: find_connection(request.source), TARGET: find_connection(request.target)}
+    connections = {side: it.jvm() for side, it in clusters.items()}
+    wires = {side: it.kafka_python() for side, it in clusters.items()}
+    session = open_session(
+        f"kafka-migration validation {request.migration}",
+        master=master,
+        system_properties=_system_properties(clusters.values()),
+    )
+    secrets = {secret for it in clusters.values() for secret in it.secrets()}
+    secrets |= {properties[name] for properties in connections.values() for name in _SECRET & properties.keys()}
+    try:
+        if not is_zipped():
+            # Batch level's tasks are Python of ours, which executors have from here or from --py-files.
+            session.sparkContext.addPyFile(str(package_zip()))
+        return run(
+            session,
+            request,
+            connections,
+            wires,
+            secrets=secrets,
+            tell=lambda text: print(text, flush=True),
+            heard=lambda found: print(said(found), flush=True),
+        )
+    finally:
+        close_session(session)
 
 
-def _waves(ranges: Sequence[PartitionRange], segment_records: int) -> Iterator[list[PartitionRange]]:
-    """``ranges`` in parts of whole segments, together of about a wave each; those of compacted logs stay whole."""
-    wave: list[PartitionRange] = []
-    size = 0
-    for it in ranges:
-        if it.by_key:
-            # Whether compaction may have taken a record, all of its key's records tell.
-            wave.append(it)
-            size += it.source_end - it.source_start
-            continue
-        at, target = it.source_start, it.target_start
-        for _, tile in tiles(it, segment_records):
-            size += tile.source_end - tile.source_start + _OFFSETS_A_RUN * len(tile.runs)
-            if size >= _WAVE_OFFSETS:
-                wave.append(cut(it, at, tile.source_end, target, tile.target_end))
-                at, target = tile.source_end, tile.target_end
-                yield wave
-                wave, size = [], 0
-        if (at, target) != (it.source_end, it.target_end):
-            wave.append(cut(it, at, it.source_end, target, it.target_end))
-    if wave:
-        yield wave
+def _system_properties(clusters: Iterable[ClusterConnection]) -> dict[str, str]:
+    """Those of both, joined: the JVM takes a list of allowed token endpoints, separated by commas."""
+    found: dict[str, list[str]] = {}
+    for cluster in clusters:
+        for name, value in cluster.jvm_system_properties().items():
+            found.setdefault(name, []).append(value)
+    return {name: ",".join(dict.fromkeys(values)) for name, values in found.items()}
 
 
-def _read(
-    spark: SparkSession, request: ValidationRequest, ranges: Sequence[PartitionRange], connections: Connections
-) -> list[SegmentOutcome]:
-    digested: dict[tuple[str, int, int], dict[str, Digest]] = {}
-    for row in digests(spark, request, ranges, connections):
-        key = (row.topic, row.partition, row.segment)
-        sides = digested.setdefault(key, {})
-        sides[row.side] = sides.get(row.side, Digest()) + row.digest
-    found = []
-    for it in ranges:
-        for number, tile in tiles(it, request.segment_records):
-            sides = digested.pop((it.topic, it.partition, number), {})
-            found.append(_outcome(number, tile, sides))
-    by_name = {(it.topic, it.partition): it for it in ranges}
-    for (topic, partition, number), sides in digested.items():
-        # Records that the map has nowhere near: of no segment that was asked for.
-        it = by_name[topic, partition]
-        found.append(_outcome(number, cut(it, it.source_end, it.source_end, it.target_end, it.target_end), sides))
-    return found
+def read_request(path: Path) -> ValidationRequest:
+    """The request in ``path``. Raises BadInput if it is not one."""
+    try:
+        return ValidationRequest.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(
+            f"not a validation request: {error}", file=str(path), remedy="let `validate` write it, or run that"
+        ) from error
 
 
-def _outcome(number: int, it: PartitionRange, sides: dict[str, Digest]) -> SegmentOutcome:
-    return SegmentOutcome.of(number, it, LEVEL, source=sides.get(SOURCE), target=sides.get(TARGET))
-
-
-def _failed(ranges: Sequence[PartitionRange], segment_records: int, reason: str) -> list[SegmentOutcome]:
-    return [
-        SegmentOutcome.of(number, tile, LEVEL, failure=reason)
-        for it in ranges
-        for number, tile in tiles(it, segment_records)
-    ]
-
-
-def _failed_in_a_task(spark: SparkSession, group: str) -> bool:
-    """Whether executors failed, rather than the driver, whom every narrower job would fail the same way.
-
-    The error itself does not tell: Spark unwraps it.
-    """
-    tracker = spark.sparkContext.statusTracker()
-    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-    return any(job is not None and str(job.status) == "FAILED" for job in jobs)
+def write_json(path: Path, value: object) -> None:
+    """Write ``value`` in one step: who reads it sees all of it or nothing."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(json.dumps(value), encoding="utf-8")
+    os.replace(part, path)

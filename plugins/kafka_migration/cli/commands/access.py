@@ -12,7 +12,7 @@ from kafka_migration.cli.options import Debug, Json, PlanFile
 from kafka_migration.cli.output import Output
 
 if TYPE_CHECKING:
-    from kafka_migration.phases.permissions import Names
+    from kafka_migration.inventory.permissions import Names
     from kafka_migration.plans.model import Plan
 
 
@@ -49,7 +49,7 @@ def acls(
     """Print the access rules that the migration needs, and no more. Changes nothing, and grants nothing."""
     from kafka_migration.cli.render.access import shown
     from kafka_migration.domain.errors import BadInput
-    from kafka_migration.phases import permissions
+    from kafka_migration.inventory import permissions
     from kafka_migration.plans.load import load_plan
 
     kind, separator, name = principal.partition(":")
@@ -77,9 +77,9 @@ def acls(
 def _asked(plan: Path, output: Output) -> Names:
     """Names on the source now, as far as the connection's principal may see them."""
     from kafka_migration.cli.opening import loaded
-    from kafka_migration.clusters.cluster import Cluster
-    from kafka_migration.clusters.lookup import find_connection
-    from kafka_migration.phases import permissions
+    from kafka_migration.inventory import permissions
+    from kafka_migration.kafka.cluster import Cluster
+    from kafka_migration.kafka.lookup import find_connection
 
     it = loaded(plan)
     with Cluster("source", find_connection(it.source)) as source:
@@ -90,8 +90,8 @@ def _asked(plan: Path, output: Output) -> Names:
 
 def _servers(plan: Plan, side: str) -> str:
     """The connection's servers, or a variable to be set: rules can be printed before there is any connection."""
-    from kafka_migration.clusters.lookup import find_connection
     from kafka_migration.domain.errors import BadInput
+    from kafka_migration.kafka.lookup import find_connection
 
     try:
         return find_connection(plan.source if side == "source" else plan.target).servers

@@ -17,8 +17,8 @@ from kafka_migration.domain.errors import Refused
 
 if TYPE_CHECKING:
     from kafka_migration.domain.controls import Controls
-    from kafka_migration.phases.context import Context
-    from kafka_migration.phases.resume import GoesOn
+    from kafka_migration.migration.context import Context
+    from kafka_migration.steps.resume import GoesOn
 
 
 def pause(
@@ -30,7 +30,7 @@ def pause(
     debug: Debug = False,
 ) -> None:
     """Hold the mirror: within two seconds nothing is fetched or sent. Its processes stay, and so does its state."""
-    from kafka_migration.phases import controls
+    from kafka_migration.steps import controls
 
     _say(plan, lambda ctx: controls.pause(ctx, by=by or getpass.getuser(), reason=reason), dry_run, as_json)
 
@@ -62,14 +62,14 @@ def resume(
     debug: Debug = False,
 ) -> None:
     """Let a paused mirror go on, where it stands; or, with --at or --accept-loss, halted partitions."""
-    from kafka_migration.phases import controls
+    from kafka_migration.steps import controls
 
     who = by or getpass.getuser()
     if not (at or accept_loss):
         _say(plan, lambda ctx: controls.resume(ctx, by=who), dry_run, as_json)
         return
-    from kafka_migration.phases import resume as phase_resume
-    from kafka_migration.phases.heartbeat import mirror_state
+    from kafka_migration.link.heartbeat import mirror_state
+    from kafka_migration.steps import resume as phase_resume
 
     output = Output(as_json=as_json)
     offsets = [read_offset(text, option="--at") for text in at or ()]
@@ -105,7 +105,7 @@ def throttle(
 ) -> None:
     """Limit what the mirror sends, over all of its tasks, from now on and in later runs; `off` for no limit."""
     from kafka_migration.domain.controls import parse_rate
-    from kafka_migration.phases import controls
+    from kafka_migration.steps import controls
 
     bytes_per_second = parse_rate(rate)
     _say(plan, lambda ctx: controls.throttle(ctx, bytes_per_second, by=by or getpass.getuser()), dry_run, as_json)

@@ -16,8 +16,8 @@ from kafka_migration.domain.errors import MigrationError, Refused
 from kafka_migration.domain.types import Desired
 
 if TYPE_CHECKING:
-    from kafka_migration.phases.again import Again
-    from kafka_migration.phases.context import Context
+    from kafka_migration.migration.context import Context
+    from kafka_migration.steps.recopy import Again
 
 
 def mirror(
@@ -51,9 +51,9 @@ def mirror(
     from kafka_migration.cli.render.lag import outcome as shown
     from kafka_migration.cli.watching import lag_beside
     from kafka_migration.domain.controls import parse_rate
-    from kafka_migration.phases import mirror as phase_mirror
-    from kafka_migration.phases import mirror_job
-    from kafka_migration.phases import seal as phase_seal
+    from kafka_migration.link import seal as phase_seal
+    from kafka_migration.steps import mirror as phase_mirror
+    from kafka_migration.steps import mirror_job
 
     output = Output(as_json=as_json)
     rate = None if throttle is None else parse_rate(throttle)
@@ -92,9 +92,9 @@ def mirror(
 
 def _copy_afresh(ctx: Context, output: Output, again: Sequence[str], *, yes: bool, unseal: bool) -> list[str]:
     """Delete and make again what is to be copied afresh, once somebody said yes; the topics to mirror then."""
-    from kafka_migration.phases import again as phase_again
-    from kafka_migration.phases import mirror as phase_mirror
-    from kafka_migration.phases.topic_steps import mirrored
+    from kafka_migration.steps import mirror as phase_mirror
+    from kafka_migration.steps import recopy as phase_again
+    from kafka_migration.topics.declared import mirrored
 
     todo = phase_again.check(ctx, again, unsealed=unseal)
     if not (ctx.dry_run or yes):
@@ -124,8 +124,8 @@ def lag(
     """Show how far the mirror is behind the source, and how fast it closes in."""
     from kafka_migration.cli.render.lag import lag as shown
     from kafka_migration.cli.watching import watch_lag
-    from kafka_migration.phases import drift as phase_drift
-    from kafka_migration.phases import lag as phase_lag
+    from kafka_migration.link import lag as phase_lag
+    from kafka_migration.topics import drift as phase_drift
 
     output = Output(as_json=as_json)
     if watch and gate:
@@ -161,8 +161,8 @@ def stop(
 ) -> None:
     """End the mirror, once producers have left the source and everything is copied."""
     from kafka_migration.cli.render.lag import stopped
-    from kafka_migration.phases import stop as phase_stop
-    from kafka_migration.phases.record import phase
+    from kafka_migration.migration.history import phase
+    from kafka_migration.steps import stop as phase_stop
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:
@@ -177,7 +177,7 @@ def stop(
 
 def _require_mirror(ctx: Context, *, now: bool) -> None:
     # Without it there is no state to say the wish in, and no record of the phase is owed.
-    from kafka_migration.phases import mirror as phase_mirror
+    from kafka_migration.steps import mirror as phase_mirror
 
     if now:
         # The wish must reach a mirror also where another migration holds the topics by now: above all there.

@@ -27,7 +27,7 @@ def translate(
 ) -> None:
     """Show where each group would go on on the target, exactly. Writes nothing."""
     from kafka_migration.cli.render.groups import translated
-    from kafka_migration.phases import translate as phase_translate
+    from kafka_migration.groups import translate as phase_translate
 
     output = Output(as_json=as_json)
     if offset and group:
@@ -45,7 +45,7 @@ def translate(
 def parity(plan: PlanFile, group: Groups = None, as_json: Json = False, debug: Debug = False) -> None:
     """Compare both clusters beside their records: groups' offsets through the map, topics, access rules."""
     from kafka_migration.cli.render.groups import side_by_side
-    from kafka_migration.phases import parity as phase_parity
+    from kafka_migration.groups import parity as phase_parity
 
     output = Output(as_json=as_json)
     with opened(plan, output) as ctx:
@@ -58,11 +58,11 @@ def cutover(
     plan: PlanFile, group: Groups = None, dry_run: DryRun = False, as_json: Json = False, debug: Debug = False
 ) -> None:
     """Stop groups on the source, move their offsets, start them on the target."""
+    from kafka_migration.approvals.evidence import GateName
     from kafka_migration.cli.render.groups import moved
-    from kafka_migration.phases import cutover as phase_cutover
-    from kafka_migration.phases.evidence import GateName
-    from kafka_migration.phases.record import phase
-    from kafka_migration.phases.translate import selected_groups
+    from kafka_migration.groups.translate import selected_groups
+    from kafka_migration.migration.history import phase
+    from kafka_migration.steps import cutover as phase_cutover
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:
@@ -93,8 +93,8 @@ def watch(
 ) -> None:
     """Watch moved groups on the target until each lives there, or its time is over."""
     from kafka_migration.cli.render.groups import watched
-    from kafka_migration.phases import watch_groups
-    from kafka_migration.phases.record import phase
+    from kafka_migration.groups import watch as watch_groups
+    from kafka_migration.migration.history import phase
 
     output = Output(as_json=as_json)
     with opened(plan, output) as ctx, phase(ctx, "watch_groups") as run:
@@ -113,7 +113,7 @@ def undo(
     debug: Debug = False,
 ) -> None:
     """Move one group back to the source, if it has processed nothing on the target yet."""
-    from kafka_migration.phases import cutover as phase_cutover
+    from kafka_migration.steps import cutover as phase_cutover
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:

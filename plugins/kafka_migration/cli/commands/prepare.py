@@ -14,13 +14,13 @@ from kafka_migration.cli.output import Output
 from kafka_migration.domain.errors import Refused
 
 if TYPE_CHECKING:
-    from kafka_migration.phases.restore import Restored
+    from kafka_migration.topics.restore import Restored
 
 
 def check(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
     """Take the inventory of the source and check both clusters. Changes nothing."""
     from kafka_migration.cli.render.evidence import preflight as shown
-    from kafka_migration.phases import preflight
+    from kafka_migration.inventory import preflight
 
     output = Output(as_json=as_json)
     with opened(plan, output, to_check=True) as ctx:
@@ -31,11 +31,11 @@ def check(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
 
 def create(plan: PlanFile, dry_run: DryRun = False, as_json: Json = False, debug: Debug = False) -> None:
     """Create the plan's topics on the target, as on the source, with retention held open."""
+    from kafka_migration.approvals import approvals
+    from kafka_migration.approvals.evidence import GateName
     from kafka_migration.cli.render.evidence import created
-    from kafka_migration.phases import approvals
-    from kafka_migration.phases import create as phase_create
-    from kafka_migration.phases.evidence import GateName
-    from kafka_migration.phases.record import phase, remember_beginning
+    from kafka_migration.migration.history import phase, remember_beginning
+    from kafka_migration.steps import create as phase_create
 
     output = Output(as_json=as_json)
     if dry_run:
@@ -65,7 +65,7 @@ def release(
     debug: Debug = False,
 ) -> None:
     """Give up the migration's locks on its topics, so that another plan may have them. Deletes nothing."""
-    from kafka_migration.phases import release as phase_release
+    from kafka_migration.steps import release as phase_release
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:
@@ -84,8 +84,8 @@ def restore(
     debug: Debug = False,
 ) -> None:
     """Give the target topics their sources' settings, which were held open while they were copied. After `stop`."""
-    from kafka_migration.phases import restore as phase_restore
-    from kafka_migration.phases.record import phase
+    from kafka_migration.migration.history import phase
+    from kafka_migration.topics import restore as phase_restore
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:

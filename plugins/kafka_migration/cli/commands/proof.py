@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kafka_migration.approvals.evidence import GateName
 from kafka_migration.cli.opening import opened
 from kafka_migration.cli.options import Debug, DryRun, Json, Master, PlanFile, ReportsDirectory
 from kafka_migration.cli.output import Output
 from kafka_migration.domain.levels import Level
-from kafka_migration.phases.evidence import GateName
 
 if TYPE_CHECKING:
-    from kafka_migration.phases.evidence import Evidence
+    from kafka_migration.approvals.evidence import Evidence
 
 
 def validate(
@@ -41,8 +41,8 @@ def validate(
 ) -> None:
     """Read both clusters again, and compare them by digests; only what is new since the last time."""
     from kafka_migration.cli.render.validation import validation as shown
-    from kafka_migration.phases import validate as phase_validate
-    from kafka_migration.phases.record import phase
+    from kafka_migration.migration.history import phase
+    from kafka_migration.validation import validate as phase_validate
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx, phase(ctx, "validate") as run:
@@ -89,8 +89,9 @@ def approve(
     debug: Debug = False,
 ) -> None:
     """Show the evidence of a gate and its digest, and ask for an answer."""
+    from kafka_migration.approvals import approvals, record
     from kafka_migration.cli.render.evidence import evidence as shown
-    from kafka_migration.phases import approval_record, approvals
+    from kafka_migration.steps import outlook
 
     output = Output(as_json=as_json)
     _require_one_answer(receipt=receipt, yes=yes, show=show, reject=reject, revoke=revoke, reason=reason)
@@ -99,7 +100,7 @@ def approve(
         return
     if receipt is None:
         with opened(plan, output) as ctx:
-            seen = approvals.evidence(ctx, gate)
+            seen = outlook.evidence(ctx, gate)
             asked = approvals.is_asked(ctx, gate)
             given = approvals.receipt(ctx, seen)
         if not as_json:
@@ -121,7 +122,7 @@ def approve(
         now = approvals.evidence(ctx, gate)
         approvals.examine(ctx, gate, digest, name, seen_at=seen_at, now=now)
     with opened(plan, output, make_state=True) as ctx:
-        approval = approvals.record(ctx, gate, digest, name, seen_at=seen_at, now=now, via=approval_record.COMMAND)
+        approval = approvals.record(ctx, gate, digest, name, seen_at=seen_at, now=now, via=record.COMMAND)
     output.result(approval.as_dict(), f"approved by {approval.approver}: {approval.digest}")
 
 
@@ -147,7 +148,7 @@ def _require_one_answer(*, receipt: str | None, yes: bool, show: bool, reject: b
 
 def _close(gate: GateName, plan: Path, output: Output, *, reject: bool, reason: str, yes: bool) -> None:
     """Reject or revoke, once somebody said yes. No internal topics are made for it."""
-    from kafka_migration.phases import approval_record, approvals
+    from kafka_migration.approvals import approvals, record
 
     what, name = "Reject" if reject else "Revoke the approval of", answering()
     if not yes:
@@ -157,11 +158,11 @@ def _close(gate: GateName, plan: Path, output: Output, *, reject: bool, reason: 
             raise approvals.NotApproved(gate, "nothing was changed", remedy="answer yes, or leave it as it is")
     with opened(plan, output) as ctx:
         if reject:
-            newest = approval_record.answers(ctx).get(gate)
+            newest = record.answers(ctx).get(gate)
             digest = newest.digest if newest else ""
-            answer = approvals.reject(ctx, gate, digest, name, reason=reason, via=approval_record.COMMAND)
+            answer = approvals.reject(ctx, gate, digest, name, reason=reason, via=record.COMMAND)
         else:
-            answer = approvals.revoke(ctx, gate, name, reason=reason, via=approval_record.COMMAND)
+            answer = approvals.revoke(ctx, gate, name, reason=reason, via=record.COMMAND)
     output.result(answer.as_dict(), f"{answer.answer} by {answer.approver}: no further step is made under this gate")
 
 
@@ -172,7 +173,7 @@ def can_be_asked() -> bool:
 
 def _answer(output: Output, seen: Evidence, receipt: str) -> str:
     """The digest that the person at the terminal approves. Raises NotApproved unless they say yes, in full."""
-    from kafka_migration.phases.approvals import NotApproved
+    from kafka_migration.approvals.approvals import NotApproved
 
     if output.as_json or not can_be_asked():
         raise NotApproved(

@@ -12,7 +12,7 @@ from kafka_migration.cli.output import Output
 def status(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
     """Show one page: phases, mirror, lag, halts with remedies, groups, approvals, verdict, locks."""
     from kafka_migration.cli.render.status import status as shown
-    from kafka_migration.phases import status as phase_status
+    from kafka_migration.steps import status as phase_status
 
     output = Output(as_json=as_json)
     with opened(plan, output) as ctx:
@@ -28,7 +28,7 @@ def report(
     debug: Debug = False,
 ) -> None:
     """Write report.json and report.html."""
-    from kafka_migration.phases import report as phase_report
+    from kafka_migration.steps import report as phase_report
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from kafka_migration.cli.render.tables import grid
-from kafka_migration.phases.permissions import Rule, by_resource
+from kafka_migration.inventory.permissions import Rule, by_resource
 
 
 def shown(side: str, rules: Iterable[Rule], commands: Iterable[str]) -> tuple[RenderableType, ...]:

@@ -11,10 +11,10 @@ from kafka_migration.cli.render.tables import checks, digest, facts, grid, numbe
 from kafka_migration.domain.checks import Verdict
 
 if TYPE_CHECKING:
-    from kafka_migration.clusters.facts import Inventory
-    from kafka_migration.phases.create import Created
-    from kafka_migration.phases.evidence import Evidence
-    from kafka_migration.phases.preflight import Preflight
+    from kafka_migration.approvals.evidence import Evidence
+    from kafka_migration.inventory.preflight import Preflight
+    from kafka_migration.kafka.facts import Inventory
+    from kafka_migration.topics.create import Created
 
 
 def preflight(seen: Preflight) -> RenderableType:

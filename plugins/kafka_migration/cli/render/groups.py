@@ -11,11 +11,11 @@ from rich.text import Text
 from kafka_migration.cli.render.tables import drift, grid, seconds
 
 if TYPE_CHECKING:
-    from kafka_migration.phases.cutover import CutoverResult, GroupOutcome
-    from kafka_migration.phases.group_record import Translation
-    from kafka_migration.phases.parity import Parity
-    from kafka_migration.phases.translate import Preview
-    from kafka_migration.phases.watch_groups import WatchResult
+    from kafka_migration.groups.parity import Parity
+    from kafka_migration.groups.record import Translation
+    from kafka_migration.groups.translate import Preview
+    from kafka_migration.groups.watch import WatchResult
+    from kafka_migration.steps.cutover import CutoverResult, GroupOutcome
 
 _GOOD = frozenset({"moved", "already_moved", "would_move", "alive"})
 _NEUTRAL = frozenset({"not_concerned", "waiting"})

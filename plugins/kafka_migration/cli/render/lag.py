@@ -9,12 +9,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kafka_migration.cli.render.tables import checks, drift, facts, grid, number, seconds
-from kafka_migration.phases.halts import meaning_of
+from kafka_migration.link.halts import meaning_of
 
 if TYPE_CHECKING:
-    from kafka_migration.phases.drift import DriftStatus
-    from kafka_migration.phases.lag import LagReport
-    from kafka_migration.phases.stop import StopResult
+    from kafka_migration.link.lag import LagReport
+    from kafka_migration.steps.stop import StopResult
+    from kafka_migration.topics.drift import DriftStatus
 
 _SHOWN = 15
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from kafka_migration.cli.render.tables import digest, drift, facts, grid, moment, number, seconds
 
 if TYPE_CHECKING:
-    from kafka_migration.phases.status import HaltStatus, MirrorStatus, Status
+    from kafka_migration.steps.status import HaltStatus, MirrorStatus, Status
 
 _OUTCOMES = {"done": "green", "running": "", "refused": "bold red", "failed": "bold red", "bad input": "bold red"}
 

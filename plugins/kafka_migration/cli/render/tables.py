@@ -13,7 +13,7 @@ from rich.text import Text
 from kafka_migration.domain.checks import CheckResult, Verdict
 
 if TYPE_CHECKING:
-    from kafka_migration.phases.drift import DriftStatus
+    from kafka_migration.topics.drift import DriftStatus
 
 _CHANGES = 15
 STYLES = {

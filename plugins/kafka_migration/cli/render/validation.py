@@ -11,7 +11,7 @@ from rich.text import Text
 from kafka_migration.cli.render.tables import facts, grid, number
 
 if TYPE_CHECKING:
-    from kafka_migration.phases.validate import Validation
+    from kafka_migration.validation.validate import Validation
 
 _STYLES = {"EQUAL": "bold green", "DIFFERENT": "bold red"}
 _SHOWN = 20

@@ -1,0 +1,107 @@
+"""What all our operators share: they work from the run's snapshot, and their errors are the library's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from kafka_migration.airflow.operators.links import DocsLink, ReportLink
+from kafka_migration.airflow.triggers.logs import hide_secrets, quiet_clients
+from kafka_migration.domain.errors import MigrationError, Retryable
+from kafka_migration.plans.model import Plan
+from kafka_migration.plans.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context as MigrationContext
+
+#: The codes of :mod:`kafka_migration.domain.errors` after which the same call may succeed later.
+_COULD_NOT_FIND_OUT = 3
+
+
+class WorksFromSnapshot:
+    """Mixin of operators whose ``snapshot`` (path and digest, by XCom) says what the run works from."""
+
+    snapshot: Any
+    log: Any
+    _is_open = False
+
+    def plan(self) -> Plan:
+        """The plan of this run."""
+        return Snapshot.of(self.snapshot).load()
+
+    @contextmanager
+    def opened(self, *, make_state: bool = False, to_check: bool = False) -> Iterator[MigrationContext]:
+        """The phases' context. What they tell goes to the task's log; what they raise becomes a failure, or a retry.
+
+        Every task from create_targets on says ``make_state``: the state is there by then, but a broker may not show
+        yet what was made a moment ago. ``to_check`` is for the preflight.
+        """
+        from kafka_migration.migration.context import open_context
+
+        quiet_clients()
+        with (
+            explained(),
+            open_context(
+                self.plan(), tell=lambda text: self.log.info("%s", text), make_state=make_state, to_check=to_check
+            ) as ctx,
+        ):
+            hide_secrets(ctx)
+            self._is_open = True
+            try:
+                yield ctx
+            finally:
+                self._is_open = False
+
+
+class MigrationOperator(WorksFromSnapshot, BaseOperator):
+    """Base of the operators that are no more than a phase."""
+
+    template_fields: Sequence[str] = ("snapshot",)
+    operator_extra_links = (ReportLink(), DocsLink())
+    ui_color = "#e8f0fa"
+
+    def __init__(self, *, snapshot: Any, **kwargs: Any) -> None:
+        """``snapshot`` is the output of the task that took it."""
+        super().__init__(**kwargs)
+        self.snapshot = snapshot
+
+    def on_kill(self) -> None:
+        """End as at Ctrl-C: what the phase has started (a hook's command, a Spark job) ends with it.
+
+        Airflow calls this from its handler of SIGTERM, and would let the phase go on until SIGKILL follows in 5 s. It
+        calls it after a timeout, too, when the phase has ended already.
+        """
+        if self._is_open:
+            raise KeyboardInterrupt(f"{self.task_id} was asked to end")
+
+
+@contextmanager
+def explained(*, retry: tuple[type[MigrationError], ...] = ()) -> Iterator[None]:
+    """Errors as Airflow understands them: what a retry may heal stays an error, the rest fails the task at once.
+
+    ``retry`` are errors that a retry of this very task may heal, though not the same call.
+    """
+    try:
+        yield
+    except MigrationError as error:
+        if isinstance(error, (Retryable, *retry)):
+            raise AirflowException(str(error)) from error
+        raise AirflowFailException(str(error)) from error
+
+
+def require(exit_code: int, message: str) -> None:
+    """Fail the task unless ``exit_code``, of a phase's result, is 0. What could not be found out is worth a retry."""
+    if exit_code == _COULD_NOT_FIND_OUT:
+        raise AirflowException(message)
+    if exit_code:
+        raise AirflowFailException(message)
+
+
+def phase_name(name: str, context: Mapping[str, Any]) -> str:
+    """The journal's name for the phase of this task: mapped tasks run side by side, so each has one of its own."""
+    index = context["ti"].map_index
+    return name if index is None or index < 0 else f"{name}[{index}]"

@@ -1,0 +1,32 @@
+"""The first task of a run: note the plan as it is now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from kafka_migration.airflow.operators.base import explained
+from kafka_migration.plans.load import load_plan
+from kafka_migration.plans.snapshot import Snapshot, run_folder
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class PlanSnapshotOperator(BaseOperator):
+    """Writes the plan's snapshot into the run's folder; all other tasks of the run work from it."""
+
+    def __init__(self, *, plan_file: str, **kwargs: Any) -> None:
+        """``plan_file`` is read when the task runs, not before."""
+        super().__init__(**kwargs)
+        self.plan_file = plan_file
+
+    def execute(self, context: Context) -> dict[str, str]:
+        """Path and digest of the snapshot."""
+        ti = context["ti"]
+        with explained():
+            snapshot = Snapshot.take(load_plan(Path(self.plan_file)), run_folder(ti.dag_id, ti.run_id))
+        self.log.info("the run works from %s (%s)", snapshot.path, snapshot.digest)
+        return snapshot.as_dict()

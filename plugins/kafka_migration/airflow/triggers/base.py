@@ -1,0 +1,171 @@
+"""The loop under every trigger: look, wait, look again, until it is so, can never be so, or the time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from kafka_migration.airflow.triggers.logs import hide_secrets, quiet_clients
+from kafka_migration.domain.errors import MigrationError, Retryable
+from kafka_migration.plans.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+    from kafka_migration.migration.history import PhaseRun
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """How waiting ended. ``exit_code`` as the command line's; ``facts`` are small JSON values for the task."""
+
+    exit_code: int
+    message: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only: what the task gets."""
+        return {"exit_code": self.exit_code, "message": self.message, "facts": dict(self.facts)}
+
+
+class Watch(Protocol):
+    """What is looked at. Lives in one thread, from the first look to the last."""
+
+    #: Seconds between two looks.
+    interval_seconds: float
+
+    def look(self) -> Decision | None:
+        """Look once. None: not yet. Raises MigrationError; a retryable one means "look again"."""
+
+    def too_late(self, overdue: str) -> Decision:
+        """What to say when the time is over. ``overdue`` says how long was waited."""
+
+
+class MigrationTrigger(BaseTrigger):
+    """Base of the triggers: holds where the run's snapshot is, and no secret; connections are looked up where it runs.
+
+    ``gives_up_at`` is wall-clock time (seconds since the epoch), so that a triggerer that restarts does not give more
+    time. What was seen before a restart is forgotten, and seen again: facts of the past prove nothing now.
+    """
+
+    #: The phase whose beginning and end the journal tells, or "" if the task itself tells it.
+    phase: ClassVar[str] = ""
+
+    def __init__(self, *, path: str, digest: str, gives_up_at: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.path, self.digest, self.gives_up_at = path, digest, gives_up_at
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """As Airflow stores it."""
+        kind = type(self)
+        values = {"path": self.path, "digest": self.digest, "gives_up_at": self.gives_up_at}
+        return f"{kind.__module__}.{kind.__qualname__}", values
+
+    def watch(self, ctx: Context) -> Watch:
+        """What to look at."""
+        raise NotImplementedError
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """One event: the decision."""
+        decision = await self._wait()
+        yield TriggerEvent(decision.as_dict())  # type: ignore[no-untyped-call]
+
+    async def _wait(self) -> Decision:
+        # A thread of its own: clients of Kafka block and belong to the thread that opened them, and the triggerer's
+        # shared threads are few. Its context has the trigger's log, and Airflow's way to ask for connections.
+        loop = asyncio.get_running_loop()
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=type(self).__name__)
+
+        def call(work: Callable[[], T]) -> asyncio.Future[T]:
+            return loop.run_in_executor(thread, contextvars.copy_context().run, work)
+
+        began = time.time()
+        session = _Session(self)
+        try:
+            while True:
+                decision = await call(session.look)
+                if decision is not None:
+                    return decision
+                left = self.gives_up_at - time.time()
+                if left <= 0:
+                    return await call(lambda: session.too_late(time.time() - began))
+                await asyncio.sleep(min(session.interval_seconds, left))
+        finally:
+            # Not awaited under cancellation for longer than the look that is under way takes.
+            await asyncio.shield(call(session.close))
+            thread.shutdown(wait=False)
+
+
+class _Session:
+    """The blocking half, in the trigger's own thread: the context stays open from look to look."""
+
+    def __init__(self, trigger: MigrationTrigger) -> None:
+        self.interval_seconds = 2.0
+        self._trigger = trigger
+        self._open = ExitStack()
+        self._watch: Watch | None = None
+        self._run: PhaseRun | None = None
+        self._decision: Decision | None = None
+
+    def look(self) -> Decision | None:
+        """Look once; what cannot be healed by looking again is a decision, too."""
+        try:
+            if self._watch is None:
+                self._watch = self._start()
+                self.interval_seconds = self._watch.interval_seconds
+            self._decision = self._watch.look()
+        except Retryable as error:
+            # A broker that restarts is no reason to give up, as long as there is time.
+            self._trigger.log.warning("%s", error)
+        except MigrationError as error:
+            self._decision = Decision(exit_code=error.exit_code, message=str(error))
+        return self._decision
+
+    def too_late(self, waited: float) -> Decision:
+        """The decision when nothing was decided in time."""
+        overdue = f"gave up after {waited:.0f} s"
+        if self._watch is None:
+            self._decision = Decision(exit_code=3, message=f"{overdue}: the clusters could not be looked at")
+        else:
+            self._decision = self._watch.too_late(overdue)
+        return self._decision
+
+    def close(self) -> None:
+        """Note how it ended, and end connections."""
+        from kafka_migration.migration.history import Outcome
+
+        if self._run is not None and self._decision is not None:
+            self._run.ends(self._decision.exit_code, self._decision.message, **self._decision.facts)
+        elif self._run is not None:
+            # The task was cleared, or the triggerer stops: another one will watch.
+            self._run.outcome = Outcome.INTERRUPTED
+        self._open.close()
+
+    def _start(self) -> Watch:
+        from kafka_migration.migration.context import open_context
+        from kafka_migration.migration.history import phase
+
+        quiet_clients()
+        trigger = self._trigger
+        plan = Snapshot(path=trigger.path, digest=trigger.digest).load()
+        with ExitStack() as opening:
+            # The state is there, create_targets has made it; but a broker may not show what was made a moment ago,
+            # and would be taken for one without state for as long as this context is open.
+            ctx = opening.enter_context(
+                open_context(plan, tell=lambda text: trigger.log.info("%s", text), make_state=True)
+            )
+            hide_secrets(ctx)
+            watch = trigger.watch(ctx)
+            if trigger.phase:
+                self._run = opening.enter_context(phase(ctx, trigger.phase))
+            self._open = opening.pop_all()
+        return watch

@@ -1,0 +1,52 @@
+"""Waiting until the mirror has caught up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka_migration.airflow.triggers.base import Decision, MigrationTrigger, Watch
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+
+class LagGateTrigger(MigrationTrigger):
+    """Fires once lag was at or under the plan's threshold for enough samples in a row, or never will be."""
+
+    phase = "watch_lag"
+
+    def watch(self, ctx: Context) -> Watch:
+        """The gate of the plan."""
+        return LagWatch(ctx)
+
+
+class LagWatch:
+    """The wait of the lag phase, as a trigger's: one sample a look."""
+
+    def __init__(self, ctx: Context) -> None:
+        from kafka_migration.link.lag import LagWait
+
+        self._wait = LagWait(ctx)
+        self.interval_seconds = self._wait.interval_seconds
+
+    def look(self) -> Decision | None:
+        """Take one sample."""
+        result = self._wait.look()
+        if result is None:
+            return None
+        remedy = "" if result.passed else "\n  remedy: `status` says what can be done"
+        return Decision(
+            exit_code=0 if result.passed else 1,
+            message=f"{result.reason}{remedy}",
+            facts={"lag": result.report.total},
+        )
+
+    def too_late(self, overdue: str) -> Decision:
+        """Nothing was changed; clearing the task waits again."""
+        from kafka_migration.link.lag import describe
+
+        last = self._wait.last
+        seen = "nothing was measured" if last is None else describe(last)
+        remedy = "see that the mirror runs and keeps up (mirror.num_streams), then clear this task: it waits again"
+        facts = {} if last is None else {"lag": last.total}
+        return Decision(exit_code=1, message=f"{overdue}: {seen}\n  remedy: {remedy}", facts=facts)

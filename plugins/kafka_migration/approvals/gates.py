@@ -1,0 +1,276 @@
+"""Collecting the evidence of each gate: what is so now, what happens next, and how that is undone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.approvals.evidence import Evidence, Facts, GateName, Table, item, limited
+from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.domain.errors import MigrationError
+from kafka_migration.domain.listing import listed
+from kafka_migration.groups import translate
+from kafka_migration.groups.hooks import check_hooks
+from kafka_migration.groups.record import GroupRecord
+from kafka_migration.inventory import inventory, preflight
+from kafka_migration.kafka.facts import GroupFacts, Inventory
+from kafka_migration.link import lag, ready
+from kafka_migration.link.halts import meaning_of
+from kafka_migration.link.losses import losses, sentence
+from kafka_migration.topics import create
+from kafka_migration.topics.declared import Drift, mirrored
+from kafka_migration.topics.drift import as_declared
+from kafka_migration.validation import verdict
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+
+#: The command that lists everything that the inventory has.
+_INVENTORY = "check PLAN --json"
+
+
+def plan_evidence(ctx: Context) -> Evidence:
+    """Before anything is created: inventory, preflight and the plan's digest. Read-only."""
+    taken_at = ctx.clock.now()
+    seen = preflight.check(ctx)
+    stable = seen.inventory.stable() if seen.inventory else {}
+    facts: dict[str, dict[str, str]] = {"plan": {"digest": ctx.plan.digest}}
+    # Whatever an inventory counts as stable is bound, so nothing that it learns to see can be left out here.
+    for name, value in stable.items():
+        facts[name.replace("_", " ")] = _items(value)
+    facts["checks"] = _verdicts(seen.gate)
+    tables: list[Table] = []
+    if seen.inventory is not None:
+        tables = [_topics(seen.inventory), _groups(seen.inventory.groups.values()), _rules(seen.inventory)]
+    return Evidence(
+        gate=GateName.PLAN,
+        migration=ctx.plan.name,
+        taken_at=taken_at,
+        facts=facts,
+        checks=seen.gate,
+        tables=tuple(tables),
+        inventory=seen.inventory,
+    )
+
+
+def cutover_evidence(ctx: Context) -> Evidence:
+    """Before the first group moves: lag, verdict, groups and their positions, who still writes. Read-only."""
+    taken = inventory.take(ctx)
+    found = cutover_facts(ctx, taken, create.verify(ctx))
+    return replace(found, tables=(_lag(ctx), _positions(ctx), _groups(taken.groups.values()), _stragglers(taken)))
+
+
+def cutover_facts(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Evidence:
+    """The evidence of the cutover gate without its tables, from what the clusters showed and the state as it is now."""
+    halts, given_up = ctx.link.halts(), losses(ctx)
+    gate = Gate.of(
+        "cutover",
+        (
+            _every_topic_is_mirrored(taken, mirrored(ctx)),
+            as_declared(drift),
+            _nothing_halted({str(tp): halt.reason for tp, halt in halts.items()}),
+            _nothing_given_up(given_up),
+            *ready.checks(ctx),
+            verdict.check(ctx),
+            verdict.coverage(ctx),
+            *check_hooks(ctx.plan),
+        ),
+    )
+    facts: Facts = {
+        "plan": {"digest": ctx.plan.digest},
+        "topics": {name: item(facts.stable()) for name, facts in taken.topics.items()},
+        "drift": {f"{it.topic} {it.what}": item(f"{it.declared} -> {it.observed}") for it in drift},
+        "halts": {str(tp): halt.reason for tp, halt in halts.items()},
+        "given up": {f"{it['topic']}-{it['partition']} {it['start']}": item(sentence(it)) for it in given_up},
+        "groups": _what_groups_read(ctx, taken),
+        "checks": _verdicts(gate),
+    }
+    return Evidence(
+        gate=GateName.CUTOVER,
+        migration=ctx.plan.name,
+        taken_at=taken.taken_at,
+        facts=facts,
+        checks=gate,
+        tables=(),
+        inventory=taken,
+    )
+
+
+# -- facts ----------------------------------------------------------------------------------------------------------
+
+
+def _items(value: Any) -> dict[str, str]:
+    if isinstance(value, dict):
+        return {name: item(one) for name, one in value.items()}
+    return {"all": "unknown" if value is None else item(value)}
+
+
+def _verdicts(gate: Gate) -> dict[str, str]:
+    """PASS and WARN are one fact: a warning about what moves (a group's first commit on a partition, say) comes and
+    goes by itself, and must not void an approval. What it warns of stands in the facts where it does not."""
+    blocking = {r.name: str(r.verdict) for r in gate.blockers}
+    return {r.name: blocking.get(r.name, "passes") for r in gate.results}
+
+
+def _what_groups_read(ctx: Context, taken: Inventory) -> dict[str, str]:
+    """Group -> protocol and topics. What a group was once seen to subscribe to still counts while it is stopped."""
+    seen = GroupRecord.all(ctx.journal)
+    found = {}
+    for name, it in taken.groups.items():
+        remembered = seen[name].subscription if name in seen else frozenset()
+        topics = it.topics | {topic for topic in remembered if topic in taken.topics}
+        found[name] = item(f"{it.protocol}: {', '.join(sorted(topics)) or 'nothing of the plan'}")
+    return found
+
+
+# -- checks of the cutover gate -------------------------------------------------------------------------------------
+
+
+def _every_topic_is_mirrored(taken: Inventory, ours: Iterable[str]) -> CheckResult:
+    name = "every topic of the plan is mirrored"
+    missing = sorted(set(taken.topics) - set(ours))
+    if missing:
+        return CheckResult(
+            name=name,
+            verdict=Verdict.FAIL,
+            evidence=f"{len(missing)} topics match the plan and have no mirror topic: {listed(missing)}",
+            remedy="run `create` again and restart the mirror, or exclude them",
+        )
+    return CheckResult(name=name, verdict=Verdict.PASS, evidence=f"{len(taken.topics)} topics")
+
+
+def _nothing_given_up(given_up: Iterable[dict[str, Any]]) -> CheckResult:
+    name = "no records were given up"
+    found = [sentence(it) for it in given_up]
+    if found:
+        return CheckResult(
+            name=name,
+            verdict=Verdict.WARN,
+            evidence=listed(found),
+            remedy="nothing, if nobody needs these records on the target; their offsets are in the report",
+        )
+    return CheckResult(name=name, verdict=Verdict.PASS, evidence="none")
+
+
+def _nothing_halted(halts: dict[str, str]) -> CheckResult:
+    name = "no partition is halted"
+    if halts:
+        return CheckResult(
+            name=name,
+            verdict=Verdict.FAIL,
+            evidence=listed(f"{tp} {reason}" for tp, reason in sorted(halts.items())),
+            remedy="; ".join(f"{reason}: {meaning_of(reason).remedy}" for reason in sorted(set(halts.values()))),
+        )
+    return CheckResult(name=name, verdict=Verdict.PASS, evidence="none")
+
+
+# -- tables ---------------------------------------------------------------------------------------------------------
+
+
+def _topics(taken: Inventory) -> Table:
+    rows = (
+        (
+            name,
+            str(it.partitions),
+            str(it.replication_factor),
+            f"{it.offsets:,}",
+            "unknown" if it.bytes is None else size(it.bytes),
+            f"{it.records_per_second:,.0f}",
+            ", ".join(f"{key}={value}" for key, value in sorted(it.configs.items())),
+        )
+        for name, it in sorted(taken.topics.items())
+    )
+    columns = ("topic", "parts", "repl", "offsets", "size", "per s", "settings")
+    return limited("Topics", columns, rows, see=_INVENTORY)
+
+
+def _groups(groups: Iterable[GroupFacts]) -> Table:
+    rows = (
+        (
+            it.name,
+            it.protocol,
+            it.state,
+            str(len(it.members)),
+            "unknown" if it.lag is None else f"{it.lag:,}",
+            ", ".join(sorted(it.topics)),
+        )
+        for it in sorted(groups, key=lambda it: it.name)
+    )
+    columns = ("group", "protocol", "state", "members", "lag", "reads")
+    return limited("Consumer groups", columns, rows, see=_INVENTORY)
+
+
+def _rules(taken: Inventory) -> Table:
+    def count(found: tuple[Any, ...] | None) -> str:
+        return "unknown" if found is None else str(len(found))
+
+    rows = (
+        ("ACLs", count(taken.acls)),
+        ("client quotas", count(taken.quotas)),
+        ("SCRAM users", count(taken.scram_users)),
+        ("groups that read these topics and stay behind", listed(taken.left_behind) or "none"),
+    )
+    return Table(title="Not moved by this plan", columns=("what", "found on the source"), rows=rows)
+
+
+def _lag(ctx: Context) -> Table:
+    columns = ("what", "now")
+    try:
+        meter = lag.LagMeter(ctx)
+        meter.read()
+        ctx.clock.sleep(1.0)
+        report = meter.read()
+    except MigrationError as error:
+        return Table(title="Replication lag", columns=columns, rows=(("lag", f"unknown: {error.message}"),))
+    worst = report.sample.worst
+    return Table(
+        title="Replication lag",
+        columns=columns,
+        rows=(
+            ("lag", lag.describe(report)),
+            ("most behind", f"{worst[0]} ({worst[1]:,})" if worst and worst[1] else "none"),
+            ("mirror", report.mirror),
+        ),
+    )
+
+
+def _positions(ctx: Context) -> Table:
+    """Where every group would go on if it were moved now, and what would keep it from being moved."""
+    rows = []
+    for it in translate.preview(ctx).groups:
+        first = "; ".join(
+            f"{one.tp}: {'-' if one.source is None else one.source} -> {one.target}" for one in it.translations[:3]
+        )
+        more = f" and {len(it.translations) - 3} more" if len(it.translations) > 3 else ""
+        remarks = listed([*it.problems, *it.flags])
+        rows.append((it.group, f"{it.state}, {it.members} members", first + more, remarks))
+    columns = ("group", "state", "source -> target", "to know")
+    return limited("Where each group would go on", columns, rows, see="translate PLAN --json")
+
+
+def _stragglers(taken: Inventory) -> Table:
+    rows = (
+        (
+            name,
+            f"{it.records_per_second:,.0f}",
+            "unknown" if it.producers is None else f"{it.producers.active} remembered by the leaders",
+        )
+        for name, it in sorted(taken.topics.items())
+        if it.records_per_second > 0 or (it.producers is not None and it.producers.active)
+    )
+    columns = ("topic", "offsets per s", "producer ids")
+    shown = limited("Producers that write to the source", columns, rows, see=_INVENTORY)
+    note = "They stay on the source, and the mirror runs on for them."
+    return Table(title=shown.title, columns=shown.columns, rows=shown.rows, note=f"{note} {shown.note}".strip())
+
+
+def size(count: int) -> str:
+    """Bytes for a person."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"

@@ -1,0 +1,195 @@
+"""Answers as the journal keeps them: each a record of its own, numbered, named by what it says, and signed.
+
+They are called ``<gate>/<number>-<answer>``. The highest number counts, and of two with the same number the one that
+closes the gate. So an older answer that is written again changes nothing: its number is part of its name, and of what
+was signed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.approvals.evidence import Facts, GateName
+from kafka_migration.domain.errors import StateConflict
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+KIND = "approval"
+FORMAT = 2
+
+APPROVED, REJECTED, REVOKED = "approved", "rejected", "revoked"
+#: Where an answer came from, and so what its approver is a user of: Airflow, or the machine that ran the command.
+AIRFLOW, COMMAND = "airflow", "command"
+
+_NAME = re.compile(r"(?P<gate>[a-z]+)/(?P<number>\d{1,9})-(?P<answer>[a-z]+)")
+#: Facts beyond this size are not kept beside the answer (a record of the journal has a limit of about 1 MB): a change
+#: is noticed all the same, by the digest, but not named.
+_MOST_FACTS_BYTES = 400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """An answer as the journal keeps it. ``seen_at`` is when the evidence was taken that the person saw; ``via`` where
+    the answer came from, "" if an earlier version wrote it, which neither signed nor numbered it."""
+
+    gate: GateName
+    answer: str
+    digest: str
+    approver: str
+    at: datetime
+    seen_at: datetime
+    facts: Facts | None
+    via: str = ""
+    reason: str = ""
+    number: int = 0
+    signature: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only; without the facts."""
+        return {
+            "gate": str(self.gate),
+            "answer": self.answer,
+            "digest": self.digest,
+            "approver": self.approver,
+            "via": self.via,
+            "reason": self.reason,
+            "at": self.at.isoformat(timespec="milliseconds"),
+            "seen_at": self.seen_at.isoformat(timespec="milliseconds"),
+        }
+
+
+def answers(ctx: Context) -> dict[GateName, Approval]:
+    """The answer that counts at each gate. Raises StateConflict for one that this version cannot read."""
+    newest: dict[GateName, tuple[tuple[int, bool], str]] = {}
+    values = ctx.journal.all(KIND)
+    for name in values:
+        place = _place(name)
+        if place is not None:
+            gate, number, answer = place
+            # Of two that were given at once, the one that closes the gate.
+            rank = (number, answer != APPROVED)
+            newest[gate] = max(newest.get(gate, ((-1, False), "")), (rank, name))
+    return {gate: _read(name, values[name]) for gate, (_, name) in newest.items()}
+
+
+def history(ctx: Context) -> list[dict[str, Any]]:
+    """Every answer that the journal keeps, oldest first, as plain values; those of earlier versions included."""
+    found: list[dict[str, Any]] = []
+    left_out = ("earlier", "facts", "format", "signature")
+    for value in ctx.journal.all(KIND).values():
+        found += [dict(it) for it in value.get("earlier", [])]
+        found.append({k: v for k, v in value.items() if k not in left_out})
+    return sorted(found, key=lambda it: str(it.get("at")))
+
+
+def _place(name: str) -> tuple[GateName, int, str] | None:
+    """Gate, number and answer of the record called ``name``; None if no version calls one so."""
+    if name in tuple(GateName):
+        # As earlier versions wrote it: one record for each gate.
+        return GateName(name), 0, ""
+    found = _NAME.fullmatch(name)
+    if found is None or found["gate"] not in tuple(GateName):
+        return None
+    return GateName(found["gate"]), int(found["number"]), found["answer"]
+
+
+def removed(ctx: Context, gate: GateName) -> int:
+    """The highest number of an answer at ``gate`` that was removed from the journal; -1 if none was."""
+    return max(_numbers(gate, ctx.journal.deleted(KIND)), default=-1)
+
+
+def _numbers(gate: GateName, names: Iterable[str]) -> list[int]:
+    return [place[1] for place in map(_place, names) if place is not None and place[0] is gate]
+
+
+def write(
+    ctx: Context,
+    gate: GateName,
+    answer: str,
+    digest: str,
+    approver: str,
+    *,
+    via: str,
+    seen_at: datetime | None = None,
+    facts: Facts | None = None,
+    reason: str = "",
+) -> Approval:
+    """Give an answer the next number, sign it if answers of the plan are signed, and keep it (not in a dry run)."""
+    at = ctx.clock.now()
+    if len(json.dumps(_plain(facts))) > _MOST_FACTS_BYTES:
+        facts = None
+    # As the journal keeps it, since that is what is signed.
+    approval = Approval(
+        gate=gate,
+        answer=answer,
+        digest=digest,
+        approver=approver,
+        at=_rounded(at),
+        seen_at=_rounded(seen_at or at),
+        facts=facts,
+        via=via,
+        reason=reason,
+        number=max(_numbers(gate, (*ctx.journal.all(KIND), *ctx.journal.deleted(KIND))), default=0) + 1,
+    )
+    keys = ctx.approval_keys() if ctx.plan.approvals.signed else None
+    # What closes a gate does so without a signature, too: it must be possible from anywhere.
+    approval = replace(approval, signature=keys.sign(said(ctx, approval)) if keys else "")
+    if not ctx.dry_run:
+        name = f"{gate}/{approval.number}-{answer}"
+        value = {**said(ctx, approval), "facts": _plain(approval.facts), "signature": approval.signature}
+        ctx.journal.record(KIND, name, value)
+    return approval
+
+
+def said(ctx: Context, approval: Approval) -> dict[str, Any]:
+    """All that an answer says, and for what: what is signed. The facts are so by the digest."""
+    return {
+        "format": FORMAT,
+        "migration": ctx.plan.name,
+        "target": ctx.target.cluster_id(),
+        "number": approval.number,
+        **approval.as_dict(),
+    }
+
+
+def _rounded(at: datetime) -> datetime:
+    return datetime.fromisoformat(at.isoformat(timespec="milliseconds"))
+
+
+def _plain(facts: Facts | None) -> dict[str, dict[str, str]] | None:
+    return None if facts is None else {section: dict(items) for section, items in facts.items()}
+
+
+def _read(name: str, value: Mapping[str, Any]) -> Approval:
+    try:
+        place = _place(name)
+        is_earlier = value["format"] == 1 and "/" not in name
+        if not (is_earlier or value["format"] == FORMAT) or value["answer"] not in (APPROVED, REJECTED, REVOKED):
+            raise ValueError(f"format {value['format']}, answer {value['answer']}")
+        number = 0 if is_earlier else value["number"]
+        if place is None or (not is_earlier and place != (GateName(value["gate"]), number, value["answer"])):
+            raise ValueError(f"it says of itself that it is {value['gate']}/{number}-{value['answer']}")
+        return Approval(
+            gate=place[0],
+            answer=value["answer"],
+            digest=value["digest"],
+            approver=value["approver"],
+            at=datetime.fromisoformat(value["at"]),
+            seen_at=datetime.fromisoformat(value["seen_at"]),
+            facts=value["facts"],
+            via=value.get("via", ""),
+            reason=value.get("reason", ""),
+            number=number,
+            signature=value.get("signature", ""),
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise StateConflict(
+            f"the journal's approval {name} is not one that this version knows ({error})",
+            remedy="answer again with the version of this tool that runs now",
+        ) from error

@@ -1,0 +1,1 @@
+"""The drill-down: of what was found unequal, which records differ, and how."""

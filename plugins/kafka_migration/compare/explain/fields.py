@@ -1,0 +1,126 @@
+"""Which part of a record differs, and in which bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from kafka_migration.compare.explain.result import Altered, Part
+from kafka_migration.wire.records import read_varint
+
+#: Of a payload, so many bytes are shown: from the first that differs on.
+_SHOWN_BYTES = 32
+
+Header = tuple[bytes, bytes | None]
+
+
+class Record(NamedTuple):
+    """A record as a log holds it. ``rest`` is key, value and headers as encoded, ``timestamp`` ms since the epoch."""
+
+    offset: int
+    timestamp: int
+    rest: bytes
+
+    @property
+    def content(self) -> tuple[int, bytes]:
+        """Everything but its place: equal records have equal ones."""
+        return self.timestamp, self.rest
+
+    @property
+    def key(self) -> bytes | None:
+        """The key."""
+        return _sized(self.rest, 0)[0]
+
+    @property
+    def value(self) -> bytes | None:
+        """The value: null marks a deletion on compacted topics."""
+        return _sized(self.rest, _sized(self.rest, 0)[1])[0]
+
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        """Names and values, in order."""
+        at = _sized(self.rest, _sized(self.rest, 0)[1])[1]
+        count, at = read_varint(self.rest, at)
+        found = []
+        for _ in range(count):
+            name, at = _sized(self.rest, at)
+            value, at = _sized(self.rest, at)
+            found.append((name or b"", value))
+        return tuple(found)
+
+
+def altered(source: Record, target: Record, *, private: bool) -> tuple[Altered, ...]:
+    """The parts that differ, in the order in which a record holds them."""
+    return tuple(_altered(source, target, private))
+
+
+def is_likely_the_same(source: Record, target: Record) -> bool:
+    """Whether one may be the other, altered: at most one of key, value, headers and timestamp differs, or two of them
+    and what is left is not empty. Otherwise one was lost, and the other is foreign."""
+    equal = [source.key == target.key, source.value == target.value, source.headers == target.headers]
+    equal.append(source.timestamp == target.timestamp)
+    if sum(equal) >= 3:
+        return True
+    # Nulls and records without headers are alike in every log, and say nothing.
+    told = (equal[0] and bool(source.key)) or (equal[1] and bool(source.value)) or (equal[2] and bool(source.headers))
+    return sum(equal) == 2 and (told or equal[3])
+
+
+def shown(payload: bytes | None, *, private: bool) -> str | None:
+    """The first bytes of ``payload`` in hexadecimal; None if it is null or private."""
+    if payload is None or private:
+        return None
+    return payload[:_SHOWN_BYTES].hex() + ("…" if len(payload) > _SHOWN_BYTES else "")
+
+
+def _altered(source: Record, target: Record, private: bool) -> Iterator[Altered]:
+    if source.timestamp != target.timestamp:
+        # A time is no payload.
+        yield Altered(part=Part.TIMESTAMP, source=str(source.timestamp), target=str(target.timestamp))
+    if source.key != target.key:
+        yield _bytes(Part.KEY, source.key, target.key, private)
+    if source.value != target.value:
+        yield _bytes(Part.VALUE, source.value, target.value, private)
+    mine, theirs = source.headers, target.headers
+    if mine == theirs:
+        return
+    if len(mine) != len(theirs):
+        yield Altered(part=Part.HEADERS, source_bytes=len(mine), target_bytes=len(theirs))
+    elif _sorted(mine) == _sorted(theirs):
+        first = next(n for n, (one, other) in enumerate(zip(mine, theirs, strict=True)) if one != other)
+        yield Altered(part=Part.HEADER_ORDER, which=first, source_bytes=len(mine), target_bytes=len(theirs))
+    else:
+        for n, (one, other) in enumerate(zip(mine, theirs, strict=True)):
+            if one[0] != other[0]:
+                yield _bytes(Part.HEADER_NAME, one[0], other[0], private, which=n)
+            if one[1] != other[1]:
+                yield _bytes(Part.HEADER_VALUE, one[1], other[1], private, which=n)
+
+
+def _bytes(part: Part, source: bytes | None, target: bytes | None, private: bool, which: int | None = None) -> Altered:
+    mine, theirs = source or b"", target or b""
+    at = next((n for n, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
+
+    def cut(payload: bytes | None) -> str | None:
+        if private:
+            return None
+        return "null" if payload is None else payload[at : at + _SHOWN_BYTES].hex()
+
+    return Altered(
+        part=part,
+        at=at,
+        source=cut(source),
+        target=cut(target),
+        source_bytes=None if source is None else len(source),
+        target_bytes=None if target is None else len(target),
+        which=which,
+    )
+
+
+def _sorted(headers: Sequence[Header]) -> list[tuple[bytes, bool, bytes]]:
+    return sorted((name, value is None, value or b"") for name, value in headers)
+
+
+def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size, at = read_varint(data, at)
+    return (None, at) if size < 0 else (data[at : at + size], at + size)

@@ -1,0 +1,77 @@
+"""Where a record of the target should stand on the source, and the other way round: the runs of a range, searched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kafka_migration.compare.request import PartitionRange
+
+
+class Places:
+    """The runs of one range. Offsets are asked for in rising order, mostly: the last answer's run is tried first."""
+
+    __slots__ = ("_at", "_runs", "_sources", "_targets", "range")
+
+    def __init__(self, it: PartitionRange) -> None:
+        self.range, self._runs = it, it.runs
+        self._targets, self._sources = it.runs.targets, it.runs.sources
+        self._at = 0
+
+    def source_of(self, target: int) -> int | None:
+        """Where the record at ``target`` stands on the source; None if the map has none there."""
+        if len(self._runs):
+            run = self._runs[self._at]
+            if not run.target <= target < run.target + run.length:
+                self._at = max(0, int(self._targets.searchsorted(target, "right")) - 1)
+                run = self._runs[self._at]
+            if run.target <= target < run.target + run.length:
+                return run.source + target - run.target
+        return None
+
+    def place_of(self, target: int) -> int:
+        """The same, but in a gap the place of the next record: the source's end, if there is none."""
+        found = self.source_of(target)
+        if found is not None:
+            return found
+        after = int(self._targets.searchsorted(target, "right"))
+        return int(self._sources[after]) if after < len(self._runs) else self.range.source_end
+
+    def target_of(self, source: int) -> int | None:
+        """Where the record of ``source`` should stand; None if the map has none of it."""
+        at = int(self._sources.searchsorted(source, "right")) - 1
+        run = self._runs[at] if at >= 0 else None
+        if run is None or source >= run.source + run.length:
+            return None
+        return run.target + source - run.source
+
+    def window(self, start: int, end: int) -> tuple[int, int]:
+        """The target's offsets (from, and up to without) that belong to source offsets ``start`` to ``end``.
+
+        A gap belongs to the record behind it, as in :mod:`kafka_migration.compare.segments`.
+        """
+        it = self.range
+        low = it.target_start if start <= it.source_start else self._behind(start)
+        high = it.target_end if end >= it.source_end else self._behind(end)
+        return min(low, it.target_end), min(high, it.target_end)
+
+    def _behind(self, source: int) -> int:
+        """The target offset behind the last record whose source offset is below ``source``."""
+        at = int(self._sources.searchsorted(source - 1, "right")) - 1
+        if at < 0:
+            return self.range.target_start
+        run = self._runs[at]
+        return run.target + min(run.length, source - run.source)
+
+
+def regions(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """``spans`` (from, and up to without), with neighbours joined. Records shift over the borders of segments."""
+    low = high = -1
+    for start, end in sorted(spans):
+        if start == high:
+            high = end
+            continue
+        if low >= 0:
+            yield low, high
+        low, high = start, end
+    if low >= 0:
+        yield low, high

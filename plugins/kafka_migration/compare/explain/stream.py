@@ -1,0 +1,119 @@
+"""One side of a drill-down: records in order, and what lies far ahead of them as digests only.
+
+Two logs that went apart are searched for where they go on alike, and that may be a million records away. So many are
+not held, whatever their size: of those beyond a few megabytes only a 64-bit hash is, and they are read once more when
+their turn comes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from kafka_migration.compare.explain.fields import Record
+from kafka_migration.compare.explain.log import Chunk, Chunks, Old
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Digests = np.ndarray[tuple[int], np.dtype[np.uint64]]
+
+#: Of a side, records of so many bytes are held while it is searched.
+_HELD_BYTES = 16 << 20
+_BITS = (1 << 64) - 1
+
+#: What stands at an offset and behind it, up to the end of what is followed.
+OpenAt = Callable[[int], Chunks]
+
+
+def digest(record: Record) -> int:
+    """A hash of everything but its place. It finds accidents, not forgers."""
+    return xxhash.xxh3_64_intdigest(record.rest, record.timestamp & _BITS)
+
+
+class Stream:
+    """One side: chunks, and records of those that had to be decoded."""
+
+    def __init__(self, open_at: OpenAt, start: int, watch: Callable[[], None]) -> None:
+        self._open, self._watch = open_at, watch
+        self._chunks = iter(open_at(start))
+        self._next: Chunk | Old | None = None
+        self.ready: deque[Record] = deque()
+        self.is_over = False
+
+    def _take(self) -> Chunk | Old | None:
+        chunk, self._next = self._next, None
+        if chunk is None:
+            self._watch()
+            chunk = next(self._chunks, None)
+        return chunk
+
+    def peek(self) -> Chunk | None:
+        """The next chunk, if it stands at its beginning, and is whole."""
+        if self.ready:
+            return None
+        self._next = self._take()
+        return self._next if isinstance(self._next, Chunk) and self._next.is_whole else None
+
+    def skip(self) -> None:
+        """Move past what :meth:`peek` gave."""
+        self._next = None
+
+    def fill(self, count: int) -> bool:
+        """Decode until so many records are ready; whether they are."""
+        while len(self.ready) < count and not self.is_over:
+            chunk = self._take()
+            if chunk is None:
+                self.is_over = True
+            else:
+                self.ready.extend(chunk.records())
+        return len(self.ready) >= count
+
+    def take(self, count: int) -> list[Record]:
+        """The next so many."""
+        return [*self.each(count)]
+
+    def each(self, count: int | None = None) -> Iterator[Record]:
+        """The same (None: all that are left), one by one."""
+        taken = 0
+        while taken != count and self.fill(1):
+            taken += 1
+            yield self.ready.popleft()
+
+    def look(self) -> Lookahead:
+        """From here on. It is over with the next record that is taken."""
+        return Lookahead(self._look())
+
+    def _look(self) -> Iterator[int]:
+        count = size = 0
+        while count < len(self.ready) or (size < _HELD_BYTES and self.fill(count + 1)):
+            record = self.ready[count]
+            count, size = count + 1, size + len(record.rest)
+            yield digest(record)
+        if not self.is_over:
+            for chunk in self._open(self.ready[-1].offset + 1):
+                self._watch()
+                yield from map(digest, chunk.records())
+
+
+class Lookahead:
+    """Digests of what comes next in a stream, as far as they are asked for."""
+
+    def __init__(self, digests: Iterator[int]) -> None:
+        self._digests = digests
+        self._found = array("Q")
+
+    def first(self, count: int) -> tuple[Digests, bool]:
+        """The first ``count``, fewer if there are no more; and whether the log ends with the last of them."""
+        import numpy as np  # only who drills down pays for it
+
+        # One more, which tells whether there is one.
+        for one in self._digests:
+            self._found.append(one)
+            if len(self._found) > count:
+                break
+        return np.array(self._found[:count], dtype=np.uint64), len(self._found) <= count

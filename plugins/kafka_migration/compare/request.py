@@ -1,0 +1,215 @@
+"""What is to be compared: pinned offset ranges of both clusters, and the runs that align them.
+
+A request is a value: given to another process as JSON, kept, and run again it reads the same offsets, however much the
+topics have grown meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from kafka_migration.compare.runs import Runs
+from kafka_migration.domain.errors import StateConflict
+from kafka_migration.domain.levels import Level
+from kafka_migration.domain.offset_map import OffsetMap
+from kafka_migration.domain.skips import Skip
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
+
+FORMAT = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRange:
+    """Offsets of one partition to compare: from a start up to, and without, an end, on either side.
+
+    ``runs`` align them: in order, inside the source range. Every
+    record that the source holds in its range should stand on the target where a run says, and nothing else in the
+    target's range. ``compacted``: the source may have lost records to compaction since. ``left_out`` are source offsets
+    (from, and up to without) that a person gave up: what the source holds there is not compared.
+
+    Of compacted logs (``target_compacted``: the target, too): ``source_tail`` and ``target_tail`` are log ends at or
+    behind the pinned ones, up to which newer records of a key are looked for; those of the source up to
+    ``source_mirrored`` the target has had, too; ``source_tombstones_ms`` and ``target_tombstones_ms`` how long the
+    sides keep tombstones (``delete.retention.ms``).
+    """
+
+    topic: str
+    partition: int
+    source_start: int
+    source_end: int
+    target_start: int
+    target_end: int
+    runs: Runs
+    compacted: bool = False
+    left_out: tuple[tuple[int, int], ...] = ()
+    target_compacted: bool = False
+    source_tail: int = 0
+    target_tail: int = 0
+    source_mirrored: int = 0
+    source_tombstones_ms: int = 0
+    target_tombstones_ms: int = 0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.source_start <= self.source_end and 0 <= self.target_start <= self.target_end):
+            raise ValueError(f"{self.tp}: not two ranges of offsets: {self.source} and {self.target}")
+        wrong = self.runs.first_misfit(self.source_start)
+        if wrong is not None:
+            raise ValueError(f"{self.tp}: {self.runs[wrong]} is out of order, or outside of {self.source}")
+        if self.runs.source_end > self.source_end:
+            raise ValueError(f"{self.tp}: the runs reach {self.runs.source_end}, beyond {self.source}")
+        for start, end in self.left_out:
+            if not self.source_start <= start < end <= self.source_end:
+                raise ValueError(f"{self.tp}: {start}..{end} cannot be left out of {self.source}")
+
+    @classmethod
+    def pinned(
+        cls,
+        tp: TopicPartition,
+        offset_map: OffsetMap,
+        *,
+        source: PartitionEnds,
+        target: PartitionEnds,
+        skips: Iterable[Skip] = (),
+        compacted: bool = False,
+        whole: bool = False,
+    ) -> PartitionRange:
+        """The range up to the pinned end ``source.end``, which the map must reach (NotMirroredYet otherwise).
+
+        Where the source begins no later than the map, the target is read from its log start: nothing may stand before
+        the first mirrored record. Where the source has expired since, what it lost is left out on both sides. Offsets
+        that the target does not have (``target``) are not asked for, and so are missed. ``skips`` were given up.
+        ``whole``: the mirror has written nothing behind the pinned end, so the target is read to its own.
+        """
+        whole_map = Runs.of_map(offset_map)
+        begins = whole_map[0].source if len(whole_map) else offset_map.source_end
+        target_end = target.end if whole else min(offset_map.to_target(source.end), target.end)
+        wanted = target.start if source.start <= begins else offset_map.to_target(source.start)
+        return cls(
+            topic=tp.topic,
+            partition=tp.partition,
+            source_start=source.start,
+            source_end=source.end,
+            target_start=min(max(wanted, target.start), target_end),
+            target_end=target_end,
+            runs=whole_map.clip(source.start, source.end),
+            compacted=compacted,
+            left_out=tuple(_left_out(skips, whole_map, source)),
+        )
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def by_key(self) -> bool:
+        """Whether a side is compacted: then places may be empty, and keys tell whether they may. Only record level
+        compares it: of what compaction thinned, no two batches are the same."""
+        return self.compacted or self.target_compacted
+
+    @property
+    def source(self) -> str:
+        """The source's range, for messages."""
+        return f"{self.source_start}..{self.source_end}"
+
+    @property
+    def target(self) -> str:
+        """The target's range, for messages."""
+        return f"{self.target_start}..{self.target_end}"
+
+    @property
+    def records(self) -> int:
+        """How many records the runs hold."""
+        return self.runs.records
+
+    def as_dict(self, *, with_runs: bool = True) -> dict[str, Any]:
+        """JSON types only."""
+        value = {it.name: getattr(self, it.name) for it in fields(self) if it.name != "runs"}
+        return {**value, "runs": self.runs.as_dict()} if with_runs else value
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> PartitionRange:
+        """The inverse of :meth:`as_dict`."""
+        left_out = tuple((start, end) for start, end in value.get("left_out", ()))
+        return cls(**{**value, "runs": Runs.from_dict(value["runs"]), "left_out": left_out})
+
+
+def _left_out(skips: Iterable[Skip], runs: Runs, source: PartitionEnds) -> Iterator[tuple[int, int]]:
+    for skip in skips:
+        # The copy may have come further than had been told when its halt was lifted.
+        copied = runs.clip(0, skip.end + 1)
+        ends = [run.source + run.length for run in (copied[at] for at in range(-min(2, len(copied)), 0))]
+        start = max(skip.start, source.start, max((end for end in ends if end <= skip.end), default=0))
+        if start < min(skip.end, source.end):
+            yield start, min(skip.end, source.end)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationRequest:
+    """Everything that the Spark job is told. Clusters are connection ids: credentials never stand here.
+
+    ``isolation`` is how the source is read: as the mirror does. The target is always read uncommitted, since whatever
+    stands there must be explained. ``segment_records``: a segment is the records whose source offset, divided by it,
+    gives the same whole number. ``ranges`` may hold several of a partition, in order. ``sample`` is the share of
+    segments that the level ``sampled`` reads twice, ``seed`` what chooses them; those of ``twice`` (topic, partition,
+    number) it reads twice in any case.
+    """
+
+    id: str
+    migration: str
+    source: str
+    target: str
+    segment_records: int
+    ranges: tuple[PartitionRange, ...]
+    isolation: str = "read_committed"
+    level: Level = Level.SAMPLED
+    sample: float = 0.05
+    seed: str = ""
+    twice: tuple[tuple[str, int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.segment_records < 1:
+            raise ValueError(f"a segment of {self.segment_records} records")
+        if not 0 <= self.sample <= 1:
+            raise ValueError(f"a share of {self.sample}")
+        ends: dict[TopicPartition, int] = {}
+        for it in self.ranges:
+            if it.source_start < ends.get(it.tp, 0):
+                raise ValueError(f"{it.tp}: source offset {it.source_start} is asked for twice")
+            ends[it.tp] = it.source_end
+
+    def by_record(self, it: PartitionRange) -> bool:
+        """Whether ``it`` is compared at record level alone."""
+        return self.level is Level.RECORD or it.by_key
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        return {
+            "format": FORMAT,
+            "id": self.id,
+            "migration": self.migration,
+            "source": self.source,
+            "target": self.target,
+            "segment_records": self.segment_records,
+            "isolation": self.isolation,
+            "level": str(self.level),
+            "sample": self.sample,
+            "seed": self.seed,
+            "twice": [list(it) for it in self.twice],
+            "ranges": [it.as_dict() for it in self.ranges],
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> ValidationRequest:
+        """The inverse of :meth:`as_dict`. Raises StateConflict for another version's request."""
+        if value.get("format") != FORMAT:
+            raise StateConflict(
+                f"a validation request of format {value.get('format')}, this version knows {FORMAT}",
+                remedy="run `validate` and its Spark job from the same version",
+            )
+        rest = {key: item for key, item in value.items() if key not in ("format", "ranges", "twice")}
+        ranges = tuple(PartitionRange.from_dict(it) for it in value["ranges"])
+        twice = tuple((topic, partition, segment) for topic, partition, segment in value["twice"])
+        return cls(**{**rest, "level": Level(rest["level"])}, ranges=ranges, twice=twice)

@@ -1,0 +1,347 @@
+"""The answer: by partition whether source and target are equal, and if not, which segments differ and how."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from kafka_migration.compare.digests import Digest, sum_of
+from kafka_migration.compare.explain.result import Drilled
+from kafka_migration.domain.levels import Level
+from kafka_migration.domain.types import TopicPartition
+
+#: So many topics of which the least was compared are kept in the journal.
+_LEAST_TOPICS = 20
+
+
+class Equality(enum.StrEnum):
+    """Worst first: the verdict of many is that of the worst. Only EQUAL ever opens a gate."""
+
+    DIFFERENT = "DIFFERENT"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    EXPIRED = "EXPIRED"
+    EQUAL = "EQUAL"
+
+    @property
+    def exit_code(self) -> int:
+        """0 equal; 1 different; 3 could not be found out."""
+        return {Equality.EQUAL: 0, Equality.DIFFERENT: 1}.get(self, 3)
+
+
+def worst(verdicts: Iterable[Equality]) -> Equality:
+    """The worst of ``verdicts``; EQUAL if there are none."""
+    found = set(verdicts)
+    return next((it for it in Equality if it in found), Equality.EQUAL)
+
+
+class Difference(enum.StrEnum):
+    """What differs in a segment. Sums differ whenever counts do; the order-dependent one whenever anything does.
+
+    COUNT alone tells of lost or additional records, SUM without COUNT of altered ones, ORDER alone of records that are
+    all there, but changed places, or do not stand where the offset map says.
+    """
+
+    COUNT = "count"
+    SUM = "sum"
+    ORDER = "order"
+    BYTES = "bytes"
+    """Batches that were not decoded since they looked equal are not: their headers, bytes or places differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentResult:
+    """One segment of a partition: source offsets ``start`` to ``end`` (not included), and both sides' digests.
+
+    ``expected`` is how many records the offset map has there, ``target_start`` and ``target_end`` where it has them.
+    ``level`` is how it was read: "batch", "record", or "both". ``failure`` says why it could not be, if not empty.
+    ``contradiction`` is what the second level found, where both do not agree. ``kept``: nothing of it was read this
+    time, since an earlier validation found it equal, and it stands as it stood then. ``read_at`` is when the
+    oldest part of it was read (ISO-8601, UTC), if that was not this time.
+    """
+
+    segment: int
+    start: int
+    end: int
+    expected: int
+    source: Digest
+    target: Digest
+    verdict: Equality
+    target_start: int = 0
+    target_end: int = 0
+    level: str = ""
+    failure: str = ""
+    contradiction: str = ""
+    kept: bool = False
+    read_at: str = ""
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """What differs."""
+        return tuple(
+            what
+            for what, equal in (
+                (Difference.COUNT, self.source.rows == self.target.rows),
+                (Difference.SUM, self.source.total == self.target.total),
+                (Difference.ORDER, self.source.ordered == self.target.ordered),
+                (Difference.BYTES, (self.source.proved, self.source.proof) == (self.target.proved, self.target.proof)),
+            )
+            if not equal
+        )
+
+    @property
+    def missing(self) -> int:
+        """How many records fewer the target has, at least 0."""
+        return max(0, self.source.rows - self.target.rows)
+
+    @property
+    def extra(self) -> int:
+        """How many records more the target has, at least 0."""
+        return max(0, self.target.rows - self.source.rows)
+
+    @property
+    def detail(self) -> str:
+        """The differences in words."""
+        if self.failure:
+            return f"not read: {self.failure}"
+        parts = [self.contradiction] if self.contradiction else []
+        if self.missing:
+            parts.append(f"{self.missing} missing on the target")
+        if self.extra:
+            parts.append(f"{self.extra} more on the target")
+        if self.target.misplaced:
+            parts.append(f"{self.target.misplaced} where the offset map has none")
+        if self.target.attributes:
+            parts.append(
+                f"the target's batches have attributes that the mirror never writes ({self.target.attribute_names};"
+                " only their headers show them)"
+            )
+        unclear = max(self.source.unclear, self.target.unclear)
+        if unclear:
+            parts.append(
+                f"{unclear} records have headers whose names are not UTF-8, which record level cannot tell apart:"
+                " validate at level batch or sampled"
+            )
+        if self.source.rows != self.expected:
+            parts.append(f"the source holds {self.source.rows} of {self.expected} that were mirrored")
+        differ = self.differences
+        if differ == (Difference.ORDER,):
+            parts.append("the same records in other places")
+        elif Difference.SUM in differ and Difference.COUNT not in differ:
+            parts.append("as many records, but not the same")
+        return ", ".join(parts) or "equal"
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        return {
+            "segment": self.segment,
+            "start": self.start,
+            "end": self.end,
+            "verdict": str(self.verdict),
+            "expected_records": self.expected,
+            "source_records": self.source.rows,
+            "target_records": self.target.rows,
+            "source_digest": self.source.text,
+            "target_digest": self.target.text,
+            "differences": [str(it) for it in self.differences],
+            "missing": self.missing,
+            "extra": self.extra,
+            "misplaced": self.target.misplaced,
+            "detail": self.detail,
+            "target_start": self.target_start,
+            "target_end": self.target_end,
+            "level": self.level,
+            "kept": self.kept,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionResult:
+    """One partition. Offsets are what was pinned; target offsets None where they are not known.
+
+    ``source`` and ``target`` are None if not all of it could be read. ``expired`` is how many source offsets left the
+    source while it was being validated: they are not compared. ``segments`` are those that were pinned. ``drilled`` are
+    the first records that differ, if any do. ``lag`` is how many source offsets the mirror was short of the pinned end
+    when all had been waited for; ``unstable`` how many target offsets consumers of committed records cannot read, since
+    a transaction is open before them. ``never_compared`` are those of ``expired`` that no earlier validation compared.
+    """
+
+    topic: str
+    partition: int
+    source_start: int
+    source_end: int
+    target_start: int | None
+    target_end: int | None
+    expected: int
+    segments: tuple[SegmentResult, ...]
+    verdict: Equality
+    detail: str
+    is_read: bool
+    expired: int = 0
+    drilled: Drilled | None = None
+    lag: int = 0
+    unstable: int = 0
+    never_compared: int = 0
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def source(self) -> Digest | None:
+        """The source's digest, over all segments."""
+        return sum_of(it.source for it in self.segments) if self.is_read else None
+
+    @property
+    def target(self) -> Digest | None:
+        """The target's digest, over all segments."""
+        return sum_of(it.target for it in self.segments) if self.is_read else None
+
+    @property
+    def covered(self) -> int:
+        """How many source offsets the segments that were read cover."""
+        return sum(it.end - it.start for it in self.segments) if self.is_read else 0
+
+    def as_dict(self, *, with_segments: bool = True) -> dict[str, Any]:
+        """JSON types only. ``with_segments`` False leaves the segments out that are equal."""
+        source, target = self.source, self.target
+        shown = [it for it in self.segments if with_segments or it.verdict is not Equality.EQUAL]
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "verdict": str(self.verdict),
+            "equal": self.verdict is Equality.EQUAL,
+            "detail": self.detail,
+            "source_start": self.source_start,
+            "source_end": self.source_end,
+            "target_start": self.target_start,
+            "target_end": self.target_end,
+            "expired": self.expired,
+            "lag": self.lag,
+            "unstable": self.unstable,
+            "never_compared": self.never_compared,
+            "expected_records": self.expected,
+            "source_records": source.rows if source else None,
+            "target_records": target.rows if target else None,
+            "source_digest": source.text if source else None,
+            "target_digest": target.text if target else None,
+            "segment_count": len(self.segments),
+            "kept_segments": sum(it.kept for it in self.segments),
+            "segments": [it.as_dict() for it in shown],
+            "drilled": None if self.drilled is None else self.drilled.as_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Sums over all partitions that were read."""
+
+    partitions: int
+    source_records: int
+    target_records: int
+    source_bytes: int
+    target_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Of one topic: mirrored source offsets that were compared, now or by an earlier validation before they expired,
+    and those that expired and ``never`` were."""
+
+    topic: str
+    compared: int
+    never: int
+
+    @property
+    def share(self) -> float:
+        """What part was compared."""
+        return self.compared / (self.compared + self.never) if self.compared or self.never else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationResult:
+    """All partitions, compared at ``level``. ``at`` is when they were pinned (ISO-8601, UTC), ``seconds`` how long
+    reading took."""
+
+    id: str
+    migration: str
+    at: str
+    level: Level
+    segment_records: int
+    partitions: tuple[PartitionResult, ...]
+    seconds: float
+    hints: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Equality:
+        """The worst of all partitions; of none nothing can be said."""
+        return worst(it.verdict for it in self.partitions) if self.partitions else Equality.INCONCLUSIVE
+
+    @property
+    def coverage(self) -> tuple[Coverage, ...]:
+        """How much of each topic was ever compared, the least first; those of which nothing was mirrored left out."""
+        found: dict[str, Coverage] = {}
+        for it in self.partitions:
+            before = found.get(it.topic, Coverage(topic=it.topic, compared=0, never=0))
+            compared = it.source_end - it.source_start + it.expired - it.never_compared
+            found[it.topic] = replace(
+                before, compared=before.compared + compared, never=before.never + it.never_compared
+            )
+        return tuple(sorted((it for it in found.values() if it.compared or it.never), key=lambda it: it.share))
+
+    @property
+    def exit_code(self) -> int:
+        """0 equal; 1 different; 3 could not be found out."""
+        return self.verdict.exit_code
+
+    @property
+    def totals(self) -> Totals:
+        """Records and bytes (of keys and values) that were read."""
+        source = sum_of(it.source for it in self.partitions if it.source)
+        target = sum_of(it.target for it in self.partitions if it.target)
+        return Totals(
+            partitions=len(self.partitions),
+            source_records=source.rows,
+            target_records=target.rows,
+            source_bytes=source.bytes,
+            target_bytes=target.bytes,
+        )
+
+    def summary(self) -> str:
+        """One line for a person."""
+        counts = Counter(it.verdict for it in self.partitions)
+        said = ", ".join(f"{counts[it]} {it}" for it in Equality if counts[it])
+        totals, segments = self.totals, [segment for it in self.partitions for segment in it.segments]
+        read = sum(it.source.rows + it.target.rows for it in segments if not it.kept)
+        rate = read / self.seconds if self.seconds else 0
+        kept = sum(it.kept for it in segments)
+        stand = f", {kept} of {len(segments)} segments equal as before and not read again" if kept else ""
+        return (
+            f"{self.verdict}: {totals.source_records:,} records of the source and {totals.target_records:,} of the"
+            f" target, {totals.partitions} partitions ({said or 'none'}){stand},"
+            f" {self.seconds:,.0f} s, {rate:,.0f} records/s"
+        )
+
+    def as_dict(self, *, with_segments: bool = True) -> dict[str, Any]:
+        """JSON types only."""
+        return {
+            "id": self.id,
+            "migration": self.migration,
+            "at": self.at,
+            "level": str(self.level),
+            "verdict": str(self.verdict),
+            "passed": self.verdict is Equality.EQUAL,
+            "segment_records": self.segment_records,
+            "seconds": self.seconds,
+            "totals": asdict(self.totals),
+            "coverage": {
+                "compared": sum(it.compared for it in self.coverage),
+                "never": sum(it.never for it in self.coverage),
+                "least": [asdict(it) for it in self.coverage[:_LEAST_TOPICS]],
+            },
+            "hints": list(self.hints),
+            "partitions": [it.as_dict(with_segments=with_segments) for it in self.partitions],
+        }

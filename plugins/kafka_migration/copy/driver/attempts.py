@@ -1,0 +1,153 @@
+"""The driver's side of rule 7: one claim per run, and for how long what came before it may still write.
+
+A run claims the link before its first fence, durably, under a name of its own. Tasks of earlier runs see the claim at
+their next look (:mod:`kafka_migration.copy.lease`), or lose their lease without one. So everything that an earlier
+attempt ever sends is sent within a lease of the claim, and what it sent has landed, or never will, within the time that
+an append is waited for, and what a broker needs for what it has received. Until then the fence must not be forgotten.
+If all earlier attempts said that they had ended, with every request answered, nothing is held.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+
+from kafka_migration.copy.driver.book import LinkBook
+from kafka_migration.copy.driver.fencing import now
+from kafka_migration.copy.driver.memory import producer_memory_ms
+from kafka_migration.copy.lease import seconds_passed
+from kafka_migration.copy.orders import Limits
+from kafka_migration.domain.errors import Refused, StateConflict, TakenOver
+from kafka_migration.domain.ledger import LINKS_TOPIC, OFFSET_MAP_TOPIC, PROGRESS_TOPIC
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.wire.cluster import NO_TOPIC_ID, WireCluster
+
+_STATE = (LINKS_TOPIC, OFFSET_MAP_TOPIC, PROGRESS_TOPIC)
+
+
+class Attempts:
+    """The attempts of one run, and those before it."""
+
+    def __init__(
+        self,
+        link: LinkBook,
+        target: WireCluster,
+        limits: Limits,
+        tell: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = seconds_passed,
+    ) -> None:
+        self._link, self._target, self._limits, self._tell, self._clock = link, target, limits, tell, clock
+        self.name = uuid.uuid4().hex
+        self.state_ids: dict[str, uuid.UUID] = {}
+        self._before: set[str] = set()
+        self._dead_at = self._mine_dead_at = float("-inf")
+        self._held: dict[TopicPartition, float] = {}
+        self._memory_ms: int | None = None
+        self._memory_known = False
+
+    # -- who may write ----------------------------------------------------------------------------------------
+
+    def claim(self) -> None:
+        """Claim the link, durably. Raises Refused if it is sealed, TakenOver if somebody claims it just after."""
+        refuse_sealed(self._link)
+        before = self._link.attempts()
+        self._link.claim(self.name, at=now())
+        claimed = self._clock()
+        found = list(self._link.attempts().items())
+        mine = next((at for at, (name, _) in enumerate(found) if name == self.name), len(found))
+        if any(is_running for _, is_running in found[mine + 1 :]):
+            raise TakenOver(f"link {self._link.name}")
+        self._before = {name for name, _ in found} | set(before)
+        if any(is_running for name, is_running in found if name != self.name):
+            self._dead_at = claimed + self._unseen
+            self._tell(
+                f"an earlier run did not record how it ended: old records wait {self._unseen:g} s behind the fence"
+            )
+
+    def check(self) -> None:
+        """Raises TakenOver if a later run claimed the link, Refused if it was sealed."""
+        refuse_sealed(self._link)
+        found = self._link.attempts()
+        if self.name not in found or not self._before.issuperset(found):
+            raise TakenOver(f"link {self._link.name}")
+        if not any(is_running for name, is_running in found.items() if name != self.name):
+            # They have said so since; until then nobody knew.
+            self._dead_at = float("-inf")
+
+    def ended(self) -> None:
+        """This run has ended, and every request that it ever sent was answered, or is fenced and dead."""
+        if self._clock() < self._mine_dead_at:
+            return
+        if self._clock() >= self._dead_at:
+            self._link.forget_attempts(name for name in self._before if name != self.name)
+        self._link.end_attempt(self.name, at=now())
+
+    # -- the hold ---------------------------------------------------------------------------------------------
+
+    @property
+    def _unseen(self) -> float:
+        return self._limits.lease_seconds + self._limits.late_seconds
+
+    def lost(self, epoch: int) -> None:
+        """The end of ``epoch``'s tasks was not observed: they may be alive, somewhere. They are told to stop."""
+        self._link.recall(epoch)
+        self._mine_dead_at = self._clock() + self._unseen
+
+    def closed(self) -> None:
+        """Tasks ended in order, and closed their connections with requests unanswered: these may land for a while."""
+        self._mine_dead_at = max(self._mine_dead_at, self._clock() + self._limits.closed_seconds)
+
+    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+        """``partitions`` were fenced: until whatever came before is dead, the fence must not be forgotten."""
+        for tp in partitions:
+            self._held[tp] = self._mine_dead_at
+
+    def hold_seconds(self, tp: TopicPartition) -> float:
+        """For how much longer ``tp`` is held."""
+        return max(0.0, max(self._dead_at, self._held.get(tp, float("-inf"))) - self._clock())
+
+    def young_ms(self) -> int | None:
+        """How old a record may be that is appended in spite of a hold; None if none may, or nothing is held.
+
+        Half of the brokers' memory of producers is left for their clocks and ours, the hold itself for its length.
+        """
+        if not any(until > self._clock() for until in (self._dead_at, *self._held.values())):
+            return None
+        if not self._memory_known:
+            self._memory_ms = self._target.net.run(producer_memory_ms, self._target)
+            self._memory_known = True
+            if self._memory_ms is not None and self._memory_ms < 2_000 * self._unseen:
+                self._tell(
+                    f"producer.id.expiration.ms of the target is {self._memory_ms}: a fence may be forgotten while it"
+                    f" is needed, set it to {int(2_000 * self._unseen)} or more"
+                )
+        young = None if self._memory_ms is None else int(self._memory_ms / 2 - 1000 * self._unseen)
+        return young if young is not None and young > 0 else None
+
+    # -- the state itself -------------------------------------------------------------------------------------
+
+    def check_state(self) -> None:
+        """Raises StateConflict if an internal topic is another one now than when this run began.
+
+        Openings and claims would go on in a log that knows nothing of what came before, and translate wrongly.
+        """
+        problems = self._target.net.run(self._target.refresh, _STATE)
+        found = {name: self._target.topic_ids.get(name, NO_TOPIC_ID) for name in _STATE if name not in problems}
+        for name, topic_id in found.items():
+            if self.state_ids.setdefault(name, topic_id) != topic_id:
+                raise StateConflict(
+                    f"target: {name} was deleted and created again while the mirror ran",
+                    remedy="find out who deleted it, and start the mirror again: it halts each partition whose records"
+                    " it can no longer explain, and `mirror --again TOPIC` copies such a topic afresh",
+                )
+
+
+def refuse_sealed(link: LinkBook) -> None:
+    """Raises Refused if ``link`` is sealed, completely or about to be."""
+    seal = link.seal()
+    if seal is not None:
+        raise Refused(
+            f"link {link.name} was sealed at {seal.at}: its mirror may not write any more",
+            remedy="if producers write to the source again, `mirror --unseal` takes the seal away and goes on",
+        )

@@ -1,0 +1,96 @@
+"""What becomes of the pinned topics on both clusters while the mirror runs.
+
+Tasks only see a topic that answers. One that was deleted has no leader to ask, and in a long epoch nobody would notice;
+so the driver asks for metadata beside them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from kafka_migration.copy.driver.drift import SettingsWatch
+from kafka_migration.copy.driver.survey import Loss, Survey
+from kafka_migration.domain.types import Halt, TopicPartition
+from kafka_migration.wire.cluster import LATEST, WireCluster
+from kafka_migration.wire.selector import Selector
+
+_EVERY_SECONDS, _IN_DOUBT_SECONDS = 5.0, 1.0
+
+
+class Lookout:
+    """Looks at both clusters every few seconds, and tells of partitions that nobody leads."""
+
+    def __init__(
+        self,
+        source: WireCluster,
+        target: WireCluster,
+        net: Selector,
+        tell: Callable[[str], None],
+        *,
+        held_open: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``held_open`` are the settings that the target's topics must have."""
+        self._source, self._clusters, self._net, self._tell, self._clock = source, (source, target), net, tell, clock
+        self._settings = SettingsWatch(target, net, tell, held_open=held_open)
+        self._looked_at = float("-inf")
+        self._surveys = {it.role: Survey(it, net, clock=clock) for it in self._clusters}
+        self._leaderless: dict[str, set[TopicPartition]] = {}
+        self._told: dict[str, set[TopicPartition]] = {}
+        self._hidden_before: dict[str, set[str]] = {}
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The source's last stable offsets, without partitions whose leader does not answer: the others do not wait."""
+        wanted, work = list(partitions), partial(self._source.offsets_in_reach, when=LATEST, committed=True)
+        return self._net.run(lambda: work(wanted, seconds=1, answer_seconds=1))  # type: ignore[no-any-return]
+
+    def lost(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Loss]:
+        """Those of ``partitions`` whose topic is gone or another one now, as all brokers have said for ten seconds, or
+        not held open on the target any more: reason and detail.
+
+        Raises CouldNotFindOut where a cluster does not answer.
+        """
+        wanted = list(partitions)
+        every = _IN_DOUBT_SECONDS if any(it.is_in_doubt for it in self._surveys.values()) else _EVERY_SECONDS
+        if self._clock() - self._looked_at >= every:
+            self._looked_at = self._clock()
+            for cluster in self._clusters:
+                self._look(cluster, wanted)
+            self._settings.look({tp.topic for tp in wanted} - self._lost().keys())
+        drifted = self._settings.drifted({tp.topic for tp in wanted})
+        lost = {topic: (Halt.CONFIG_DRIFT, detail) for topic, detail in drifted.items()} | self._lost()
+        return {tp: lost[tp.topic] for tp in wanted if tp.topic in lost}
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """``topics`` are there again, whatever earlier looks found."""
+        for survey in self._surveys.values():
+            for topic in topics:
+                survey.lost.pop(topic, None)
+
+    def hidden(self) -> dict[str, str]:
+        """Topics that a cluster did not describe at the newest look, with why."""
+        return {topic: why for it in self._surveys.values() for topic, why in it.hidden.items()}
+
+    def _lost(self) -> dict[str, Loss]:
+        return {topic: loss for it in self._surveys.values() for topic, loss in it.lost.items()}
+
+    def leads(self, tp: TopicPartition) -> bool:
+        """True if both clusters named a leader at the newest look."""
+        return not any(tp in found for found in self._leaderless.values())
+
+    def _look(self, cluster: WireCluster, partitions: list[TopicPartition]) -> None:
+        self._surveys[cluster.role].look({tp.topic for tp in partitions})
+        leaderless = {tp for tp in partitions if tp not in cluster.leaders and tp.topic not in self._lost()}
+        # Twice in a row: between two leaders there is always a moment without one.
+        hidden = self._surveys[cluster.role].hidden
+        lasting = {tp for tp in leaderless & self._leaderless.get(cluster.role, set()) if tp.topic not in hidden}
+        self._leaderless[cluster.role] = leaderless
+        if lasting and lasting != self._told.get(cluster.role):
+            first = min(lasting)
+            self._tell(f"{cluster.role}: {len(lasting)} partitions without a leader, first {first}; the others go on")
+        self._told[cluster.role] = lasting
+        for topic in sorted(hidden.keys() - self._hidden_before.get(cluster.role, set())):
+            self._tell(f"{hidden[topic]}; the others go on")
+        self._hidden_before[cluster.role] = set(hidden)

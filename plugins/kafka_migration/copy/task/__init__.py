@@ -1,0 +1,1 @@
+"""One Spark task's share of the copy: fetch, check, produce."""

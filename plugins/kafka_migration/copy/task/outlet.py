@@ -1,0 +1,197 @@
+"""The target's side of a task: one sending coroutine per broker, several requests in flight, no answer passed over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+
+from kafka_migration.copy.lease import Hold, Lease
+from kafka_migration.copy.orders import Limits
+from kafka_migration.copy.task.loop import Loop
+from kafka_migration.copy.task.partition import PartitionCopy, Prepared
+from kafka_migration.copy.task.turns import FairBytes
+from kafka_migration.copy.task.window import Window
+from kafka_migration.copy.valve import Valve
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.wire.cluster import WireCluster
+from kafka_migration.wire.produce import STALE_LEADER, Append
+from kafka_migration.wire.produce_request import Appended
+
+_NOT_READY_SECONDS = 1.0
+
+
+class Outlet:
+    """Sends what ``copies`` have ready, in their order, while ``lease`` lasts and as far as ``hold`` lets it."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        target: WireCluster,
+        copies: Mapping[TopicPartition, PartitionCopy],
+        limits: Limits,
+        valve: Valve,
+        lease: Lease,
+        hold: Hold,
+    ) -> None:
+        self.loop, self.target, self.copies, self.limits, self.valve = loop, target, copies, limits, valve
+        self.lease, self.hold = lease, hold
+        self._busy: set[int] = set()
+        self._fair = FairBytes()
+        self._under_way: dict[Append, dict[TopicPartition, Prepared]] = {}
+        self._windows: dict[int, Window] = {}
+        self._not_ready: dict[int, float] = {}
+        self._answered_at: dict[int, float] = {}
+        self.is_stale = False
+
+    def start(self) -> None:
+        """See that every broker which leads something of ours has its coroutine."""
+        for node in {leader.node for tp, leader in self.target.leaders.items() if tp in self.copies} - self._busy:
+            self._busy.add(node)
+            self.loop.spawn(self._send_to, node)
+
+    @property
+    def needs_leaders(self) -> bool:
+        """True if the newest metadata are out of date, or lack a leader."""
+        return self.is_stale or any(tp not in self.target.leaders for tp in self.copies)
+
+    async def refresh(self) -> None:
+        """Ask who leads what."""
+        self.is_stale = False
+        await self.target.refresh({tp.topic for tp in self.copies})
+
+    async def settle(self, seconds: float, *, bears_quotas: bool = True) -> None:
+        """Await answers, as long as they come: a partition without an unanswered request needs no fence before the next
+        epoch. A broker that has gone silent holds up nobody: its partitions get one. Unless this ``bears_quotas``,
+        neither does one whose quota has us wait."""
+        began = time.monotonic()
+        while self._under_way and time.monotonic() < began + seconds:
+            owing = {append.node for append in self._under_way}
+            for node in owing:
+                held = self._throttled(node)
+                if held and bears_quotas:
+                    # It answers, but later; that is no silence.
+                    self._answered_at[node] = time.monotonic() + held
+                    began = max(began, time.monotonic() + held - seconds)
+            newest = max(max(began, self._answered_at.get(node, began)) for node in owing)
+            if time.monotonic() > newest + self.limits.silent_seconds:
+                break
+            await self.loop.woken(0.1)
+        waiting = {tp for append, request in self._under_way.items() if self._throttled(append.node) for tp in request}
+        for tp, copy in self.copies.items():
+            for prepared in list(copy.in_flight):
+                copy.unanswered(prepared, "no answer while its epoch ended", is_passing=tp in waiting)
+
+    async def _send_to(self, node: int) -> None:
+        try:
+            mine: list[PartitionCopy] = []
+            known, window = -1, self._windows.setdefault(node, Window(self.limits))
+            while not self.loop.ending:
+                if known != self.target.moves:
+                    known = self.target.moves
+                    mine = self._led_by(node)
+                if not mine:
+                    return
+                in_flight = sum(1 for append in self._under_way if append.node == node)
+                request = {}
+                room = 0 if self._throttled(node) else self.valve.room(window.bytes)
+                # The clock is looked at last, and once more before each write to the socket.
+                if in_flight < window.requests and room and self.lease.holds:
+                    request = self._next_request(node, mine, room)
+                if not request:
+                    await self.loop.woken(0.05)
+                    continue
+                append = Append(
+                    self.target,
+                    node,
+                    {tp: p.data for tp, p in request.items()},
+                    answer_seconds=self.limits.answer_seconds,
+                    allowed=self._may_send,
+                )
+                if append.was_not_sent:
+                    for tp, prepared in request.items():
+                        self.copies[tp].not_sent(prepared)
+                        self.valve.spend(-len(prepared.data))
+                    self._look_again(node)
+                    await self.loop.woken(0.05)
+                    continue
+                self._not_ready.pop(node, None)
+                self._under_way[append] = request
+                append.then(partial(self._answered, append))
+        finally:
+            self._busy.discard(node)
+
+    def _look_again(self, node: int) -> None:
+        """A broker that takes nothing may be gone, and another one lead: nothing under way would tell."""
+        since = self._not_ready.setdefault(node, time.monotonic())
+        if time.monotonic() - since > _NOT_READY_SECONDS:
+            self.is_stale = True
+            del self._not_ready[node]
+
+    def _throttled(self, node: int) -> float:
+        return self.target.manager.throttled_seconds(node)
+
+    def _may_send(self) -> bool:
+        return self.lease.holds
+
+    def _next_request(self, node: int, mine: list[PartitionCopy], room: int) -> dict[TopicPartition, Prepared]:
+        """One batch each of as many partitions as fit ``room`` (one always does), in the order that fairness says."""
+        blocked = {
+            tp
+            for append, request in self._under_way.items()
+            # What is under way to the leader before must be answered first: otherwise two requests of a partition
+            # would be on two connections, in no order, and the later one might be answered before the earlier.
+            if append.node != node
+            for tp in request
+        }
+        request: dict[TopicPartition, Prepared] = {}
+        size = 0
+        for copy in self._fair.order([c for c in mine if c.sendable is not None and c.partition not in blocked]):
+            prepared = copy.queue[0]
+            length = len(prepared.data)
+            if request and (size + length > room or copy.assignment.is_alone):
+                continue
+            if self.hold.forbids(copy.partition, prepared.max_timestamp):
+                continue
+            request[copy.partition] = copy.sent()
+            size += length
+            self._fair.sent(copy.partition, length)
+            if copy.assignment.is_alone:
+                break
+        self.valve.spend(size)
+        return request
+
+    def _answered(self, append: Append, answers: list[Appended], throttle: float, error: Exception | None) -> None:
+        """Called once per request, in the order of its connection, and before anything else can be sent after it."""
+        try:
+            waiting = self._under_way.pop(append)
+            self._answered_at[append.node] = time.monotonic()
+            if error is None:
+                self._windows[append.node].answered(sum(len(it.data) for it in waiting.values()), throttle)
+            self._settle(waiting, answers, error)
+        except Exception as unexpected:  # kafka-python would swallow it
+            self.loop.fail(unexpected)
+        self.loop.wake()
+
+    def _settle(
+        self, waiting: dict[TopicPartition, Prepared], answers: list[Appended], error: Exception | None
+    ) -> None:
+        for answer in answers:
+            self.copies[answer.partition].answered(waiting.pop(answer.partition), answer)
+            if answer.error in STALE_LEADER:
+                self.target.forget_leaders([answer.partition])
+        why = "the broker's answer left it out"
+        if error is not None:
+            why = str(error) or type(error).__name__
+            self.target.forget_leaders(waiting)
+        for tp, prepared in waiting.items():
+            self.copies[tp].unanswered(prepared, why)
+
+    def _led_by(self, node: int) -> list[PartitionCopy]:
+        mine = []
+        for tp, copy in self.copies.items():
+            leader = self.target.leaders.get(tp)
+            if leader is not None and leader.node == node:
+                copy.leader = leader
+                mine.append(copy)
+        return mine

@@ -1,0 +1,1 @@
+"""Consumer groups: their record, their offsets translated, their move, and where they run afterwards."""

@@ -1,0 +1,279 @@
+"""Running the plan's hooks: how consumers are stopped and started by what a company already has.
+
+A plan names programs and URLs, and many people may write plans. So which of them may be used is said by whoever runs
+this process, in environment variables that no plan can change, and nothing goes through a shell:
+
+- ``KAFKA_MIGRATION_ALLOWED_COMMANDS``: absolute paths of executables, separated by colons. Empty or unset: none.
+- ``KAFKA_MIGRATION_COMMAND_ENVIRONMENT``: names of further variables that commands may see, separated by colons.
+- ``KAFKA_MIGRATION_ALLOWED_URLS``: see :mod:`kafka_migration.groups.hooks_http`.
+
+A hook may run twice for one group (a kill between running it and noting that down), so it has to be idempotent.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal
+
+from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.errors import CouldNotFindOut, Refused
+from kafka_migration.domain.hiding import hidden
+from kafka_migration.domain.leash import Leash
+from kafka_migration.groups.hooks_http import NoAnswer, call_http, headers_of, require_allowed
+from kafka_migration.plans.hooks import Hook, HttpCall, fill
+from kafka_migration.plans.model import Plan
+from kafka_migration.plans.problems import is_secret_name
+
+ALLOWED_COMMANDS = "KAFKA_MIGRATION_ALLOWED_COMMANDS"
+COMMAND_ENVIRONMENT = "KAFKA_MIGRATION_COMMAND_ENVIRONMENT"
+
+#: What every command sees of this process's environment. Nothing that could carry a secret.
+_HARMLESS = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+#: Request Timeout and Too Many Requests: like 5xx, the server says nothing of what it would do with another call.
+_MAY_PASS = (408, 429)
+_SHOWN_CHARACTERS, _READ_BYTES = 600, 65_536
+_SECRET = 6
+"""Characters from which on a value is looked for in what a command says: shorter ones would be found in any text."""
+_NAMED_SECRET = re.compile(
+    r"(?i)((?:authorization|password|passwd|secret|token|api[-_]?key|credentials?)[\w-]*[\"']?\s*[=:]\s*(?:bearer\s+|basic\s+)?)"
+    r"(?!<hidden>)[^\s,;&]+"
+)
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\uffff]+")
+
+
+class HookFailed(Refused):
+    """A hook ran and said no: another exit code than 0, another answer than 2xx."""
+
+
+class HookUnanswered(CouldNotFindOut):
+    """A hook did not end in time, or its server did not answer, or with 5xx, 408 or 429: what it did is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookCall:
+    """A hook for one group. ``cluster`` is where consumers are stopped or started."""
+
+    hook: Hook
+    group: str
+    migration: str
+    cluster: Literal["source", "target"]
+    phase: Literal["cutover", "undo"]
+
+    @property
+    def values(self) -> dict[str, str]:
+        """What placeholders are replaced with."""
+        return {"group": self.group, "migration": self.migration, "cluster": self.cluster, "phase": self.phase}
+
+    def __str__(self) -> str:
+        """One line for people. Headers are not in it."""
+        if self.hook.command:
+            return "command " + " ".join([self.hook.command[0], *_arguments(self.hook.command, self.values)])
+        if self.hook.http:
+            return f"{self.hook.http.method} {self.hook.http.url_for(self.values)}"
+        return "wait"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookRun:
+    """What a hook did: ``seconds`` it took, and the shortened end of what it said."""
+
+    what: str
+    seconds: float
+    said: str
+
+    def as_dict(self) -> dict[str, object]:
+        return {"what": self.what, "seconds": round(self.seconds, 3), "said": self.said}
+
+
+def run_hook(call: HookCall, *, environ: Mapping[str, str] | None = None) -> HookRun:
+    """Run a command or an HTTP call to its end. ``environ`` is the administrator's; by default the process's own.
+
+    Raises HookFailed if it says no, HookUnanswered if it does not answer in time, Refused if it may not run.
+    """
+    environ = os.environ if environ is None else environ
+    began = time.monotonic()
+    if call.hook.command:
+        said = _run_command(call, environ)
+    elif call.hook.http:
+        said = _run_http(call, call.hook.http, environ)
+    else:
+        raise ValueError("waiting is the caller's: only the caller knows what for")
+    return HookRun(what=str(call), seconds=time.monotonic() - began, said=said)
+
+
+def require_runnable(call: HookCall, *, environ: Mapping[str, str] | None = None) -> None:
+    """Raise Refused if ``call`` may not run here. Nothing is run."""
+    environ = os.environ if environ is None else environ
+    _evidence(call.hook, environ)
+    if call.hook.command:
+        _safe_arguments(call, call.hook.command)
+    if call.hook.http:
+        require_allowed(call.hook.http.url_for(call.values), environ)
+
+
+def check_hooks(plan: Plan, *, environ: Mapping[str, str] | None = None) -> tuple[CheckResult, ...]:
+    """Whether every hook of the plan may run here, as named checks. Nothing is run."""
+    environ = os.environ if environ is None else environ
+    results = []
+    for place in ("stop", "start"):
+        for at, hook in enumerate(getattr(plan.consumers, place)):
+            name = f"hook consumers.{place}[{at}]"
+            try:
+                evidence = _evidence(hook, environ)
+            except Refused as error:
+                results.append(
+                    CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)
+                )
+            else:
+                results.append(CheckResult(name=name, verdict=Verdict.PASS, evidence=evidence))
+    return tuple(results)
+
+
+def _evidence(hook: Hook, environ: Mapping[str, str]) -> str:
+    if hook.command:
+        return f"runs {allowed_program(hook.command[0], environ)}"
+    if hook.http:
+        require_allowed(hook.http.url, environ)
+        headers_of(hook.http, environ)
+        return f"calls {hook.http.method} {hook.http.url}"
+    return "waits for others"
+
+
+# -- commands -------------------------------------------------------------------------------------------------------
+
+
+def allowed_program(program: str, environ: Mapping[str, str]) -> str:
+    """The administrator's path of ``program`` (an absolute path or a file name). Raises Refused if it is not allowed.
+
+    What runs is the path in the administrator's list, never the plan's spelling: two links to one program that acts
+    by its name (busybox) are equal once resolved, yet not the same command.
+    """
+    listed = [path for path in environ.get(ALLOWED_COMMANDS, "").split(":") if path.startswith("/")]
+    if program.startswith("/"):
+        wanted = os.path.realpath(program)
+        found = [path for path in listed if path == program] or [p for p in listed if os.path.realpath(p) == wanted]
+    else:
+        found = [path for path in listed if Path(path).name == program]
+    different = {os.path.realpath(path) for path in found}
+    if not found:
+        names = ", ".join(listed) or "nothing"
+        raise Refused(
+            f"command {program} is not allowed here (allowed: {names})",
+            remedy=f"have the administrator add its absolute path to {ALLOWED_COMMANDS} where the hooks run",
+        )
+    if len(different) > 1:
+        raise Refused(
+            f"command {program} is ambiguous: {', '.join(sorted(found))}",
+            remedy="write the absolute path into the plan",
+        )
+    path = found[0]
+    if not os.path.isfile(path) or not os.access(path, os.X_OK):
+        raise Refused(
+            f"command {path} is not an executable file on this machine",
+            remedy=f"install it there, or correct {ALLOWED_COMMANDS}",
+        )
+    return path
+
+
+def _arguments(command: tuple[str, ...], values: Mapping[str, str]) -> list[str]:
+    return [fill(item, dict(values)) for item in command[1:]]
+
+
+def _safe_arguments(call: HookCall, command: tuple[str, ...]) -> list[str]:
+    arguments = _arguments(command, call.values)
+    for template, argument in zip(command[1:], arguments, strict=True):
+        # A group may have any name, and one like --force must not become an option of the program.
+        if argument.startswith("-") and not template.startswith("-"):
+            raise Refused(
+                f"{call}: the argument {argument!r} would be taken for an option",
+                remedy="pass it with its option in one item of the plan, such as --group={group}",
+            )
+    return arguments
+
+
+def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
+    command = call.hook.command or ()
+    program = allowed_program(command[0], environ)
+    arguments = _safe_arguments(call, command)
+    names = [*_HARMLESS, *environ.get(COMMAND_ENVIRONMENT, "").split(":")]
+    child_environment = {name: environ[name] for name in names if name in environ}
+    # What the administrator hands on may be secret, and what the command says goes into messages and the journal.
+    secrets = [value for name, value in child_environment.items() if _may_be_secret(name) and len(value) >= _SECRET]
+    # Into a file, not a pipe: a command that leaves consumers running passes its output on to them, and a pipe would
+    # then stay open, and this call hang, for as long as they live.
+    with tempfile.TemporaryFile() as output, Leash() as leash:
+        try:
+            process = subprocess.Popen(
+                [program, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=child_environment,
+                cwd="/",
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise HookFailed(
+                f"{call}: cannot be started: {error}", remedy=f"check {program} and its interpreter"
+            ) from error
+        leash.hold(process.pid)
+        try:
+            code = process.wait(call.hook.command_timeout)
+        except subprocess.TimeoutExpired:
+            raise HookUnanswered(
+                f"{call}: did not end within {call.hook.command_timeout:g} s, and was ended; its output:"
+                f" {_tail(output, secrets)}",
+                remedy="look at what it does, or give it a longer timeout_seconds",
+            ) from None
+        finally:
+            # Whatever ended the wait (a timeout, Ctrl-C, the end of the task), nothing of the command outlives this
+            # call unfinished: a stop would land after the next try's start. The leash is for a kill of this process.
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        said = _tail(output, secrets)
+    if code != 0:
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        raise HookFailed(f"{call}: {how}; its output: {said}", remedy="make it succeed by hand, then run this again")
+    return said
+
+
+def _may_be_secret(variable: str) -> bool:
+    return is_secret_name(variable) or variable.upper().endswith("KEY")
+
+
+def _tail(output: IO[bytes], secrets: Collection[str]) -> str:
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - _READ_BYTES))
+    text = hidden(output.read(_READ_BYTES).decode(errors="replace"), secrets)
+    # Only then shortened: a secret that is cut in two is not found.
+    text = _UNPRINTABLE.sub(" ", _NAMED_SECRET.sub(r"\1<hidden>", text)).strip()
+    is_cut = size > _READ_BYTES or len(text) > _SHOWN_CHARACTERS
+    return f"...{text[-_SHOWN_CHARACTERS:]}" if is_cut else text or "nothing"
+
+
+# -- HTTP calls -----------------------------------------------------------------------------------------------------
+
+
+def _run_http(call: HookCall, http: HttpCall, environ: Mapping[str, str]) -> str:
+    try:
+        status = call_http(http, http.url_for(call.values), environ)
+    except NoAnswer as error:
+        raise HookUnanswered(
+            f"{call}: {error}", remedy="check the URL and the server, or give it a longer timeout_seconds"
+        ) from None
+    if status in _MAY_PASS or status >= 500:
+        raise HookUnanswered(
+            f"{call}: answered {status}", remedy="see why the server gives no clear answer, then run this again"
+        )
+    if not 200 <= status < 300:
+        raise HookFailed(f"{call}: answered {status}", remedy="make it answer 2xx, then run this again")
+    return str(status)

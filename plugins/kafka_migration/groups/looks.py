@@ -1,0 +1,156 @@
+"""What was seen of a group on the source, look by look: does it have members, and do its commits move without any?
+
+An empty group is not yet a stopped one: who commits without being a member (Flink, ``assign()``) is never seen. But
+such commits move from look to look, while the group is empty at each. A group with members is another matter: while it
+has some, Kafka takes commits from them alone, and none from a member that has left.
+
+Looks are taken when targets are created, when the cutover is approved, when groups are listed, and when one is moved.
+The journal keeps one small value for each group: the last look, and what all of them together say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
+
+from kafka_migration.domain.digest import digest_of
+from kafka_migration.domain.errors import NotAuthorized, StateConflict
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.kafka.types import CommittedOffset, GroupState
+from kafka_migration.state.journal import Journal
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+    from kafka_migration.plans.model import Plan
+
+KIND = "group-look"
+FORMAT = 1
+
+#: Protocols whose groups are what they committed. Others keep more (share groups: single records; streams: state).
+MOVABLE_PROTOCOLS = ("classic", "consumer")
+
+Commits = Mapping[TopicPartition, CommittedOffset]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """The last look at a group, and what all looks together say.
+
+    ``commits`` is a digest, empty if they may not be read. ``members_at`` is when it was last seen with members.
+    ``moved_seconds``: the shortest time between two looks in a row, both without members, between which its commits
+    moved; None if they never did. ``subscription``: the topics that its members read when there were some.
+    """
+
+    at: datetime
+    commits: str
+    has_members: bool
+    members_at: datetime | None = None
+    moved_seconds: float | None = None
+    subscription: frozenset[str] = frozenset()
+
+    @property
+    def commits_alone(self) -> bool:
+        """Whether somebody commits for this group who is no member of it."""
+        return self.moved_seconds is not None
+
+    def rest_seconds(self, plan: Plan) -> float:
+        """How long its commits must stand still, once it is empty, to count as stopped."""
+        if self.moved_seconds is not None:
+            return max(plan.cutover.rest_seconds, min(self.moved_seconds, plan.consumers.wait_seconds))
+        return plan.cutover.rest_seconds if self.members_at is None else 0.0
+
+    def then(self, at: datetime, state: GroupState, commits: Commits | None) -> Look:
+        """This look, and the next one."""
+        found = "" if commits is None else digest_of({str(tp): it.offset for tp, it in sorted(commits.items())})
+        if state.members:
+            # Commits that moved before were a member's that came and went: nobody else can commit beside this one.
+            return Look(
+                at=at,
+                commits=found,
+                has_members=True,
+                members_at=at,
+                subscription=subscribed_topics(state) or self.subscription,
+            )
+        moved = self.moved_seconds
+        if not self.has_members and found and self.commits and found != self.commits:
+            gap = (at - self.at).total_seconds()
+            moved = gap if moved is None else min(gap, moved)
+        return Look(
+            at=at,
+            commits=found,
+            has_members=False,
+            members_at=self.members_at,
+            moved_seconds=moved,
+            subscription=self.subscription,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types: what the journal holds."""
+        return {
+            "format": FORMAT,
+            "at": self.at.isoformat(),
+            "commits": self.commits,
+            "has_members": self.has_members,
+            "members_at": self.members_at.isoformat() if self.members_at else None,
+            "moved_seconds": self.moved_seconds,
+            "subscription": sorted(self.subscription),
+        }
+
+    @classmethod
+    def load(cls, journal: Journal, group: str) -> Self | None:
+        """The looks at ``group`` so far; None if there was none. Raises StateConflict for an unknown format."""
+        value = journal.read(KIND, group)
+        return None if value is None else cls._of(group, value)
+
+    @classmethod
+    def all(cls, journal: Journal) -> dict[str, Self]:
+        """The looks at every group."""
+        return {group: cls._of(group, value) for group, value in journal.all(KIND).items()}
+
+    @classmethod
+    def _of(cls, group: str, value: Mapping[str, Any]) -> Self:
+        try:
+            if value["format"] != FORMAT:
+                raise ValueError(f"format {value['format']}")
+            return cls(
+                at=datetime.fromisoformat(value["at"]),
+                commits=value["commits"],
+                has_members=value["has_members"],
+                members_at=datetime.fromisoformat(value["members_at"]) if value["members_at"] else None,
+                moved_seconds=value["moved_seconds"],
+                subscription=frozenset(value["subscription"]),
+            )
+        except (KeyError, ValueError, TypeError) as error:
+            raise StateConflict(
+                f"the journal's looks at group {group} are not those that this version knows ({error})",
+                remedy="go on with the version of this tool that wrote them",
+            ) from error
+
+
+def subscribed_topics(state: GroupState) -> frozenset[str]:
+    """The topics that active members read: what they subscribe to, or else what is assigned to them."""
+    topics: set[str] = set()
+    for member in state.members:
+        topics |= member.topics or set()
+        topics |= {tp.topic for tp in member.partitions}
+    return frozenset(topics)
+
+
+def take(ctx: Context, groups: Iterable[str]) -> dict[str, Look]:
+    """Look at ``groups`` now, in a few requests for all of them, and keep what was seen (not in a dry run)."""
+    names = list(groups)
+    states = ctx.source.group_states(names)
+    movable = [it for it in names if states[it].protocol in MOVABLE_PROTOCOLS]
+    commits: Mapping[str, Commits] = {}
+    # The preflight names who may not read them, and the move asks again: here they are unknown then.
+    with suppress(NotAuthorized):
+        commits = ctx.source.committed_of(movable)
+    before, now = Look.all(ctx.journal), ctx.clock.now()
+    seen = {it: before.get(it, Look(at=now, commits="", has_members=False)) for it in names}
+    looks = {it: seen[it].then(now, states[it], commits.get(it)) for it in names}
+    if not ctx.dry_run:
+        ctx.journal.record_all(KIND, {group: look.as_dict() for group, look in looks.items()})
+    return looks

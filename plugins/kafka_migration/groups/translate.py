@@ -1,0 +1,322 @@
+"""Translating what groups committed on the source into offsets of the target: exact, and without writing anything.
+
+``preview`` is what the command ``translate`` shows; cutover uses the same computation, so what was shown is what is
+written, as far as the group has not gone on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from kafka_migration.domain.errors import BadInput, Refused
+from kafka_migration.domain.listing import listed
+from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
+from kafka_migration.domain.skips import Skip
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
+from kafka_migration.groups.looks import MOVABLE_PROTOCOLS, subscribed_topics
+from kafka_migration.groups.record import GroupRecord, Policy, Translation
+from kafka_migration.kafka.types import CommittedOffset, GroupState
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+
+class UncommittedPartitions(Refused):
+    """A group subscribes to partitions that it never committed: it is unknown where it would go on."""
+
+    def __init__(self, group: str, partitions: Sequence[TopicPartition]) -> None:
+        self.group, self.partitions = group, tuple(partitions)
+        super().__init__(
+            f"group {group} never committed an offset of {listed(partitions)}, of topics that it reads",
+            remedy="have it commit there, or set cutover.uncommitted in the plan to earliest or cut",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """A group as the source shows it, seen through the plan.
+
+    ``committed`` and ``uncommitted`` are partitions of the plan's topics; ``uncommitted`` those of topics that the
+    group reads, without a commit. ``outside`` are topics that it reads and the plan does not mirror; ``gone``
+    partitions that it committed and that exist no more; ``passed_over``: how many source offsets it has not read yet
+    and will not, since they are not copied.
+    """
+
+    state: GroupState
+    committed: Mapping[TopicPartition, CommittedOffset]
+    uncommitted: tuple[TopicPartition, ...]
+    outside: tuple[str, ...]
+    gone: tuple[TopicPartition, ...]
+    passed_over: Mapping[TopicPartition, int]
+
+    @property
+    def group(self) -> str:
+        return self.state.group
+
+    @property
+    def is_concerned(self) -> bool:
+        """Whether the group reads any topic of the plan."""
+        return bool(self.committed or self.uncommitted)
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """All that the group reads of the plan's topics."""
+        return (*self.committed, *self.uncommitted)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What a person should know of the group besides."""
+        found = []
+        if self.is_concerned and self.outside:
+            found.append(f"partial: it also reads topics that the plan does not mirror ({listed(self.outside)})")
+        if self.gone:
+            found.append(f"its commits of {listed(self.gone)} stay behind: these partitions exist no more")
+        if self.passed_over:
+            said = listed(f"{count:,} offsets of {tp}" for tp, count in sorted(self.passed_over.items()))
+            found.append(f"it goes on behind what is not copied, and never reads {said}")
+        return tuple(found)
+
+
+def selected_groups(ctx: Context, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The groups to work on: those of the plan, or ``wanted`` ones. Raises BadInput for one that the plan leaves out.
+
+    Groups of the plan are those on the source, those declared stopped, and those that a journal entry tells of: a
+    group that was moved may be forgotten by the source.
+    """
+    if wanted is not None:
+        for group in wanted:
+            if not ctx.plan.groups.matches(group):
+                raise BadInput(
+                    "the plan does not select this group",
+                    field="groups",
+                    value=group,
+                    remedy="check its name, or add it to groups.include of the plan",
+                )
+        return tuple(dict.fromkeys(wanted))
+    known = {*ctx.source.groups(), *ctx.plan.cutover.stopped_groups, *GroupRecord.all(ctx.journal)}
+    return ctx.plan.groups.select(known)
+
+
+def view_groups(ctx: Context, groups: Sequence[str]) -> dict[str, GroupView]:
+    """What the source knows of ``groups`` now, in a few requests for all of them."""
+    states = ctx.source.group_states(groups)
+    committed = ctx.source.committed_of([g for g in groups if states[g].protocol in MOVABLE_PROTOCOLS])
+    records = GroupRecord.of(ctx.journal, groups)
+    reads = {
+        group: {tp.topic for tp in committed.get(group, {})}
+        | subscribed_topics(states[group])
+        # Of an empty group, only what was seen while it had members.
+        | (records[group].subscription if not states[group].members else frozenset())
+        for group in groups
+    }
+    in_plan = {topic for topics in reads.values() for topic in topics if ctx.plan.topics.matches(topic)}
+    partitions = {name: it.topic_partitions for name, it in ctx.source.topics(sorted(in_plan)).items()}
+    left_out = ctx.link.skips()
+    views = {}
+    for group in groups:
+        commits = {tp: it for tp, it in committed.get(group, {}).items() if tp.topic in in_plan}
+        expected = [tp for topic in sorted(reads[group]) for tp in partitions.get(topic, ())]
+        views[group] = GroupView(
+            state=states[group],
+            committed={tp: commits[tp] for tp in expected if tp in commits},
+            uncommitted=tuple(tp for tp in expected if tp not in commits),
+            outside=tuple(sorted(topic for topic in reads[group] if topic not in in_plan)),
+            gone=tuple(sorted(set(commits) - set(expected))),
+            passed_over=_passed_over(left_out, commits),
+        )
+    return views
+
+
+def _passed_over(
+    left_out: Mapping[TopicPartition, Sequence[Skip]], commits: Mapping[TopicPartition, CommittedOffset]
+) -> dict[TopicPartition, int]:
+    counts = {
+        tp: sum(max(0, it.end - max(it.start, commit.offset)) for it in left_out.get(tp, ()))
+        for tp, commit in commits.items()
+    }
+    return {tp: count for tp, count in counts.items() if count}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """Where a group goes on on the target. ``pending`` partitions cannot be said yet, and why."""
+
+    translations: tuple[Translation, ...]
+    pending: Mapping[TopicPartition, str]
+
+
+def positions_of(
+    view: GroupView,
+    *,
+    maps: Mapping[TopicPartition, OffsetMap],
+    target_ends: Mapping[TopicPartition, PartitionEnds],
+    uncommitted: Literal["refuse", "earliest", "cut"],
+    kept: Mapping[TopicPartition, Translation],
+) -> Positions:
+    """The exact translation of every commit, and the plan's policy for partitions without one.
+
+    ``kept`` are translations of an earlier try: a cut once made stays where it was made, because records that arrived
+    since belong to the group. Raises UncommittedPartitions if the policy is to refuse.
+    """
+    if view.uncommitted and uncommitted == "refuse":
+        raise UncommittedPartitions(view.group, view.uncommitted)
+    found: list[Translation] = []
+    pending: dict[TopicPartition, str] = {}
+    for tp, commit in view.committed.items():
+        target, why = _to_target(maps.get(tp), commit.offset)
+        if target is None:
+            pending[tp] = why
+        else:
+            found.append(
+                Translation(tp=tp, source=commit.offset, target=target, policy="exact", metadata=commit.metadata)
+            )
+    for tp in view.uncommitted:
+        policy: Policy = "earliest" if uncommitted == "earliest" else "cut"
+        before = kept.get(tp)
+        if before is not None and before.policy == policy:
+            found.append(before)
+        elif tp in target_ends:
+            ends = target_ends[tp]
+            target = ends.start if policy == "earliest" else ends.end
+            found.append(Translation(tp=tp, source=None, target=target, policy=policy))
+        else:
+            pending[tp] = "the partition does not exist on the target"
+    return Positions(translations=tuple(sorted(found, key=lambda it: it.tp)), pending=pending)
+
+
+def _to_target(offsets: OffsetMap | None, offset: int) -> tuple[int | None, str]:
+    if offsets is None:
+        return None, f"source offset {offset}: nothing of this partition is mirrored yet"
+    try:
+        return offsets.to_target(offset), ""
+    except NotMirroredYet as error:
+        return None, error.message
+
+
+def current_positions(
+    ctx: Context, view: GroupView, *, kept: Mapping[TopicPartition, Translation] | None = None
+) -> Positions:
+    """:func:`positions_of` with maps and ends as they are now."""
+    ends: dict[TopicPartition, PartitionEnds] = {}
+    if view.uncommitted and ctx.plan.cutover.uncommitted != "refuse":
+        there = ctx.target.topics(sorted({tp.topic for tp in view.uncommitted}))
+        exist = {tp for it in there.values() for tp in it.topic_partitions}
+        ends = ctx.target.ends([tp for tp in view.uncommitted if tp in exist])
+    return positions_of(
+        view,
+        maps=ctx.link.offset_maps(list(view.committed)),
+        target_ends=ends,
+        uncommitted=ctx.plan.cutover.uncommitted,
+        kept=kept or {},
+    )
+
+
+# -- the command `translate` ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPreview:
+    """What cutover would write for a group if it were moved now. ``problems`` would keep it from being moved."""
+
+    group: str
+    state: str
+    members: int
+    translations: tuple[Translation, ...]
+    problems: tuple[str, ...]
+    flags: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "group": self.group,
+            "state": self.state,
+            "members": self.members,
+            "positions": [it.as_dict() for it in self.translations],
+            "problems": list(self.problems),
+            "flags": list(self.flags),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslatedOffset:
+    """One explicit offset. ``target`` is None where ``problem`` says why."""
+
+    tp: TopicPartition
+    source: int
+    target: int | None
+    problem: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "topic": self.tp.topic,
+            "partition": self.tp.partition,
+            "source": self.source,
+            "target": self.target,
+            "problem": self.problem,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """All that was asked for. Nothing was written."""
+
+    groups: tuple[GroupPreview, ...] = ()
+    offsets: tuple[TranslatedOffset, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 if everything translates, 1 if something does not."""
+        return int(any(it.problems for it in self.groups) or any(it.target is None for it in self.offsets))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "groups": [it.as_dict() for it in self.groups],
+            "offsets": [it.as_dict() for it in self.offsets],
+        }
+
+
+def preview(ctx: Context, groups: Sequence[str] | None = None) -> Preview:
+    """Where the plan's groups (or ``groups``) would go on on the target if they were moved now."""
+    names = selected_groups(ctx, groups)
+    views = view_groups(ctx, names)
+    return Preview(groups=tuple(_preview_of(ctx, views[group]) for group in names))
+
+
+def _preview_of(ctx: Context, view: GroupView) -> GroupPreview:
+    problems: list[str] = []
+    translations: tuple[Translation, ...] = ()
+    if view.state.protocol not in MOVABLE_PROTOCOLS:
+        problems.append(f"a group of protocol {view.state.protocol} is more than its offsets and is not moved")
+    elif not view.is_concerned:
+        problems.append("it has no committed offset of a topic of the plan")
+    else:
+        try:
+            positions = current_positions(ctx, view)
+        except UncommittedPartitions as error:
+            problems.append(error.message)
+        else:
+            translations = positions.translations
+            problems += [f"{tp}: {why}" for tp, why in sorted(positions.pending.items())]
+    return GroupPreview(
+        group=view.group,
+        state=view.state.state,
+        members=len(view.state.members),
+        translations=translations,
+        problems=tuple(problems),
+        flags=view.flags,
+    )
+
+
+def translate_offsets(ctx: Context, offsets: Iterable[tuple[TopicPartition, int]]) -> Preview:
+    """Explicit source offsets, in the order given: each to where a consumer standing there goes on."""
+    wanted = list(offsets)
+    for tp, offset in wanted:
+        if offset < 0:
+            raise BadInput(f"{tp}: an offset cannot be negative", value=offset, remedy="give an offset of 0 or more")
+    maps = ctx.link.offset_maps(sorted({tp for tp, _ in wanted}))
+    found = []
+    for tp, offset in wanted:
+        target, why = _to_target(maps.get(tp), offset)
+        found.append(TranslatedOffset(tp=tp, source=offset, target=target, problem=why))
+    return Preview(offsets=tuple(found))

@@ -1,0 +1,148 @@
+"""Preflight: everything that can be known to go wrong, as named checks, before anything is changed.
+
+The checks stand in one table. A check that cannot be run (a cluster that does not answer, a permission that the
+question itself needs) says UNCHECKED, and the gate does not open for it. Nothing is changed: where the target is asked
+to create a topic, it is asked to validate the request only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.domain.errors import AuthenticationFailed, CouldNotFindOut, MigrationError, NotAuthorized
+from kafka_migration.groups.hooks import check_hooks
+from kafka_migration.inventory import check_clusters as on_clusters
+from kafka_migration.inventory import check_groups as on_groups
+from kafka_migration.inventory import check_permissions as on_permissions
+from kafka_migration.inventory import check_times as on_times
+from kafka_migration.inventory import check_topics as on_topics
+from kafka_migration.inventory.facts import Facts
+from kafka_migration.kafka.facts import Inventory
+
+if TYPE_CHECKING:
+    from kafka_migration.kafka.cluster import Cluster
+    from kafka_migration.migration.context import Context
+
+#: What is checked, in the order in which people read it. The names are shown, and are part of the evidence.
+CHECKS: tuple[tuple[str, Callable[[Facts], CheckResult]], ...] = (
+    ("target is another cluster", on_clusters.another_cluster),
+    ("versions", on_clusters.versions),
+    ("plan matches topics", on_topics.matches),
+    ("permissions on source topics", on_permissions.may_read_source),
+    ("permissions on source groups", on_permissions.may_read_groups),
+    ("permissions on source cluster", on_permissions.may_look_at_source),
+    ("permissions on target", on_permissions.may_write_target),
+    ("permissions on target groups", on_permissions.may_write_groups),
+    ("permissions on target cluster", on_permissions.may_look_at_target),
+    ("no other migration", on_topics.no_other_migration),
+    ("target topics", on_topics.target_topics),
+    ("replication", on_topics.replication),
+    ("partitions", on_topics.partitions),
+    ("message sizes", on_topics.message_sizes),
+    ("target room", on_clusters.room),
+    ("retention outlasts the copy", on_topics.retention),
+    ("batches to re-encode", on_topics.made_anew),
+    ("topics with transactions", on_topics.transactions),
+    ("record times", on_times.record_times),
+    ("producer id expiration", on_times.producer_id_expiration),
+    ("groups of a movable protocol", on_groups.movable),
+    ("groups have committed", on_groups.committed),
+    ("groups left behind", on_groups.left_behind),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preflight:
+    """The gate, and the inventory that it was decided on (None if a cluster did not answer)."""
+
+    gate: Gate
+    inventory: Inventory | None
+
+    @property
+    def exit_code(self) -> int:
+        """0 open; 1 a check says no; 3 nothing says no, but something could not be found out."""
+        return self.gate.exit_code
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "open": self.gate.is_open,
+            "checks": [
+                {"name": it.name, "verdict": str(it.verdict), "evidence": it.evidence, "remedy": it.remedy}
+                for it in self.gate.results
+            ],
+            "inventory": None if self.inventory is None else self.inventory.as_dict(),
+        }
+
+
+def check(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Preflight:
+    """Take the inventory and run every check. Read-only.
+
+    ``environ`` (default: the process's) says which hooks the administrator allows.
+    """
+    results = [_reachable(ctx.source), _reachable(ctx.target)]
+    taken: Inventory | None = None
+    do_answer = all(it.verdict is Verdict.PASS for it in results)
+    results += [_sent_in_clear(it) for it in (ctx.source, ctx.target) if it.connection.sent_in_clear]
+    if do_answer:
+        facts = Facts(ctx)
+        results += [_run(name, run, facts) for name, run in CHECKS]
+        taken = facts.taken
+        if taken is not None:
+            results += _unchecked(taken)
+    else:
+        silent = ", ".join(it.name for it in results if it.verdict not in (Verdict.PASS, Verdict.WARN))
+        results += [
+            CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=f"not asked: {silent} failed")
+            for name, _ in CHECKS
+        ]
+    results += check_hooks(ctx.plan, environ=environ)
+    return Preflight(gate=Gate.of("preflight", results), inventory=taken)
+
+
+def _reachable(cluster: Cluster) -> CheckResult:
+    name = f"{cluster.role} reachable"
+    try:
+        evidence = f"cluster {cluster.cluster_id()} with {cluster.broker_count()} brokers answers"
+    except (AuthenticationFailed, NotAuthorized) as error:
+        return CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)
+    except CouldNotFindOut as error:
+        # Not a no: whether the principal may connect is unknown until somebody answers.
+        return CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
+    return CheckResult(name=name, verdict=Verdict.PASS, evidence=evidence)
+
+
+def _sent_in_clear(cluster: Cluster) -> CheckResult:
+    what = cluster.connection.sent_in_clear
+    return CheckResult(
+        name=f"{cluster.role} credentials",
+        verdict=Verdict.WARN,
+        evidence=f"{what} crosses the network in clear: SASL_PLAINTEXT with {cluster.connection.mechanism}",
+        remedy="use SASL_SSL, or SCRAM, which does not send the password",
+    )
+
+
+def _run(name: str, run: Callable[[Facts], CheckResult], facts: Facts) -> CheckResult:
+    try:
+        result = run(facts)
+    except MigrationError as error:
+        return CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
+    if result.name != name:
+        raise ValueError(f"check {name!r} calls itself {result.name!r}")
+    return result
+
+
+def _unchecked(taken: Inventory) -> list[CheckResult]:
+    """What the inventory lacks. None of it stops a migration by itself; checks that need it say so themselves."""
+    return [
+        CheckResult(
+            name=f"inventory: {what}",
+            verdict=Verdict.WARN,
+            evidence=f"UNCHECKED: {why}",
+            remedy="grant the permission, or look after it by hand",
+        )
+        for what, why in sorted(taken.unchecked.items())
+    ]

@@ -1,0 +1,172 @@
+"""How to reach a cluster, said once and translated for the three clients that reach it.
+
+A connection's properties are librdkafka's (what Airflow's connection type ``kafka`` holds in its Extra). The mirror
+speaks through kafka-python and Spark's validation through the JVM, so every property must mean the same to all three:
+what cannot be translated is refused by name, rather than honoured by one client and ignored by another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafka_migration.kafka import jaas, pem
+from kafka_migration.kafka.properties import FILES, SAME, SECRETS, normalised
+
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_PASSWORD_MODULES = {"PLAIN": _PLAIN, "SCRAM-SHA-256": _SCRAM, "SCRAM-SHA-512": _SCRAM}
+_OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_OAUTH_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ClusterConnection:
+    """A connection id and its properties, in librdkafka's names, normalised and known to be translatable.
+
+    Raises BadInput, naming connection, property and remedy (and never a secret). Files are looked at only when a
+    client is about to be made, on the machine where that happens.
+    """
+
+    conn_id: str
+    properties: Mapping[str, str] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "properties", normalised(self.conn_id, self.properties))
+
+    def __repr__(self) -> str:
+        shown = {k: ("<hidden>" if k in SECRETS else v) for k, v in self.properties.items()}
+        return f"ClusterConnection({self.conn_id!r}, {shown!r})"
+
+    @property
+    def servers(self) -> str:
+        """``bootstrap.servers``, for messages."""
+        return self.properties["bootstrap.servers"]
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.properties["security.protocol"].endswith("SSL")
+
+    @property
+    def mechanism(self) -> str:
+        """The SASL mechanism, or "" without SASL."""
+        return self.properties.get("sasl.mechanism", "")
+
+    @property
+    def sent_in_clear(self) -> str:
+        """What crosses the network as it is: "the password", "the token", or "" for nothing that is secret. SCRAM
+        proves that it knows the password and does not send it."""
+        if self.properties["security.protocol"] != "SASL_PLAINTEXT":
+            return ""
+        return {"PLAIN": "the password", "OAUTHBEARER": "the token"}.get(self.mechanism, "")
+
+    def secrets(self) -> frozenset[str]:
+        """Every string that must never be shown: the secrets, and how the JVM's properties spell them."""
+        plain = {v for k, v in self.properties.items() if k in SECRETS and v}
+        return frozenset(plain | {jaas.escaped(secret) for secret in plain})
+
+    def librdkafka(self) -> dict[str, str]:
+        """Properties for confluent-kafka."""
+        self._require_files()
+        properties = dict(self.properties)
+        if self.uses_tls:
+            properties.setdefault("ssl.endpoint.identification.algorithm", "https")
+        return properties
+
+    def kafka_python(self) -> dict[str, object]:
+        """Keyword arguments for ``kafka.net.manager.KafkaConnectionManager``: picklable, no live objects.
+
+        The manager's defaults hold for what the connection does not say.
+        """
+        self._require_files()
+        mine = self.properties
+        out: dict[str, object] = {
+            name: (int(mine[key]) if number else mine[key]) for key, (name, _, number) in SAME.items() if key in mine
+        }
+        if self.uses_tls:
+            out["ssl_cafile"] = mine.get("ssl.ca.location")
+            out["ssl_certfile"] = mine.get("ssl.certificate.location")
+            out["ssl_keyfile"] = mine.get("ssl.key.location")
+            out["ssl_password"] = mine.get("ssl.key.password")
+            out["ssl_check_hostname"] = mine.get("ssl.endpoint.identification.algorithm", "https") == "https"
+        if self.mechanism:
+            out["sasl_mechanism"] = self.mechanism
+        if self.mechanism in _PASSWORD_MODULES:
+            out["sasl_plain_username"] = self._username_on_the_wire()
+            out["sasl_plain_password"] = mine["sasl.password"]
+        elif self.mechanism == "OAUTHBEARER":
+            from kafka_migration.kafka.oauth import ClientCredentialsTokens
+
+            out["sasl_oauth_token_provider"] = ClientCredentialsTokens(
+                url=mine["sasl.oauthbearer.token.endpoint.url"],
+                client_id=mine["sasl.oauthbearer.client.id"],
+                client_secret=mine["sasl.oauthbearer.client.secret"],
+                scope=mine.get("sasl.oauthbearer.scope", ""),
+                extension_pairs=self._oauth_extensions(),
+            )
+        return out
+
+    def jvm(self) -> dict[str, str]:
+        """Java client properties. A key that stands in a file of its own is inlined (the JVM wants key and
+        certificate in one PEM file, or both as values): keep ``ssl.keystore.key`` out of logs like a password."""
+        self._require_files()
+        mine = self.properties
+        out = {name: mine[key] for key, (_, name, _) in SAME.items() if key in mine}
+        if self.uses_tls:
+            verify = mine.get("ssl.endpoint.identification.algorithm", "https")
+            out["ssl.endpoint.identification.algorithm"] = "" if verify == "none" else verify
+            if "ssl.ca.location" in mine:
+                out |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": mine["ssl.ca.location"]}
+            if "ssl.key.location" in mine:
+                out |= pem.jvm_keystore(
+                    self.conn_id,
+                    certificate=Path(mine["ssl.certificate.location"]),
+                    key=Path(mine["ssl.key.location"]),
+                    password=mine.get("ssl.key.password", ""),
+                )
+        if self.mechanism in _PASSWORD_MODULES:
+            out["sasl.mechanism"] = self.mechanism
+            out["sasl.jaas.config"] = jaas.entry(
+                _PASSWORD_MODULES[self.mechanism],
+                {"username": mine["sasl.username"], "password": mine["sasl.password"]},
+            )
+        elif self.mechanism == "OAUTHBEARER":
+            options = {
+                "clientId": mine["sasl.oauthbearer.client.id"],
+                "clientSecret": mine["sasl.oauthbearer.client.secret"],
+                "scope": mine.get("sasl.oauthbearer.scope", ""),
+            } | {f"extension_{name}": value for name, value in self._oauth_extensions().items()}
+            out["sasl.mechanism"] = "OAUTHBEARER"
+            out["sasl.oauthbearer.token.endpoint.url"] = mine["sasl.oauthbearer.token.endpoint.url"]
+            out["sasl.login.callback.handler.class"] = _OAUTH_HANDLER
+            out["sasl.jaas.config"] = jaas.entry(_OAUTH_MODULE, {k: v for k, v in options.items() if v})
+        return out
+
+    def jvm_system_properties(self) -> dict[str, str]:
+        """What the JVM wants beside client properties: it asks only token endpoints that are allowed by name
+        (KIP-1139's successor rule in 3.9.1 and 4.0). Holds no secret."""
+        if self.mechanism != "OAUTHBEARER":
+            return {}
+        return {
+            "org.apache.kafka.sasl.oauthbearer.allowed.urls": self.properties["sasl.oauthbearer.token.endpoint.url"]
+        }
+
+    def _username_on_the_wire(self) -> str:
+        """RFC 5802, section 5.1: SCRAM writes "=" and "," in names as =3D and =2C. The other two clients do so
+        themselves; kafka-python 3.0 sends the name as it is."""
+        name = self.properties["sasl.username"]
+        return name.replace("=", "=3D").replace(",", "=2C") if self.mechanism.startswith("SCRAM") else name
+
+    def _oauth_extensions(self) -> dict[str, str]:
+        pairs = self.properties.get("sasl.oauthbearer.extensions", "")
+        return dict(pair.split("=", 1) for pair in pairs.split(",") if pair)
+
+    def _require_files(self) -> None:
+        for name in FILES:
+            path = self.properties.get(name)
+            if path is not None:
+                pem.require_readable(self.conn_id, name, Path(path))
+        if "ssl.key.location" in self.properties:
+            key = Path(self.properties["ssl.key.location"])
+            pem.require_usable_key(self.conn_id, key, has_password="ssl.key.password" in self.properties)

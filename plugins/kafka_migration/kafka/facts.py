@@ -1,0 +1,223 @@
+"""An inventory: what is on the source, of what a plan means, at one moment.
+
+Some facts are stable (names, ids, settings, rules), and an approval binds to their digest; others move all the time
+(offsets, lag, rates, members) and are evidence only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from kafka_migration.domain.digest import digest_of
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
+from kafka_migration.kafka.types import Acl, GroupMember, Quota, ScramUser, TimeSpan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerFacts:
+    """Who writes a topic: producer ids that leaders remember, and how many of them ever wrote transactions."""
+
+    active: int
+    transactional: int
+    in_transaction: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """One topic. ``configs`` are its explicit settings; the named fields below them are effective values.
+
+    Unknown facts are None, and ``Inventory.unchecked`` says why.
+    """
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+    cleanup_policy: str
+    timestamp_type: str
+    retention_ms: int
+    retention_bytes: int
+    max_message_bytes: int
+    min_insync_replicas: int
+    operations: frozenset[str]
+    ends: Mapping[int, PartitionEnds]
+    records_per_second: float
+    bytes: int | None
+    span: TimeSpan | None
+    producers: ProducerFacts | None
+
+    @property
+    def offsets(self) -> int:
+        """Offsets between log starts and ends: never fewer than records, more where compaction left gaps."""
+        return sum(log.end - log.start for log in self.ends.values())
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """How fast the topic grows, by its mean size of an offset; None without its size."""
+        if self.bytes is None:
+            return None
+        return self.records_per_second * self.bytes / self.offsets if self.offsets else 0.0
+
+    def stable(self) -> dict[str, Any]:
+        """What an approval binds to."""
+        return {
+            "topic_id": self.topic_id,
+            "partitions": self.partitions,
+            "replication_factor": self.replication_factor,
+            "configs": dict(sorted(self.configs.items())),
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return self.stable() | {
+            "cleanup_policy": self.cleanup_policy,
+            "timestamp_type": self.timestamp_type,
+            "max_message_bytes": self.max_message_bytes,
+            "ends": {str(p): {"start": log.start, "end": log.end} for p, log in sorted(self.ends.items())},
+            "offsets": self.offsets,
+            "records_per_second": round(self.records_per_second, 1),
+            "bytes": self.bytes,
+            "earliest_timestamp": self.span.earliest if self.span else None,
+            "latest_timestamp": self.span.latest if self.span else None,
+            "producers": None
+            if self.producers is None
+            else {
+                "active": self.producers.active,
+                "transactional": self.producers.transactional,
+                "in_transaction": self.producers.in_transaction,
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    """One group that the plan moves. ``lag`` is in source offsets over what it has committed of the plan's topics.
+
+    ``uncommitted`` are partitions of topics that it reads (it committed another partition of them, or a member
+    subscribes) which it never committed; None where the protocol keeps no commits, or they could not be read.
+    """
+
+    name: str
+    protocol: str
+    state: str
+    members: tuple[GroupMember, ...]
+    topics: frozenset[str]
+    committed: int
+    lag: int | None
+    uncommitted: tuple[TopicPartition, ...] | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "protocol": self.protocol,
+            "state": self.state,
+            "members": [
+                {
+                    "member_id": it.member_id,
+                    "client_id": it.client_id,
+                    "host": it.host,
+                    "partitions": len(it.partitions),
+                }
+                for it in self.members
+            ],
+            "topics": sorted(self.topics),
+            "committed_partitions": self.committed,
+            "lag": self.lag,
+            "uncommitted": None if self.uncommitted is None else [str(tp) for tp in self.uncommitted],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inventory:
+    """Everything that the plan means, as it stood at ``taken_at``.
+
+    ``left_behind`` are groups that read the plan's topics and that the plan does not move. ``unchecked`` names what
+    could not be found out, with the reason; those fields are None (or empty).
+    """
+
+    taken_at: datetime
+    cluster_id: str
+    brokers: int
+    topics: Mapping[str, TopicFacts]
+    groups: Mapping[str, GroupFacts]
+    left_behind: tuple[str, ...]
+    acls: tuple[Acl, ...] | None
+    quotas: tuple[Quota, ...] | None
+    scram_users: tuple[ScramUser, ...] | None
+    unchecked: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the stable facts: the same as long as nobody changes topics, settings, groups, rules or users."""
+        return digest_of(self.stable())
+
+    def stable(self) -> dict[str, Any]:
+        """What the digest is taken over."""
+        return {
+            "cluster_id": self.cluster_id,
+            "topics": {name: facts.stable() for name, facts in self.topics.items()},
+            "groups": {name: facts.protocol for name, facts in self.groups.items()},
+            "acls": _or_none(self.acls, _acl),
+            "quotas": _or_none(self.quotas, _quota),
+            "scram_users": _or_none(self.scram_users, _user),
+        }
+
+    @property
+    def topic_partitions(self) -> tuple[TopicPartition, ...]:
+        """Every partition, in order."""
+        return tuple(
+            TopicPartition(name, partition)
+            for name, facts in sorted(self.topics.items())
+            for partition in range(facts.partitions)
+        )
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes of all topics, one replica each; None if unknown for any."""
+        sizes = [facts.bytes for facts in self.topics.values()]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "taken_at": self.taken_at.isoformat(),
+            "digest": self.digest,
+            "cluster_id": self.cluster_id,
+            "brokers": self.brokers,
+            "topics": {name: facts.as_dict() for name, facts in sorted(self.topics.items())},
+            "groups": {name: facts.as_dict() for name, facts in sorted(self.groups.items())},
+            "groups_left_behind": list(self.left_behind),
+            "acls": _or_none(self.acls, _acl),
+            "quotas": _or_none(self.quotas, _quota),
+            "scram_users": _or_none(self.scram_users, _user),
+            "unchecked": dict(self.unchecked),
+        }
+
+
+def _or_none(items: tuple[Any, ...] | None, form: Any) -> list[Any] | None:
+    return None if items is None else [form(item) for item in items]
+
+
+def _acl(it: Acl) -> dict[str, str]:
+    return {
+        "resource_type": it.resource_type,
+        "resource": it.resource,
+        "pattern": it.pattern,
+        "principal": it.principal,
+        "host": it.host,
+        "operation": it.operation,
+        "permission": it.permission,
+    }
+
+
+def _quota(it: Quota) -> dict[str, Any]:
+    return {"entity": [list(pair) for pair in it.entity], "limits": dict(it.limits)}
+
+
+def _user(it: ScramUser) -> dict[str, Any]:
+    return {"user": it.user, "credentials": [list(pair) for pair in it.credentials]}

@@ -1,0 +1,295 @@
+"""Groups of every protocol: which there are, who is in them, and what classic and consumer groups have committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any, TypeVar
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
+from confluent_kafka import TopicPartition as RdTopicPartition
+from kafka.admin import ACLOperation
+from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.consumer import OffsetFetchRequest
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.kafka.clients import Clients
+from kafka_migration.kafka.errors import (
+    GROUP_AUTHORIZATION_FAILED,
+    GROUP_NOT_FOUND,
+    UNSUPPORTED_VERSION,
+    Asked,
+)
+from kafka_migration.kafka.raw import ConsumerGroupDescribeRequest, RawClient, ShareGroupDescribeRequest
+from kafka_migration.kafka.types import CommittedOffset, GroupListing, GroupMember, GroupState
+
+T = TypeVar("T")
+
+_DEAD = "Dead"
+#: librdkafka takes one group a request; so many are under way at once.
+_GROUPS_AT_ONCE = 100
+_MANY_GROUPS_VERSION, _GROUPS_A_REQUEST = 8, 500
+_NOT_THIS_PROTOCOL = frozenset({GROUP_NOT_FOUND, UNSUPPORTED_VERSION})
+
+
+def listing(clients: Clients) -> dict[str, GroupListing]:
+    """All groups that the principal may see, of every protocol, asked of every broker."""
+    raw, asked = clients.raw(), clients.asked("Describe", "groups")
+
+    async def ask() -> dict[str, GroupListing]:
+        await raw.refresh()
+        found = {}
+        for node in raw.brokers():
+            answer = await raw.send(ListGroupsRequest(), node)
+            raw.require(asked, answer.error_code)
+            for it in answer.groups:
+                found[it.group_id] = GroupListing(
+                    group=it.group_id,
+                    # Both came later than the call itself: KIP-848 and KIP-518.
+                    protocol=_protocol(it.group_type or "classic", it.protocol_type),
+                    state=it.group_state or "",
+                )
+        return dict(sorted(found.items()))
+
+    return raw.run(asked, ask)
+
+
+def describe(clients: Clients, groups: Iterable[str]) -> dict[str, GroupState]:
+    """State, protocol and members of each of ``groups``; one that does not exist is Dead, without members."""
+    wanted = sorted(set(groups))
+    raw, asked = clients.raw(), clients.asked("Describe", "group")
+
+    async def ask() -> dict[str, GroupState]:
+        found: dict[str, GroupState] = {}
+        if not wanted:
+            return found
+        for node, here in (await raw.coordinators(asked, wanted)).items():
+            left = here
+            for request, protocol in (
+                (ConsumerGroupDescribeRequest, "consumer"),
+                (ShareGroupDescribeRequest, "share"),
+            ):
+                if left and raw.supports(request):
+                    answer = await raw.send(request(group_ids=left, include_authorized_operations=False), node)
+                    mine = [it for it in answer.groups if _is_known(raw, asked, it)]
+                    found |= {it.group_id: _modern(it, protocol) for it in mine}
+                    left = [group for group in left if group not in found]
+            if left:
+                answer = await raw.send(DescribeGroupsRequest(groups=left), node)
+                for it in answer.groups:
+                    known = _is_known(raw, asked, it)
+                    found[it.group_id] = _classic(it) if known else _absent(it.group_id)
+        return found
+
+    found = raw.run(asked, ask)
+    if any(state.state == _DEAD for state in found.values()):
+        # Protocols without a description here (streams) still say their state in the listing.
+        listed = listing(clients)
+        for name, state in found.items():
+            if state.state == _DEAD and name in listed:
+                found[name] = GroupState(group=name, state=listed[name].state, protocol=listed[name].protocol)
+    return dict(sorted(found.items()))
+
+
+def operations(clients: Clients, groups: Iterable[str]) -> dict[str, frozenset[str]]:
+    """What the principal may do with each group, whether it exists or not."""
+    wanted = sorted(set(groups))
+    raw, asked = clients.raw(), clients.asked("Describe", "group")
+
+    async def ask() -> dict[str, frozenset[str]]:
+        found: dict[str, frozenset[str]] = {}
+        denied: list[str] = []
+        for node, here in (await raw.coordinators(asked, wanted, denied=denied)).items():
+            # Up to version 5 a group that does not exist is Dead, with operations; later it is an error, without.
+            request = DescribeGroupsRequest(groups=here, include_authorized_operations=True, max_version=5)
+            for it in (await raw.send(request, node)).groups:
+                if it.error_code == GROUP_AUTHORIZATION_FAILED:
+                    denied.append(it.group_id)
+                elif _is_known(raw, asked, it):
+                    bits = it.authorized_operations or ()
+                    found[it.group_id] = frozenset(ACLOperation(bit).name for bit in bits)
+        return found | dict.fromkeys(denied, frozenset())
+
+    return raw.run(asked, ask)
+
+
+def committed(clients: Clients, groups: Iterable[str]) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    """What each group has committed, where it has. Waits for open transactions to end (``require_stable``), so that
+    a commit inside one is not missed."""
+    if clients.raw().supports(OffsetFetchRequest, _MANY_GROUPS_VERSION):
+        return _committed_of_many(clients, sorted(set(groups)))
+    found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+    for some in _chunks(sorted(set(groups)), _GROUPS_AT_ONCE):
+        results = clients.call_each(
+            clients.asked("Describe", "group"),
+            lambda admin, seconds, some=some: {  # type: ignore[misc]
+                group: future
+                for name in some
+                for group, future in admin.list_consumer_group_offsets(
+                    [ConsumerGroupTopicPartitions(name)], require_stable=True, request_timeout=seconds
+                ).items()
+            },
+            within=_failures,
+        )
+        found |= {group: dict(_offsets(result.topic_partitions)) for group, result in results.items()}
+    return found
+
+
+def _committed_of_many(clients: Clients, groups: list[str]) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    """As :func:`committed`, a request for hundreds of groups (KIP-709, Kafka 3.0); librdkafka makes two for each."""
+    raw, asked = clients.raw(), clients.asked("Describe", "group")
+
+    async def ask() -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        found = {}
+        for node, here in (await raw.coordinators(asked, groups)).items():
+            for some in _chunks(here, _GROUPS_A_REQUEST):
+                request = OffsetFetchRequest(
+                    groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in some],
+                    require_stable=True,
+                    min_version=_MANY_GROUPS_VERSION,
+                    max_version=_MANY_GROUPS_VERSION,
+                )
+                for it in (await raw.send(request, node)).groups:
+                    where = replace(asked, resource=f"{asked.resource} {it.group_id}")
+                    raw.require(where, it.error_code)
+                    found[it.group_id] = dict(_of_group(raw, where, it))
+        return {name: found[name] for name in groups}
+
+    return raw.run(asked, ask) if groups else {}
+
+
+def _of_group(raw: RawClient, asked: Asked, group: Any) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+    for topic in group.topics:
+        for it in topic.partitions:
+            where = replace(asked, resource=f"{asked.resource}, offset of {topic.name}-{it.partition_index}")
+            raw.require(where, it.error_code)
+            if it.committed_offset >= 0:
+                # librdkafka writes the NUL that ends an empty C string, and reads up to it: so do we.
+                metadata = (it.metadata or "").partition("\0")[0]
+                yield (
+                    TopicPartition(topic.name, it.partition_index),
+                    CommittedOffset(offset=it.committed_offset, metadata=metadata),
+                )
+
+
+def commit(clients: Clients, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    """Set a group's committed offsets; partitions not named keep theirs. The leader epoch is not written: another
+    cluster's says nothing here.
+
+    Raises GroupBusy while the group has members. What a failure left written is unknown: read back.
+    """
+    if not offsets:
+        return
+    request = ConsumerGroupTopicPartitions(
+        group,
+        [RdTopicPartition(tp.topic, tp.partition, it.offset, it.metadata) for tp, it in sorted(offsets.items())],
+    )
+    # Asked again after a coordinator has moved: the same offsets written twice are the same offsets.
+    clients.call_each(
+        clients.asked("Read", "group"),
+        lambda admin, seconds: admin.alter_consumer_group_offsets([request], request_timeout=seconds),
+        within=_failures,
+    )
+
+
+def _failures(result: Any) -> Iterator[tuple[str, KafkaError]]:
+    for it in result.topic_partitions:
+        if it.error is not None:
+            yield f"offset of {it.topic}-{it.partition}", it.error
+
+
+def _offsets(partitions: Iterable[RdTopicPartition]) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+    for it in partitions:
+        # Negative: asked for, never committed.
+        if it.offset >= 0:
+            yield (
+                TopicPartition(it.topic, it.partition),
+                CommittedOffset(offset=it.offset, metadata=it.metadata or ""),
+            )
+
+
+def _is_known(raw: RawClient, asked: Asked, described: Any) -> bool:
+    if described.error_code in _NOT_THIS_PROTOCOL:
+        return False
+    where = replace(asked, resource=f"{asked.resource} {described.group_id}")
+    raw.require(where, described.error_code, described.error_message)
+    return True
+
+
+def _absent(group: str) -> GroupState:
+    return GroupState(group=group, state=_DEAD, protocol="classic")
+
+
+def _modern(it: Any, protocol: str) -> GroupState:
+    members = tuple(
+        GroupMember(
+            member_id=member.member_id,
+            client_id=member.client_id,
+            host=member.client_host,
+            partitions=tuple(
+                sorted(
+                    TopicPartition(topic.topic_name, partition)
+                    for topic in member.assignment.topic_partitions
+                    for partition in topic.partitions
+                )
+            ),
+            topics=_named(member),
+        )
+        for member in it.members
+    )
+    return GroupState(group=it.group_id, state=it.group_state, protocol=protocol, members=members)
+
+
+def _named(member: Any) -> frozenset[str] | None:
+    # A pattern is resolved by the broker, which does not tell to what.
+    is_pattern = bool(getattr(member, "subscribed_topic_regex", None))
+    return None if is_pattern else frozenset(member.subscribed_topic_names)
+
+
+def _classic(it: Any) -> GroupState:
+    is_consumers = it.protocol_type == "consumer"
+    members = tuple(
+        GroupMember(
+            member_id=member.member_id,
+            client_id=member.client_id,
+            host=member.client_host,
+            partitions=_assignment(member.member_assignment) if is_consumers else (),
+            topics=_subscription(member.member_metadata) if is_consumers else None,
+        )
+        for member in it.members
+    )
+    return GroupState(
+        group=it.group_id,
+        state=it.group_state,
+        protocol=_protocol("classic", it.protocol_type),
+        members=members,
+    )
+
+
+def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
+    # Only a Stable group shows it; a consumer of another make may write what Kafka's own cannot read.
+    try:
+        topics = ConsumerProtocolAssignment.decode(data).assigned_partitions if data else []
+    except Exception:
+        return ()
+    return tuple(sorted(TopicPartition(it.topic, partition) for it in topics for partition in it.partitions))
+
+
+def _subscription(data: bytes) -> frozenset[str] | None:
+    try:
+        return frozenset(ConsumerProtocolSubscription.decode(data).topics) if data else None
+    except Exception:
+        return None
+
+
+def _protocol(group_type: str, protocol_type: str) -> str:
+    kind = group_type.lower()
+    return protocol_type if kind == "classic" and protocol_type not in ("", "consumer") else kind
+
+
+def _chunks(items: list[T], size: int) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk

@@ -1,0 +1,137 @@
+"""From a connection id to a connection: Airflow's environment variable first, Airflow itself inside Airflow.
+
+The command line needs no Airflow database, and must not pay for importing Airflow (seconds): it reads
+``AIRFLOW_CONN_<ID>`` in the two forms that Airflow reads, JSON and URI.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from kafka_migration.domain.errors import BadInput
+from kafka_migration.kafka.connections import ClusterConnection
+
+_TYPE = "kafka"
+
+
+def find_connection(conn_id: str, environ: Mapping[str, str] | None = None) -> ClusterConnection:
+    """The connection called ``conn_id``. Raises BadInput if there is none, or if it is not a usable one.
+
+    Blocks inside Airflow (it asks the task's supervisor or the database): call it from a thread in a trigger.
+    """
+    variable = variable_of(conn_id)
+    text = (os.environ if environ is None else environ).get(variable)
+    if text is not None:
+        return ClusterConnection(conn_id, _extra_of(conn_id, variable, text))
+    # Importing Airflow here would cost seconds and could only find an unconfigured one; inside Airflow it is loaded.
+    if "airflow" in sys.modules:
+        return ClusterConnection(conn_id, _extra_from_airflow(conn_id))
+    raise _unknown(conn_id)
+
+
+def find_password(conn_id: str, environ: Mapping[str, str] | None = None) -> str | None:
+    """The password of the connection called ``conn_id``, of any type; None if there is no such connection.
+
+    Raises BadInput if it has none, or cannot be read. Blocks inside Airflow, as :func:`find_connection` does.
+    """
+    variable = variable_of(conn_id)
+    text = (os.environ if environ is None else environ).get(variable)
+    if text is not None:
+        if text.lstrip().startswith("{"):
+            password = str(_json_of(variable, text).get("password") or "")
+        else:
+            password = unquote(urlsplit(text).password or "")
+    elif "airflow" in sys.modules:
+        from airflow.sdk import BaseHook
+        from airflow.sdk.exceptions import AirflowNotFoundException
+
+        try:
+            password = BaseHook.get_connection(conn_id).password or ""
+        except AirflowNotFoundException:
+            return None
+    else:
+        return None
+    if not password:
+        raise BadInput(f"the connection {conn_id} has no password", field="password", remedy="set its password")
+    return password
+
+
+def variable_of(conn_id: str) -> str:
+    """The environment variable in which Airflow looks for ``conn_id``."""
+    return f"AIRFLOW_CONN_{conn_id.upper()}"
+
+
+def _unknown(conn_id: str) -> BadInput:
+    return BadInput(
+        f"no connection has the id {conn_id!r}",
+        field="conn_id",
+        value=conn_id,
+        remedy=f"set {variable_of(conn_id)} to JSON like"
+        ' {"conn_type": "kafka", "extra": {"bootstrap.servers": "host:9092"}},'
+        " or add it in Airflow under Admin, Connections",
+    )
+
+
+def _extra_of(conn_id: str, variable: str, text: str) -> dict[str, Any]:
+    if text.lstrip().startswith("{"):
+        stated = _json_of(variable, text)
+        _require_type(variable, str(stated.get("conn_type", "")))
+        return _decoded(variable, stated.get("extra") or {})
+    scheme, _, _ = text.partition("://")
+    _require_type(variable, scheme)
+    query = dict(parse_qsl(urlsplit(text).query, keep_blank_values=True))
+    return _decoded(variable, query.get("__extra__", query))
+
+
+def _json_of(variable: str, text: str) -> dict[str, Any]:
+    try:
+        stated: dict[str, Any] = json.loads(text)
+    except ValueError:
+        # Not even the decoder's message: it quotes what it read.
+        raise BadInput("is not valid JSON", file=variable, remedy="check quotes and commas") from None
+    return stated
+
+
+def _extra_from_airflow(conn_id: str) -> dict[str, Any]:
+    from airflow.sdk import BaseHook
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        raise _unknown(conn_id) from None
+    where = f"connection {conn_id}"
+    _require_type(where, connection.conn_type or "")
+    return _decoded(where, connection.extra or {})
+
+
+def _require_type(where: str, kind: str) -> None:
+    if kind != _TYPE:
+        raise BadInput(
+            f"the connection's type is {kind!r}, not {_TYPE!r}",
+            file=where,
+            field="conn_type",
+            value=kind,
+            remedy="make it a connection of type Apache Kafka, with the client's properties as its Extra",
+        )
+
+
+def _decoded(where: str, extra: object) -> dict[str, Any]:
+    if isinstance(extra, str):
+        try:
+            extra = json.loads(extra)
+        except ValueError:
+            extra = None
+    if not isinstance(extra, dict):
+        raise BadInput(
+            "is not a JSON object of client properties",
+            file=where,
+            field="extra",
+            remedy='write it like {"bootstrap.servers": "host:9092"}',
+        )
+    return extra

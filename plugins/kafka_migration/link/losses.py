@@ -1,0 +1,52 @@
+"""What of a migration's topics is not copied, for people: the skips of the link, as the offset map has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.domain.skips import START
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+
+def losses(ctx: Context) -> list[dict[str, Any]]:
+    """One entry for each stretch of source offsets that a person, or the plan, gave up, as JSON types.
+
+    ``start`` is where the copy really stood: it may have come further than had been told when its halt was lifted.
+    """
+    found = []
+    skips = ctx.link.skips()
+    maps = ctx.link.offset_maps(skips)
+    for tp, mine in sorted(skips.items()):
+        ends = [run.source + run.length for run in maps[tp].runs()] if tp in maps else []
+        for skip in mine:
+            copied = max((end for end in ends if end <= skip.end), default=0)
+            start = max(skip.start, copied)
+            found.append(
+                {
+                    "topic": tp.topic,
+                    "partition": tp.partition,
+                    "start": start,
+                    "end": skip.end,
+                    "offsets": skip.end - start,
+                    "halt": skip.halt,
+                    "detail": skip.detail,
+                    "by": skip.by,
+                    "at": skip.at,
+                }
+            )
+    return found
+
+
+def sentence(loss: dict[str, Any]) -> str:
+    """One of them in words."""
+    if loss["halt"] == START:
+        return (
+            f"{loss['topic']}-{loss['partition']}: source offsets {loss['start']}..{loss['end']} ({loss['offsets']:,}"
+            f" at most) are not copied: {loss['detail']}"
+        )
+    return (
+        f"{loss['topic']}-{loss['partition']}: source offsets {loss['start']}..{loss['end']} ({loss['offsets']:,} at"
+        f" most) were given up by {loss['by']} at {loss['at'][:19].replace('T', ' ')} UTC, after {loss['halt']}"
+    )

@@ -1,0 +1,1 @@
+"""What every step works with: the plan, both clusters, the journal and a clock; and the history of steps."""

@@ -1,0 +1,152 @@
+"""The journal's account of phases: when each began and ended, and how. Commands and operators wrap their work in it.
+
+What is written is history, for people and the report: no phase decides by it. A process that was killed leaves
+``running`` behind; whoever reads that knows only that nobody told the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.domain.errors import BadInput, CouldNotFindOut, MigrationError, Refused, TakenOver
+
+if TYPE_CHECKING:
+    from kafka_migration.kafka.facts import Inventory
+    from kafka_migration.migration.context import Context
+
+KIND = "phase"
+
+#: Earlier runs of a phase that are kept, for the report.
+_KEPT_RUNS = 20
+
+
+class Outcome(enum.StrEnum):
+    """How a phase ended. The names are part of the journal's format."""
+
+    RUNNING = "running"
+    DONE = "done"
+    REFUSED = "refused"
+    BAD_INPUT = "bad input"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+    @classmethod
+    def of_exit_code(cls, code: int) -> Outcome:
+        """The outcome of a phase that ends with this exit code of the command line."""
+        return {0: cls.DONE, 1: cls.REFUSED, 2: cls.BAD_INPUT}.get(code, cls.FAILED)
+
+
+@dataclass(slots=True)
+class PhaseRun:
+    """One run of a phase, while it lasts. Without a word it ends as done, or as what its exception says."""
+
+    name: str
+    outcome: Outcome = Outcome.DONE
+    detail: str = ""
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+    def ends(self, exit_code: int, detail: str = "", **evidence: Any) -> None:
+        """Say how it ends, by the exit code of its result. ``evidence`` holds small JSON values for the report."""
+        self.outcome, self.detail = Outcome.of_exit_code(exit_code), detail
+        self.evidence.update(evidence)
+
+
+@contextmanager
+def phase(ctx: Context, name: str) -> Iterator[PhaseRun]:
+    """Record in the journal that phase ``name`` runs, and how it ended. Nothing is recorded in a dry run.
+
+    Tasks that run one phase side by side give each a name of its own (``cutover[2]``): two writers of one key would
+    overwrite each other. What the phase raises passes through unchanged.
+    """
+    run = PhaseRun(name)
+    if ctx.dry_run:
+        yield run
+        return
+    began = ctx.clock.monotonic()
+    before = ctx.journal.read(KIND, name)
+    value: dict[str, Any] = {
+        "started": ctx.stamp(),
+        "ended": None,
+        "outcome": str(Outcome.RUNNING),
+        "detail": "",
+        "seconds": None,
+        "evidence": {},
+        "earlier": _earlier(before),
+    }
+    ctx.journal.record(KIND, name, value)
+
+    def note(outcome: Outcome, detail: str) -> None:
+        value["ended"], value["outcome"], value["detail"] = ctx.stamp(), str(outcome), detail
+        value["seconds"] = round(ctx.clock.monotonic() - began, 3)
+        value["evidence"] = run.evidence
+        ctx.journal.record(KIND, name, value)
+
+    try:
+        yield run
+    except TakenOver:
+        # The journal is the other process's now.
+        raise
+    except BaseException as error:
+        # The first error is what a person must see, also where the journal cannot be written any more.
+        with contextlib.suppress(MigrationError):
+            note(_outcome_of(error), error.message if isinstance(error, MigrationError) else type(error).__name__)
+        raise
+    note(run.outcome, run.detail)
+
+
+def tell_end(ctx: Context, name: str, *, since: datetime, detail: str) -> None:
+    """Note that phase ``name`` failed, on behalf of a process that began it after ``since`` and died without a word.
+
+    One that never began has failed, too. One that told its own end is left as it is.
+    """
+    told = ctx.journal.read(KIND, name)
+    if told is None or datetime.fromisoformat(told["started"]) < since:
+        with phase(ctx, name) as run:
+            run.ends(CouldNotFindOut.exit_code, detail)
+    elif told["ended"] is None:
+        seconds = (ctx.clock.now() - datetime.fromisoformat(told["started"])).total_seconds()
+        ends = {"ended": ctx.stamp(), "outcome": str(Outcome.FAILED), "detail": detail, "seconds": round(seconds, 3)}
+        ctx.journal.record(KIND, name, {**told, **ends})
+
+
+def _earlier(before: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    if before is None:
+        return []
+    last = {name: before.get(name) for name in ("started", "ended", "outcome", "detail", "seconds")}
+    return [*before.get("earlier", []), last][-_KEPT_RUNS:]
+
+
+def _outcome_of(error: BaseException) -> Outcome:
+    if isinstance(error, BadInput):
+        return Outcome.BAD_INPUT
+    if isinstance(error, Refused):
+        return Outcome.REFUSED
+    return Outcome.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Outcome.FAILED
+
+
+def remember_beginning(ctx: Context, inventory: Inventory | None) -> None:
+    """Write down, for the report, what the target topics are created from: plan and inventory as they are now."""
+    if ctx.dry_run or inventory is None:
+        return
+    ctx.journal.record("plan", "plan", {"digest": ctx.plan.digest, "snapshot": ctx.plan.snapshot(), "at": ctx.stamp()})
+    ctx.journal.record(
+        "inventory",
+        "source",
+        {
+            "digest": inventory.digest,
+            "at": inventory.taken_at.isoformat(),
+            "cluster_id": inventory.cluster_id,
+            "topics": len(inventory.topics),
+            "partitions": len(inventory.topic_partitions),
+            "groups": len(inventory.groups),
+            "bytes": inventory.bytes,
+            "left_behind": list(inventory.left_behind[:100]),
+            "unchecked": dict(inventory.unchecked),
+        },
+    )

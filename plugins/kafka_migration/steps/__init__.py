@@ -1,0 +1,1 @@
+"""The workflow: the table of steps, and the steps that draw on several rooms."""

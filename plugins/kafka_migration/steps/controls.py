@@ -1,0 +1,49 @@
+"""Holding a mirror back and letting it go on: pause, resume, throttle. Its tasks obey within two seconds.
+
+What is said stands in the link's state, so that it also holds for a mirror which is started, or takes over, later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka_migration.domain.controls import Controls, Pause, Throttle, rate_text
+from kafka_migration.steps import mirror
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+
+def pause(ctx: Context, *, by: str, reason: str = "") -> Controls:
+    """Stop fetching and sending; the mirror's processes stay. A second pause keeps the first one's name and time.
+
+    Raises Refused before there is anything to mirror.
+    """
+    mirror.check(ctx)
+    if ctx.link.controls().pause is None:
+        ctx.tell("pause the mirror: it neither fetches nor sends until `resume`")
+        if not ctx.dry_run:
+            ctx.link.pause(Pause(by=by, at=ctx.stamp(), reason=reason))
+    return ctx.link.controls()
+
+
+def resume(ctx: Context, *, by: str) -> Controls:
+    """Go on. Nothing happens if nobody has paused it. Raises Refused before there is anything to mirror."""
+    mirror.check(ctx)
+    if ctx.link.controls().pause is not None:
+        ctx.tell("resume the mirror")
+        if not ctx.dry_run:
+            ctx.link.resume(by=by, at=ctx.stamp())
+    return ctx.link.controls()
+
+
+def throttle(ctx: Context, bytes_per_second: int | None, *, by: str) -> Controls:
+    """Send at most so much, over all tasks; None takes every throttle back. Raises Refused before there is anything."""
+    mirror.check(ctx)
+    what = (
+        "take the throttle off" if bytes_per_second is None else f"throttle the mirror to {rate_text(bytes_per_second)}"
+    )
+    ctx.tell(what)
+    if not ctx.dry_run:
+        ctx.link.throttle(Throttle(bytes_per_second=bytes_per_second, by=by, at=ctx.stamp()))
+    return ctx.link.controls()

@@ -1,0 +1,372 @@
+"""Cutting consumer groups over: stop on the source, translate, write, read back, start on the target.
+
+One group after the other, so that each pauses for its own move only. A group that cannot be moved is listed with its
+reason, and the others go on. What a group's move consists of is in :mod:`kafka_migration.groups.move`; moving
+one back alone is ``undo``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.approvals.cutover import CutoverGate
+from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, TakenOver
+from kafka_migration.domain.listing import listed
+from kafka_migration.groups import looks, watch
+from kafka_migration.groups.hands import POLL_SECONDS
+from kafka_migration.groups.hooks import HookCall, check_hooks
+from kafka_migration.groups.move import Mover
+from kafka_migration.groups.proof import require_not_gone_on
+from kafka_migration.groups.record import GroupRecord, Step, Translation
+from kafka_migration.groups.refusals import GroupLives
+from kafka_migration.groups.translate import GroupView, UncommittedPartitions, selected_groups, view_groups
+from kafka_migration.link.ready import NotCopied, require_keeping_up
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+#: How long after its start a healthy group is waited for, to see its first commit when it happens. A sick one is the
+#: watch's affair.
+SEE_OFF_SECONDS = 30.0
+
+#: Airflow's default limit of mapped task instances.
+_MOST_BATCHES = 1024
+
+
+class Fate(enum.StrEnum):
+    """What became of a group."""
+
+    MOVED = "moved"
+    ALREADY_MOVED = "already_moved"
+    WOULD_MOVE = "would_move"
+    NOT_CONCERNED = "not_concerned"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOutcome:
+    """One group: what became of it and, where it was not moved, why, and what to do.
+
+    ``not_copied`` is what keeps the groups after it from being tried. ``is_stopped``: its consumers were stopped, and
+    run on neither side.
+    """
+
+    group: str
+    outcome: Fate
+    reason: str = ""
+    remedy: str = ""
+    members: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    translations: tuple[Translation, ...] = ()
+    alive: bool = False
+    pause_seconds: float | None = None
+    exit_code: int = 0
+    not_copied: NotCopied | None = None
+    is_stopped: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "group": self.group,
+            "outcome": str(self.outcome),
+            "reason": self.reason,
+            "remedy": self.remedy,
+            "members": list(self.members),
+            "flags": list(self.flags),
+            "positions": [it.as_dict() for it in self.translations],
+            "alive": self.alive,
+            "pause_seconds": self.pause_seconds,
+            "is_stopped": self.is_stopped,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutoverResult:
+    """All groups asked for, each with its outcome."""
+
+    groups: tuple[GroupOutcome, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 all moved (or not concerned); 1 a group was refused; 3 none was, but one could not be found out about.
+
+        3 also if one stands stopped on both sides, whatever became of the others: it is worth another try, and soon.
+        """
+        codes = {it.exit_code for it in self.groups}
+        if any(it.is_stopped for it in self.groups):
+            return CouldNotFindOut.exit_code
+        return 1 if 1 in codes else max(codes, default=0)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"groups": [it.as_dict() for it in self.groups]}
+
+
+def batches(ctx: Context) -> list[list[str]]:
+    """The plan's groups, in batches of ``cutover.batch_size`` (more where that made too many batches for Airflow)."""
+    groups = selected_groups(ctx)
+    looks.take(ctx, groups)
+    size = max(ctx.plan.cutover.batch_size, -(-len(groups) // _MOST_BATCHES))
+    return [list(groups[at : at + size]) for at in range(0, len(groups), size)]
+
+
+def check(
+    ctx: Context, groups: Sequence[str] | None = None, *, environ: Mapping[str, str] | None = None
+) -> tuple[CheckResult, ...]:
+    """Whether the hooks may run and each group could be moved now, as named checks. Read-only."""
+    names = selected_groups(ctx, groups)
+    views = view_groups(ctx, names)
+    mover = Mover(ctx, environ=environ)
+    return (*check_hooks(ctx.plan, environ=environ), *(_check_group(ctx, mover, views[g]) for g in names))
+
+
+def _check_group(ctx: Context, mover: Mover, view: GroupView) -> CheckResult:
+    name = f"group {view.group}"
+    record = GroupRecord.load(ctx.journal, view.group)
+    if record.is_moved:
+        return CheckResult(name=name, verdict=Verdict.PASS, evidence="moved already")
+    try:
+        mover.require_protocol(view)
+        if not view.is_concerned:
+            evidence = "it has no committed offset of a topic of the plan, and is left alone"
+            return CheckResult(name=name, verdict=Verdict.WARN, evidence=evidence)
+        mover.require_movable(view)
+    except Refused as error:
+        return CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)
+    except CouldNotFindOut as error:
+        return CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
+    members = len(view.state.members)
+    evidence = f"{view.state.state}, {members} members, {len(view.committed)} committed partitions"
+    if view.uncommitted:
+        evidence += f"; {ctx.plan.cutover.uncommitted} for {listed(view.uncommitted)}"
+    if view.flags:
+        return CheckResult(name=name, verdict=Verdict.WARN, evidence=f"{evidence}; {'; '.join(view.flags)}")
+    return CheckResult(name=name, verdict=Verdict.PASS, evidence=evidence)
+
+
+def apply(
+    ctx: Context, groups: Sequence[str] | None = None, *, environ: Mapping[str, str] | None = None
+) -> CutoverResult:
+    """Move the plan's groups, or ``groups`` (BadInput for one that the plan does not select), and list each.
+
+    The cutover gate is asked before each group. Raises NotApproved or CouldNotFindOut if it is shut before the first
+    one, TakenOver, and what goes wrong before the first group; what goes wrong with one group is in its outcome. Groups
+    that stand stopped are tried again in the end, and are started where they belong if the gate is shut by then.
+    With ``ctx.dry_run``, tell the steps and what would refuse them, and write nothing.
+    """
+    names = selected_groups(ctx, groups)
+    started: list[str] = []
+
+    def see_off() -> None:
+        for group in list(started):
+            if _shows_life(ctx, group):
+                started.remove(group)
+
+    mover = Mover(ctx, environ=environ, tick=see_off)
+    gate = CutoverGate(ctx)
+    if not ctx.dry_run:
+        try:
+            ctx.tell(f"cutover gate: {gate.ask()}")
+        except MigrationError as shut:
+            for group in names:
+                mover.leave_running(group, shut)
+            raise
+    views = view_groups(ctx, names)
+    outcomes: dict[str, GroupOutcome] = {}
+    behind = _behind(ctx, views)
+    for group in names:
+        outcomes[group] = _outcome(ctx, mover, gate, views[group], behind)
+        # What the mirror has not copied for one group, it has not for those after it: none of them is stopped.
+        behind = behind or outcomes[group].not_copied
+        if outcomes[group].outcome is Fate.MOVED:
+            started.append(group)
+    for group in [group for group in names if outcomes[group].is_stopped]:
+        outcomes[group] = _outcome(ctx, mover, gate, views[group], None)
+        if outcomes[group].outcome is Fate.MOVED:
+            started.append(group)
+    deadline = ctx.clock.monotonic() + min(SEE_OFF_SECONDS, ctx.plan.cutover.watch_seconds)
+    while started and ctx.clock.monotonic() < deadline:
+        mover.sleep(POLL_SECONDS)
+    return CutoverResult(groups=tuple(_with_record(ctx, outcomes[group]) for group in names))
+
+
+def _shows_life(ctx: Context, group: str) -> bool:
+    try:
+        return watch.look(ctx, GroupRecord.load(ctx.journal, group)).life is watch.Life.ALIVE
+    except CouldNotFindOut:
+        # Only the measured pause depends on this look; the watch looks again, and reports.
+        return False
+
+
+def _behind(ctx: Context, views: Mapping[str, GroupView]) -> NotCopied | None:
+    """Why no group may be stopped now, if there are groups to stop."""
+    moved = {group for group, record in GroupRecord.all(ctx.journal).items() if record.is_moved}
+    to_stop = [it for it in views.values() if it.group not in moved and ctx.plan.stop_hooks(it.group)]
+    try:
+        if to_stop:
+            require_keeping_up(ctx, [tp for view in to_stop for tp in view.partitions])
+    except NotCopied as error:
+        return error
+    return None
+
+
+def _outcome(ctx: Context, mover: Mover, gate: CutoverGate, view: GroupView, behind: NotCopied | None) -> GroupOutcome:
+    group = view.group
+    record = GroupRecord.load(ctx.journal, group)
+    moved_before = record.is_moved and (record.has(Step.ALIVE) or ctx.dry_run)
+    if not view.is_concerned and not record.steps and view.state.exists:
+        reason = "it has no committed offset of a topic of the plan, and is left alone"
+        return GroupOutcome(group=group, outcome=Fate.NOT_CONCERNED, reason=reason, flags=view.flags)
+    try:
+        if behind and not (record.is_moved or record.is_stopped) and ctx.plan.stop_hooks(group):
+            raise behind
+        if not record.is_moved:
+            tell_steps(ctx, group)
+        if ctx.dry_run:
+            if not moved_before:
+                mover.require_movable(view)
+        else:
+            _ask(gate, mover, group)
+            mover.move(group)
+    except TakenOver:
+        raise
+    except MigrationError as error:
+        ctx.tell(f"{group}: not moved: {error.message}")
+        is_stopped = _is_stopped(ctx, group)
+        return GroupOutcome(
+            group=group,
+            outcome=Fate.FAILED if isinstance(error, CouldNotFindOut) else Fate.REFUSED,
+            reason=error.message,
+            remedy=_remedy(ctx, group, error),
+            members=error.members if isinstance(error, GroupLives) else (),
+            flags=view.flags,
+            not_copied=error if isinstance(error, NotCopied) else None,
+            exit_code=3 if isinstance(error, CouldNotFindOut) else 1,
+            is_stopped=is_stopped,
+        )
+    done = Fate.ALREADY_MOVED if moved_before else Fate.WOULD_MOVE if ctx.dry_run else Fate.MOVED
+    return GroupOutcome(group=group, outcome=done, flags=view.flags)
+
+
+def _ask(gate: CutoverGate, mover: Mover, group: str) -> None:
+    """Ask the gate; if it is shut, whatever an earlier run left stopped is started, and the error raised."""
+    try:
+        gate.ask()
+    except MigrationError as shut:
+        mover.leave_running(group, shut)
+        raise
+
+
+def _is_stopped(ctx: Context, group: str) -> bool:
+    """Whether this migration stopped the group's consumers, and they run on neither side: to its best knowledge."""
+    if not ctx.plan.stop_hooks(group) or not GroupRecord.load(ctx.journal, group).is_stopped:
+        return False
+    try:
+        return ctx.source.group_state(group).is_empty and ctx.target.group_state(group).is_empty
+    except CouldNotFindOut:
+        return True
+
+
+def _remedy(ctx: Context, group: str, error: MigrationError) -> str:
+    record = GroupRecord.load(ctx.journal, group)
+    if record.has(Step.UNDONE) and record.evidence(Step.UNDONE, "because") == error.message:
+        return f"{error.remedy}; its consumers were started on the source again"
+    if _is_stopped(ctx, group):
+        stranded = (
+            f"its consumers were stopped, and run on neither side: `cutover --group {group}` again soon, or"
+            f" `undo --group {group}`"
+        )
+        return f"{error.remedy}; {stranded}" if error.remedy else stranded
+    return error.remedy
+
+
+def _with_record(ctx: Context, outcome: GroupOutcome) -> GroupOutcome:
+    """``outcome`` with what the journal knows by now."""
+    record = GroupRecord.load(ctx.journal, outcome.group)
+    return GroupOutcome(
+        group=outcome.group,
+        outcome=outcome.outcome,
+        reason=outcome.reason,
+        remedy=outcome.remedy,
+        members=outcome.members,
+        flags=outcome.flags,
+        translations=record.translations,
+        alive=record.has(Step.ALIVE),
+        pause_seconds=record.evidence(Step.ALIVE, "pause_seconds"),
+        exit_code=outcome.exit_code,
+        is_stopped=outcome.is_stopped,
+    )
+
+
+def tell_steps(ctx: Context, group: str) -> None:
+    """What will be done with a group, in order: the same lines in a dry run and in a real one."""
+    plan = ctx.plan
+
+    def calls(hooks: tuple[Any, ...], cluster: Any) -> str:
+        said = [
+            str(HookCall(hook=h, group=group, migration=plan.name, cluster=cluster, phase="cutover")) for h in hooks
+        ]
+        return ", ".join(said) or "nothing to run"
+
+    stopped = " (declared stopped)" if group in plan.cutover.stopped_groups else ""
+    ctx.tell(f"{group}: stop its consumers on the source: {calls(plan.stop_hooks(group), 'source')}{stopped}")
+    ctx.tell(f"{group}: see it empty on both clusters, and its commits at rest if it was never seen with members")
+    ctx.tell(f"{group}: translate its commits, exactly; write them on the target, read them back and compare")
+    ctx.tell(f"{group}: start its consumers on the target: {calls(plan.start_hooks(group), 'target')}{stopped}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoResult:
+    """A group that is the source's again."""
+
+    group: str
+    outcome: str
+    hooks: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"group": self.group, "outcome": self.outcome, "hooks": list(self.hooks)}
+
+
+def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) -> UndoResult:
+    """Move one group back to the source, alone: its offsets there were never touched.
+
+    Refused once it has committed past its translation on the target: what it processed there would be processed
+    again. Its offsets on the target stay; they are not ahead of anything. A kill at any step is finished by a rerun.
+    """
+    selected_groups(ctx, [group])
+    # Before the claim, which ends whoever moves the group now.
+    record = GroupRecord.load(ctx.journal, group)
+    if record.has(Step.UNDONE):
+        return UndoResult(group=group, outcome="already_undone")
+    if not record.steps:
+        raise Refused(f"group {group} was not touched by this migration", remedy="there is nothing to undo")
+    require_not_gone_on(ctx, record)
+    stop, start = ctx.plan.stop_hooks(group), ctx.plan.start_hooks(group)
+    mover = Mover(ctx, environ=environ)
+    calls = [str(mover.call(h, group, "target", "undo")) for h in stop if record.has(Step.STARTING)]
+    calls += [str(mover.call(h, group, "source", "undo")) for h in start]
+    ctx.tell(f"{group}: move back to the source: {', '.join(calls) or 'nothing to run'}")
+    if ctx.dry_run:
+        return UndoResult(group=group, outcome="would_undo", hooks=tuple(calls))
+    mover.require_hooks(group, stop_on="target", start_on="source", phase="undo")
+    record = GroupRecord.own(ctx.journal, group, at=ctx.stamp())
+    if not record.has(Step.UNDONE):
+        mover.move_back(record)
+    return UndoResult(group=group, outcome="undone", hooks=tuple(calls))
+
+
+__all__ = [
+    "CutoverResult",
+    "Fate",
+    "GroupLives",
+    "GroupOutcome",
+    "UncommittedPartitions",
+    "UndoResult",
+    "apply",
+    "batches",
+    "check",
+    "undo",
+]

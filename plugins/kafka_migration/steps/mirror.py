@@ -1,0 +1,167 @@
+"""The mirror phase: pin what is to be copied, then copy until told otherwise.
+
+Runs on, beside everything that follows, and is ended by the stop gate (:mod:`kafka_migration.steps.stop`) or by
+``until_caught_up``. May be killed at any moment: the next call goes on.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kafka_migration.copy.driver.epochs import Mirror, MirrorEnd, Runner, Settings
+from kafka_migration.domain.controls import Throttle
+from kafka_migration.domain.errors import (
+    BadInput,
+    CouldNotFindOut,
+    HaltedPartition,
+    MigrationError,
+    NotAuthorized,
+    Refused,
+    TakenOver,
+)
+from kafka_migration.domain.held_open import KEEPS_RECORDS
+from kafka_migration.domain.types import Desired
+from kafka_migration.link import seal, start
+from kafka_migration.migration.history import phase
+from kafka_migration.state.link import LinkTopic, Wish
+from kafka_migration.steps import recopy
+from kafka_migration.topics import locks
+from kafka_migration.topics.declared import mirrored
+from kafka_migration.topics.growth import TargetGrowth
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+#: Its name in the journal's account of phases.
+PHASE = "mirror"
+#: How a run ended that could not go on: of an error that ``mirror`` told, and not of a halt.
+FAILED = "failed"
+
+
+def check(ctx: Context) -> list[str]:
+    """The topics to mirror: those of the plan that this migration created or adopted.
+
+    Raises Refused if there are none, or if it does not hold them any more.
+    """
+    topics = begun(ctx)
+    locks.require_held(ctx, topics)
+    return topics
+
+
+def begun(ctx: Context) -> list[str]:
+    """The topics that may have been mirrored, whether they are held or not. Raises Refused if there are none."""
+    topics = sorted(mirrored(ctx))
+    if not topics and (left := sorted(ctx.journal.all(recopy.NOTE))):
+        raise Refused(
+            f"copying {', '.join(left)} afresh was begun, and has not come to its end",
+            remedy=f"`mirror {' '.join(f'--again {topic}' for topic in left)}` finishes it, and mirrors",
+        )
+    if not topics:
+        raise Refused(
+            f"migration {ctx.plan.name} has no target topics yet",
+            remedy="run `create` first; the mirror copies only into topics that this migration made or adopted",
+        )
+    return topics
+
+
+def pin(ctx: Context, names: Sequence[str] = (), *, is_new: bool = False) -> list[LinkTopic]:
+    """Pin clusters and topics (``names``, or all of the migration) in the link's state, by their ids. A second call
+    changes nothing. ``is_new``: made while the mirror ran, so that all of it is copied, wherever the plan begins."""
+    names = names or check(ctx)
+    source, target = ctx.source.topics(names), ctx.target.topics(names)
+    for side, found in (("source", source), ("target", target)):
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise Refused(
+                f"{side}: topics of this migration are missing: {', '.join(missing[:5])}",
+                remedy="find out who removed them; `check` shows the inventory as it is now",
+            )
+    topics = [
+        LinkTopic(name=name, source_id=_uuid(source[name].topic_id), target_id=_uuid(target[name].topic_id))
+        for name in names
+    ]
+    if not is_new:
+        start.leave_out(ctx, topics)
+    ctx.link.pin(
+        source_cluster=ctx.source.cluster_id(), target_cluster=ctx.target.cluster_id(), topics=topics, at=ctx.stamp()
+    )
+    return topics
+
+
+def apply(
+    ctx: Context,
+    runner: Runner,
+    *,
+    until_caught_up: bool = False,
+    throttle_bytes_per_second: int | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> MirrorEnd:
+    """Copy with ``runner`` until the link's desired state, or ``until_caught_up``, ends it.
+
+    ``throttle_bytes_per_second`` replaces what was commanded before; without it that stays in force, as a pause does.
+    A wish to stop or to drain that an earlier run has already obeyed is taken back: whoever starts the mirror wants it
+    to run. One that it failed to obey stands. Raises what :meth:`kafka_migration.copy.driver.epochs.Mirror.run` raises.
+    """
+    if throttle_bytes_per_second is not None and throttle_bytes_per_second < 1:
+        raise BadInput(
+            "must be a positive number of bytes per second", field="throttle", value=throttle_bytes_per_second
+        )
+    seal.check(ctx)
+    pin(ctx)
+    for topic in sorted(ctx.journal.all(recopy.NOTE)):
+        ctx.tell(
+            f"{topic} is left out: copying it afresh has not come to its end; `mirror --again {topic}` finishes it"
+        )
+    run, wish = ctx.link.run(), ctx.link.wished()
+    # A run that failed after it was asked to end may be followed by itself: by a retry that nobody watches.
+    failed = run is not None and run.get("reason") == FAILED and wish.at <= run["at"]
+    if wish.desired is not Desired.RUN and (run is None or (run.get("state") == "ended" and not failed)):
+        ctx.link.wish(Wish(desired=Desired.RUN, reason="the mirror was started", at=ctx.stamp()))
+    # Said before the first fence, so that a stop gate asked meanwhile waits for this run instead of the last one.
+    ctx.link.record_run({"state": "running", "at": ctx.stamp()})
+    if throttle_bytes_per_second is not None:
+        ctx.link.throttle(Throttle(bytes_per_second=throttle_bytes_per_second, by="mirror --throttle", at=ctx.stamp()))
+    settings = Settings(
+        streams=ctx.plan.mirror.num_streams, epoch_seconds=ctx.plan.mirror.epoch_seconds, held_open=KEEPS_RECORDS
+    )
+    mirror = Mirror(
+        link=ctx.link,
+        source={**ctx.source.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.source"},
+        target={**ctx.target.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.target"},
+        runner=runner,
+        settings=settings,
+        growth=TargetGrowth(ctx, lambda names: pin(ctx, names, is_new=True)),
+        tell=ctx.tell,
+        interrupted=interrupted,
+        may_rewind=lambda: not _moved(ctx),
+    )
+    with phase(ctx, PHASE) as told:
+        try:
+            end = mirror.run(until_caught_up=until_caught_up)
+        except TakenOver:
+            # The other one runs.
+            raise
+        except MigrationError as error:
+            # Whoever waits for its end, or would start it again, must see that it has ended by itself, and how.
+            reason = "halted" if isinstance(error, HaltedPartition) else FAILED
+            with suppress(CouldNotFindOut):
+                ctx.link.record_run({"state": "ended", "reason": reason, "at": ctx.stamp(), "records": 0})
+            raise
+        halted = f"; halted: {', '.join(map(str, end.halted[:5]))}" if end.halted else ""
+        told.ends(1 if end.halted else 0, f"{end.reason}{halted}", records=end.records, fences=end.fences)
+        return end
+
+
+def _moved(ctx: Context) -> bool:
+    """True if a group may have a position on the target: offsets there must not come to mean other records."""
+    try:
+        return bool(recopy.positions_on_target(ctx, ctx.link.topics()))
+    except (NotAuthorized, CouldNotFindOut):
+        return True
+
+
+def _uuid(text: str) -> uuid.UUID:
+    return uuid.UUID(text) if text else uuid.UUID(int=0)

@@ -1,0 +1,71 @@
+"""The mirror phase on a Spark session of its own: what ``spark_jobs/mirror.py`` and the ``mirror`` command run."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kafka_migration.copy.driver.epochs import MirrorEnd
+from kafka_migration.copy.session import close_session, open_session
+from kafka_migration.copy.spark import SparkRunner
+from kafka_migration.domain.errors import MigrationError
+from kafka_migration.link import seal
+from kafka_migration.migration.context import open_context
+from kafka_migration.plans.load import load_plan
+from kafka_migration.plans.model import Plan
+from kafka_migration.steps import mirror
+
+
+def run(
+    plan: Plan,
+    *,
+    master: str | None = None,
+    until_caught_up: bool = False,
+    throttle_bytes_per_second: int | None = None,
+    tell: Callable[[str], None] = print,
+) -> MirrorEnd:
+    """Mirror ``plan`` on Spark; SIGTERM and SIGINT end it cleanly, between two batches."""
+    asked: list[int] = []
+    with open_context(plan, tell=tell) as ctx:
+        # Before the internal topics are made: a refusal changes nothing.
+        mirror.check(ctx)
+        seal.check(ctx)
+    with open_context(plan, tell=tell, make_state=True) as ctx:
+        session = open_session(f"kafka-migration mirror {plan.name}", master=master, tell=tell)
+        # After the session: PySpark sets a handler of its own, which would cancel the jobs instead.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda received, _frame: asked.append(received))
+        try:
+            return mirror.apply(
+                ctx,
+                SparkRunner(session),
+                until_caught_up=until_caught_up,
+                throttle_bytes_per_second=throttle_bytes_per_second,
+                interrupted=lambda: bool(asked),
+            )
+        finally:
+            close_session(session)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line of the Spark application. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="spark_jobs/mirror.py", description="Mirror a plan's topics.")
+    parser.add_argument("plan", type=Path, help="the plan file, or its snapshot")
+    parser.add_argument("--until-caught-up", action="store_true", help="end at the source's present ends")
+    parser.add_argument("--throttle", type=int, metavar="BYTES", help="bytes per second, over the whole mirror")
+    options = parser.parse_args(arguments)
+    try:
+        outcome = run(
+            load_plan(options.plan),
+            until_caught_up=options.until_caught_up,
+            throttle_bytes_per_second=options.throttle,
+            tell=lambda text: print(text, flush=True),
+        )
+    except MigrationError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    print(outcome.as_dict(), flush=True)
+    return 1 if outcome.halted else 0

@@ -1,0 +1,31 @@
+"""What an approval leads to, for whoever is asked: the steps up to the next question, and how each is undone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kafka_migration.approvals import approvals
+from kafka_migration.approvals.evidence import Evidence, GateName
+from kafka_migration.steps import table
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+#: Gate -> the last step that follows, and those whose effect may have to be undone.
+_FOLLOWING = {
+    GateName.PLAN: ("approve_cutover", ("create_targets", "mirror")),
+    GateName.CUTOVER: ("report", ("cut_over", "stop_mirror")),
+}
+
+
+def evidence(ctx: Context, gate: GateName) -> Evidence:
+    """The evidence of ``gate`` as it is now, with what follows an approval. Read-only; raises what looking raises."""
+    until, undone = _FOLLOWING[gate]
+    names = [row.name for row in table.PHASES]
+    rows = table.PHASES[names.index(f"approve_{gate}") + 1 : names.index(until) + 1]
+    return replace(
+        approvals.evidence(ctx, gate),
+        next_steps=tuple(f"{row.name}: {row.does} (passes if: {row.gate})" for row in rows),
+        undo=tuple(f"{name}: {table.phase_named(name).undo}" for name in undone),
+    )

@@ -1,0 +1,216 @@
+"""Copy a halted topic afresh: its target topic is deleted, created as it was, and pinned anew.
+
+The offset map, positions and halts belong to the pinned ids, so they begin anew with the new topic, and a late word of
+an earlier run is void. A mirror that runs is ended by a claim on the link, before its topic goes. Only while no
+consumer has moved: an offset on the target means nothing in another topic.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
+from kafka_migration.domain.types import TopicSpec
+from kafka_migration.groups.record import GroupRecord, Step
+from kafka_migration.kafka.errors import TopicExists
+from kafka_migration.link import seal, start
+from kafka_migration.state.link import LinkTopic
+from kafka_migration.topics import create, locks
+from kafka_migration.topics.declared import HELD, INTENT, KEPT_OPEN, KIND, Action, TopicStep, mirrored
+from kafka_migration.topics.specs import Declared
+from kafka_migration.validation.record import KIND as VERDICT
+from kafka_migration.validation.record import LATEST
+
+if TYPE_CHECKING:
+    from kafka_migration.kafka.types import TopicDescription
+    from kafka_migration.migration.context import Context
+
+NOTE = "again"
+_GONE_WITHIN_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """One topic to copy afresh: ``old_id`` is the target topic's that goes, ``declared`` the one that comes."""
+
+    topic: str
+    old_id: str
+    declared: Declared
+    halts: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """One line for people: the same in a dry run and in earnest."""
+        why = f" (halted: {', '.join(self.halts)})" if self.halts else " (begun before)"
+        spec = self.declared.spec
+        return (
+            f"copy {self.topic} afresh{why}: delete it on the target, create it with {spec.partitions} partitions and"
+            " its settings, and mirror it from where it began"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, and for the journal."""
+        return {"topic": self.topic, "old_id": self.old_id} | self.declared.as_dict()
+
+
+def check(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tuple[Again, ...]:
+    """What would be done. Changes nothing. ``unsealed``: a seal is no matter, since it is taken away afterwards.
+
+    Raises BadInput for a topic that is not of this migration, Refused for one that is not halted, or that a moved group
+    reads (they are named), or that this migration does not hold any more; NotAuthorized for one that it may not create.
+    """
+    ours = {**ctx.journal.all(NOTE), **mirrored(ctx)}
+    for topic in topics:
+        if topic not in ours:
+            raise BadInput(
+                f"{topic} is not a topic of migration {ctx.plan.name}",
+                field="--again",
+                value=topic,
+                remedy="`status` names the halted partitions of this migration",
+            )
+    # Before the mirror's own check: of a run that died no topic may be left that the mirror knows of.
+    locks.require_held(ctx, list(topics))
+    if not unsealed:
+        seal.check(ctx)
+    _refuse_moved(ctx, topics)
+    return tuple(_one(ctx, topic) for topic in dict.fromkeys(topics))
+
+
+def apply(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tuple[Again, ...]:
+    """Do it; the mirror then copies these topics from where it began. Killed anywhere, the next call converges."""
+    todo = check(ctx, topics, unsealed=unsealed)
+    attempt = uuid.uuid4().hex
+    if not ctx.dry_run:
+        ctx.link.claim(attempt, at=ctx.stamp())
+    for it in todo:
+        ctx.tell(str(it))
+        if not ctx.dry_run:
+            _renew(ctx, it)
+    if not ctx.dry_run:
+        ctx.link.end_attempt(attempt, at=ctx.stamp())
+    return todo
+
+
+def _one(ctx: Context, topic: str) -> Again:
+    note = ctx.journal.read(NOTE, topic)
+    if note is not None:
+        return Again(topic=topic, old_id=note["old_id"], declared=Declared.from_dict(topic, note))
+    halts = tuple(f"{tp} {halt.reason}" for tp, halt in sorted(ctx.link.halts().items()) if tp.topic == topic)
+    if not halts:
+        raise Refused(f"{topic} is not halted: there is nothing to copy afresh", remedy="run `mirror` without --again")
+    source = ctx.source.topics([topic]).get(topic)
+    if source is None:
+        raise Refused(f"source: topic {topic} is gone", remedy="exclude it from the plan, or create it on the source")
+    record = ctx.journal.read(KIND, topic) or {}
+    if not record.get("topic_id"):
+        raise Refused(
+            f"the target's brokers give topics no ids (before Kafka 2.8), so {topic} cannot be told from its successor",
+            remedy="delete it on the target, and migrate it under a plan of another name",
+        )
+    kept = Declared.from_dict(topic, record)
+    existing = ctx.target.topics([topic]).get(topic)
+    # One that was restored knows what it was before: it is to be held open again.
+    held = {name: value for name, value in record.get(HELD, kept.spec.configs).items() if name in KEPT_OPEN}
+    spec = _as_it_is(ctx, existing) if existing is not None else kept.spec
+    # The source's partitions of now: one that the target lacked was a reason to halt.
+    spec = TopicSpec(
+        name=topic,
+        partitions=source.partitions,
+        replication_factor=spec.replication_factor,
+        configs=dict(sorted((spec.configs | held).items())),
+    )
+    declared = replace(kept, spec=spec, source_topic_id=source.topic_id)
+    # Asked while the topic is there: one that may be deleted and not created would be gone for good.
+    with suppress(TopicExists):
+        ctx.target.create_topics([spec], dry_run=True)
+    return Again(topic=topic, old_id=record["topic_id"], declared=declared, halts=halts)
+
+
+def positions_on_target(ctx: Context, topics: Iterable[str]) -> set[str]:
+    """Groups to whom offsets of ``topics`` mean something on the target: moved there, or with commits of their own.
+    Raises NotAuthorized, CouldNotFindOut."""
+    wanted, records = set(topics), GroupRecord.all(ctx.journal)
+    undone = {group for group, record in records.items() if record.has(Step.UNDONE)}
+    moved = {
+        group
+        for group, record in records.items()
+        # From the translation on something may have been written, until it was undone.
+        if record.has(Step.TRANSLATED)
+        and group not in undone
+        and wanted & ({it.tp.topic for it in record.translations} | record.subscription)
+    }
+    there = ctx.target.committed_of(ctx.target.groups())
+    for group, commits in there.items():
+        # What a group was moved back from stays on the target, read by nobody, until its topic goes.
+        void = {it.tp: it.target for it in records[group].translations} if group in undone else {}
+        moved |= {group for tp, it in commits.items() if tp.topic in wanted and void.get(tp) != it.offset}
+    return moved
+
+
+def _refuse_moved(ctx: Context, topics: Iterable[str]) -> None:
+    topics = sorted(topics)
+    moved = positions_on_target(ctx, topics)
+    if moved:
+        raise Refused(
+            f"groups that read {', '.join(topics)} have positions on the target: {', '.join(sorted(moved))}",
+            remedy="move them back (`undo --group GROUP`), or delete the offsets of groups that never read there; after"
+            " that the topic can be copied afresh",
+        )
+
+
+def _renew(ctx: Context, it: Again) -> None:
+    if ctx.journal.read(NOTE, it.topic) is None:
+        ctx.journal.record(NOTE, it.topic, it.as_dict() | {"at": ctx.stamp()})
+    existing = ctx.target.topics([it.topic]).get(it.topic)
+    if existing is not None and existing.topic_id == it.old_id:
+        ctx.target.delete_topics([it.topic])
+        _await_gone(ctx, it)
+    record = ctx.journal.read(KIND, it.topic)
+    if record is None or record["topic_id"] == it.old_id:
+        # As the create phase does it, so that its rules for interrupted runs hold: an intent, no record, the topic.
+        ctx.journal.record(INTENT, it.topic, it.declared.as_dict() | {"at": ctx.stamp()})
+        ctx.journal.forget(KIND, it.topic)
+        create.make(ctx, TopicStep(action=Action.CREATE, declared=it.declared))
+        record = ctx.journal.read(KIND, it.topic) or {}
+    if ctx.journal.read(INTENT, it.topic) is not None:
+        # A run died between its two last notes of the creation.
+        ctx.journal.forget(INTENT, it.topic)
+    verdict = ctx.journal.read(VERDICT, LATEST)
+    if verdict is not None:
+        # It was about records that are gone.
+        ctx.journal.forget(VERDICT, LATEST)
+    pinned = LinkTopic(
+        name=it.topic,
+        source_id=uuid.UUID(it.declared.source_topic_id or str(uuid.UUID(int=0))),
+        target_id=uuid.UUID(record["topic_id"]),
+    )
+    ctx.link.leave_out(start.kept(ctx, it.topic, source_id=str(pinned.source_id), key=pinned.key))
+    ctx.link.pin_again([pinned], at=ctx.stamp())
+    ctx.journal.forget(NOTE, it.topic)
+
+
+def _await_gone(ctx: Context, it: Again) -> None:
+    deadline = ctx.clock.monotonic() + _GONE_WITHIN_SECONDS
+    while True:
+        existing = ctx.target.topics([it.topic]).get(it.topic)
+        if existing is None or existing.topic_id != it.old_id:
+            return
+        if ctx.clock.monotonic() > deadline:
+            raise CouldNotFindOut(
+                f"target: topic {it.topic} was deleted, but is still there after {_GONE_WITHIN_SECONDS:g} s",
+                remedy="look into the brokers' logs, then run this again: it goes on from here",
+            )
+        ctx.clock.sleep(0.1)
+
+
+def _as_it_is(ctx: Context, existing: TopicDescription) -> TopicSpec:
+    configs = ctx.target.topic_configs([existing.name])[existing.name]
+    return TopicSpec(
+        name=existing.name,
+        partitions=existing.partitions,
+        replication_factor=existing.replication_factor,
+        configs={name: it.value for name, it in sorted(configs.items()) if it.is_explicit and it.value is not None},
+    )

@@ -1,0 +1,322 @@
+"""The report of a migration: ``report.json`` for machines, ``report.html`` for people.
+
+Made of the journal and the link's state, so it can be written at any time, by anyone who reaches the target. Only
+whether moved groups have gone on on the source, and which ones were left there, is looked at there; if the source does
+not answer, the report says that it is unknown. It holds no properties of connections, hence no secret.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.approvals import record as approval_record
+from kafka_migration.compare.result import Equality
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused
+from kafka_migration.groups import sides, source_after
+from kafka_migration.groups.record import GroupRecord, Step
+from kafka_migration.link.flight import was_drained
+from kafka_migration.link.losses import losses, sentence
+from kafka_migration.migration.history import KIND as PHASE
+from kafka_migration.steps import status
+from kafka_migration.validation import verdict
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+#: Version of the JSON's shape. It grows when a field changes its meaning or goes; new fields do not count.
+FORMAT = 1
+
+_TEMPLATE = "report.html.j2"
+
+#: Where validation puts its Data Docs, beside the report.
+_DATA_DOCS = "data_docs/index.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """The report as a value, and where it stands."""
+
+    report: Mapping[str, Any]
+    json_path: Path
+    html_path: Path
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        return {"json": str(self.json_path), "html": str(self.html_path), "exceptions": self.report["exceptions"]}
+
+
+def build(ctx: Context, *, extra: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
+    """The report as JSON types. ``extra`` are further sections, by names that the report does not use itself.
+
+    Raises Refused if the migration has left no trace yet, ValueError for an extra section's name that is taken.
+    """
+    topics = ctx.journal.all("topic")
+    phases = _phases(ctx)
+    if not topics and not phases:
+        raise Refused(
+            f"migration {ctx.plan.name} has not begun, so there is nothing to report",
+            remedy="see `status`; `create` is the first step that leaves a trace",
+        )
+    groups = _groups(ctx)
+    halts = [status.as_fields(it) for it in status.halts(ctx)]
+    validation = verdict.latest(ctx)
+    found: dict[str, Any] = {
+        "format": FORMAT,
+        "migration": ctx.plan.name,
+        "written_at": ctx.stamp(),
+        "plan": _plan(ctx),
+        "inventory": ctx.journal.read("inventory", "source"),
+        "phases": phases,
+        "approvals": _approvals(ctx),
+        "topics": [_topic(name, value) for name, value in sorted(topics.items())],
+        "mirror": _mirror(ctx),
+        "halts": halts,
+        "losses": losses(ctx),
+        "validation": validation,
+        "data_docs": None,
+        "groups": groups,
+        "groups_left": _groups_left(ctx),
+    }
+    found["exceptions"] = _exceptions(found)
+    for name, section in (extra or {}).items():
+        if name in found:
+            raise ValueError(f"the report has a section {name} of its own")
+        found[name] = dict(section)
+    return found
+
+
+def apply(
+    ctx: Context, directory: Path = Path("reports"), *, extra: Mapping[str, Mapping[str, Any]] | None = None
+) -> Written:
+    """Write the report below ``directory``, in a folder named after the plan; an earlier one is replaced.
+
+    Raises what ``build`` raises, and CouldNotFindOut if the files cannot be written.
+    """
+    report = build(ctx, extra=extra)
+    folder = directory / ctx.plan.name
+    if (folder / _DATA_DOCS).is_file():
+        report["data_docs"] = _DATA_DOCS
+    written = Written(report=report, json_path=folder / "report.json", html_path=folder / "report.html")
+    if not ctx.dry_run:
+        try:
+            # It names topics, groups and people, and may hold payloads: nothing for every user of the machine.
+            folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+            _replace(written.json_path, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+            _replace(written.html_path, as_html(report))
+        except OSError as error:
+            raise CouldNotFindOut(
+                f"the report cannot be written to {folder}: {error.strerror or error}",
+                remedy="choose another directory, or free some space, and run this again",
+            ) from error
+    ctx.tell(f"report: {written.html_path}")
+    return written
+
+
+def as_html(report: Mapping[str, Any]) -> str:
+    """The page: one file without references to others, readable on light and dark screens."""
+    # Imported here: nothing but a report needs it.
+    from jinja2 import Environment, StrictUndefined
+
+    source = resources.files("kafka_migration").joinpath("templates", _TEMPLATE).read_text(encoding="utf-8")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"number": _number, "seconds": _seconds, "when": _when, "short": _short}
+    own = {
+        "format", "migration", "written_at", "plan", "inventory", "phases", "approvals", "topics", "mirror", "halts",
+        "losses", "validation", "data_docs", "groups", "groups_left", "exceptions",
+    }  # fmt: skip
+    extra = {name: section for name, section in report.items() if name not in own}
+    return environment.from_string(source).render(**{name: report[name] for name in own}, extra=extra)
+
+
+def _replace(path: Path, text: str) -> None:
+    # Whoever reads meanwhile sees the whole old report or the whole new one.
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
+# -- sections -------------------------------------------------------------------------------------------------------
+
+
+def _plan(ctx: Context) -> dict[str, Any]:
+    begun_with = ctx.journal.read("plan", "plan")
+    return {
+        "name": ctx.plan.name,
+        "digest": ctx.plan.digest,
+        "digest_at_beginning": begun_with["digest"] if begun_with else None,
+        "source": ctx.plan.source,
+        "target": ctx.plan.target,
+        "topics": {"include": list(ctx.plan.topics.include), "exclude": list(ctx.plan.topics.exclude)},
+        "groups": {"include": list(ctx.plan.groups.include), "exclude": list(ctx.plan.groups.exclude)},
+    }
+
+
+def _phases(ctx: Context) -> list[dict[str, Any]]:
+    """Each phase with its last run; ``seconds_in_all`` adds up the earlier ones whose end is known."""
+    found = []
+    for it in status.phases(ctx):
+        value = ctx.journal.read(PHASE, it.name) or {}
+        runs = [*value.get("earlier", []), value]
+        known = [run["seconds"] for run in runs if run.get("seconds") is not None]
+        found.append(
+            status.as_fields(it) | {"seconds_in_all": round(sum(known), 3), "evidence": value.get("evidence", {})}
+        )
+    return found
+
+
+def _approvals(ctx: Context) -> list[dict[str, Any]]:
+    """Every answer that is kept, oldest first, with name and time."""
+    return approval_record.history(ctx)
+
+
+def _topic(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """What the journal keeps of a topic, without what only a later run needs."""
+    return {"topic": name} | {key: value[key] for key in value if key != "topic"}
+
+
+def _mirror(ctx: Context) -> dict[str, Any]:
+    """Totals over all runs, by the offset maps (which are exact), and what the last run said of itself."""
+    maps = ctx.link.offset_maps()
+    by_topic: dict[str, int] = {}
+    for tp, it in maps.items():
+        by_topic[tp.topic] = by_topic.get(tp.topic, 0) + it.records
+    return {
+        "records": sum(by_topic.values()),
+        "partitions": len(maps),
+        "fences": len(ctx.link.fences()),
+        "runs_of_offsets": sum(len(it) for it in maps.values()),
+        "records_by_topic": dict(sorted(by_topic.items())),
+        "last_run": ctx.link.run(),
+        "seal": None if (seal := ctx.link.seal()) is None else seal.as_dict(),
+        "drained": was_drained(ctx),
+    }
+
+
+def _groups(ctx: Context) -> list[dict[str, Any]]:
+    records = [record for _, record in sorted(GroupRecord.all(ctx.journal).items()) if record.steps]
+    try:
+        on_source = source_after.gone_on(ctx, records)
+        unknown = ""
+    except MigrationError as error:
+        on_source, unknown = {}, error.message
+    return [
+        _group(it) | {"since_on_source": on_source.get(it.group, ""), "source_unknown": unknown if it.is_moved else ""}
+        for it in records
+    ]
+
+
+def _groups_left(ctx: Context) -> dict[str, str]:
+    """Groups that the plan selects and that were not moved, above all those that came late; empty if nobody can say."""
+    try:
+        return sides.unmoved(ctx)
+    except MigrationError:
+        # That the source does not answer is said of the groups that were moved.
+        return {}
+
+
+def _group(record: GroupRecord) -> dict[str, Any]:
+    """A group's move: each position with the source's commit, its translation, and what was read back."""
+    offsets = record.evidence(Step.READ_BACK, "offsets") or ()
+    read = {(it["topic"], it["partition"]): it["offset"] for it in offsets}
+    return {
+        "group": record.group,
+        "step": str(status.last_step(record)),
+        "moved": record.is_moved,
+        "alive": record.has(Step.ALIVE),
+        "sign_of_life": record.evidence(Step.ALIVE, "sign"),
+        "pause_seconds": record.evidence(Step.ALIVE, "pause_seconds"),
+        "read_back_at": record.evidence(Step.READ_BACK, "at"),
+        "steps": {str(step): record.steps[step]["at"] for step in Step if record.has(step)},
+        "positions": [
+            {
+                "topic": it.tp.topic,
+                "partition": it.tp.partition,
+                "source": it.source,
+                "target": it.target,
+                "policy": it.policy,
+                "read_back": read.get((it.tp.topic, it.tp.partition)),
+            }
+            for it in record.translations
+        ],
+        "target_before": record.evidence(Step.TRANSLATED, "target_before") or [],
+        "flags": record.evidence(Step.TRANSLATED, "flags") or [],
+        "earlier_attempts": len(record.earlier),
+    }
+
+
+def _exceptions(found: Mapping[str, Any]) -> list[str]:
+    """What a person should look at, in words; an empty list is the good end."""
+    said = []
+    plan = found["plan"]
+    if plan["digest_at_beginning"] not in (None, plan["digest"]):
+        said.append("the plan is not the one that the migration began with")
+    said += [
+        f"phase {it['name']} ended as {it['outcome']}: {it['detail']}"
+        for it in found["phases"]
+        if it["outcome"] not in ("done", "running")
+    ]
+    said += [
+        f"{it['partition']} is halted: {it['reason']} at source offset {it['source_offset']}: {it['detail']}"
+        for it in found["halts"]
+    ]
+    said += [sentence(it) for it in found["losses"]]
+    validation = found["validation"]
+    if validation is None:
+        said.append("nothing was validated")
+    elif validation["verdict"] != Equality.EQUAL:
+        said.append(f"validation says {validation['verdict']}")
+    for it in found["groups"]:
+        if not it["moved"]:
+            said.append(f"group {it['group']} is not moved (last step: {it['step']})")
+        elif not it["alive"]:
+            said.append(f"group {it['group']} was moved, and has not been active on the target yet")
+        if it["since_on_source"]:
+            said.append(f"group {it['group']} was moved, and {it['since_on_source']}: processed twice")
+    begun = {it["group"] for it in found["groups"]}
+    said += [
+        f"group {group} is selected by the plan and was never moved: {what}"
+        for group, what in sorted(found["groups_left"].items())
+        if group not in begun
+    ]
+    unknown = [it for it in found["groups"] if it["source_unknown"]]
+    # Once the stop gate has seen them rest and ended the mirror, the source may be switched off.
+    if unknown and not found["mirror"]["drained"]:
+        said.append(
+            f"whether {len(unknown)} moved groups have gone on on the source is unknown: {unknown[0]['source_unknown']}"
+        )
+    return said
+
+
+# -- how values look on the page ------------------------------------------------------------------------------------
+
+
+def _number(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if value < 120:
+        return f"{value:.1f} s"
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+def _when(value: str | None) -> str:
+    return datetime.fromisoformat(value).strftime("%Y-%m-%d %H:%M:%S") if value else "-"
+
+
+def _short(value: str | None) -> str:
+    """A digest, short enough for a table; the whole one is in the JSON."""
+    return value[: len("sha256:") + 12] if value else "-"

@@ -1,0 +1,323 @@
+"""One page about a migration: how far it came, what runs, what stands still and why, and what a person can do.
+
+Read-only, and never more certain than its sources: a side that does not answer leaves its part unknown, with the
+reason, and the rest is shown all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.approvals import record as approval_record
+from kafka_migration.domain.controls import Controls
+from kafka_migration.domain.errors import MigrationError
+from kafka_migration.groups import sides
+from kafka_migration.groups.record import GroupRecord, Step
+from kafka_migration.link.halts import meaning_of
+from kafka_migration.link.heartbeat import mirror_state
+from kafka_migration.link.lag import LagMeter, undecided
+from kafka_migration.link.losses import losses
+from kafka_migration.migration.history import KIND as PHASE
+from kafka_migration.topics import drift
+from kafka_migration.validation import verdict
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+_WORST_PARTITIONS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseStatus:
+    """The last run of a phase. ``outcome`` running: it runs, or was killed. ``runs`` counts all of them."""
+
+    name: str
+    outcome: str
+    started: str
+    ended: str | None
+    seconds: float | None
+    detail: str
+    runs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorStatus:
+    """The running copy. ``state`` is not started, running, silent (probably dead) or ended; ages are seconds.
+
+    ``sealed`` says since when the mirror may not write any more, and whether every partition shows the seal;
+    ``waiting`` which partitions stand still, and why; ``rewound`` what the target lost and was copied again.
+    """
+
+    state: str
+    desired: str
+    reason: str
+    last_word: str | None
+    age_seconds: float | None
+    partitions: int
+    fences: int
+    records: int
+    ended_as: str
+    controls: Controls = field(default_factory=Controls)
+    """Pause and throttle, by whom and since when."""
+    sealed: str = ""
+    waiting: str = ""
+    rewound: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaltStatus:
+    """A partition that the mirror does not touch any more. Offsets are where it stood."""
+
+    partition: str
+    reason: str
+    detail: str
+    source_offset: int
+    target_offset: int
+    at: str
+    meaning: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatus:
+    """How far the move of a group came; ``pause_seconds`` is None while unknown. ``astray``: what is wrong with where
+    it runs now (on both sides, or on neither)."""
+
+    group: str
+    step: str
+    at: str
+    pause_seconds: float | None
+    astray: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagSummary:
+    """Replication lag in source offsets; ``worst`` are the partitions that are furthest behind, ``undecided`` says what
+    open transactions hold back."""
+
+    total: int
+    partitions: int
+    worst: tuple[tuple[str, int], ...]
+    undecided: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """The whole page. ``unknown`` says for each part that is missing why it is."""
+
+    migration: str
+    plan_digest: str
+    at: datetime
+    phases: tuple[PhaseStatus, ...]
+    mirror: MirrorStatus
+    lag: LagSummary | None
+    halts: tuple[HaltStatus, ...]
+    losses: tuple[Mapping[str, Any], ...]
+    drift: tuple[drift.DriftStatus, ...]
+    groups: tuple[GroupStatus, ...]
+    approvals: tuple[approval_record.Approval, ...]
+    validation: Mapping[str, Any] | None
+    topics: int
+    locks: Mapping[str, str]
+    unknown: Mapping[str, str]
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this migration has left any trace on the target."""
+        return bool(self.phases or self.topics or self.approvals or self.groups)
+
+    @property
+    def groups_by_step(self) -> dict[str, int]:
+        """How many groups stand at which step, in the order of the steps."""
+        counts = {str(step): 0 for step in Step}
+        for group in self.groups:
+            counts[group.step] = counts.get(group.step, 0) + 1
+        return {step: count for step, count in counts.items() if count}
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        return {
+            "migration": self.migration,
+            "plan_digest": self.plan_digest,
+            "at": self.at.isoformat(timespec="milliseconds"),
+            "phases": [as_fields(it) for it in self.phases],
+            "mirror": {**as_fields(self.mirror), "controls": self.mirror.controls.as_dict()},
+            "lag": None
+            if self.lag is None
+            else {
+                "total": self.lag.total,
+                "partitions": self.lag.partitions,
+                "worst": [{"partition": tp, "lag": lag} for tp, lag in self.lag.worst],
+                "undecided": self.lag.undecided,
+            },
+            "halts": [as_fields(it) for it in self.halts],
+            "losses": [dict(it) for it in self.losses],
+            "drift": [as_fields(it) for it in self.drift],
+            "groups": [as_fields(it) for it in self.groups],
+            "groups_by_step": self.groups_by_step,
+            "approvals": [it.as_dict() for it in self.approvals],
+            "validation": None if self.validation is None else dict(self.validation),
+            "topics": self.topics,
+            "locks": dict(self.locks),
+            "unknown": dict(self.unknown),
+        }
+
+
+def as_fields(value: Any) -> dict[str, Any]:
+    """The fields of one part of the page, by name, as JSON types."""
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def read(ctx: Context) -> Status:
+    """The page as of now. Raises only what reading the target's state raises."""
+    unknown: dict[str, str] = {}
+    topics = sorted(ctx.journal.all("topic"))
+    return Status(
+        migration=ctx.plan.name,
+        plan_digest=ctx.plan.digest,
+        at=ctx.clock.now(),
+        phases=phases(ctx),
+        mirror=_mirror(ctx),
+        lag=_lag(ctx, unknown),
+        halts=halts(ctx),
+        losses=tuple(losses(ctx)),
+        drift=_drift(ctx, unknown),
+        groups=_groups(ctx, unknown),
+        approvals=tuple(approval_record.answers(ctx).values()),
+        validation=_validation(ctx),
+        topics=len(topics),
+        locks=ctx.journal.holders(topics),
+        unknown=unknown,
+    )
+
+
+def phases(ctx: Context) -> tuple[PhaseStatus, ...]:
+    """What the journal tells of phases, in the order in which they last began."""
+    found = [
+        PhaseStatus(
+            name=name,
+            outcome=value["outcome"],
+            started=value["started"],
+            ended=value["ended"],
+            seconds=value["seconds"],
+            detail=value["detail"],
+            runs=len(value["earlier"]) + 1,
+        )
+        for name, value in ctx.journal.all(PHASE).items()
+    ]
+    return tuple(sorted(found, key=lambda it: it.started))
+
+
+def halts(ctx: Context) -> tuple[HaltStatus, ...]:
+    """Every halted partition, with what its reason means and what can be done."""
+    found = []
+    for tp, halt in sorted(ctx.link.halts().items()):
+        known = meaning_of(halt.reason)
+        found.append(
+            HaltStatus(
+                partition=str(tp),
+                reason=halt.reason,
+                detail=halt.detail,
+                source_offset=halt.source_offset,
+                target_offset=halt.target_offset,
+                at=halt.at,
+                meaning=known.meaning,
+                remedy=known.remedy,
+            )
+        )
+    return tuple(found)
+
+
+def _mirror(ctx: Context) -> MirrorStatus:
+    run, wish, told = ctx.link.run(), ctx.link.wished(), ctx.link.progress()
+    state, last = mirror_state(ctx)
+    age = None if last is None else max(0.0, (ctx.clock.now() - last).total_seconds())
+    return MirrorStatus(
+        state=state,
+        desired=str(wish.desired),
+        reason=wish.reason,
+        last_word=None if last is None else last.isoformat(timespec="milliseconds"),
+        age_seconds=None if age is None else round(age, 1),
+        partitions=len(told),
+        fences=len(ctx.link.fences()),
+        records=sum(it.records for it in ctx.link.offset_maps().values()),
+        ended_as=str(run.get("reason", "")) if run and run["state"] == "ended" else "",
+        controls=ctx.link.controls(),
+        sealed=_sealed(ctx),
+        waiting=str((run or {}).get("waiting", "")),
+        rewound=tuple(
+            f"{tp}: target offsets {it['lost_from']} to {it['lost_to'] - 1} were lost there, and copied again from"
+            f" source offset {it['source']} at {it['at']}"
+            for tp, found in sorted(ctx.link.rewinds().items())
+            for it in found
+        ),
+    )
+
+
+def _sealed(ctx: Context) -> str:
+    seal = ctx.link.seal()
+    if seal is None:
+        return ""
+    if not seal.is_complete:
+        return f"begun at {seal.at}, not complete: run `stop` again"
+    return f"at {seal.at}, seen in all {len(seal.ends)} partitions"
+
+
+def _lag(ctx: Context, unknown: dict[str, str]) -> LagSummary | None:
+    try:
+        report = LagMeter(ctx).read()
+    except MigrationError as error:
+        unknown["lag"] = error.message
+        return None
+    worst = sorted(report.sample.lag.items(), key=lambda item: (-item[1], item[0]))[:_WORST_PARTITIONS]
+    return LagSummary(
+        total=report.total,
+        partitions=len(report.sample.lag),
+        worst=tuple((str(tp), lag) for tp, lag in worst if lag),
+        undecided=undecided(report.sample),
+    )
+
+
+def _drift(ctx: Context, unknown: dict[str, str]) -> tuple[drift.DriftStatus, ...]:
+    try:
+        return drift.read(ctx)
+    except MigrationError as error:
+        unknown["drift"] = error.message
+        return ()
+
+
+def last_step(record: GroupRecord) -> Step:
+    """The step that a group reached last, by time: the journal does not keep the order of a record's fields."""
+    order = list(Step)
+    return max(record.steps, key=lambda step: (str(record.evidence(step, "at")), order.index(step)))
+
+
+def _validation(ctx: Context) -> dict[str, Any] | None:
+    """The last verdict, and the partitions that are not equal; the others are in the report."""
+    found = verdict.latest(ctx)
+    if found is None:
+        return None
+    kept = ("at", "verdict", "passed", "summary", "totals", "hints")
+    partitions = [it for it in found["partitions"] if not it["equal"]]
+    return {name: found[name] for name in kept} | {"unequal": partitions}
+
+
+def _groups(ctx: Context, unknown: dict[str, str]) -> tuple[GroupStatus, ...]:
+    astray: dict[str, str] = {}
+    try:
+        astray = sides.astray(ctx)
+    except MigrationError as error:
+        unknown["groups"] = error.message
+    found = []
+    for group, record in sorted(GroupRecord.all(ctx.journal).items()):
+        # A record without steps only remembers what the group subscribes to.
+        if record.steps:
+            step = last_step(record)
+            pause = record.evidence(Step.ALIVE, "pause_seconds")
+            at = str(record.evidence(step, "at"))
+            notice = astray.get(group, "")
+            found.append(GroupStatus(group=group, step=str(step), at=at, pause_seconds=pause, astray=notice))
+    return tuple(found)

@@ -1,0 +1,206 @@
+"""The stop gate: end the mirror once producers have left the source and everything has been copied.
+
+Refuses while any source log end moves, any lag remains, topics have changed so that records are in danger, a moved
+group has gone on on the source, or another group runs on neither side or was left behind; then drains: the mirror
+copies up to the ends that were proved still and ends by itself. Then the link is sealed: no mirror may write to it any
+more. ``now`` stops it where it stands, unsealed (nothing is lost: a later run goes on). A mirror that died says nothing
+any more: for ``now`` that is enough, since the wish stands; a drain takes a mirror that is started again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.lag import sample
+from kafka_migration.domain.seal import Seal
+from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
+from kafka_migration.groups import sides, source_after
+from kafka_migration.link import seal
+from kafka_migration.link.heartbeat import mirror_state
+from kafka_migration.link.lag import LagMeter, LagReport, undecided
+from kafka_migration.state.link import Wish
+from kafka_migration.topics import create
+from kafka_migration.topics.declared import mirrored
+from kafka_migration.topics.drift import as_declared
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+_POLL_SECONDS = 0.5
+_NOW_SECONDS = 60.0
+
+STILL, DECIDED, COPIED = "source log ends are still", "no transaction is open", "no lag remains"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopResult:
+    """How the gate decided, and how the mirror ended if it was open; ``seal`` if the link was drained and sealed."""
+
+    gate: Gate
+    lag: LagReport
+    mirror: dict[str, Any]
+    seal: Seal | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """True if the mirror has ended: where it stood, if that was asked for, else with everything copied.
+
+        One that is silent has died; should it wake all the same, it stops at its next look.
+        """
+        return self.gate.is_open and self.mirror.get("state") in ("ended", "silent")
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether all that shuts the gate can pass by itself (producers stop, records are copied, a cluster answers
+        again). What else shuts it needs a person."""
+        return all(it.name in (STILL, DECIDED, COPIED) or it.verdict is Verdict.UNCHECKED for it in self.gate.blockers)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        checks = [
+            {"name": r.name, "verdict": str(r.verdict), "evidence": r.evidence, "remedy": r.remedy}
+            for r in self.gate.results
+        ]
+        return {
+            "stopped": self.stopped,
+            "checks": checks,
+            "lag": self.lag.as_dict(),
+            "mirror": self.mirror,
+            "seal": None if self.seal is None else self.seal.as_dict(),
+        }
+
+
+def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, PartitionEnds]]:
+    """Look at source log ends over the plan's window, and at lag after it. Changes nothing."""
+    window = ctx.plan.drain.window_seconds
+    names = sorted(mirrored(ctx))
+    partitions = [tp for topic in ctx.source.topics(names).values() for tp in topic.topic_partitions]
+    before = ctx.source.ends(partitions, committed=True)
+    ctx.tell(f"watching {len(partitions)} source log ends for {window:g} s")
+    ctx.clock.sleep(window)
+    after = ctx.source.ends(partitions, committed=True)
+    report = LagMeter(ctx).read()
+    moves = {tp: after[tp].high_watermark - before[tp].high_watermark for tp in partitions}
+    moved = {tp: by for tp, by in moves.items() if by}
+    checks = (
+        _still(moved, window),
+        _decided(report),
+        _lag(report),
+        _halts(report),
+        as_declared(create.verify(ctx)),
+        source_after.check(ctx),
+        *sides.check(ctx),
+    )
+    return Gate.of("stop", checks), report, after
+
+
+def apply(ctx: Context, *, now: bool = False) -> StopResult:
+    """End the mirror. With ``now`` at once, where it stands; else only through the gate, drained.
+
+    Raises CouldNotFindOut if the mirror does not end in time, or ends short of what was to be copied; the wish stays,
+    and a rerun waits again. Raises what the seal raises; a rerun seals again.
+    """
+    if now:
+        report = LagMeter(ctx).read()
+        gate = Gate.of("stop", (CheckResult(name="asked to stop now", verdict=Verdict.PASS, evidence="no gate"),))
+        if not ctx.dry_run:
+            _wish(ctx, Wish(desired=Desired.STOP, reason="stop now", at=ctx.stamp()), _NOW_SECONDS)
+        run = ctx.link.run() or {}
+        return StopResult(gate=gate, lag=report, mirror=run | ({"state": mirror_state(ctx)[0]} if run else {}))
+    gate, report, ends = check(ctx)
+    sealed = None
+    if gate.is_open and not ctx.dry_run:
+        wish = Wish(
+            desired=Desired.DRAIN,
+            ends={tp: log.end for tp, log in ends.items()},
+            reason="source log ends are still and lag is 0",
+            at=ctx.stamp(),
+        )
+        _wish(ctx, wish, ctx.plan.drain.deadline_seconds)
+        _require_drained(ctx, ends)
+        sealed = seal.apply(ctx)
+    return StopResult(gate=gate, lag=report, mirror=ctx.link.run() or {}, seal=sealed)
+
+
+def _wish(ctx: Context, wish: Wish, seconds: float) -> None:
+    ctx.link.wish(wish)
+    deadline, lookout = ctx.clock.monotonic() + seconds, sides.Lookout(ctx)
+    enough = {"ended", "not started"} | ({"silent"} if wish.desired is Desired.STOP else set())
+    while (state := mirror_state(ctx)[0]) not in enough:
+        if ctx.clock.monotonic() > deadline:
+            said = ", and its heartbeat has stopped" if state == "silent" else ""
+            raise CouldNotFindOut(
+                f"the mirror of {ctx.plan.name} did not end within {seconds:g} s of being asked to {wish.desired}"
+                + said,
+                remedy="look at the mirror's log; if it has died, start the mirror again: it obeys, and ends; then run"
+                " this again",
+            )
+        lookout.look()
+        ctx.clock.sleep(_POLL_SECONDS)
+
+
+def _require_drained(ctx: Context, ends: dict[TopicPartition, PartitionEnds]) -> None:
+    """A mirror also ends when it is interrupted, or when all that is left is halted: it must not be sealed then."""
+    run = ctx.link.run() or {}
+    if run.get("reason") == "drained":
+        return
+    positions = {tp: position.source for tp, position in ctx.link.positions().items()}
+    short = [tp for tp, lag in sorted(sample(ctx.clock.monotonic(), ends, positions).lag.items()) if lag]
+    if short:
+        raise CouldNotFindOut(
+            f"the mirror of {ctx.plan.name} ended ({run.get('reason', 'reason unknown')}) before"
+            f" {len(short)} partitions were copied to their ends: {', '.join(map(str, short[:5]))}",
+            remedy="start the mirror again and run this again; `status` names halted partitions",
+        )
+
+
+def _still(moved: dict[TopicPartition, int], window: float) -> CheckResult:
+    if not moved:
+        return CheckResult(name=STILL, verdict=Verdict.PASS, evidence=f"no end moved in {window:g} s")
+    rows = ", ".join(f"{tp} +{n} ({n / window:.0f}/s)" for tp, n in sorted(moved.items(), key=lambda i: -i[1])[:5])
+    return CheckResult(
+        name=STILL,
+        verdict=Verdict.FAIL,
+        evidence=f"{len(moved)} partitions still grow: {rows}",
+        remedy="stop the producers of these topics on the source, then run this again",
+    )
+
+
+def _decided(report: LagReport) -> CheckResult:
+    if not report.sample.undecided:
+        return CheckResult(name=DECIDED, verdict=Verdict.PASS, evidence="none")
+    return CheckResult(
+        name=DECIDED,
+        verdict=Verdict.FAIL,
+        evidence=undecided(report.sample),
+        remedy="see that its producer commits or aborts; one that hangs for good is found and aborted with"
+        " kafka-transactions.sh (find-hanging, abort); then run this again",
+    )
+
+
+def _lag(report: LagReport) -> CheckResult:
+    worst = report.sample.worst
+    if report.total == 0:
+        return CheckResult(name=COPIED, verdict=Verdict.PASS, evidence="every position is at its source end")
+    return CheckResult(
+        name=COPIED,
+        verdict=Verdict.FAIL,
+        evidence=f"{report.total:,} source offsets to go, most in {worst[0] if worst else '-'}"
+        + (f"; the mirror is {report.held}" if report.held else ""),
+        remedy="wait until the mirror has caught up (`lag --watch`), then run this again",
+    )
+
+
+def _halts(report: LagReport) -> CheckResult:
+    if not report.halted:
+        return CheckResult(name="no partition is halted", verdict=Verdict.PASS, evidence="none")
+    rows = ", ".join(f"{tp} {reason}" for tp, reason in sorted(report.halted.items())[:5])
+    return CheckResult(
+        name="no partition is halted",
+        verdict=Verdict.FAIL,
+        evidence=rows,
+        remedy="`status` shows why each is halted and what can be done",
+    )

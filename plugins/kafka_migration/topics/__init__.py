@@ -1,0 +1,1 @@
+"""Topics on the target: as declared, created, grown, compared with what is there, restored."""

@@ -1,0 +1,241 @@
+"""Create targets: every topic of the plan on the target, with its partitions and settings, held open.
+
+The failure window: a process that dies between a creation and its note leaves a topic that nobody seems to own. So an
+intent is written before, under a kind of its own (the mirror copies into what is recorded as ``topic`` only), and a
+topic with an intent that exists, is empty and is exactly as declared is ours. That of an adoption keeps the topic's
+former settings, for ``restore``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.domain.errors import CouldNotFindOut, Refused
+from kafka_migration.domain.listing import listed
+from kafka_migration.domain.types import TopicSpec
+from kafka_migration.kafka.errors import TopicExists
+from kafka_migration.kafka.types import TopicDescription
+from kafka_migration.topics.declared import (
+    ADOPTS,
+    INTENT,
+    KIND,
+    Action,
+    Drift,
+    Notes,
+    TopicStep,
+    differences,
+    existing_step,
+    mirrored,
+    source_drift,
+    steps,
+)
+from kafka_migration.topics.specs import spec_as_dict, spec_from
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+_VISIBLE_WITHIN_SECONDS, _SET_WITHIN_SECONDS = 30.0, 5.0
+_TOPICS_AT_ONCE, _PARTITIONS_AT_ONCE = 100, 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Created:
+    """What was done (or, in a dry run, would be), and what is not as declared now."""
+
+    steps: tuple[TopicStep, ...]
+    dry_run: bool
+    drift: tuple[Drift, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "dry_run": self.dry_run,
+            "topics": [step.as_dict() for step in self.steps],
+            "drift": [it.as_dict() for it in self.drift],
+        }
+
+
+def check(ctx: Context) -> tuple[TopicStep, ...]:
+    """The steps, one per topic of the plan, each with its problem if it has one. Changes nothing."""
+    return steps(ctx)
+
+
+def apply(ctx: Context) -> Created:
+    """Create (or adopt) what is missing; a second call changes nothing. Killed anywhere, the next call converges.
+
+    Raises Refused, naming every topic that cannot be created, before anything is changed.
+    """
+    todo = check(ctx)
+    _refuse_problems(ctx, todo)
+    for step in todo:
+        ctx.tell(str(step))
+    if ctx.dry_run:
+        return Created(steps=todo, dry_run=True)
+    take(ctx, todo)
+    return Created(steps=todo, dry_run=False, drift=_settled(ctx, todo))
+
+
+def _settled(ctx: Context, done: Sequence[TopicStep]) -> tuple[Drift, ...]:
+    """What is not as declared once brokers show what was done: they answer before all of them know a new config."""
+    changed = {step.name for step in done if step.action is not Action.KEEP}
+    deadline = ctx.clock.monotonic() + _SET_WITHIN_SECONDS
+    while True:
+        drift = verify(ctx)
+        if changed.isdisjoint(found.topic for found in drift) or ctx.clock.monotonic() > deadline:
+            return drift
+        ctx.clock.sleep(0.2)
+
+
+def take(ctx: Context, todo: Sequence[TopicStep]) -> None:
+    """Lock the topics of ``todo``, which have no problem, and create or adopt what is missing. Raises Refused if
+    another migration holds one."""
+    taken = ctx.journal.lock([step.name for step in todo], at=ctx.stamp())
+    if taken:
+        raise Refused(
+            "other migrations hold topics of this plan: "
+            + listed((f"{t} ({by})" for t, by in sorted(taken.items())), separator="; "),
+            remedy="`release` the plans of those migrations once they are done with, or exclude the topics here",
+        )
+    intents = ctx.journal.all(INTENT)
+    # A run died between its two last notes.
+    ctx.journal.forget_all(INTENT, [it.name for it in todo if it.action is Action.KEEP and it.name in intents])
+    for batch in _batches([step for step in todo if step.action is Action.CREATE]):
+        _create(ctx, batch)
+    for step in todo:
+        if step.action is Action.ADOPT:
+            _adopt(ctx, step)
+
+
+def verify(ctx: Context) -> tuple[Drift, ...]:
+    """Read back every topic of the plan that this migration created or adopted, and compare: with what was declared on
+    the target, and with what the source was then. Reports, never repairs."""
+    records = mirrored(ctx)
+    here, there = ctx.target.topics(records), ctx.source.topics(records)
+    configs, configs_there = ctx.target.topic_configs(here), ctx.source.topic_configs(there)
+    drift: list[Drift] = []
+    for name, record in sorted(records.items()):
+        if name in here:
+            if here[name].topic_id != record["topic_id"]:
+                drift.append(
+                    Drift(topic=name, what="topic id", declared=record["topic_id"], observed=here[name].topic_id)
+                )
+            drift += differences(spec_from(name, record["spec"]), here[name], configs[name])
+        else:
+            drift.append(Drift(topic=name, what="topic", declared="there", observed="gone"))
+        if name in there:
+            drift += source_drift(record, there[name], configs_there[name])
+        else:
+            drift.append(Drift(topic=name, what="source topic", declared="there", observed="gone"))
+    return tuple(drift)
+
+
+def _refuse_problems(ctx: Context, todo: tuple[TopicStep, ...]) -> None:
+    if not todo:
+        raise Refused(
+            f"plan {ctx.plan.name} matches no topic on the source",
+            remedy="check topics.include and topics.exclude: patterns must match the whole name",
+        )
+    wrong = [step for step in todo if step.problem]
+    if wrong:
+        problems = listed((f"{step.name}: {step.problem}" for step in wrong), separator="; ")
+        raise Refused(
+            f"{len(wrong)} of {len(todo)} topics cannot be created: {problems}",
+            remedy="; ".join(dict.fromkeys(step.remedy for step in wrong if step.remedy)),
+        )
+
+
+def make(ctx: Context, step: TopicStep) -> None:
+    """Create one topic, and note it; killed anywhere, the next call goes on."""
+    # Written before: a topic that appears without it is somebody else's.
+    ctx.journal.record(INTENT, step.name, step.declared.as_dict() | {"at": ctx.stamp()})
+    _create_alone(ctx, step)
+    _confirm(ctx, [step])
+
+
+def _batches(steps: list[TopicStep]) -> Iterator[list[TopicStep]]:
+    """So many at once that thousands of topics take seconds, and so few that a request stays small."""
+    batch: list[TopicStep] = []
+    partitions = 0
+    for step in steps:
+        more = step.declared.spec.partitions
+        if batch and (len(batch) == _TOPICS_AT_ONCE or partitions + more > _PARTITIONS_AT_ONCE):
+            yield batch
+            batch, partitions = [], 0
+        batch.append(step)
+        partitions += more
+    if batch:
+        yield batch
+
+
+def _create(ctx: Context, batch: list[TopicStep]) -> None:
+    # Written before: a topic that appears without it is somebody else's.
+    ctx.journal.record_all(INTENT, {it.name: it.declared.as_dict() | {"at": ctx.stamp()} for it in batch})
+    try:
+        ctx.target.create_topics([it.declared.spec for it in batch])
+    except TopicExists:
+        # Of one of them; which of the others were created nobody says.
+        for step in batch:
+            _create_alone(ctx, step)
+    _confirm(ctx, batch)
+
+
+def _create_alone(ctx: Context, step: TopicStep) -> None:
+    try:
+        ctx.target.create_topics([step.declared.spec])
+    except TopicExists:
+        # Ours, of this run or an interrupted one, or a rival's of this very moment: told apart by looking, as in check.
+        it = _visible(ctx, [step.name])[step.name]
+        again = existing_step(ctx, step.declared, it, (), Notes.of(ctx))
+        if again.problem:
+            raise Refused(f"{step.name}: {again.problem}", remedy=again.remedy) from None
+
+
+def _adopt(ctx: Context, step: TopicStep) -> None:
+    (it,) = ctx.target.topics([step.name]).values()
+    # Written before: the next run could not tell any more how the topic was.
+    ctx.journal.record(INTENT, step.name, step.declared.as_dict() | {ADOPTS: it.topic_id, "at": ctx.stamp()})
+    ctx.target.alter_configs(step.name, set=step.declared.spec.configs)
+    _confirm(ctx, [step])
+
+
+def _confirm(ctx: Context, steps: list[TopicStep]) -> None:
+    """Note what is there now; only then forget that it was meant."""
+    found = _visible(ctx, [step.name for step in steps])
+    ctx.journal.record_all(KIND, {step.name: _note(ctx, step, found[step.name]) for step in steps})
+    ctx.journal.forget_all(INTENT, [step.name for step in steps])
+
+
+def _note(ctx: Context, step: TopicStep, it: TopicDescription) -> dict[str, Any]:
+    adopted = step.action is Action.ADOPT
+    spec = step.declared.spec
+    if adopted:
+        # Its replication is what its owner chose.
+        spec = TopicSpec(
+            name=spec.name,
+            partitions=spec.partitions,
+            replication_factor=it.replication_factor,
+            configs=spec.configs,
+        )
+    return (
+        step.declared.as_dict()
+        | {"spec": spec_as_dict(spec)}
+        | {"created": not adopted, "adopted": adopted, "topic_id": it.topic_id, "at": ctx.stamp()}
+    )
+
+
+def _visible(ctx: Context, names: list[str]) -> dict[str, TopicDescription]:
+    """The topics, as soon as the target shows all of them with a leader for every partition."""
+    deadline = ctx.clock.monotonic() + _VISIBLE_WITHIN_SECONDS
+    while True:
+        found = ctx.target.topics(names)
+        missing = [name for name in names if name not in found or None in found[name].leaders]
+        if not missing:
+            return found
+        if ctx.clock.monotonic() > deadline:
+            raise CouldNotFindOut(
+                f"target: created, but not there with leaders after {_VISIBLE_WITHIN_SECONDS:g} s: {listed(missing)}",
+                remedy="look into the brokers' logs, then run this again: it goes on from here",
+            )
+        ctx.clock.sleep(0.1)

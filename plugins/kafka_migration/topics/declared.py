@@ -1,0 +1,332 @@
+"""What is to be done with each target topic, found out without changing anything: the steps of ``create``."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.domain.errors import NotAuthorized
+from kafka_migration.domain.types import TopicSpec
+from kafka_migration.kafka.errors import BrokerRefused, NotSupported, TopicExists
+from kafka_migration.kafka.types import ConfigValue, TopicDescription
+from kafka_migration.topics.specs import HELD_OPEN, OLD_BOUND, Declared, declare, fitted
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+KIND = "topic"
+INTENT = "topic-intent"
+
+#: Under it a restored topic's record keeps what it was declared with while mirroring, in case it is mirrored again.
+HELD = "held_open"
+
+#: In an intent, the id of the topic that is about to be adopted; without it, one is about to be created.
+ADOPTS = "adopts"
+
+#: Settings of a target topic that must stay as they are until completion.
+KEPT_OPEN = frozenset({*HELD_OPEN, OLD_BOUND})
+
+
+class Action(enum.StrEnum):
+    """What is to be done with one target topic."""
+
+    CREATE = "create"
+    ADOPT = "adopt"
+    KEEP = "keep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStep:
+    """One target topic and what is to be done with it; ``problem`` says why it cannot be, and ``remedy`` what helps."""
+
+    action: Action
+    declared: Declared
+    problem: str = ""
+    remedy: str = ""
+
+    @property
+    def name(self) -> str:
+        """The topic, named alike on both clusters."""
+        return self.declared.spec.name
+
+    def __str__(self) -> str:
+        """One line for people: the same in a dry run and in earnest."""
+        spec = self.declared.spec
+        settings = ", ".join(f"{name}={value}" for name, value in sorted(spec.configs.items()))
+        left = "".join(f"; without {name} ({why})" for name, why in sorted(self.declared.left_out.items()))
+        replaced = ", ".join(f"{name}={value}" for name, value in self.declared.replaced.items())
+        return (
+            f"{self.action} topic {spec.name}: {spec.partitions} partitions, replication {spec.replication_factor},"
+            f" {settings}{left}" + (f"; instead of {replaced}" if replaced else "")
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "topic": self.name,
+            "action": str(self.action),
+            "problem": self.problem,
+        } | self.declared.as_dict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """Something about a topic that is not as declared."""
+
+    topic: str
+    what: str
+    declared: str
+    observed: str
+
+    @property
+    def endangers_records(self) -> bool:
+        """Whether what was copied may be gone, or go: the topic is another one, or the target does not hold it open."""
+        return self.what in ("topic", "topic id", "source topic", "source topic id") or self.what in KEPT_OPEN
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.what} is {self.observed}, declared {self.declared}"
+
+    def as_dict(self) -> dict[str, str]:
+        """For JSON."""
+        return {"topic": self.topic, "what": self.what, "declared": self.declared, "observed": self.observed}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    """What the journal holds of topics, by name: those created or adopted, and those that a run was about to create."""
+
+    created: Mapping[str, Mapping[str, Any]]
+    intents: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, ctx: Context) -> Notes:
+        """As they are now, in two reads for all topics."""
+        return cls(created=ctx.journal.all(KIND), intents=ctx.journal.all(INTENT))
+
+
+def mirrored(ctx: Context) -> dict[str, dict[str, Any]]:
+    """The records of topics that this migration created or adopted, and that its plan still means.
+
+    One that was excluded since is not mirrored, compared or waited for any more; this migration holds it all the same.
+    """
+    return {name: record for name, record in ctx.journal.all(KIND).items() if ctx.plan.topics.matches(name)}
+
+
+def left_over(ctx: Context) -> dict[str, dict[str, Any]]:
+    """The records of topics that were excluded from the plan since, and that still are this migration's: it holds
+    them, and they are there as it made or adopted them."""
+    records = {name: it for name, it in ctx.journal.all(KIND).items() if not ctx.plan.topics.matches(name)}
+    holders, there = ctx.journal.holders(records), ctx.target.topics(records)
+    return {
+        name: it
+        for name, it in records.items()
+        if holders.get(name) == ctx.journal.migration and name in there and there[name].topic_id == it["topic_id"]
+    }
+
+
+def is_restored(record: Mapping[str, Any]) -> bool:
+    """Whether a topic, by its record in the journal, has its source's settings, and is not held open any more."""
+    return HELD in record
+
+
+def steps(ctx: Context, *, only: Collection[str] | None = None) -> tuple[TopicStep, ...]:
+    """One step per topic of the plan (or of those in ``only``), each with its problem if it has one."""
+    source, target, plan = ctx.source, ctx.target, ctx.plan
+    shown = source.topics() if only is None else source.topics(only)
+    described = {name: it for name, it in sorted(shown.items()) if plan.topics.matches(name)}
+    configs = source.topic_configs(described)
+    existing = target.topics(described)
+    holders = ctx.journal.holders(described)
+    factor = plan.topic_defaults.replication_factor
+    largest = _default_max_message_bytes(ctx)
+    notes = Notes.of(ctx)
+    declarations = {
+        name: declare(
+            it,
+            configs[name],
+            replication_factor=None if factor == "source" else factor,
+            target_max_message_bytes=largest,
+        )
+        for name, it in described.items()
+    }
+    fine = _creatable(ctx, [it.spec for name, it in declarations.items() if name not in existing])
+    found = []
+    for name, declared in declarations.items():
+        holder = holders.get(name, ctx.journal.migration)
+        if holder != ctx.journal.migration:
+            found.append(
+                TopicStep(
+                    action=Action.CREATE,
+                    declared=declared,
+                    problem=f"migration {holder} holds it",
+                    remedy="`release` the plan of that migration once it is done with, or exclude the topic here",
+                )
+            )
+        elif name in existing:
+            step = existing_step(ctx, declared, existing[name], plan.topics.adopt, notes)
+            # An adoption that was interrupted has noted how the topic was before.
+            is_new = step.action is Action.ADOPT and not step.problem and step.declared is declared
+            found.append(_adopted(ctx, declared, configs[name]) if is_new else step)
+        elif name in notes.created:
+            found.append(
+                TopicStep(
+                    action=Action.KEEP,
+                    declared=declared,
+                    problem="this migration created it, and it is gone from the target",
+                    remedy="find out who deleted it; what the mirror had copied into it is lost",
+                )
+            )
+        elif name in fine:
+            found.append(TopicStep(action=Action.CREATE, declared=declared))
+        else:
+            found.append(_absent(ctx, declared, configs[name]))
+    return tuple(found)
+
+
+def _creatable(ctx: Context, specs: list[TopicSpec]) -> frozenset[str]:
+    try:
+        return ctx.target.creatable(specs)
+    except (NotAuthorized, BrokerRefused):
+        # Then each is asked for alone, and says what is wrong.
+        return frozenset()
+
+
+def differences(spec: TopicSpec, it: TopicDescription, configs: Mapping[str, ConfigValue]) -> tuple[Drift, ...]:
+    """How a topic differs from its declaration, explicit settings included that were never declared."""
+    observed = {name: c.value or "" for name, c in configs.items() if c.is_explicit}
+    pairs = [
+        ("partitions", str(spec.partitions), str(it.partitions)),
+        ("replication factor", str(spec.replication_factor), str(it.replication_factor)),
+        *((name, spec.configs.get(name, "unset"), observed.get(name, "unset")) for name in spec.configs | observed),
+    ]
+    return tuple(
+        Drift(topic=spec.name, what=what, declared=declared, observed=seen)
+        for what, declared, seen in pairs
+        if declared != seen
+    )
+
+
+def source_drift(
+    record: Mapping[str, Any], it: TopicDescription, configs: Mapping[str, ConfigValue]
+) -> tuple[Drift, ...]:
+    """What changed on the source since the topic's target was declared."""
+    observed = {name: c.value or "" for name, c in configs.items() if c.is_explicit and c.value is not None}
+    declared = record["configs_source"]
+    pairs = [
+        ("source topic id", record["source_topic_id"], it.topic_id),
+        ("source partitions", str(record["spec"]["partitions"]), str(it.partitions)),
+        *((f"source's {n}", declared.get(n, "unset"), observed.get(n, "unset")) for n in declared | observed),
+    ]
+    return tuple(
+        Drift(topic=it.name, what=what, declared=then, observed=now) for what, then, now in pairs if then != now
+    )
+
+
+def _default_max_message_bytes(ctx: Context) -> int | None:
+    try:
+        value = ctx.target.broker_configs()["message.max.bytes"].value
+    except (NotAuthorized, NotSupported, KeyError):
+        return None
+    return None if value is None else int(value)
+
+
+def _absent(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue]) -> TopicStep:
+    return _fitting(Action.CREATE, declared, configs, ctx.target.refused_configs)
+
+
+def _adopted(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue]) -> TopicStep:
+    name = declared.spec.name
+    there = ctx.target.topic_configs([name])[name]
+    before = {n: it.value for n, it in sorted(there.items()) if it.is_explicit and it.value is not None}
+    return _fitting(Action.ADOPT, replace(declared, before=before), configs, ctx.target.refused_changes)
+
+
+def _fitting(
+    action: Action,
+    declared: Declared,
+    configs: Mapping[str, ConfigValue],
+    refused_by: Callable[[TopicSpec], Mapping[str, str]],
+) -> TopicStep:
+    """The step with what the target takes of a declaration, or with what keeps it from taking it."""
+
+    def with_problem(problem: str, remedy: str) -> TopicStep:
+        return TopicStep(action=action, declared=declared, problem=problem, remedy=remedy)
+
+    try:
+        declared = fitted(declared, configs, refused_by)
+    except BrokerRefused as error:
+        return with_problem(f"the target refuses it: {error.reason}", "see topic_defaults of the plan")
+    except NotAuthorized as error:
+        return with_problem(error.message, error.remedy)
+    except TopicExists:
+        return with_problem("it appeared on the target just now", "find out who created it, then run this again")
+    if declared.refused:
+        reasons = "; ".join(f"{name}: {why}" for name, why in sorted(declared.refused.items()))
+        return with_problem(
+            f"the target does not take its configs: {reasons}",
+            "delete these configs on the source topic if they are not needed, or exclude the topic",
+        )
+    return TopicStep(action=action, declared=declared)
+
+
+def existing_step(
+    ctx: Context, declared: Declared, it: TopicDescription, adopt: Collection[str], notes: Notes
+) -> TopicStep:
+    """The step for a topic that the target has: ours, ours from an interrupted run, to be adopted, or a stranger's.
+
+    ``adopt`` are those that may be used although this migration did not create them.
+    """
+    record = notes.created.get(it.name)
+    if record is not None:
+        kept = Declared.from_dict(it.name, record)
+        if record["topic_id"] == it.topic_id:
+            return TopicStep(action=Action.KEEP, declared=kept)
+        return TopicStep(
+            action=Action.KEEP,
+            declared=kept,
+            problem="this migration created it, and it was recreated since",
+            remedy="find out who; what the mirror had copied into the first one is lost",
+        )
+    intent = notes.intents.get(it.name)
+    if intent is not None and ADOPTS in intent:
+        if intent[ADOPTS] == it.topic_id:
+            return _foreign(ctx, Declared.from_dict(it.name, intent), it, (it.name,))
+    elif intent is not None:
+        meant = Declared.from_dict(it.name, intent)
+        different = differences(meant.spec, it, ctx.target.topic_configs([it.name])[it.name])
+        if not different and _is_empty(ctx, it):
+            return TopicStep(action=Action.CREATE, declared=meant)
+        problem = "; ".join(map(str, different)) or "it holds records"
+        return TopicStep(
+            action=Action.CREATE,
+            declared=meant,
+            problem=f"it exists, and is not what an interrupted run was about to create: {problem}",
+            remedy="find out who created it; if nobody needs it, delete it and run this again",
+        )
+    return _foreign(ctx, declared, it, adopt)
+
+
+def _foreign(ctx: Context, declared: Declared, it: TopicDescription, adopt: Collection[str]) -> TopicStep:
+    problem, remedy = "", ""
+    if it.name not in adopt:
+        problem, remedy = (
+            "it exists on the target, and this migration did not create it",
+            "delete it there, exclude it, or list it under topics.adopt of the plan (only an empty one can be adopted)",
+        )
+    elif not _is_empty(ctx, it):
+        problem, remedy = (
+            "the plan adopts it, but it holds records",
+            "a mirror topic holds nothing but its source's records: delete it, or empty it",
+        )
+    elif it.partitions != declared.spec.partitions:
+        problem, remedy = (
+            f"the plan adopts it, but it has {it.partitions} partitions, and its source {declared.spec.partitions}",
+            "delete it, or give it as many partitions as its source has",
+        )
+    return TopicStep(action=Action.ADOPT, declared=declared, problem=problem, remedy=remedy)
+
+
+def _is_empty(ctx: Context, it: TopicDescription) -> bool:
+    return all(log.start == log.end for log in ctx.target.ends(it.topic_partitions).values())

@@ -1,0 +1,76 @@
+"""What appears on the source while the mirror runs gets its place on the target: partitions, and topics if the plan
+says so. The mirror finds it and copies it (:mod:`kafka_migration.copy.driver.newcomers`); this makes and notes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kafka_migration.domain.errors import Refused
+from kafka_migration.kafka.types import TopicDescription
+from kafka_migration.state.link import LinkTopic
+from kafka_migration.topics import create
+from kafka_migration.topics.declared import KIND, TopicStep, steps
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+#: Pins topics, by name, in the link's state.
+Pin = Callable[[Sequence[str]], object]
+
+
+class TargetGrowth:
+    """Grows the target of ``ctx``; ``pin`` notes new topics in the link."""
+
+    def __init__(self, ctx: Context, pin: Pin) -> None:
+        self._ctx, self._pin = ctx, pin
+        self._told: set[str] = set()
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """See that the target topic has so many partitions, and that the journal says so.
+
+        Killed between the two, the next call notes what is there. Raises Refused (BrokerRefused) or NotAuthorized.
+        """
+        ctx = self._ctx
+        existing = self._existing(topic)
+        if existing.partitions < partitions:
+            ctx.target.create_partitions(topic, partitions)
+        record = ctx.journal.read(KIND, topic)
+        if record is not None and record["spec"]["partitions"] != partitions:
+            record["spec"]["partitions"] = partitions
+            ctx.journal.record(KIND, topic, record)
+
+    def follow(self) -> Mapping[str, LinkTopic]:
+        """Make and pin the new topics of the source that the plan means, if it says ``mirror.follow_new_topics``.
+
+        One that cannot be made is told, once, and left out. Returns all that are pinned.
+        """
+        if self._ctx.plan.mirror.follow_new_topics:
+            new = self._new_topics()
+            if new:
+                self._create(new)
+        return self._ctx.link.topics()
+
+    def _existing(self, topic: str) -> TopicDescription:
+        found = self._ctx.target.topics([topic]).get(topic)
+        if found is None:
+            raise Refused(f"target: topic {topic} is gone", remedy="find out who deleted it")
+        return found
+
+    def _new_topics(self) -> set[str]:
+        ctx = self._ctx
+        return set(ctx.plan.topics.select(ctx.source.topic_names())) - ctx.link.topics().keys()
+
+    def _create(self, new: set[str]) -> None:
+        ctx = self._ctx
+        todo = [step for step in steps(ctx, only=new) if not self._is_problem(step)]
+        if not todo:
+            return
+        create.take(ctx, todo)
+        self._pin([step.name for step in todo])
+
+    def _is_problem(self, step: TopicStep) -> bool:
+        if step.problem and step.name not in self._told:
+            self._told.add(step.name)
+            self._ctx.tell(f"new topic {step.name} does not join: {step.problem}; {step.remedy}")
+        return bool(step.problem)

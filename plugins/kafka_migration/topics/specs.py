@@ -1,0 +1,218 @@
+"""How a topic is declared on the target while it is mirrored: the source's own settings, held open.
+
+Old records arrive in a mirror topic with their old timestamps, so the source's retention would delete them soon after
+they land, compaction would thin them, and bounds on timestamps would refuse them. Until completion, which restores the
+source's values from the journal, none of that may happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_migration.domain.held_open import KEEPS_RECORDS
+from kafka_migration.domain.types import TopicSpec
+from kafka_migration.kafka.types import ConfigValue, TopicDescription
+
+LONG_MAX = str(2**63 - 1)
+BOUNDS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+OLD_BOUND = "message.timestamp.difference.max.ms"
+
+HELD_OPEN: Mapping[str, str] = {
+    **KEEPS_RECORDS,
+    # Batches keep the codec that their producer chose.
+    "compression.type": "producer",
+    **dict.fromkeys(BOUNDS, LONG_MAX),
+}
+
+#: They name brokers of the source.
+_OF_THE_SOURCE = {
+    "leader.replication.throttled.replicas": "it names the source's replicas",
+    "follower.replication.throttled.replicas": "it names the source's replicas",
+}
+#: Kafka 4.0 removed them, and records do not depend on them.
+_OBSOLETE = {
+    "message.format.version": "records keep the format that they have; the target knows only the current one",
+    "message.downconversion.enable": "the target converts nothing for old consumers",
+    OLD_BOUND: f"its successors {BOUNDS[0]} and {BOUNDS[1]} are open while mirroring",
+}
+
+
+#: The part of its largest batch that a topic gets as room for batches that are made anew.
+_ROOM = 8
+_FORMAT_2 = (0, 11)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A target topic as it shall be. ``configs_source`` are the source's explicit settings, for completion;
+    ``left_out`` those that are not carried over, with the reason; ``refused`` those that the target does not take;
+    ``before`` the explicit settings that a topic had on the target before it was adopted."""
+
+    spec: TopicSpec
+    source_topic_id: str
+    configs_source: Mapping[str, str]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    before: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def replaced(self) -> dict[str, str]:
+        """Of ``before``, what the declaration overwrites."""
+        return {name: v for name, v in sorted(self.before.items()) if self.spec.configs.get(name, v) != v}
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the journal."""
+        return {
+            "source_topic_id": self.source_topic_id,
+            "configs_source": dict(self.configs_source),
+            "left_out": dict(self.left_out),
+            "spec": spec_as_dict(self.spec),
+        } | ({"before": dict(self.before)} if self.before else {})
+
+    @classmethod
+    def from_dict(cls, name: str, value: Mapping[str, Any]) -> Declared:
+        """The inverse of :meth:`as_dict`."""
+        return cls(
+            spec=spec_from(name, value["spec"]),
+            source_topic_id=value["source_topic_id"],
+            configs_source=value["configs_source"],
+            left_out=value["left_out"],
+            before=value.get("before", {}),
+        )
+
+
+def spec_as_dict(spec: TopicSpec) -> dict[str, Any]:
+    """A spec as JSON types."""
+    return {
+        "partitions": spec.partitions,
+        "replication_factor": spec.replication_factor,
+        "configs": dict(spec.configs),
+    }
+
+
+def spec_from(name: str, value: Mapping[str, Any]) -> TopicSpec:
+    """The inverse of :func:`spec_as_dict`."""
+    return TopicSpec(
+        name=name,
+        partitions=value["partitions"],
+        replication_factor=value["replication_factor"],
+        configs=dict(value["configs"]),
+    )
+
+
+def is_made_anew(configs: Mapping[str, ConfigValue]) -> bool:
+    """True if a topic with such settings has batches that the mirror cannot copy byte for byte, but makes anew:
+    thinned by compaction, with timestamps of the broker, or in a message format before v2."""
+
+    def value(name: str) -> str:
+        setting = configs.get(name)
+        return "" if setting is None or setting.value is None else setting.value
+
+    return (
+        "compact" in value("cleanup.policy")
+        or value("message.timestamp.type") == "LogAppendTime"
+        or is_old_format(value("message.format.version"))
+    )
+
+
+def is_old_format(version: str) -> bool:
+    """True if a ``message.format.version`` such as ``0.10.2-IV0`` means format v0 or v1; not for an empty one."""
+    numbers = tuple(int(it) for it in version.split("-")[0].split(".")[:2] if it.isdigit())
+    return bool(numbers) and numbers < _FORMAT_2
+
+
+def restorable(explicit: Mapping[str, str], left_out: Mapping[str, str]) -> dict[str, str]:
+    """What of a source topic's explicit settings its target gets in the end; ``left_out`` were refused there, or are
+    no use, when the topic was created.
+
+    The one bound on timestamps that Kafka had before 3.6 becomes the two that came after it (KIP-937).
+    """
+    never = {*_OF_THE_SOURCE, *_OBSOLETE, *left_out}
+    wanted = {name: value for name, value in explicit.items() if name not in never}
+    if OLD_BOUND in explicit and not set(BOUNDS) & set(explicit) and not set(BOUNDS) & set(left_out):
+        wanted |= dict.fromkeys(BOUNDS, explicit[OLD_BOUND])
+    return wanted
+
+
+def declare(
+    source: TopicDescription,
+    configs: Mapping[str, ConfigValue],
+    *,
+    replication_factor: int | None,
+    target_max_message_bytes: int | None,
+) -> Declared:
+    """The target topic for a source topic, before the target was asked what it takes of it.
+
+    ``replication_factor`` None keeps the source's. ``target_max_message_bytes`` is the target's default; None
+    (unknown) makes the source's limit explicit, which is right whatever the default.
+    """
+    explicit = {n: c.value for n, c in sorted(configs.items()) if c.is_explicit and c.value is not None}
+    left_out = {name: why for name, why in _OF_THE_SOURCE.items() if name in explicit}
+    limit = configs.get("max.message.bytes")
+    largest = int(limit.value) if limit is not None and limit.value is not None else 0
+    wanted = {name: value for name, value in explicit.items() if name not in left_out} | dict(HELD_OPEN)
+    if is_made_anew(configs):
+        # What compresses a little worse than the producer did must still fit.
+        largest += largest // _ROOM
+    if largest > (target_max_message_bytes or 0) or ("max.message.bytes" in wanted and is_made_anew(configs)):
+        wanted["max.message.bytes"] = str(largest)
+    return Declared(
+        spec=TopicSpec(
+            name=source.name,
+            partitions=source.partitions,
+            replication_factor=replication_factor or source.replication_factor,
+            configs=dict(sorted(wanted.items())),
+        ),
+        source_topic_id=source.topic_id,
+        configs_source=explicit,
+        left_out=left_out,
+    )
+
+
+def fitted(
+    declared: Declared,
+    configs: Mapping[str, ConfigValue],
+    refused_by: Callable[[TopicSpec], Mapping[str, str]],
+) -> Declared:
+    """``declared`` without what the target does not know and nobody misses; what is missed stands in ``refused``.
+
+    Dropped are: our own newer bounds on timestamps (in favour of their predecessor), settings that changed nothing on
+    the source (explicit, but equal to the default), and those that Kafka 4.0 removed without effect on records.
+    """
+    refused = dict(refused_by(declared.spec))
+    if not refused:
+        return declared
+    wanted, left_out = dict(declared.spec.configs), dict(declared.left_out)
+    if any(refused.pop(name, None) is not None for name in BOUNDS):
+        # Before Kafka 3.6 (KIP-937): one bound for both directions.
+        for name in BOUNDS:
+            wanted.pop(name)
+            refused.pop(name, None)
+            if name in declared.configs_source:
+                left_out[name] = f"the target knows only {OLD_BOUND}"
+        wanted[OLD_BOUND] = LONG_MAX
+    for name, why in list(refused.items()):
+        setting = configs.get(name)
+        is_default = setting is not None and setting.default is not None and setting.value == setting.default
+        if name in declared.configs_source and (name in _OBSOLETE or is_default):
+            left_out[name] = _OBSOLETE.get(name) or f"the target refuses it ({why}), and it equals the default"
+            wanted.pop(name)
+            del refused[name]
+    spec = TopicSpec(
+        name=declared.spec.name,
+        partitions=declared.spec.partitions,
+        replication_factor=declared.spec.replication_factor,
+        configs=wanted,
+    )
+    if not refused:
+        refused = dict(refused_by(spec))
+    return Declared(
+        spec=spec,
+        source_topic_id=declared.source_topic_id,
+        configs_source=declared.configs_source,
+        left_out=left_out,
+        refused=refused,
+        before=declared.before,
+    )

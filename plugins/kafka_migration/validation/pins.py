@@ -1,0 +1,197 @@
+"""Pinning: which offsets of both clusters are compared (docs/behaviours.md, 20)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.compare.request import PartitionRange
+from kafka_migration.domain.offset_map import NotMirroredYet
+from kafka_migration.domain.types import PartitionEnds, Position, TopicPartition
+from kafka_migration.link.flight import was_drained
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+#: A live mirror is behind by seconds, since the lag gate stands before validation.
+CATCH_UP_SECONDS = 600.0
+_POLL_SECONDS, _STABLE_SECONDS = 0.5, 10.0
+#: The default of delete.retention.ms.
+_TOMBSTONES_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pins:
+    """What was pinned ``at`` (ISO-8601, UTC): ranges to compare, and what could not be pinned, with ``reasons``, and
+    how many source offsets the mirror is short there.
+
+    ``first_offsets`` are the first source offsets that were mirrored, or are there: what lies between them and a
+    range's start has expired.
+    """
+
+    at: str
+    ranges: tuple[PartitionRange, ...]
+    unpinned: Mapping[TopicPartition, PartitionEnds]
+    reasons: Mapping[TopicPartition, str]
+    short: Mapping[TopicPartition, int]
+    first_offsets: Mapping[TopicPartition, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types only; without the runs, which are the link's."""
+        ranges = [it.as_dict(with_runs=False) for it in self.ranges]
+        return {"at": self.at, "ranges": ranges, "unpinned": {str(tp): self.reasons[tp] for tp in self.unpinned}}
+
+
+def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
+    """Pin the source's ends, wait until the mirror has reached them, and translate them.
+
+    A partition that the mirror does not reach (it is halted, or has ended, or the wait was too long) stays unpinned.
+    """
+    at, sources = ctx.stamp(), ctx.source.ends(partitions, committed=True)
+    reasons, short = _await_mirror(ctx, sources)
+    reached = [tp for tp in sources if tp not in reasons]
+    maps, targets, skips = ctx.link.offset_maps(reached), ctx.target.ends(reached), ctx.link.skips()
+    still = _at_rest(ctx, sources, reached)
+    compaction = _compaction(ctx, {tp.topic for tp in reached})
+    ranges, firsts = [], {}
+    for tp in reached:
+        firsts[tp] = next((run.source for run in maps[tp].runs()), sources[tp].start)
+        it = PartitionRange.pinned(
+            tp, maps[tp], source=sources[tp], target=targets[tp], skips=skips.get(tp, ()), whole=tp in still
+        )
+        ranges.append(replace(it, **compaction[tp.topic]))
+    return Pins(
+        at=at,
+        ranges=tuple(ranges),
+        unpinned={tp: sources[tp] for tp in reasons},
+        reasons=reasons,
+        short=short,
+        first_offsets=firsts,
+    )
+
+
+def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[PartitionRange, ...]:
+    """``ranges`` from where the source begins now, up to the same ends: what is left after records expired.
+
+    Left out where everything up to the mirror's position has expired, and more: nothing is left to compare there.
+    """
+    tps = [it.tp for it in ranges]
+    sources, targets, maps = ctx.source.ends(tps), ctx.target.ends(tps), ctx.link.offset_maps(tps)
+    skips = ctx.link.skips()
+    found = []
+    for it in ranges:
+        start = max(it.source_start, sources[it.tp].start)
+        source = PartitionEnds(start=start, end=max(start, it.source_end))
+        try:
+            new = PartitionRange.pinned(
+                it.tp, maps[it.tp], source=source, target=targets[it.tp], skips=skips.get(it.tp, ())
+            )
+        except NotMirroredYet:
+            ctx.tell(f"{it.tp}: the source has expired up to {start}, beyond what was mirrored")
+            continue
+        kept = {name: getattr(it, name) for name in _COMPACTION}
+        found.append(replace(new, **kept, target_end=max(new.target_start, it.target_end)))
+    return tuple(found)
+
+
+def stable_ends(ctx: Context, ranges: Sequence[PartitionRange]) -> dict[TopicPartition, int]:
+    """The target's last stable offsets. A new leader's may lag for a moment, so they are asked for until they have
+    reached the pinned ends, or for some seconds."""
+    deadline = ctx.clock.monotonic() + _STABLE_SECONDS
+    while True:
+        found = {tp: it.end for tp, it in ctx.target.ends([it.tp for it in ranges], committed=True).items()}
+        if all(found[it.tp] >= it.target_end for it in ranges) or ctx.clock.monotonic() >= deadline:
+            return found
+        ctx.clock.sleep(_POLL_SECONDS)
+
+
+def foreign_partitions(ctx: Context, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
+    """Partitions of the target's ``topics`` that the source lacks and that are not empty, with what they hold.
+
+    None once the mirror has been drained: then producers may have gone over to the target.
+    """
+    if was_drained(ctx):
+        return {}
+    names = sorted(set(topics))
+    # The target first: what the mirror adds there, the source has had before.
+    there, here = ctx.target.topics(names), ctx.source.topics(names)
+    more = [tp for name in there.keys() & here.keys() for tp in there[name].topic_partitions[here[name].partitions :]]
+    return {tp: ends for tp, ends in ctx.target.ends(more).items() if ends.start < ends.end} if more else {}
+
+
+def _at_rest(
+    ctx: Context, sources: Mapping[TopicPartition, PartitionEnds], reached: Sequence[TopicPartition]
+) -> frozenset[TopicPartition]:
+    """Those of ``reached`` where nothing but the pinned records can have been mirrored, when the target's ends were
+    read: whatever stands behind them there is foreign.
+
+    None once the mirror has been drained: then producers may have gone over to the target.
+    """
+    if was_drained(ctx):
+        return frozenset()
+    now = ctx.source.ends(reached, committed=True)
+    return frozenset(tp for tp in reached if now[tp].end == sources[tp].end)
+
+
+_COMPACTION = ("compacted", "target_compacted", "source_tombstones_ms", "target_tombstones_ms")
+
+
+def _compaction(ctx: Context, topics: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """By topic, whether each side compacts it, and how long it keeps tombstones: as fields of a range."""
+    names = sorted(topics)
+    sides = []
+    for cluster in (ctx.source, ctx.target):
+        found = {}
+        for name, configs in cluster.topic_configs(names).items():
+            values = {key: it.value for key, it in configs.items()}
+            is_compacted = "compact" in (values.get("cleanup.policy") or "")
+            found[name] = is_compacted, int(values.get("delete.retention.ms") or _TOMBSTONES_MS)
+        sides.append(found)
+    source, target = sides
+    return {
+        name: {
+            "compacted": source[name][0],
+            "target_compacted": target[name][0],
+            "source_tombstones_ms": source[name][1],
+            "target_tombstones_ms": target[name][1],
+        }
+        for name in names
+    }
+
+
+def _await_mirror(
+    ctx: Context, sources: Mapping[TopicPartition, PartitionEnds]
+) -> tuple[dict[TopicPartition, str], dict[TopicPartition, int]]:
+    """Wait for the mirror to reach the ends of ``sources``; for each partition where it doesn't, why, and how many
+    offsets it is short."""
+    deadline = ctx.clock.monotonic() + CATCH_UP_SECONDS
+    told = ""
+    while True:
+        positions, halts = ctx.link.positions(), ctx.link.halts()
+        behind = {tp for tp, ends in sources.items() if tp not in positions or positions[tp].source < ends.end}
+        if not behind:
+            return {}, {}
+        moving = behind - halts.keys()
+        ended = (ctx.link.run() or {}).get("state") != "running"
+        held = ctx.link.controls().describe()
+        if not moving or ended or ctx.clock.monotonic() >= deadline:
+            why = "does not run" if ended else f"did not get there in {CATCH_UP_SECONDS:g} s"
+            why += f" (it is {held})" if held and not ended else ""
+            reasons = {
+                tp: _reason(positions.get(tp), sources[tp].end, halts[tp].reason if tp in halts else "", why)
+                for tp in sorted(behind)
+            }
+            stands = {tp: positions[tp].source if tp in positions else sources[tp].start for tp in behind}
+            return reasons, {tp: sources[tp].end - at for tp, at in stands.items()}
+        said = f"waiting until the mirror has reached the pinned ends of {len(moving)} partitions"
+        said += f"; it is {held}" if held else ""
+        if told != said:
+            ctx.tell(said)
+            told = said
+        ctx.clock.sleep(_POLL_SECONDS)
+
+
+def _reason(position: Position | None, end: int, halt: str, why: str) -> str:
+    stands = "has no position" if position is None else f"stands at source offset {position.source}"
+    return f"the mirror {stands}, short of the pinned end {end}, and {f'is halted ({halt})' if halt else why}"

@@ -1,0 +1,167 @@
+"""What a validation leaves in the journal: its verdict, and before it has one, that it began and what it heard.
+
+Gates look at the last verdict of everything, and a run may die, or drill for a quarter of an hour, after it has heard
+a difference. So each run has a note of its own from before it reads on: it is told of the first difference at once, and
+of an end without a verdict. A note goes when its run ends EQUAL, or with the verdict of a later run of everything that
+saw it when it began; no run overrules what was said while it read, since it may have kept just that from before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.compare.digests import SegmentOutcome
+from kafka_migration.compare.result import Equality
+from kafka_migration.domain.errors import MigrationError
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+    from kafka_migration.validation.validate import Validation
+
+#: Ids in the journal: the last validation of everything, and the last one of some topics.
+KIND, LATEST, PARTIAL = "validation", "latest", "partial"
+#: The notes, by run.
+RUN = "validation-run"
+_KEPT_VERDICTS = 20
+_NAMED = 5
+#: A record of the journal has a limit of about 1 MB. The whole result is in validation.json.
+_MOST_BYTES = 700_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Of a run that ``began`` (ISO-8601, UTC): segments that ``differs`` names, the ``verdict`` if it came to one that
+    is not EQUAL, and ``broke_off``: why it ended without."""
+
+    began: str
+    topics: tuple[str, ...] = ()
+    differs: tuple[str, ...] = ()
+    verdict: str = ""
+    broke_off: str = ""
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> Note:
+        """The inverse of ``asdict``, by way of JSON."""
+        return cls(**{**value, "topics": tuple(value["topics"]), "differs": tuple(value["differs"])})
+
+    @property
+    def says(self) -> Equality | None:
+        """What it says against an EQUAL; None of a run that is under way, or was killed, and has heard nothing."""
+        if self.differs or self.verdict:
+            return Equality(self.verdict or Equality.DIFFERENT)
+        return Equality.INCONCLUSIVE if self.broke_off else None
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        heard = f"found differences in {', '.join(self.differs)}" if self.differs else ""
+        end = f"said {self.verdict}" if self.verdict else f"broke off: {self.broke_off}" if self.broke_off else ""
+        run = f"the validation of {', '.join(self.topics)}" if self.topics else "the validation"
+        return f"{run} that began at {self.began} {' and '.join(filter(None, (heard, end or 'has not ended')))}"
+
+
+def notes(ctx: Context) -> dict[str, Note]:
+    """All notes, by run."""
+    return {run: Note.from_dict(value) for run, value in ctx.journal.all(RUN).items()}
+
+
+class Account:
+    """What one run says in the journal; nothing in a dry run. Made before it chooses what to read."""
+
+    def __init__(self, ctx: Context, run: str, topics: Collection[str]) -> None:
+        self._ctx, self._run, self._note = ctx, run, Note(began=ctx.stamp(), topics=tuple(sorted(topics)[:_NAMED]))
+        self._before, self._last = notes(ctx), _said(ctx.journal.read(KIND, LATEST))
+        self._write(self._note)
+
+    def differs(self, outcomes: Iterable[SegmentOutcome]) -> None:
+        """These segments were read, and are certainly not equal."""
+        named = (f"{it.tp} at source offsets {it.start}..{it.end}" for it in outcomes)
+        differs = tuple(dict.fromkeys((*self._note.differs, *named)))[:_NAMED]
+        if differs != self._note.differs:
+            self._write(replace(self._note, differs=differs))
+
+    def breaks_off(self, reason: str) -> None:
+        """It ends, and without a verdict, unless it had one before."""
+        self._write(replace(self._note, broke_off=reason))
+
+    def ends(self, validation: Validation) -> None:
+        """The verdict; more than once, if more is known of what differs."""
+        if self._ctx.dry_run:
+            return
+        is_equal = validation.verdict is Equality.EQUAL
+        if not is_equal:
+            # First: whoever overwrites the verdict meanwhile with one of their own does not overwrite this.
+            self._write(replace(self._note, verdict=str(validation.verdict)))
+        self._record(validation)
+        # Segments that were heard to differ, and are explained by now, are explained by this very run.
+        over = [self._run] if is_equal else []
+        if not validation.is_partial:
+            now = notes(self._ctx)
+            over += [run for run, note in self._before.items() if now.get(run) == note]
+        self._ctx.journal.forget_all(RUN, over)
+
+    def _record(self, validation: Validation) -> None:
+        journal, whole = self._ctx.journal, self._ctx.journal.read(KIND, LATEST)
+        is_equal = validation.verdict is Equality.EQUAL
+        if validation.is_partial:
+            _append(self._ctx, PARTIAL, validation)
+            if whole is not None and whole["verdict"] == Equality.EQUAL and not is_equal:
+                # Some topics cannot make the whole equal, but they can end that it is: gates look at the whole.
+                changed = {"verdict": str(validation.verdict), "passed": False, "at": validation.result.at}
+                names = sorted({it.topic for it in validation.result.partitions})[:10]
+                hints = [*whole["hints"], f"{', '.join(names)}: validated again, alone"]
+                journal.record(KIND, LATEST, {**whole, **changed, "hints": hints})
+        elif is_equal and whole is not None and whole["verdict"] != Equality.EQUAL and _said(whole) != self._last:
+            self._ctx.tell(
+                f"another validation has said {whole['verdict']} while this one read, and that stands:"
+                " run `validate` again"
+            )
+        else:
+            _append(self._ctx, LATEST, validation)
+
+    def _write(self, note: Note) -> None:
+        self._note = note
+        if not self._ctx.dry_run:
+            self._ctx.journal.record(RUN, self._run, asdict(note))
+
+
+@contextmanager
+def accounted(ctx: Context, run: str, topics: Collection[str]) -> Iterator[Account]:
+    """The account of a run. What it raises is noted, and passes through unchanged."""
+    account = Account(ctx, run, topics)
+    try:
+        yield account
+    except BaseException as error:
+        # The first error is what a person must see, also where the journal cannot be written any more.
+        with suppress(MigrationError):
+            said = error.message.partition("\n")[0] if isinstance(error, MigrationError) else type(error).__name__
+            account.breaks_off(said)
+        raise
+
+
+def _said(value: dict[str, Any] | None) -> tuple[str, ...] | None:
+    """Which verdict a record is."""
+    return None if value is None else (value["id"], value["at"], value["verdict"])
+
+
+def _append(ctx: Context, name: str, validation: Validation) -> None:
+    before = ctx.journal.read(KIND, name)
+    earlier = [] if before is None else before.get("earlier", [])
+    if before is not None and before["id"] != validation.result.id:
+        earlier = [*earlier, {k: before[k] for k in ("at", "verdict", "id")}]
+    value = {**validation.as_dict(with_segments=False), "earlier": earlier[-_KEPT_VERDICTS:]}
+    ctx.journal.record(KIND, name, _bounded(value))
+
+
+def _bounded(value: dict[str, Any]) -> dict[str, Any]:
+    # Those that are not equal are what a person looks for: they stay longest.
+    partitions = sorted(value["partitions"], key=lambda it: it["equal"])
+    while partitions and len(json.dumps({**value, "partitions": partitions})) > _MOST_BYTES:
+        partitions = partitions[: len(partitions) // 2]
+    left_out = len(value["partitions"]) - len(partitions)
+    partitions.sort(key=lambda it: (it["topic"], it["partition"]))
+    return {**value, "partitions": partitions, "left_out": left_out}

@@ -1,0 +1,118 @@
+"""Operators outside Airflow: a home of their own, a task's context in a few lines, and phases that are played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_migration.kafka.connections import ClusterConnection
+from kafka_migration.plans.load import restore_plan
+from kafka_migration.plans.model import Plan
+from kafka_migration.plans.snapshot import Snapshot
+from kafka_migration.state.journal import Journal
+from kafka_migration.state.store import MemoryStore
+from tests.airflow_home import use_own_airflow_home
+
+use_own_airflow_home()
+
+PASSWORD = "not-to-be-seen-4711"
+
+
+@dataclass
+class Opened:
+    """How contexts were opened, and what they share: one journal, one link."""
+
+    plan: Plan
+    store: MemoryStore = field(default_factory=MemoryStore)
+    link: Any = None
+    made_state: list[bool] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def journal(self) -> Journal:
+        return Journal(self.store, self.plan.name)
+
+
+def connection(conn_id: str) -> ClusterConnection:
+    return ClusterConnection(
+        conn_id,
+        {
+            "bootstrap.servers": "127.0.0.1:1",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "migrator",
+            "sasl.password": PASSWORD,
+        },
+    )
+
+
+@pytest.fixture
+def make_plan() -> Callable[..., Plan]:
+    """A plan with the given sections."""
+
+    def make(**sections: object) -> Plan:
+        document = {"version": 1, "name": "played", "source": "k_source", "target": "k_target"}
+        return restore_plan({**document, "topics": {"include": ["t"]}, "groups": {"include": [".*"]}, **sections})
+
+    return make
+
+
+@pytest.fixture
+def snapshot(make_plan: Callable[..., Plan], tmp_path: Path) -> dict[str, str]:
+    """What take_snapshot hands on."""
+    return Snapshot.take(make_plan(), tmp_path / "run").as_dict()
+
+
+@pytest.fixture
+def opened(make_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> Opened:
+    """Contexts are opened on nothing; what is in them is played."""
+    from kafka_migration.migration import context
+
+    found = Opened(make_plan())
+
+    @contextmanager
+    def open_context(
+        plan: Plan, *, tell: Any = None, dry_run: bool = False, make_state: bool = False, to_check: bool = False
+    ) -> Iterator[Any]:
+        found.made_state.append(make_state)
+
+        def both(text: str) -> None:
+            found.told.append(text)
+            if tell is not None:
+                tell(text)
+
+        yield context.Context(
+            plan=plan,
+            source=SimpleNamespace(connection=connection("k_source")),  # type: ignore[arg-type]
+            target=SimpleNamespace(connection=connection("k_target"), cluster_id=lambda: "t"),  # type: ignore[arg-type]
+            journal=found.journal,
+            link=found.link,
+            tell=both,
+        )
+
+    monkeypatch.setattr(context, "open_context", open_context)
+    return found
+
+
+@pytest.fixture
+def task_context() -> dict[str, Any]:
+    """What a task is executed with, as far as ours look at it."""
+    ti = SimpleNamespace(
+        dag_id="migrate_played",
+        run_id="manual__2030-01-01T00:00:00+00:00",
+        map_index=-1,
+        try_number=1,
+        max_tries=1000,
+    )
+    return {
+        "task": SimpleNamespace(retries=1000),
+        "ti": ti,
+        "task_instance": SimpleNamespace(id="ti", map_index=-1),
+        "params": {},
+    }

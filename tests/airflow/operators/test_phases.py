@@ -1,0 +1,165 @@
+"""Tasks around the phases: what they ask first, what they hand on, and which errors are worth another try."""
+
+import os
+import re
+import signal
+import threading
+from contextlib import suppress
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from kafka_migration.airflow.operators.phases import (
+    KafkaCheckOperator,
+    KafkaCreateTargetsOperator,
+    KafkaCutOverOperator,
+    KafkaListBatchesOperator,
+    reports_directory,
+)
+from kafka_migration.approvals import approvals
+from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.domain.errors import ClusterUnreachable, MigrationError, Refused
+from kafka_migration.groups.hooks import HookCall, run_hook
+from kafka_migration.inventory import preflight
+from kafka_migration.plans.load import restore_plan
+from kafka_migration.steps import cutover
+from kafka_migration.steps.cutover import CutoverResult, Fate, GroupOutcome
+from kafka_migration.topics import create
+from tests.waiting import wait_until
+
+
+def gate(verdict):
+    result = CheckResult(name="room", verdict=verdict, evidence="17 bytes are free", remedy="add a disk")
+    return SimpleNamespace(gate=Gate.of("preflight", [result]), inventory=SimpleNamespace(digest="sha256:1"))
+
+
+def played_preflight(monkeypatch, verdict):
+    found = gate(verdict)
+    found.exit_code = found.gate.exit_code
+    monkeypatch.setattr(preflight, "check", lambda ctx: found)
+
+
+def test_preflight_that_passes_hands_on_the_inventorys_digest(snapshot, opened, monkeypatch, task_context):
+    played_preflight(monkeypatch, Verdict.PASS)
+    found = KafkaCheckOperator(task_id="t", snapshot=snapshot).execute(task_context)
+    assert found == {"inventory": "sha256:1", "checks": 1}
+    assert opened.made_state == [False], "reading leaves nothing on the target"
+
+
+def test_preflight_that_says_no_fails_at_once_with_evidence_and_remedy(snapshot, opened, monkeypatch, task_context):
+    played_preflight(monkeypatch, Verdict.FAIL)
+    with pytest.raises(AirflowFailException, match=r"17 bytes are free\n  remedy: add a disk"):
+        KafkaCheckOperator(task_id="t", snapshot=snapshot).execute(task_context)
+
+
+def test_check_that_could_not_run_is_tried_again(snapshot, opened, monkeypatch, task_context):
+    played_preflight(monkeypatch, Verdict.UNCHECKED)
+    with pytest.raises(AirflowException) as raised:
+        KafkaCheckOperator(task_id="t", snapshot=snapshot).execute(task_context)
+    assert not isinstance(raised.value, AirflowFailException)
+
+
+@pytest.mark.parametrize(
+    ("error", "final"), [(Refused("no", remedy="yes"), True), (ClusterUnreachable("source", "h:1", "gone"), False)]
+)
+def test_error_of_a_phase_fails_the_task_or_is_tried_again(snapshot, opened, monkeypatch, task_context, error, final):
+    def fails(ctx):
+        raise error
+
+    monkeypatch.setattr(preflight, "check", fails)
+    with pytest.raises(AirflowException, match=re.escape(error.message)) as raised:
+        KafkaCheckOperator(task_id="t", snapshot=snapshot).execute(task_context)
+    assert isinstance(raised.value, AirflowFailException) is final
+
+
+def test_create_makes_nothing_while_the_plan_gate_is_closed(snapshot, opened, monkeypatch, task_context):
+    def closed(ctx, name):
+        raise approvals.NotApproved(name, "nobody has approved it yet")
+
+    monkeypatch.setattr(approvals, "check", closed)
+    monkeypatch.setattr(create, "apply", lambda ctx: pytest.fail("created without an approval"))
+    with pytest.raises(AirflowFailException, match="nobody has approved it"):
+        KafkaCreateTargetsOperator(task_id="t", snapshot=snapshot).execute(task_context)
+    assert opened.made_state == [False], "not even internal topics"
+
+
+def played_cutover(monkeypatch, *outcomes):
+    monkeypatch.setattr(cutover, "apply", lambda ctx, groups: CutoverResult(groups=outcomes))
+
+
+def test_cutover_counts_outcomes(snapshot, opened, monkeypatch, task_context):
+    groups = (GroupOutcome(group="a", outcome=Fate.MOVED), GroupOutcome(group="b", outcome=Fate.ALREADY_MOVED))
+    played_cutover(monkeypatch, *groups)
+    task_context["ti"].map_index = 3
+    operator = KafkaCutOverOperator(task_id="t", snapshot=snapshot, groups=["a", "b"])
+    assert operator.execute(task_context) == {"moved": 1, "already_moved": 1}
+    assert list(opened.journal.all("phase")) == ["cut_over[3]"], "batches side by side share no record"
+
+
+def test_group_that_was_refused_fails_the_batch_with_its_reason_and_remedy(snapshot, opened, monkeypatch, task_context):
+    refused = GroupOutcome(group="b", outcome=Fate.REFUSED, reason="2 members", remedy="stop them", exit_code=1)
+    played_cutover(monkeypatch, GroupOutcome(group="a", outcome=Fate.MOVED), refused)
+    operator = KafkaCutOverOperator(task_id="t", snapshot=snapshot, groups=["a", "b"])
+    with pytest.raises(AirflowFailException, match=r"1 of 2 groups[\s\S]*b: refused: 2 members\n  remedy: stop them"):
+        operator.execute(task_context)
+    assert opened.journal.all("phase")["cut_over"]["outcome"] == "refused"
+
+
+@pytest.fixture
+def ended_by_airflow():
+    """As Airflow's task runner takes SIGTERM: it asks the task to end what it started, and lets it go on."""
+    asked: list[KafkaCutOverOperator] = []
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: asked[0].on_kill())
+    yield asked
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_kill_of_a_cutover_ends_the_hook_that_runs_and_starts_no_other(
+    snapshot, opened, monkeypatch, task_context, ended_by_airflow, tmp_path
+):
+    tool, pid = tmp_path / "tool", tmp_path / "pid"
+    tool.write_text(f"#!/bin/sh\necho $$ > {pid}.new; mv {pid}.new {pid}; sleep 600\n")
+    tool.chmod(0o700)
+    plan = restore_plan({**opened.plan.snapshot(), "consumers": {"stop": [{"command": [str(tool)]}]}})
+    call = HookCall(hook=plan.consumers.stop[0], group="a", migration="played", cluster="source", phase="cutover")
+    began = []
+
+    def moves(ctx, groups):
+        for group in groups:
+            began.append(group)
+            with suppress(MigrationError):
+                run_hook(call, environ={"KAFKA_MIGRATION_ALLOWED_COMMANDS": str(tool)})
+
+    played_cutover(monkeypatch)
+    monkeypatch.setattr(cutover, "apply", moves)
+    operator = KafkaCutOverOperator(task_id="t", snapshot=snapshot, groups=["a", "b"])
+    ended_by_airflow.append(operator)
+
+    def end() -> None:
+        wait_until(pid.exists, "the hook runs")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    with pytest.raises(KeyboardInterrupt, match="t was asked to end"):
+        operator.execute(task_context)
+    ending.join()
+    assert began == ["a"]
+    assert not psutil.pid_exists(int(pid.read_text()))
+    assert opened.journal.all("phase")["cut_over"]["outcome"] == "interrupted"
+    # Airflow calls it after a timeout, too: the phase is over then, and its error stays.
+    operator.on_kill()
+
+
+def test_batches_are_the_phases_own(snapshot, opened, monkeypatch, task_context):
+    monkeypatch.setattr(cutover, "batches", lambda ctx: [["a", "b"], ["c"]])
+    assert KafkaListBatchesOperator(task_id="t", snapshot=snapshot).execute(task_context) == [["a", "b"], ["c"]]
+
+
+def test_reports_go_where_the_environment_says_else_into_the_checkout(monkeypatch, tmp_path):
+    monkeypatch.setenv("KAFKA_MIGRATION_REPORTS_DIR", str(tmp_path))
+    assert reports_directory() == tmp_path
+    monkeypatch.delenv("KAFKA_MIGRATION_REPORTS_DIR")
+    assert (reports_directory().parent / "migration_plans").is_dir()

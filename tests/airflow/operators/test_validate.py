@@ -1,0 +1,101 @@
+"""Validation as tasks: with the form's topics, and only while a migration is in flight."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from airflow.sdk import BaseHook
+from airflow.sdk.definitions.connection import Connection
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from kafka_migration.airflow.operators.validate import MigrationInFlightOperator, SparkValidateOperator
+from kafka_migration.domain.levels import Level
+from kafka_migration.domain.types import Desired
+from kafka_migration.validation import validate
+
+
+@pytest.fixture
+def validated(monkeypatch):
+    """How the phase was called; it ends with ``code``."""
+    found = SimpleNamespace(calls=[], code=0)
+
+    def apply(ctx, **options):
+        found.calls.append(options)
+        result = SimpleNamespace(summary=lambda: "3 partitions differ")
+        return SimpleNamespace(exit_code=found.code, verdict="EQUAL", result=result, folder=Path("/reports/played"))
+
+    monkeypatch.setattr(validate, "apply", apply)
+    spark = Connection(conn_id="spark_here", conn_type="spark", host="h", port=7077)
+    monkeypatch.setattr(BaseHook, "get_connection", staticmethod(lambda conn_id: spark))
+    return found
+
+
+def operator(snapshot):
+    return SparkValidateOperator(task_id="validate", snapshot=snapshot, conn_id="spark_here")
+
+
+def test_validation_within_a_migration_is_of_everything(
+    snapshot, opened, validated, task_context, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("KAFKA_MIGRATION_REPORTS_DIR", str(tmp_path))
+    assert operator(snapshot).execute(task_context) == {"verdict": "EQUAL", "folder": "/reports/played"}
+    everything = {"topics": (), "level": None, "full": False}
+    assert validated.calls == [{"spark_master": "spark://h:7077", "reports": tmp_path, **everything}]
+    assert opened.journal.all("phase")["validate"]["outcome"] == "done"
+
+
+def test_form_names_topics_and_level_and_may_ask_for_everything(snapshot, opened, validated, task_context):
+    task_context["params"] = {"topics": ["orders", "payments"], "level": "record", "full": True}
+    operator(snapshot).execute(task_context)
+    (call,) = validated.calls
+    assert (call["topics"], call["level"], call["full"]) == (["orders", "payments"], Level.RECORD, True)
+
+
+@pytest.mark.parametrize(("code", "final"), [(1, True), (3, False)])
+def test_verdict_that_is_not_equal_fails_and_one_that_could_not_be_found_is_tried_again(
+    snapshot, opened, validated, task_context, code, final
+):
+    validated.code = code
+    with pytest.raises(AirflowException, match="3 partitions differ") as raised:
+        operator(snapshot).execute(task_context)
+    assert isinstance(raised.value, AirflowFailException) is final
+
+
+class Link:
+    def __init__(self, desired, state, reason="", seal=None):
+        self._desired, self._run, self._seal = desired, {"state": state, "reason": reason}, seal
+
+    def wished(self):
+        return SimpleNamespace(desired=self._desired)
+
+    def run(self):
+        return self._run
+
+    def seal(self):
+        return self._seal
+
+
+@pytest.mark.parametrize(
+    ("has_topics", "link", "expected"),
+    [
+        (False, Link(Desired.RUN, "running"), False),
+        (True, Link(Desired.RUN, "running"), True),
+        (True, Link(Desired.DRAIN, "running"), True),
+        (True, Link(Desired.STOP, "ended"), True),
+        (True, Link(Desired.DRAIN, "ended", "drained"), False),
+        (True, Link(Desired.DRAIN, "ended", "halted"), True),
+        (True, Link(Desired.DRAIN, "ended", "caught_up", seal="there"), False),
+    ],
+)
+def test_migration_is_in_flight_from_its_first_topic_until_it_was_drained(
+    opened, make_plan, tmp_path, has_topics, link, expected
+):
+    file = tmp_path / "plan.yaml"
+    file.write_text(yaml.safe_dump(make_plan().snapshot()))
+    opened.link = link
+    if has_topics:
+        opened.journal.record("topic", "t", {"created": True})
+    it = MigrationInFlightOperator(task_id="check_in_flight", plan_file=str(file))
+    assert it.python_callable() is expected
+    assert opened.made_state == [False], "asking leaves nothing on the target"

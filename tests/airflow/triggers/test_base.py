@@ -1,0 +1,185 @@
+"""The loop under the triggers: it looks until it knows, bears an outage, and ends clean however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.serde import deserialize, serialize
+
+from kafka_migration.airflow.triggers.base import Decision, MigrationTrigger
+from kafka_migration.airflow.triggers.groups import GroupsAliveTrigger
+from kafka_migration.airflow.triggers.lag import LagGateTrigger
+from kafka_migration.airflow.triggers.stop import StopGateTrigger
+from kafka_migration.domain.errors import ClusterUnreachable, Refused
+from kafka_migration.migration import context
+from kafka_migration.plans.load import restore_plan
+from kafka_migration.plans.snapshot import Snapshot
+from kafka_migration.state.journal import Journal
+from kafka_migration.state.store import MemoryStore
+from tests.waiting import wait_until
+
+PASSED = Decision(exit_code=0, message="it is so", facts={"n": 1})
+
+
+class Looks:
+    """A watch that sees what it is given, one after the other, and then nothing for ever."""
+
+    interval_seconds = 0.01
+
+    def __init__(self, *seen):
+        self.left = list(seen)
+        self.threads = set()
+
+    def look(self):
+        self.threads.add(threading.get_ident())
+        now = self.left.pop(0) if self.left else None
+        if isinstance(now, Exception):
+            raise now
+        return now
+
+    def too_late(self, overdue):
+        return Decision(exit_code=1, message=f"{overdue}: not yet")
+
+
+class Played(MigrationTrigger):
+    phase = "played"
+    looks = Looks()
+
+    def watch(self, ctx):
+        return self.looks
+
+
+@pytest.fixture
+def world(monkeypatch, tmp_path):
+    """A snapshot, the journal that contexts are opened on, and how many are open."""
+    plan = restore_plan({"version": 1, "name": "p", "source": "a", "target": "b", "topics": {"include": ["t"]}})
+    found = SimpleNamespace(
+        snapshot=Snapshot.take(plan, tmp_path), journal=Journal(MemoryStore(), "p"), open=0, opened=0
+    )
+
+    @contextmanager
+    def open_context(plan, *, tell=None, dry_run=False, make_state=False):
+        side: Any = SimpleNamespace(connection=SimpleNamespace(secrets=frozenset))
+        found.open += 1
+        found.opened += 1
+        try:
+            link: Any = None
+            yield context.Context(plan=plan, source=side, target=side, journal=found.journal, link=link, tell=tell)
+        finally:
+            found.open -= 1
+
+    monkeypatch.setattr(context, "open_context", open_context)
+    return found
+
+
+def trigger(world, *seen, seconds=60.0, kind=Played):
+    it = kind(**world.snapshot.as_dict(), gives_up_at=time.time() + seconds)
+    it.looks = Looks(*seen)
+    return it
+
+
+async def events(it):
+    return [event.payload async for event in it.run()]
+
+
+@pytest.mark.parametrize("kind", [LagGateTrigger, GroupsAliveTrigger, StopGateTrigger])
+def test_trigger_survives_being_stored_and_holds_pointers_alone(kind):
+    it = kind(path="/runs/plan.yaml", digest="sha256:1", gives_up_at=1_900_000_000.5)
+    path, values = it.serialize()
+    assert path == f"{kind.__module__}.{kind.__name__}"
+    stored: Any = deserialize(json.loads(json.dumps(serialize(values))))
+    assert kind(**stored).serialize() == (path, values)
+    assert set(values) == {"path", "digest", "gives_up_at"}
+
+
+def test_verdict_ends_the_wait_with_one_event_and_is_noted_with_its_facts(world):
+    it = trigger(world, None, None, PASSED)
+    assert asyncio.run(events(it)) == [{"exit_code": 0, "message": "it is so", "facts": {"n": 1}}]
+    noted = world.journal.read("phase", "played")
+    assert (noted["outcome"], noted["evidence"]) == ("done", {"n": 1})
+    assert (world.open, world.opened) == (0, 1), "one context from the first look to the last"
+    assert len(it.looks.threads) == 1, "clients belong to the thread that opened them"
+    assert threading.get_ident() not in it.looks.threads
+
+
+def test_outage_is_borne_as_long_as_there_is_time(world):
+    outage = ClusterUnreachable("target", "h:1", "gone")
+    (event,) = asyncio.run(events(trigger(world, outage, None, outage, PASSED)))
+    assert event["exit_code"] == 0
+
+
+def test_error_that_waiting_does_not_heal_ends_it_at_once(world):
+    it = trigger(world, Refused("no topics", remedy="run create"), PASSED)
+    (event,) = asyncio.run(events(it))
+    assert event == {"exit_code": 1, "message": "no topics\n  remedy: run create", "facts": {}}
+    assert it.looks.left == [PASSED]
+    assert world.journal.read("phase", "played")["outcome"] == "refused"
+
+
+def test_time_that_is_over_ends_it_with_what_was_seen_last(world):
+    (event,) = asyncio.run(events(trigger(world, seconds=0.1)))
+    assert event["exit_code"] == 1
+    assert event["message"].endswith("not yet")
+
+
+def test_triggerer_that_restarts_gives_no_more_time(world):
+    it = trigger(world, seconds=-1)
+    (event,) = asyncio.run(events(it))
+    assert event["exit_code"] == 1
+
+
+def test_cluster_that_never_answered_is_unknown_when_time_is_over(world, monkeypatch):
+    @contextmanager
+    def unreachable(plan, **_options):
+        raise ClusterUnreachable("target", "h:1", "gone")
+        yield
+
+    monkeypatch.setattr(context, "open_context", unreachable)
+    (event,) = asyncio.run(events(trigger(world, seconds=0.05)))
+    assert event["exit_code"] == 3
+
+
+def test_edited_snapshot_ends_it(world):
+    it = Played(path=world.snapshot.path, digest="sha256:another", gives_up_at=time.time() + 60)
+    (event,) = asyncio.run(events(it))
+    assert "a run does not follow edits" in event["message"]
+
+
+def test_wait_that_is_cancelled_closes_its_context_and_is_noted_as_interrupted(world):
+    async def cancelled():
+        it = trigger(world)
+        running = asyncio.create_task(events(it))
+        await asyncio.to_thread(wait_until, lambda: it.looks.threads, "the first look")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(cancelled())
+    assert world.open == 0
+    assert world.journal.read("phase", "played")["outcome"] == "interrupted"
+
+
+def test_looks_that_block_do_not_hold_up_other_triggers(world):
+    class Slow(Looks):
+        def look(self):
+            time.sleep(0.3)
+            return super().look()
+
+    async def beside():
+        it = trigger(world)
+        it.looks = Slow(PASSED)
+        running = asyncio.create_task(events(it))
+        beats = 0
+        while not running.done():
+            await asyncio.sleep(0.01)
+            beats += 1
+        return beats
+
+    assert asyncio.run(beside()) > 5

@@ -1,0 +1,361 @@
+"""Batch level over made-up logs of every kind: what it digests is what a consumer would, however the batches stand."""
+
+import random
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import crc32c
+import numpy as np
+import pytest
+import xxhash
+
+from kafka_migration.compare.batches import segment
+from kafka_migration.compare.batches.segment import compare, visible
+from kafka_migration.compare.batches.side import Block, CannotRead
+from kafka_migration.compare.digests import Digest, SegmentOutcome, is_same
+from kafka_migration.compare.record_digest import Rows, ordered_hashes, record_hashes
+from kafka_migration.compare.request import PartitionRange
+from kafka_migration.compare.runs import Runs
+from kafka_migration.compare.segments import tiles
+from kafka_migration.domain.offset_map import Run
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.wire.aborted import aborted_batches, is_left_out
+from kafka_migration.wire.batch import HEADER_BYTES, batches, parse_header, readdress
+from kafka_migration.wire.pieces import pieces
+from kafka_migration.wire.records import read_varint
+from tests.wire.logs import MadeLog, Row, made_log, marker
+from tests.wire.made import made_batch
+
+TP = TopicPartition("made", 0)
+Log = list[bytes]
+
+
+class Made:
+    """A side of which all batches are at hand; ``at_once`` go into one answer."""
+
+    def __init__(self, log: Log, start: int, end: int, at_once: int, aborted: frozenset[int] = frozenset()) -> None:
+        found = [(it, memoryview(batch)) for batch in log for it in [parse_header(batch)]]
+        blocks = [
+            Block(header.base_offset, header, batch)
+            for header, batch in found
+            if header.next_offset > start and header.base_offset < end and not is_left_out(header, aborted)
+        ]
+        self.answers: Iterator[list[Block]] = iter([blocks[n : n + at_once] for n in range(0, len(blocks), at_once)])
+
+    async def next(self) -> list[Block] | None:
+        return next(self.answers, None)
+
+    def drop(self) -> None:
+        """Nothing was asked for ahead."""
+
+
+def _placed(batch: bytes | bytearray | memoryview, offset: int) -> bytes:
+    made = bytearray(batch)
+    struct.pack_into(">q", made, 0, offset)
+    return bytes(made)
+
+
+def _copied(log: MadeLog, join_bytes: int, *, takes_aborted: bool = False) -> tuple[Log, tuple[Run, ...], int]:
+    """The target's log as the mirror would leave it, the runs, and its end; markers of fences stand here and there.
+
+    `takes_aborted`: as a mirror would that takes aborted transactions for committed ones."""
+    chance = random.Random(len(log.batches))
+    whole, aborted = log.answer(parse_header(log.batches[0]).base_offset, 2**40)
+    aborted = () if takes_aborted else tuple(aborted)
+    out, runs, at = [], [], chance.randrange(5)
+    for piece in pieces(whole, aborted=aborted, join_bytes=join_bytes):
+        if piece.batch is None:
+            continue
+        if chance.random() < 0.2:
+            out.append(marker(at, (7, 0), commit=False))
+            at += 1
+        sent = readdress(piece.batch, producer_id=7, producer_epoch=0, sequence=0)
+        out.append(_placed(sent, at))
+        spread = [(it.before, it.source) for it in piece.runs] or [(0, piece.header.base_offset)]
+        ends = [*(before for before, _ in spread[1:]), piece.header.records]
+        runs += [Run(source, at + before, end - before) for (before, source), end in zip(spread, ends, strict=True)]
+        at += piece.header.records
+    return out, tuple(runs), at
+
+
+def _range(log: MadeLog, runs: tuple[Run, ...], target_end: int) -> PartitionRange:
+    start = parse_header(log.batches[0]).base_offset
+    return PartitionRange(
+        topic=TP.topic,
+        partition=TP.partition,
+        source_start=start,
+        source_end=log.end,
+        target_start=0,
+        target_end=target_end,
+        runs=Runs(runs),
+    )
+
+
+def _digested(log: MadeLog, target: Log, it: PartitionRange, **options: bool) -> tuple[Digest, Digest]:
+    whole, aborted = log.answer(parse_header(log.batches[0]).base_offset, 2**40)
+    taken_back = aborted_batches(whole, aborted)
+    source: Log = [bytes(batch) for _, batch in batches(whole)]
+    one = Made(source, it.source_start, it.source_end, 7, taken_back)
+    other = Made(target, it.target_start, it.target_end, 5)
+    found: tuple[Digest, Digest] = _run(compare(it, one, other, **options))[:2]  # type: ignore[arg-type]
+    return found
+
+
+def _run(work):
+    """What a coroutine that never waits returns."""
+    with pytest.raises(StopIteration) as done:
+        work.send(None)
+    return done.value.value
+
+
+def _of_rows(rows: list[Row]) -> Digest:
+    """The digest of records as a consumer sees them, field by field."""
+    found = Rows()
+    for row in rows:
+        key, at = _sized(row.rest, 0)
+        value, at = _sized(row.rest, at)
+        count, at = read_varint(row.rest, at)
+        headers = []
+        for _ in range(count):
+            name, at = _sized(row.rest, at)
+            held, at = _sized(row.rest, at)
+            headers.append((name or b"", held))
+        found.add(row.offset, row.timestamp, key, value, headers)
+    hashes = record_hashes(
+        np.array(found.contents, np.uint64), np.array(found.times, np.int64), np.array(found.flags, np.int64)
+    )
+    ordered = ordered_hashes(hashes, np.array(found.offsets, np.int64))
+    return Digest(
+        rows=len(rows),
+        bytes=sum(found.sizes),
+        total=sum(hashes.tolist()) % 2**64,
+        ordered=sum(ordered.tolist()) % 2**64,
+    )
+
+
+def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size, at = read_varint(data, at)
+    return (None, at) if size < 0 else (data[at : at + size], at + size)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_decoded_digests_of_both_sides_are_those_of_the_records_that_a_consumer_sees(seed):
+    log = made_log(seed)
+    for join_bytes in (0, 3_000):
+        target, runs, end = _copied(log, join_bytes)
+        one, other = _digested(log, target, _range(log, runs, end), decode_all=True)
+        assert one == other == _of_rows(log.rows)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_copy_is_equal_however_much_of_it_is_proved_by_bytes(seed):
+    log = made_log(seed)
+    proved = []
+    for join_bytes in (0, 3_000):
+        target, runs, end = _copied(log, join_bytes)
+        one, other = _digested(log, target, _range(log, runs, end))
+        assert one == other
+        assert one.rows == len(log.rows)
+        proved.append(one.proved)
+    assert proved[0] >= proved[1]
+    assert proved[0] > 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_digests_of_segments_add_up_to_that_of_the_whole(seed):
+    log = made_log(seed)
+    target, runs, end = _copied(log, 3_000)
+    whole = _range(log, runs, end)
+    expected, _ = _digested(log, target, whole, decode_all=True)
+    for size in (7, 50):
+        total = there = Digest()
+        for _, tile in tiles(whole, size):
+            one, other = _digested(log, target, tile, decode_all=True)
+            assert one == other
+            total, there = total + one, there + other
+        assert total == there == expected
+
+
+def _flip(at: int) -> Callable[[bytearray], None]:
+    def damage(batch: bytearray) -> None:
+        batch[at] ^= 1
+
+    return damage
+
+
+VALUES: list[bytes | None] = [b"one", b"", None, b"three"]
+DAMAGE = {
+    "byte of a record": _flip(-2),
+    "base timestamp": _flip(34),
+    "count of records": lambda it: struct.pack_into(">i", it, 57, 3),
+}
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_batch_with_the_same_bytes_elsewhere_is_not_equal(codec):
+    source = [made_batch(VALUES, base_offset=0, codec=codec), made_batch(VALUES, base_offset=4, codec=codec)]
+    target = [_placed(it, offset) for it, offset in zip(source, (10, 14), strict=True)]
+    it = _made_range(8, Run(0, 10, 8))
+    one, other = _pair(source, target, it)
+    assert one == other
+    assert one.proved == one.rows == 8
+    # The map says that the second begins a record later: not the records, but their places are wrong.
+    shifted = replace(it, runs=Runs([Run(0, 10, 4), Run(5, 14, 3)]))
+    one, other = _pair(source, target, shifted)
+    assert one != other
+
+
+@pytest.mark.parametrize("name", ["byte of a record", "base timestamp"])
+def test_batch_that_differs_in_what_matters_is_decoded_and_differs(name):
+    source = [made_batch(VALUES, base_offset=0), made_batch(VALUES, base_offset=4)]
+    damaged = bytearray(source[1])
+    DAMAGE[name](damaged)
+    struct.pack_into(">I", damaged, 17, crc32c.crc32c(bytes(damaged[21:])))
+    it = _made_range(8, Run(0, 0, 8))
+    one, other = _pair(source, [source[0], bytes(damaged)], it)
+    assert (one.proved, other.proved, one.rows, other.rows) == (4, 4, 8, 8)
+    assert one.total != other.total
+
+
+def test_batch_whose_records_are_fewer_than_it_says_cannot_be_read():
+    source = [made_batch(VALUES, base_offset=0)]
+    damaged = bytearray(source[0])
+    DAMAGE["count of records"](damaged)
+    it = _made_range(4, Run(0, 0, 4))
+    with pytest.raises(CannotRead, match=r"target: made-0: batch at offset 0: .* bytes after its last record"):
+        _pair(source, [bytes(damaged)], it)
+
+
+def test_producer_and_epoch_of_a_batch_do_not_matter():
+    source = [made_batch(VALUES, base_offset=0, leader_epoch=3)]
+    target = [_placed(readdress(source[0], producer_id=99, producer_epoch=4, sequence=17), 0)]
+    it = _made_range(4, Run(0, 0, 4))
+    one, other = _pair(source, target, it)
+    assert one == other
+    assert one.proved == 4
+
+
+def test_offsets_given_up_inside_a_batch_are_not_compared():
+    source, target = [made_batch(VALUES, base_offset=0)], [made_batch(VALUES[:2], base_offset=0)]
+    it = _made_range(4, Run(0, 0, 2), left_out=((2, 4),))
+    one, other = _pair(source, target, it)
+    assert one == other
+    assert one.rows == 2
+
+
+def _made_range(source_end: int, *runs: Run, left_out: tuple[tuple[int, int], ...] = ()) -> PartitionRange:
+    """A source from its offset 0, and the target that the runs make of it."""
+    return PartitionRange(
+        topic="made",
+        partition=0,
+        source_start=0,
+        source_end=source_end,
+        target_start=runs[0].target if runs else 0,
+        target_end=runs[-1].target + runs[-1].length if runs else 0,
+        runs=Runs(runs),
+        left_out=left_out,
+    )
+
+
+def _pair(source: Log, target: Log, it: PartitionRange) -> tuple[Digest, Digest]:
+    one = Made(source, it.source_start, it.source_end, 3)
+    other = Made(target, it.target_start, it.target_end, 2)
+    found: tuple[Digest, Digest] = _run(compare(it, one, other))[:2]  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize("name", ["byte of a record", "base timestamp"])
+def test_batches_that_are_wrongly_taken_for_equal_still_make_the_digests_differ(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bulk of the data is never decoded: then what each side counts must come from its own bytes alone."""
+
+    def _credulous(_self: object, one: Block, other: Block) -> tuple[bytes, bytes]:
+        return _body(one), _body(other)
+
+    monkeypatch.setattr(segment._Comparison, "_twins", _credulous)
+    source = [made_batch(VALUES, base_offset=0), made_batch(VALUES, base_offset=4)]
+    second = bytearray(source[1])
+    DAMAGE[name](second)
+    target = [_placed(source[0], 10), _placed(second, 14)]
+    it = _made_range(8, Run(0, 10, 8))
+    one, other = _pair(source, target, it)
+    assert one.proved == other.proved == 8
+    assert not SegmentOutcome.of(0, it, "batch", source=one, target=other).is_same
+
+
+def _body(it: Block) -> bytes:
+    return xxhash.xxh3_128_digest(it.batch[HEADER_BYTES:])
+
+
+@pytest.mark.parametrize("bit", range(3, 16))
+def test_attribute_that_the_mirror_never_writes_makes_equal_records_different(bit: int) -> None:
+    source = [made_batch(VALUES, base_offset=0), made_batch(VALUES, base_offset=4)]
+    odd = bytearray(source[1])
+    struct.pack_into(">H", odd, 21, 1 << bit)
+    struct.pack_into(">I", odd, 17, crc32c.crc32c(bytes(odd[21:])))
+    it = _made_range(8, Run(0, 0, 8))
+    one, other = _pair(source, [source[0], bytes(odd)], it)
+    assert not SegmentOutcome.of(0, it, "batch", source=one, target=other).is_same
+    # A control batch is not read as data at all.
+    assert other.attributes == (0 if bit == 5 else 1 << bit)
+    seen = _run(visible(it, Made([source[0], bytes(odd)], 0, 8, 1)))  # type: ignore[arg-type]
+    assert (seen.attributes, seen.rows) == (other.attributes, 0)
+
+
+def test_cleaner_of_a_compacted_target_may_mark_when_tombstones_go_and_nothing_else() -> None:
+    odd = bytearray(made_batch(VALUES, base_offset=0))
+    struct.pack_into(">H", odd, 21, 0x50)
+    it = _made_range(4, Run(0, 0, 4))
+    found = [
+        _run(visible(replace(it, target_compacted=compacted), Made([bytes(odd)], 0, 4, 1))).attribute_names  # type: ignore[arg-type]
+        for compacted in (False, True)
+    ]
+    assert found == ["transactional, delete horizon", "transactional"]
+
+
+def test_kinds_of_the_sources_batches_are_told_for_the_sample() -> None:
+    found = []
+    for codec, more in ((0, 0), (3, 0x10), (4, 0x08)):
+        batch = bytearray(made_batch(VALUES, base_offset=0, codec=codec))
+        struct.pack_into(">H", batch, 21, codec | more)
+        struct.pack_into(">I", batch, 17, crc32c.crc32c(bytes(batch[21:])))
+        it = _made_range(4)
+        found.append(_run(compare(it, Made([bytes(batch)], 0, 4, 1), Made([], 0, 0, 1)))[2])  # type: ignore[arg-type]
+    plain, transactional, stamped = found
+    assert plain & transactional == plain & stamped == transactional & stamped == 0
+    assert [bin(it).count("1") for it in found] == [1, 2, 2]
+
+
+def _with_header(batch: bytes, form: str, at: int, value: int) -> bytes:
+    """``batch`` whose header says something else, its checksum right."""
+    made = bytearray(batch)
+    struct.pack_into(form, made, at, value)
+    struct.pack_into(">I", made, 17, crc32c.crc32c(bytes(made[21:])))
+    return bytes(made)
+
+
+def test_headers_that_differ_prove_nothing_and_the_records_are_decoded() -> None:
+    batch = made_batch([b"a", b"b"])
+    it = PartitionRange(
+        topic=TP.topic,
+        partition=TP.partition,
+        source_start=0,
+        source_end=2,
+        target_start=0,
+        target_end=2,
+        runs=Runs([Run(0, 0, 2)]),
+    )
+
+    def found(target: bytes) -> tuple[Digest, Digest]:
+        sides = Made([batch], 0, 2, 1), Made([target], 0, 2, 1)
+        digests: tuple[Digest, Digest] = _run(compare(it, *sides))[:2]  # type: ignore[arg-type]
+        return digests
+
+    source, target = found(_with_header(batch, ">q", 35, 2**40))
+    assert is_same(source, target), "no consumer sees the batch's greatest timestamp"
+    assert (source.proved, target.proved) == (0, 0)
+    gzip = _with_header(batch, ">h", 21, 1)
+    with pytest.raises(CannotRead, match="target"):
+        _run(compare(it, Made([batch], 0, 2, 1), Made([gzip], 0, 2, 1)))  # type: ignore[arg-type]

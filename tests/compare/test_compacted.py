@@ -1,0 +1,295 @@
+"""Compacted logs: what the cleaner may take is no difference, whatever it took on either side, and all else is."""
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from kafka_migration.compare.digests import SOURCE, TARGET
+from kafka_migration.compare.explain.drill import Drill, Found, Scope
+from kafka_migration.compare.explain.result import Fault
+from kafka_migration.compare.records.compacted import BEHIND, NOT_MIRRORED, Missing, Seen, is_explained, with_compacted
+from kafka_migration.compare.request import PartitionRange
+from kafka_migration.compare.runs import Runs
+from kafka_migration.domain.offset_map import Run
+from tests.compare.drill_sides import LATER, NOW, TOPIC, Sparse
+from tests.mutation.logs import Content
+
+_DAY = 86_400_000
+_MARKER = 1
+
+
+def _seen(source: Iterable[int], target: Iterable[int]) -> Seen:
+    return Seen(places={SOURCE: set(source), TARGET: set(target)})
+
+
+@pytest.mark.parametrize(
+    ("seen", "tombstone", "age", "explained"),
+    [
+        (_seen([], [5]), False, _DAY, False),
+        (_seen([9], [5]), False, _DAY, True),
+        (_seen([], [5, 9]), False, _DAY, True),
+        (_seen([BEHIND], [5]), False, 0, True),
+        (_seen([], [5, BEHIND]), False, 0, True),
+        (_seen([3], [3, 5]), False, _DAY, False),
+        (_seen([], [5]), True, _DAY, True),
+        (_seen([], [5]), True, _DAY - 1, False),
+        (_seen([], [5]), True, -1, True),
+        (_seen([3], [3, 5]), True, _DAY, False),
+        (_seen([5], [5]), False, 0, True),
+        (_seen([], []), False, 0, True),
+    ],
+    ids=[
+        "its newest record",
+        "a newer one on this side",
+        "a newer one on the other side",
+        "a newer one behind the pinned end",
+        "a newer one behind the end of the other side",
+        "an older one is left",
+        "a tombstone, old enough",
+        "a tombstone, too young",
+        "a tombstone of a time that is yet to come",
+        "a tombstone whose older record is left",
+        "there by now",
+        "gone on both sides by now",
+    ],
+)
+def test_record_may_be_gone_if_a_cleaner_could_have_taken_it(seen, tombstone, age, explained):
+    it = Missing(place=5, key=b"k", is_tombstone=tombstone, timestamp=NOW)
+    assert is_explained(it, seen, missing_on=SOURCE, now_ms=NOW + age, tombstones_ms=_DAY) is explained
+
+
+def _log(chance: random.Random, count: int) -> dict[int, Content]:
+    """Changes of a few keys, with gaps."""
+    return {
+        at: Content(
+            b"k%d" % chance.randrange(12), None if chance.random() < 0.2 else b"%d" % at, ((b"n", b"1"),), NOW + at
+        )
+        for at in range(count)
+        if chance.random() < 0.9
+    }
+
+
+def _cleaned(log: Mapping[int, Content], chance: random.Random, upto: int) -> dict[int, Content]:
+    """What a pass of the cleaner leaves: it knows the newest record of each key below ``upto``, and cleans up to there;
+    tombstones go once nothing older is left."""
+    newest = {it.key: at for at, it in sorted(log.items()) if at < upto}
+    left = {at: it for at, it in log.items() if at >= upto or newest[it.key] == at}
+    if chance.random() < 0.5:
+        first = {it.key: at for at, it in sorted(left.items(), reverse=True)}
+        left = {at: it for at, it in left.items() if at >= upto or it.value is not None or first[it.key] != at}
+    return left
+
+
+def _range(written: Mapping[int, Content], pinned: int, **more: object) -> PartitionRange:
+    """A map that puts every record one further, behind a fence's marker."""
+    runs = tuple(Run(at, at + _MARKER, 1) for at in sorted(written) if at < pinned)
+    return PartitionRange(
+        topic=TOPIC,
+        partition=0,
+        source_start=0,
+        source_end=pinned,
+        target_start=0,
+        target_end=pinned + _MARKER,
+        runs=Runs(runs),
+        compacted=True,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _on_target(log: Mapping[int, Content], end: int) -> Sparse:
+    return Sparse({at + _MARKER: it for at, it in log.items()}, end + _MARKER)
+
+
+def _drilled(source: Sparse, target: Sparse, it: PartitionRange, *, mirrored: int = 0) -> Found:
+    drill = Drill(source, target, [it], examples=5, now_ms=lambda: LATER, mirrored=lambda _: mirrored)
+    return drill.topic([Scope(range=it, spans=((0, it.source_end),))])
+
+
+def _missing(source: Sparse, target: Sparse, it: PartitionRange) -> set[int]:
+    mine = {at for at in source.records if at < it.source_end}
+    theirs = {at - _MARKER for at in target.records if at < it.target_end}
+    return mine ^ theirs
+
+
+@pytest.mark.parametrize(
+    ("seen", "tombstone", "explained"),
+    [
+        (_seen([5], []), False, False),
+        (_seen([5, 9], []), False, True),
+        (_seen([5, BEHIND], []), False, True),
+        (_seen([5, NOT_MIRRORED], []), False, False),
+        (_seen([5], [9]), False, True),
+        (_seen([5], [BEHIND]), False, True),
+        (_seen([5, NOT_MIRRORED], []), True, True),
+        (_seen([5, NOT_MIRRORED], [3]), True, False),
+    ],
+    ids=[
+        "its newest record",
+        "a newer one that was mirrored",
+        "a newer one behind the pinned end that was mirrored",
+        "a newer one that only the source has had",
+        "a newer one on this side",
+        "a newer one behind the end of this side",
+        "a tombstone, old enough",
+        "a tombstone whose older record is left",
+    ],
+)
+def test_record_may_be_gone_from_the_target_only_for_what_the_target_has_had(seen, tombstone, explained):
+    it = Missing(place=5, key=b"k", is_tombstone=tombstone, timestamp=NOW)
+    assert is_explained(it, seen, missing_on=TARGET, now_ms=NOW + _DAY, tombstones_ms=_DAY) is explained
+    # The source has had all that the target has.
+    other = _seen(seen.places[TARGET], seen.places[SOURCE])
+    if explained:
+        assert is_explained(it, other, missing_on=SOURCE, now_ms=NOW + _DAY, tombstones_ms=_DAY)
+
+
+def test_drill_down_does_not_take_a_record_that_is_not_mirrored_yet_for_the_reason_of_a_loss():
+    log = {at: Content(b"k%d" % (at % 10), b"%d" % at, (), NOW + at) for at in range(40)}
+    target = {at: it for at, it in log.items() if at < 30 and at != 25}
+    it = _range(log, 30, target_compacted=True)
+    for mirrored, lost in ((30, True), (35, True), (36, False)):
+        (found,) = _drilled(Sparse(log, 40), _on_target(target, 30), it, mirrored=mirrored).drilled
+        assert found.counts == ({Fault.LOSS: 1} if lost else {}), mirrored
+        if lost:
+            assert found.first is not None
+            assert found.first.source_offset == 25
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["source compacted", "both compacted"])
+def test_whatever_compaction_took_is_explained(both):
+    for seed in range(150):
+        chance = random.Random(seed)
+        count, pinned = 200, 140
+        log = _log(chance, count)
+        source, target = dict(log), dict(log)
+        for _ in range(chance.randrange(1, 4)):
+            source = _cleaned(source, chance, chance.randrange(20, count + 1))
+            if both:
+                target = _cleaned(target, chance, chance.randrange(20, count + 1))
+        it = _range(log, pinned, target_compacted=both)
+        sides = Sparse(source, count), _on_target(target, count)
+        found = _drilled(*sides, it, mirrored=count)
+        assert found.drilled[0].counts == {}, (seed, found.drilled[0].text)
+        assert found.explained[it.tp] == _missing(*sides, it), seed
+
+
+def test_fault_on_a_compacted_log_is_found_beside_what_compaction_took():
+    for seed in range(60):
+        chance = random.Random(seed)
+        log = _log(chance, 200)
+        source = _cleaned(log, chance, 150)
+        it = _range(log, 200)
+        target = dict(log)
+        left = sorted(at for at in source if source[at].value is not None)
+        at, what = chance.choice(left), seed % 3
+        if what == 0:
+            del target[at]
+            expected = Fault.LOSS
+        elif what == 1:
+            target[at] = target[at]._replace(value=b"altered")
+            expected = Fault.MUTATION
+        else:
+            gone = sorted(set(log) - set(source))
+            at = chance.choice(gone)
+            # Of a key that nobody deleted, and that has no newer record.
+            target[at] = Content(b"foreign", b"x", (), NOW)
+            expected = Fault.FOREIGN
+        found = _drilled(Sparse(source, 200), _on_target(target, 200), it)
+        assert found.drilled[0].counts == {expected: 1}, (seed, found.drilled[0].text)
+        first = found.drilled[0].examples[0]
+        assert (first.source_offset, first.target_offset) == {
+            Fault.LOSS: (at, None),
+            Fault.MUTATION: (at, at + _MARKER),
+            Fault.FOREIGN: (None, at + _MARKER),
+        }[expected]
+
+
+def test_loss_that_shifts_a_compacted_log_is_one_loss():
+    log = {at: Content(b"k%d" % at, b"v%d" % at, (), NOW + at) for at in range(100)}
+    shifted = {at if at < 40 else at - 1: it for at, it in log.items() if at != 40}
+    found = _drilled(Sparse(log, 100), _on_target(shifted, 99), replace(_range(log, 100), target_end=100))
+    assert found.drilled[0].counts == {Fault.LOSS: 1}
+    assert found.drilled[0].examples[0].source_offset == 40
+
+
+def _place(side: str, at: int, pinned: int, mirrored: int) -> int:
+    if at < pinned:
+        return at
+    return NOT_MIRRORED if side == SOURCE and at >= mirrored else BEHIND
+
+
+def test_spark_marks_what_the_rule_explains(spark):
+    """The same logs, by the rule and by the query, which knows of no passes between two reads."""
+    rows, expected = [], {}
+    for partition in range(60):
+        chance = random.Random(partition)
+        log = _log(chance, 60)
+        source, target = _cleaned(log, chance, chance.randrange(20, 61)), dict(log)
+        if partition % 2:
+            target = _cleaned(target, chance, chance.randrange(20, 46))
+        if partition % 3 == 0:
+            # Faults beside.
+            target.pop(chance.choice(sorted(target)))
+            source.pop(chance.choice(sorted(source)))
+        pinned, mirrored = 45, chance.choice((45, 50, 60))
+        # What was not mirrored, the target cannot have, nor have had.
+        target = {at: it for at, it in target.items() if at < mirrored}
+        sides = {SOURCE: source, TARGET: target}
+        topic = "both" if partition % 2 else "one"
+        for side, records in sides.items():
+            other = TARGET if side == SOURCE else SOURCE
+            for at, it in records.items():
+                behind = at >= pinned
+                place = _place(side, at, pinned, mirrored)
+                rows.append(
+                    (side, topic, partition, place, True, it.value is None, it.timestamp, behind, hash(it.key) >> 1)
+                )
+                if behind:
+                    continue
+                seen = _seen(
+                    *(
+                        [
+                            _place(one_side, n, pinned, mirrored)
+                            for n, one in sides[one_side].items()
+                            if one.key == it.key
+                        ]
+                        for one_side in (SOURCE, TARGET)
+                    )
+                )
+                missing = Missing(place=at, key=it.key, is_tombstone=it.value is None, timestamp=it.timestamp)
+                is_missing = at not in sides[other]
+                may_be = other == SOURCE or topic == "both"
+                expected[side, topic, partition, at] = (
+                    is_missing
+                    and may_be
+                    and is_explained(missing, seen, missing_on=other, now_ms=LATER, tombstones_ms=_DAY)
+                )
+    names = (
+        "side string, topic string, partition int, source_offset long, in_run boolean, is_tombstone boolean,"
+        " timestamp_ms long, behind boolean, key_hash long"
+    )
+    frame = spark.createDataFrame(rows, names)
+    ranges = [
+        PartitionRange(
+            topic=topic,
+            partition=0,
+            source_start=0,
+            source_end=45,
+            target_start=0,
+            target_end=45,
+            runs=Runs(),
+            compacted=True,
+            target_compacted=topic == "both",
+            source_tombstones_ms=_DAY,
+            target_tombstones_ms=_DAY,
+        )
+        for topic in ("one", "both")
+    ]
+    found = {
+        (row["side"], row["topic"], row["partition"], row["source_offset"]): row["compacted"]
+        for row in with_compacted(frame, ranges, LATER).collect()
+    }
+    assert found == expected
+    assert len(set(found.values())) == 2

@@ -1,0 +1,88 @@
+"""A run's claim on the link, and for how long what came before it may still write: without brokers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_migration.copy.driver import attempts
+from kafka_migration.copy.driver.attempts import Attempts
+from kafka_migration.copy.orders import Limits
+from kafka_migration.domain.errors import TakenOver
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.state.link import LinkState
+from kafka_migration.state.store import MemoryStore
+from tests.copy.clock import Clock
+
+TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+LIMITS = Limits(lease_seconds=10, answer_seconds=30, closed_seconds=5)
+#: How long an attempt may write that nobody saw end, and one whose connections were closed.
+UNSEEN, CLOSED = 45.0, 5.0
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def link() -> LinkState:
+    return LinkState("shop", MemoryStore(), None, None)
+
+
+def of(link: LinkState, clock: Clock, target: Any = None) -> Attempts:
+    return Attempts(link, target, LIMITS, lambda _text: None, clock=clock)
+
+
+def test_claim_holds_unless_somebody_claims_the_link_right_behind_it(
+    link: LinkState, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of(link, clock).claim()
+    claim = link.claim
+
+    def and_somebody_else(attempt: str, *, at: str) -> None:
+        claim(attempt, at=at)
+        claim("somebody else", at=at)
+
+    monkeypatch.setattr(link, "claim", and_somebody_else)
+    with pytest.raises(TakenOver):
+        of(link, clock).claim()
+
+
+def test_what_came_before_a_run_is_held_also_where_its_own_requests_need_less(link: LinkState, clock: Clock) -> None:
+    of(link, clock).claim()
+    mine = of(link, clock)
+    mine.claim()
+    mine.closed()
+    mine.hold([TP])
+    assert (mine.hold_seconds(TP), mine.hold_seconds(OTHER)) == (UNSEEN, UNSEEN)
+    clock.now += UNSEEN
+    mine.closed()
+    mine.hold([TP])
+    assert (mine.hold_seconds(TP), mine.hold_seconds(OTHER)) == (CLOSED, 0.0)
+
+
+def test_tasks_that_nobody_saw_end_are_waited_for_though_others_ended_in_order(link: LinkState, clock: Clock) -> None:
+    mine = of(link, clock)
+    mine.claim()
+    mine.lost(1)
+    clock.now += 10
+    mine.closed()
+    mine.hold([TP])
+    assert mine.hold_seconds(TP) == UNSEEN - 10
+    mine.ended()
+    assert link.attempts()[mine.name], "the next run waits, too"
+
+
+def test_half_of_the_brokers_memory_less_the_hold_is_young(
+    link: LinkState, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "producer_memory_ms", lambda _target: 86_400_000)
+    target = SimpleNamespace(net=SimpleNamespace(run=lambda work, *args: work(*args)))
+    mine = of(link, clock, target)
+    assert mine.young_ms() is None, "nothing is held"
+    mine.lost(1)
+    mine.hold([TP])
+    assert mine.young_ms() == 43_200_000 - 1000 * UNSEEN

@@ -1,0 +1,39 @@
+"""Labs for the contract, and a cluster that lets nobody in without credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kafka.guarded import Guarded, guarded_cluster
+from tests.kafka.labs import FakeLab, Lab, RealLab
+
+
+@pytest.fixture(params=["fake", "real"])
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A cluster with its users, in memory and real."""
+    if request.param == "fake":
+        yield FakeLab()
+        return
+    real = RealLab(request.getfixturevalue("source_cluster").bootstrap_servers)
+    yield real
+    real.close()
+
+
+@pytest.fixture
+def real_lab(source_cluster: object) -> Iterator[RealLab]:
+    """A real cluster with its users."""
+    real = RealLab(source_cluster.bootstrap_servers)  # type: ignore[attr-defined]
+    yield real
+    real.close()
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """A cluster behind TLS, credentials and access rules."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        guarded_cluster(tmp_path_factory.mktemp("guarded"), patch) as it,
+    ):
+        yield it

@@ -1,0 +1,103 @@
+"""Connections are found in Airflow's own variables, in both of its forms, without importing Airflow."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from kafka_migration.domain.errors import BadInput
+from kafka_migration.kafka.lookup import find_connection
+
+EXTRA = {"bootstrap.servers": "one:9092", "client.id": "me"}
+
+
+def found(text: str) -> dict[str, str]:
+    return find_connection("kafka_Source", {"AIRFLOW_CONN_KAFKA_SOURCE": text}).librdkafka()
+
+
+FORMS = [
+    json.dumps({"conn_type": "kafka", "extra": EXTRA}),
+    json.dumps({"conn_type": "kafka", "extra": json.dumps(EXTRA)}),
+    "kafka://?" + urlencode(EXTRA),
+    "kafka://?__extra__=" + quote(json.dumps(EXTRA), safe=""),
+]
+
+
+@pytest.mark.parametrize("text", FORMS, ids=["json", "json-with-text", "uri", "uri-with-json"])
+def test_variable_in_each_of_airflows_forms_is_read(text: str) -> None:
+    assert found(text) == EXTRA | {"security.protocol": "PLAINTEXT"}
+
+
+@pytest.mark.parametrize("text", FORMS, ids=["json", "json-with-text", "uri", "uri-with-json"])
+def test_same_text_means_the_same_to_airflow(text: str) -> None:
+    from airflow.sdk.definitions.connection import Connection
+
+    read = Connection.from_json if text.startswith("{") else Connection.from_uri
+    theirs = read(text, conn_id="kafka_source")
+    assert theirs.conn_type == "kafka"
+    assert theirs.extra_dejson == EXTRA
+
+
+def test_unknown_id_names_the_variable_and_the_page() -> None:
+    with pytest.raises(BadInput) as caught:
+        find_connection("nobody", {})
+    assert caught.value.value == "nobody"
+    assert "AIRFLOW_CONN_NOBODY" in caught.value.remedy
+    assert "Admin, Connections" in caught.value.remedy
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        (json.dumps({"conn_type": "http", "extra": EXTRA}), "conn_type"),
+        ("postgres://host/db", "conn_type"),
+        (json.dumps({"conn_type": "kafka", "extra": "not json"}), "extra"),
+        (json.dumps({"conn_type": "kafka", "extra": [1]}), "extra"),
+        (json.dumps({"conn_type": "kafka"}), "bootstrap.servers"),
+    ],
+)
+def test_unusable_connection_is_refused_with_its_field(text: str, field: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        found(text)
+    assert caught.value.field == field
+
+
+def test_broken_json_is_not_quoted() -> None:
+    with pytest.raises(BadInput) as caught:
+        found('{"conn_type": "kafka", "extra": {"sasl.password": "hunter22"')
+    assert "hunter22" not in str(caught.value)
+
+
+def test_lookup_outside_airflow_does_not_import_it() -> None:
+    code = (
+        "import sys\n"
+        "from kafka_migration.kafka.lookup import find_connection\n"
+        "from kafka_migration.domain.errors import BadInput\n"
+        "try:\n    find_connection('nobody', {})\n"
+        "except BadInput:\n    sys.exit('airflow' in sys.modules)\n"
+        "sys.exit(2)\n"
+    )
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60, env=environ).returncode == 0
+
+
+def test_inside_airflow_its_connections_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    import airflow.sdk
+    from airflow.sdk.definitions.connection import Connection
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    def get_connection(conn_id: str) -> Connection:
+        if conn_id != "stored":
+            raise AirflowNotFoundException(conn_id)
+        return Connection(conn_id=conn_id, conn_type="kafka", extra=json.dumps(EXTRA))
+
+    monkeypatch.setattr(airflow.sdk.BaseHook, "get_connection", staticmethod(get_connection))
+    assert find_connection("stored", {}).servers == "one:9092"
+    with pytest.raises(BadInput, match="no connection has the id 'missing'"):
+        find_connection("missing", {})

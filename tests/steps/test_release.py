@@ -1,0 +1,117 @@
+"""Giving up the hold on topics: when it may be, and what it opens and closes."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_migration.domain.errors import Refused
+from kafka_migration.domain.seal import Seal
+from kafka_migration.domain.types import Identity
+from kafka_migration.groups.record import Step
+from kafka_migration.steps import mirror, release
+from kafka_migration.topics import create, restore
+from tests.steps import histories
+from tests.steps.gates import Migration
+
+TOPICS = ("shop.orders", "shop.payments")
+
+
+@pytest.fixture
+def shop() -> Migration:
+    found = Migration()
+    histories.created(found)
+    return found
+
+
+def test_released_topics_are_free_and_the_mirror_leaves_them_alone_until_they_are_held_again(shop: Migration) -> None:
+    assert release.apply(shop.ctx()) == TOPICS
+    assert shop.ctx().journal.holders(TOPICS) == {}
+    with pytest.raises(Refused, match=r"does not hold its topics any more: shop\.orders \(released\)"):
+        mirror.check(shop.ctx())
+    assert release.apply(shop.ctx()) == ()
+    create.apply(shop.ctx())
+    assert mirror.check(shop.ctx()) == list(TOPICS)
+
+
+def test_topic_that_another_migration_took_since_is_named_with_it(shop: Migration) -> None:
+    release.apply(shop.ctx())
+    other = shop.ctx().journal
+    other.migration = "other"
+    other.lock(["shop.orders"], at="now")
+    with pytest.raises(Refused, match=r"shop\.orders \(other\)"):
+        mirror.check(shop.ctx())
+
+
+def test_dry_run_releases_nothing(shop: Migration) -> None:
+    assert release.apply(shop.ctx(dry_run=True)) == TOPICS
+    assert shop.told[-3:-1] == ["give up shop.orders", "give up shop.payments"]
+    assert set(shop.ctx().journal.holders(TOPICS)) == set(TOPICS)
+
+
+def test_topics_that_stay_held_open_are_named_with_what_an_adopted_one_had_before() -> None:
+    shop = Migration()
+    shop.target.add_topic("shop.payments", configs={"retention.ms": "1000", "segment.bytes": "5000"})
+    create.apply(shop.ctx(topics={"include": [r"shop\..*"], "adopt": ["shop.payments"]}))
+    release.apply(shop.ctx())
+    assert "held open still (retention.ms=-1," in shop.told[-2]
+    assert "): shop.orders, shop.payments; `restore` gives" in shop.told[-2]
+    assert shop.told[-1] == "shop.payments had retention.ms=1000 before it was adopted"
+    shop.target.delete_topics(["shop.payments"])
+    (said,) = release.left_open(shop.ctx(), TOPICS)
+    assert "): shop.orders; `restore`" in said, "gone is not open"
+
+
+def test_restored_topics_are_not_held_open(shop: Migration) -> None:
+    sealed = Seal(at="noon", identity=Identity(7, 3), ends=dict.fromkeys((*histories.ORDERS, histories.PAYMENTS), 7))
+    shop.ctx().link.record_seal(sealed)
+    restore.apply(shop.ctx())
+    shop.told.clear()
+    assert release.apply(shop.ctx()) == TOPICS
+    assert shop.told == ["give up shop.orders", "give up shop.payments"]
+
+
+def test_running_mirror_keeps_its_topics(shop: Migration) -> None:
+    ctx = shop.ctx()
+    ctx.link.record_run({"state": "running", "at": ctx.stamp()})
+    with pytest.raises(Refused, match="is running"):
+        release.apply(ctx)
+    assert set(ctx.journal.holders(TOPICS)) == set(TOPICS)
+    ctx.link.record_run({"state": "ended", "at": ctx.stamp()})
+    assert release.apply(ctx) == TOPICS
+
+
+def test_mirror_that_only_says_nothing_may_write_again_unless_a_person_knows_better(shop: Migration) -> None:
+    ctx = shop.ctx()
+    ctx.link.claim("one", at=ctx.stamp())
+    ctx.link.record_run({"state": "running", "at": ctx.stamp()})
+    with pytest.raises(Refused, match="is running"):
+        release.apply(ctx, forced=True)
+    shop.clock.sleep(600)
+    with pytest.raises(Refused, match="did not record how it ended") as refused:
+        release.apply(ctx)
+    assert "--force" in refused.value.remedy
+    assert set(ctx.journal.holders(TOPICS)) == set(TOPICS)
+    assert release.check(ctx, forced=True) == TOPICS
+    ctx.link.end_attempt("one", at=ctx.stamp())
+    assert release.apply(ctx) == TOPICS
+
+
+def test_seal_that_is_not_complete_keeps_the_topics(shop: Migration) -> None:
+    ctx = shop.ctx()
+    ctx.link.claim("one", at=ctx.stamp())
+    ctx.link.record_seal(Seal(at="noon", ends={}))
+    with pytest.raises(Refused, match="did not record how it ended"):
+        release.apply(ctx)
+    with pytest.raises(Refused, match="not every partition shows the seal"):
+        release.apply(ctx, forced=True)
+    ctx.link.record_seal(Seal(at="noon", identity=Identity(7, 3), ends={histories.PAYMENTS: 5}))
+    assert release.apply(ctx) == TOPICS
+
+
+def test_group_in_the_middle_of_its_move_keeps_the_topics(shop: Migration) -> None:
+    histories.moved(shop, upto=Step.TRANSLATED)
+    with pytest.raises(Refused, match=r"in the middle of their move: shop\.app") as refused:
+        release.apply(shop.ctx())
+    assert "undo --group" in refused.value.remedy
+    histories.moved(shop)
+    assert release.apply(shop.ctx()) == TOPICS

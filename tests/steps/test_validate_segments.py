@@ -1,0 +1,405 @@
+"""What one validation found equal, and the next one need not read: and everything that makes it read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from kafka_migration.compare.digests import Digest, DigestReport, ReadFailure, SegmentOutcome
+from kafka_migration.compare.lines import heard, said
+from kafka_migration.compare.request import ValidationRequest
+from kafka_migration.compare.result import Equality
+from kafka_migration.compare.segments import expected_records
+from kafka_migration.compare.verdict import outcomes_of
+from kafka_migration.domain import levels
+from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.levels import Level
+from kafka_migration.domain.offset_map import OffsetMap, Run
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.kafka.types import TopicDescription
+from kafka_migration.migration.context import Context
+from kafka_migration.state.segments import SegmentStore
+from kafka_migration.validation import validate
+from tests.steps.test_validate import RECORDS, SEGMENT, Lab, altered, right_answer
+
+EQUAL, DIFFERENT = Equality.EQUAL, Equality.DIFFERENT
+
+
+@dataclass
+class Remembering(Lab):
+    """A lab whose store of segments outlives each validation."""
+
+    segments: SegmentStore = field(default_factory=SegmentStore)
+
+    def context(self, *, dry_run: bool = False) -> Context:
+        return replace(super().context(dry_run=dry_run), segments=self.segments)
+
+    def grow(self, tp: TopicPartition, records: int) -> None:
+        """Producers write, and the mirror follows."""
+        for cluster in (self.source, self.target):
+            cluster.append(tp, records)
+        self.link.at[tp] += records
+
+    @property
+    def read(self) -> list[tuple[int, int, int, int]]:
+        """Source and target offsets of what was asked for last."""
+        return [(it.source_start, it.source_end, it.target_start, it.target_end) for it in self.asked[-1].ranges]
+
+
+@pytest.fixture
+def lab(tmp_path) -> Remembering:
+    return Remembering(reports=tmp_path / "reports")
+
+
+@pytest.fixture
+def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One segment at the least: there are no twenty here to draw from."""
+    monkeypatch.setattr(levels, "_LEAST_SAMPLE", 1)
+
+
+def test_second_validation_reads_nothing_of_what_was_equal_and_gives_the_same_digests(lab):
+    lab.topic("orders", partitions=2)
+    first, again = lab.validate(), lab.validate()
+    assert len(lab.asked) == 1
+    assert again.verdict is EQUAL
+    assert [it.source for it in again.result.partitions] == [it.source for it in first.result.partitions]
+    assert all(segment.kept for it in again.result.partitions for segment in it.segments)
+    assert not any(segment.kept for it in first.result.partitions for segment in it.segments)
+    assert any("6 segments stand" in text for text in lab.told)
+
+
+def test_only_new_offsets_are_read_and_add_up_with_what_was_kept(lab):
+    (tp,) = lab.topic("orders")
+    lab.validate()
+    lab.grow(tp, 700)
+    found = lab.validate()
+    assert lab.read == [(RECORDS, RECORDS + 700, RECORDS + 3, RECORDS + 703)]
+    (it,) = found.result.partitions
+    assert (it.verdict, it.source.rows, it.expected) == (EQUAL, RECORDS + 700, RECORDS + 700)
+    assert [(s.start, s.end, s.kept) for s in it.segments] == [
+        (0, SEGMENT, True),
+        (SEGMENT, 2 * SEGMENT, True),
+        (2 * SEGMENT, 3 * SEGMENT, False),
+        (3 * SEGMENT, RECORDS + 700, False),
+    ]
+    lab.validate()
+    assert len(lab.asked) == 2
+
+
+def test_everything_is_read_again_on_request(lab):
+    lab.topic("orders")
+    lab.validate()
+    lab.validate(full=True)
+    assert lab.read == [(0, RECORDS, 0, RECORDS + 3)]
+
+
+def test_segment_that_is_too_old_is_read_again(lab):
+    lab.topic("orders")
+    lab.validate()
+    lab.clock.sleep(604_801)
+    lab.validate()
+    assert lab.read == [(0, RECORDS, 0, RECORDS + 3)]
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_segments_beneath_which_a_log_was_truncated_are_read_again(lab, side):
+    (tp,) = lab.topic("orders")
+    lab.validate()
+    cluster, more = (lab.source, 0) if side == "source" else (lab.target, 3)
+    cluster.truncate(tp, 1_500 + more)
+    cluster.append(tp, RECORDS - 1_500)
+    lab.validate()
+    assert lab.read == [(SEGMENT, RECORDS, SEGMENT + 3, RECORDS + 3)]
+    lab.validate()
+    assert len(lab.asked) == 2, "it was found equal under the new leader"
+
+
+def test_topic_made_anew_is_read_from_its_beginning(lab):
+    lab.topic("orders")
+    lab.validate()
+    for cluster in (lab.source, lab.target):
+        cluster.delete_topic("orders")
+    lab.topic("orders")
+    lab.validate()
+    assert lab.read == [(0, RECORDS, 0, RECORDS + 3)]
+
+
+def test_segment_that_differed_is_read_again_and_its_neighbours_are_not(lab):
+    (tp,) = lab.topic("orders")
+
+    def second_differs(request: ValidationRequest, report: DigestReport) -> DigestReport:
+        wrong = altered(tp)(request, report)
+        return replace(
+            report,
+            segments=tuple(
+                it if it.segment != 1 else other for it, other in zip(report.segments, wrong.segments, strict=True)
+            ),
+        )
+
+    lab.answer = second_differs
+    assert lab.validate().verdict is DIFFERENT
+    assert lab.validate().verdict is DIFFERENT
+    assert lab.read == [(SEGMENT, 2 * SEGMENT, SEGMENT + 3, 2 * SEGMENT + 3)]
+    lab.answer = lambda _, report: report
+    assert lab.validate().verdict is EQUAL
+
+
+def test_part_of_a_segment_that_expired_has_the_rest_read_again(lab):
+    (tp,) = lab.topic("orders")
+    lab.validate()
+    lab.source.delete_records(tp, 300)
+    lab.validate()
+    assert lab.read == [(300, SEGMENT, 303, SEGMENT + 3)]
+
+
+def test_what_a_dry_run_finds_is_not_kept(lab):
+    lab.topic("orders")
+    lab.validate(dry_run=True)
+    lab.validate()
+    assert len(lab.asked) == 2
+    assert lab.read == [(0, RECORDS, 0, RECORDS + 3)]
+
+
+def _validate_until_killed(lab: Remembering, monkeypatch: pytest.MonkeyPatch, *, segments: int) -> None:
+    """The job dies once it has told of so many segments."""
+
+    def dying(_environ: Any, *, master: Any, secrets: Any, tell: Any) -> Any:
+        def run(request_file: Any, result_file: Any) -> None:
+            lab.spark(request_file, result_file)
+            request = lab.asked[-1]
+            found = outcomes_of(request, right_answer(request))
+            assert len(found) >= segments
+            tell("a line for people")
+            tell(said(found[:segments]))
+            raise CouldNotFindOut("the job was killed")
+
+        return run
+
+    monkeypatch.setattr(validate, "local_runner", dying)
+    with pytest.raises(CouldNotFindOut):
+        lab.validate(run=None)
+
+
+def test_what_was_read_before_the_job_died_is_not_read_again(lab, monkeypatch):
+    lab.topic("orders", partitions=2)
+    _validate_until_killed(lab, monkeypatch, segments=4)
+    assert "a line for people" in lab.told
+    found = lab.validate(level=Level.BATCH)
+    assert lab.read == [(SEGMENT, RECORDS, SEGMENT + 3, RECORDS + 3)], "of the second partition, the second segment on"
+    assert found.verdict is EQUAL
+    other = Remembering(reports=lab.reports / "other")
+    other.topic("orders", partitions=2)
+    whole = other.validate()
+    assert [it.source for it in found.result.partitions] == [it.source for it in whole.result.partitions]
+
+
+def _second(request: ValidationRequest, report: DigestReport, target: Digest) -> DigestReport:
+    first = outcomes_of(request, report)[0]
+    again = replace(first, level="record", source=Digest(rows=first.source.rows, total=9, ordered=9), target=target)
+    return replace(report, second=(again,))
+
+
+def test_levels_that_agree_are_equal_and_the_segment_says_both(lab):
+    lab.topic("orders")
+    lab.answer = lambda request, report: _second(request, report, Digest(rows=SEGMENT, total=9, ordered=9))
+    found = lab.validate()
+    assert found.verdict is EQUAL
+    assert [it.level for it in found.result.partitions[0].segments] == ["both", "batch", "batch"]
+    assert [it.level for it in lab.validate().result.partitions[0].segments] == ["both", "batch", "batch"]
+    assert len(lab.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "verdict", "words"),
+    [
+        (
+            Digest(rows=SEGMENT, total=8, ordered=9),
+            DIFFERENT,
+            "record level finds a difference that batch level does not",
+        ),
+        (Digest(rows=SEGMENT - 1, total=8, ordered=9), DIFFERENT, "record level finds a difference"),
+    ],
+)
+def test_difference_that_only_the_second_level_finds_is_a_difference(lab, target, verdict, words):
+    lab.topic("orders")
+    lab.answer = lambda request, report: _second(request, report, target)
+    found = lab.validate()
+    assert found.verdict is verdict
+    assert words in found.result.partitions[0].detail
+    lab.answer = lambda _, report: report
+    lab.validate()
+    assert lab.read == [(0, SEGMENT, 0, SEGMENT + 3)], "it is not kept"
+
+
+@pytest.mark.usefixtures("small_sample")
+def test_second_level_that_could_not_read_leaves_the_segment_inconclusive(lab):
+    lab.topic("orders")
+
+    def failing(request: ValidationRequest, report: DigestReport) -> DigestReport:
+        first = outcomes_of(request, report)[0]
+        return replace(report, second=(replace(first, level="record", failure="no such jar"),))
+
+    lab.answer = failing
+    found = lab.validate()
+    assert found.verdict is Equality.INCONCLUSIVE
+    assert "not read at record level: no such jar" in found.result.partitions[0].detail
+
+    for answer, again in ((failing, 1), (lambda _, report: report, 1)):
+        # One of those that were found equal is drawn anew, however often its sample cannot be read.
+        lab.answer = answer
+        found = lab.validate()
+        assert len(lab.asked[-1].twice) == again
+        assert sum(it.records for it in lab.asked[-1].ranges) <= SEGMENT
+    assert found.verdict is EQUAL
+    asked = len(lab.asked)
+    assert lab.validate().verdict is EQUAL
+    assert len(lab.asked) == asked, "now it is settled"
+
+
+@pytest.mark.usefixtures("small_sample")
+def test_sample_that_a_killed_run_never_read_is_drawn_from_what_it_left(lab, monkeypatch):
+    lab.topic("orders", partitions=3)
+    _validate_until_killed(lab, monkeypatch, segments=9)
+    lab.validate()
+    (drawn,) = lab.asked[-1].twice
+    (it,) = lab.asked[-1].ranges
+    assert (it.topic, it.partition, it.source_start // SEGMENT) == drawn
+    assert it.source_end - it.source_start <= SEGMENT
+
+
+@pytest.mark.usefixtures("small_sample")
+def test_drawn_segment_that_cannot_be_read_is_drawn_again(lab, monkeypatch):
+    lab.topic("orders")
+    _validate_until_killed(lab, monkeypatch, segments=3)
+
+    def unreadable(request: ValidationRequest, report: DigestReport) -> DigestReport:
+        ((topic, partition, segment),) = request.twice
+        failure = ReadFailure(topic=topic, partition=partition, reason="no leader", segment=segment)
+        return replace(report, segments=(), failures=(failure,))
+
+    lab.answer = unreadable
+    assert lab.validate().verdict is Equality.INCONCLUSIVE
+    lab.answer = lambda _, report: report
+    assert lab.validate().verdict is EQUAL
+    *_, failed, again = lab.asked
+    assert (len(lab.asked), again.twice) == (3, failed.twice)
+
+
+@pytest.mark.usefixtures("small_sample")
+def test_what_was_read_at_batch_level_alone_has_its_sample_drawn_later(lab):
+    lab.topic("orders", partitions=3)
+    lab.validate(level=Level.BATCH)
+    lab.validate(level=Level.BATCH)
+    assert len(lab.asked) == 1, "that level needs none"
+    lab.validate()
+    ((topic, partition, segment),) = lab.asked[-1].twice
+    (it,) = lab.asked[-1].ranges
+    assert (it.topic, it.partition, it.source_start // SEGMENT) == (topic, partition, segment)
+    assert it.source_end - it.source_start <= SEGMENT
+    lab.validate()
+    assert len(lab.asked) == 2, "now it is settled"
+
+
+def test_what_was_read_record_by_record_needs_no_sample(lab):
+    lab.topic("orders")
+    lab.validate(level=Level.RECORD)
+    lab.validate()
+    assert len(lab.asked) == 1
+
+
+@dataclass
+class Mapped:
+    """A map of two runs. Between them the source has a marker at ``marker``, and the target one more."""
+
+    marker: int
+
+    def offset_maps(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetMap]:
+        before, behind = self.marker, RECORDS - self.marker - 1
+        runs = [Run(0, 0, before), Run(before + 1, before + 1, behind)]
+        return {tp: OffsetMap(runs, source_end=RECORDS, target_end=RECORDS) for tp in tps}
+
+
+def test_segment_of_which_the_map_says_something_else_between_its_bounds_is_read_again(lab, monkeypatch):
+    lab.topic("orders")
+
+    def of_the_map(request: ValidationRequest, report: DigestReport) -> DigestReport:
+        (it,) = request.ranges
+        rows = expected_records(it, SEGMENT)
+        found = (
+            replace(one, digest=Digest(rows=rows[one.segment], total=rows[one.segment])) for one in report.segments
+        )
+        return replace(report, segments=tuple(found))
+
+    lab.answer = of_the_map
+    for marker, times, read in ((400, 1, RECORDS), (400, 1, RECORDS), (500, 2, SEGMENT), (500, 2, SEGMENT)):
+        monkeypatch.setattr(lab.link, "offset_maps", Mapped(marker).offset_maps)
+        assert lab.validate().verdict is EQUAL
+        assert (len(lab.asked), lab.read[0][:2]) == (times, (0, read))
+
+
+def test_segment_that_was_kept_without_a_hash_of_its_map_is_read_once_more(lab):
+    (tp,) = lab.topic("orders")
+    lab.validate()
+    older = {name: it for name, it in lab.segments.of(tp)[0].items() if name != "places"}
+    lab.segments.record({(tp, 0): older})
+    for _ in range(2):
+        assert lab.validate().verdict is EQUAL
+        assert (len(lab.asked), lab.read) == (2, [(0, SEGMENT, 0, SEGMENT + 3)])
+
+
+def test_level_is_the_plans_unless_another_is_asked_for(lab):
+    lab.topic("orders")
+    lab.validate()
+    lab.validate(level=Level.RECORD, full=True)
+    assert [it.level for it in lab.asked] == [Level.SAMPLED, Level.RECORD]
+    assert lab.asked[0].seed != lab.asked[1].seed
+
+
+def test_record_level_reads_what_was_read_at_batch_level_only(lab):
+    lab.topic("orders")
+    lab.validate(level=Level.BATCH)
+    lab.validate(level=Level.RECORD)
+    assert lab.read == [(0, RECORDS, 0, RECORDS + 3)]
+    lab.validate(level=Level.RECORD)
+    lab.validate(level=Level.BATCH)
+    assert len(lab.asked) == 2
+
+
+def _without_ids(topics: Callable[..., dict[str, TopicDescription]]) -> Callable[..., dict[str, TopicDescription]]:
+    return lambda *names: {name: replace(it, topic_id="") for name, it in topics(*names).items()}
+
+
+def test_nothing_is_kept_of_topics_without_ids(lab):
+    lab.topic("orders")
+    for cluster in (lab.source, lab.target):
+        cluster.topics = _without_ids(cluster.topics)
+    lab.validate()
+    lab.validate()
+    assert lab.read == [(0, RECORDS, 0, RECORDS + 3)]
+    assert len(lab.asked) == 2
+
+
+def test_progress_says_how_many_segments_and_pairs_are_done(lab):
+    lab.topic("orders", partitions=2)
+    lab.validate()
+    assert any(text.startswith("6 of 6 segments, 5,000 record pairs, ") and "ETA 0 s" in text for text in lab.told)
+
+
+def test_outcomes_survive_being_said():
+    it = SegmentOutcome(
+        topic="t",
+        partition=1,
+        segment=3,
+        start=30,
+        end=40,
+        target_start=33,
+        target_end=43,
+        level="batch",
+        source=Digest(rows=10, proved=10, proof=2**127 + 5),
+        target=Digest(rows=9, total=2**63 + 1),
+    )
+    assert heard(said([it])) == [it]
+    assert heard("reading 3 partitions") is None
