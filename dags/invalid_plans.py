@@ -6,7 +6,7 @@ DAGs of the other plans, so the error has a file of its own.
 
 from __future__ import annotations
 
-from kafka_migration.airflow.operators.alerts import with_alerts
+from kafka_migration.airflow.alerts import with_alerts
 from kafka_migration.plans.folder import read_plans
 
 with_alerts(read_plans()).raise_problems()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from airflow.sdk import get_parsing_context
 
-from kafka_migration.airflow.operators.factory import plan_dags
+from kafka_migration.airflow.factory import plan_dags
 from kafka_migration.plans.folder import read_plans
 
 # A task needs its own DAG only: with many plans, building all of them would be most of the task's start.

@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from kafka_migration.airflow.operators.links import PREFIX, DocsLink, ReportLink
+from kafka_migration.airflow.links import PREFIX, DocsLink, ReportLink
 
 
 class _Lazily:
@@ -33,7 +33,7 @@ class _Lazily:
 
 
 def _application() -> Any:
-    from kafka_migration.airflow.operators.pages import application
+    from kafka_migration.airflow.pages import application
 
     return application()
 

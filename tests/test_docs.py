@@ -8,7 +8,7 @@ import pytest
 import typer.main
 
 from kafka_migration.cli.app import app
-from kafka_migration.steps.table import PHASES
+from kafka_migration.steps.table import STEPS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(path.relative_to(ROOT) for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")))
@@ -82,7 +82,7 @@ def test_targets_of_make_exist(document):
 
 def test_readme_draws_the_phases_of_the_table_in_their_order():
     drawn = re.findall(r"^ {4}[ │]*(?:[└├]─ )?([a-z_]{4,})\b", text_of(Path("README.md")), re.MULTILINE)
-    names = [row.name for row in PHASES]
+    names = [row.name for row in STEPS]
     assert [name for name in drawn if name in names] == names
 
 

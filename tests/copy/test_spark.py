@@ -122,7 +122,7 @@ ONE_TASK_ENDS = """
 import sys
 from dataclasses import replace
 from kafka_migration.copy.driver.epochs import Mirror, Settings
-from kafka_migration.copy import pace
+from kafka_migration.copy.driver import pace
 from kafka_migration.copy.session import open_session
 from kafka_migration.copy.spark import SparkRunner
 from kafka_migration.state.link import LinkState

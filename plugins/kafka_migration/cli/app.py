@@ -8,12 +8,13 @@ from typing import Any
 import typer
 
 from kafka_migration.cli.command import Command
-from kafka_migration.cli.commands import access, controls, copying, groups, prepare, proof, telling
+from kafka_migration.cli.commands import access, controls, copying, groups, prepare, proof, run, telling
 
-_LOOK, _COPY, _MOVE, _PROVE = "Look", "Copy topics", "Move consumer groups", "Prove and approve"
+_MIGRATE, _LOOK, _COPY, _MOVE, _PROVE = "Migrate", "Look", "Copy topics", "Move consumer groups", "Prove and approve"
 
 #: In the order of a migration, within each panel.
 COMMANDS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
+    ("run", _MIGRATE, run.run),
     ("check", _LOOK, prepare.check),
     ("status", _LOOK, telling.status),
     ("lag", _LOOK, copying.lag),

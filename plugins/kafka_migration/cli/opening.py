@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafka_migration.domain.errors import BadInput, MigrationError
+from kafka_migration.domain.errors import BadInput
 
 if TYPE_CHECKING:
-    from kafka_migration.approvals.evidence import GateName
     from kafka_migration.cli.output import Output
     from kafka_migration.migration.context import Context
     from kafka_migration.plans.model import Plan
@@ -47,13 +46,3 @@ def loaded(path: Path) -> Plan:
                 f"no connection has the id {conn_id!r}", file=str(path), field=field, value=conn_id, remedy=error.remedy
             ) from error
     return plan
-
-
-def tell_gate(ctx: Context, gate: GateName) -> None:
-    """In a dry run: say what the gate would say, and go on."""
-    from kafka_migration.approvals import approvals
-
-    try:
-        ctx.tell(f"{gate} gate: {approvals.check(ctx, gate).reason}")
-    except MigrationError as error:
-        ctx.tell(f"a real run would be refused: {error.message}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
@@ -61,8 +61,9 @@ def silent(_text: str) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """Everything a phase works with. ``dry_run``: say what would be done, change nothing. ``approval_keys`` looks for
-    them: only who answers or is about to act needs them."""
+    """Everything a step works with. ``dry_run``: report what would be done, change nothing. ``approval_keys`` looks for
+    them: only who answers or is about to act needs them. ``on_make_state`` creates the internal topics if need be, and
+    opens journal, link and segments on them."""
 
     plan: Plan
     source: Cluster
@@ -74,6 +75,13 @@ class Context:
     tell: Callable[[str], None] = silent
     dry_run: bool = False
     approval_keys: Callable[[], Keyring] = find_keys
+    on_make_state: Callable[[], tuple[Journal, LinkState, SegmentStore]] | None = None
+
+    def make_state(self) -> None:
+        """See to it that the internal topics exist, so that what is written from now on stays; not in a dry run."""
+        if self.on_make_state is not None and not self.dry_run:
+            self.journal, self.link, self.segments = self.on_make_state()
+            self.on_make_state = None
 
     def stamp(self) -> str:
         """The wall clock as stored values hold it: ISO-8601, UTC."""
@@ -95,24 +103,37 @@ def open_context(
     that does not answer. Not with ``to_check``, for who is about to check just that: state that is out of reach or
     hidden is then empty.
     """
-    source = Cluster("source", find_connection(plan.source))
-    target = Cluster("target", find_connection(plan.target))
-    journal: Journal | None = None
-    link: LinkState | None = None
-    segments = SegmentStore()
-    try:
-        make = make_state and not dry_run
+    with ExitStack() as stack:
+        source = stack.enter_context(closing(Cluster("source", find_connection(plan.source))))
+        target = stack.enter_context(closing(Cluster("target", find_connection(plan.target))))
+        properties = target.connection.librdkafka()
+        is_made = False
+
+        def open_state(*, make: bool) -> tuple[Journal, LinkState, SegmentStore]:
+            link = stack.enter_context(
+                closing(LinkState.on_target(plan.name, properties, create=make, selects=plan.topics.matches))
+            )
+            store = _journal_store(TopicLog(properties, ledger.JOURNAL_TOPIC), create=make)
+            journal = stack.enter_context(closing(Journal(store, plan.name)))
+            log = TopicLog(properties, ledger.SEGMENTS_TOPIC)
+            segments = stack.enter_context(closing(SegmentStore(log, plan.name, create=make)))
+            nonlocal is_made
+            is_made = link.is_stored and isinstance(store, TopicStore)
+            return journal, link, segments
+
         try:
-            # First of all: it says in seconds, and in words, why there is no connection.
+            # First of all: it names in seconds, and in words, why there is no connection.
             target.cluster_id()
-            properties = target.connection.librdkafka()
-            link = LinkState.on_target(plan.name, properties, create=make, selects=plan.topics.matches)
-            journal = Journal(_journal_store(TopicLog(properties, ledger.JOURNAL_TOPIC), create=make), plan.name)
-            segments = SegmentStore(TopicLog(properties, ledger.SEGMENTS_TOPIC), plan.name, create=make)
+            journal, link, segments = open_state(make=make_state and not dry_run)
         except (ClusterUnreachable, NotAuthorized):
             if not to_check:
                 raise
-            link, journal = link or LinkState(plan.name, MemoryStore(), None, None), Journal(MemoryStore(), plan.name)
+            memory = MemoryStore()
+            journal, link, segments = (
+                Journal(memory, plan.name),
+                LinkState(plan.name, memory, None, None),
+                SegmentStore(),
+            )
         yield Context(
             plan=plan,
             source=source,
@@ -122,11 +143,8 @@ def open_context(
             segments=segments,
             tell=tell,
             dry_run=dry_run,
+            on_make_state=None if is_made else lambda: open_state(make=True),
         )
-    finally:
-        for part in (journal, segments, link, source, target):
-            if part is not None:
-                part.close()
 
 
 def _journal_store(log: TopicLog, *, create: bool) -> Store:

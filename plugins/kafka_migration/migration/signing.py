@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_migration.domain.errors import BadInput
-from kafka_migration.kafka.lookup import find_password
+from kafka_migration.kafka.lookup import find_password, variable_of
 
 FILE_VARIABLE = "KAFKA_MIGRATION_APPROVAL_KEYS_FILE"
 CONNECTION = "kafka_migration_approvals"
@@ -68,6 +68,12 @@ def find_keys(environ: Mapping[str, str] | None = None) -> Keyring:
     text = find_password(CONNECTION, environ) if not path else _read(Path(path))
     lines = (line.strip() for line in (text or "").splitlines())
     return Keyring(tuple(line for line in lines if line and not line.startswith("#")))
+
+
+def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
+    """``environ`` for a process that answers and asks nothing, such as Spark's: without what leads to the keys."""
+    left_out = {FILE_VARIABLE, variable_of(CONNECTION)}
+    return {name: value for name, value in environ.items() if name not in left_out}
 
 
 def _read(path: Path) -> str:

@@ -73,6 +73,11 @@ class LinkState:
             return cls(name, MemoryStore(), None, None)
         return cls(name, TopicStore(logs[0]), logs[1], logs[2], selects=selects)
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether it stands in topics of the target, and outlives this process."""
+        return self._openings_log is not None
+
     def close(self) -> None:
         """Give up connections."""
         self._links.close()

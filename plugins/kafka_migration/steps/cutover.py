@@ -8,6 +8,7 @@ one back alone is ``undo``.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from kafka_migration.groups.record import GroupRecord, Step, Translation
 from kafka_migration.groups.refusals import GroupLives
 from kafka_migration.groups.translate import GroupView, UncommittedPartitions, selected_groups, view_groups
 from kafka_migration.link.ready import NotCopied, require_keeping_up
+from kafka_migration.steps.step import Decision
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -358,6 +360,20 @@ def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) 
     return UndoResult(group=group, outcome="undone", hooks=tuple(calls))
 
 
+def run(ctx: Context, *, groups: Sequence[str] | None = None) -> Decision:
+    """Move the plan's groups, or ``groups``, as a step of the workflow."""
+    result = apply(ctx, groups)
+    left = [outcome for outcome in result.groups if outcome.exit_code]
+    reasons = "; ".join(f"{outcome.group}: {outcome.reason}" for outcome in left)
+    remedies = "".join(f"\n{o.group}: {o.outcome}: {o.reason}\n  remedy: {o.remedy}" for o in left)
+    return Decision(
+        exit_code=result.exit_code,
+        message=f"{len(left)} of {len(result.groups)} groups were not moved: {reasons}{remedies}" if left else "",
+        facts=dict(Counter(str(outcome.outcome) for outcome in result.groups)),
+        value=result,
+    )
+
+
 __all__ = [
     "CutoverResult",
     "Fate",
@@ -368,5 +384,6 @@ __all__ = [
     "apply",
     "batches",
     "check",
+    "run",
     "undo",
 ]

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_migration.approvals import approvals
+from kafka_migration.approvals.approvals import Passed
 from kafka_migration.approvals.evidence import Evidence, GateName
+from kafka_migration.domain.errors import MigrationError
 from kafka_migration.steps import table
 
 if TYPE_CHECKING:
@@ -22,10 +24,26 @@ _FOLLOWING = {
 def evidence(ctx: Context, gate: GateName) -> Evidence:
     """The evidence of ``gate`` as it is now, with what follows an approval. Read-only; raises what looking raises."""
     until, undone = _FOLLOWING[gate]
-    names = [row.name for row in table.PHASES]
-    rows = table.PHASES[names.index(f"approve_{gate}") + 1 : names.index(until) + 1]
+    names = [row.name for row in table.STEPS]
+    rows = table.STEPS[names.index(f"approve_{gate}") + 1 : names.index(until) + 1]
     return replace(
         approvals.evidence(ctx, gate),
-        next_steps=tuple(f"{row.name}: {row.does} (passes if: {row.gate})" for row in rows),
-        undo=tuple(f"{name}: {table.phase_named(name).undo}" for name in undone),
+        next_steps=tuple(f"{row.name}: {row.does} (passes if: {row.passes_if})" for row in rows),
+        undo=tuple(f"{name}: {table.step_named(name).undo}" for name in undone),
     )
+
+
+def ask_gate(ctx: Context, gate: GateName) -> Passed | None:
+    """Ask ``gate``, and report its answer. In a dry run a refusal is only reported, and the answer is None.
+
+    Raises NotApproved, or what looking at the clusters raises.
+    """
+    try:
+        passed = approvals.check(ctx, gate)
+    except MigrationError as shut:
+        if not ctx.dry_run:
+            raise
+        ctx.tell(f"a real run would be refused: {shut.message}")
+        return None
+    ctx.tell(f"{gate} gate: {passed.reason}")
+    return passed

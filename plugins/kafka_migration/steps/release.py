@@ -13,6 +13,7 @@ from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link.heartbeat import mirror_state
+from kafka_migration.steps.step import Decision
 from kafka_migration.topics.declared import INTENT, KIND, is_restored
 from kafka_migration.topics.specs import HELD_OPEN, Declared
 
@@ -91,3 +92,9 @@ def left_open(ctx: Context, topics: Iterable[str]) -> tuple[str, ...]:
             before = ", ".join(f"{setting}={value}" for setting, value in replaced.items())
             said.append(f"{name} had {before} before it was adopted")
     return tuple(said)
+
+
+def run(ctx: Context, *, forced: bool = False) -> Decision:
+    """Give the locks up, as a step of the workflow; ``value`` are the topics."""
+    topics = apply(ctx, forced=forced)
+    return Decision(facts={"topics": len(topics)}, notes=left_open(ctx, topics), value=topics)

@@ -25,6 +25,7 @@ from kafka_migration.link.flight import was_drained
 from kafka_migration.link.losses import losses, sentence
 from kafka_migration.migration.history import KIND as PHASE
 from kafka_migration.steps import status
+from kafka_migration.steps.step import Decision
 from kafka_migration.validation import verdict
 
 if TYPE_CHECKING:
@@ -320,3 +321,11 @@ def _when(value: str | None) -> str:
 def _short(value: str | None) -> str:
     """A digest, short enough for a table; the whole one is in the JSON."""
     return value[: len("sha256:") + 12] if value else "-"
+
+
+def run(ctx: Context, *, reports: Path) -> Decision:
+    """Write the report below ``reports``, as a step of the workflow."""
+    written = apply(ctx, reports)
+    exceptions = written.report["exceptions"]
+    facts = {"html": str(written.html_path), "exceptions": len(exceptions)}
+    return Decision(facts=facts, notes=tuple(exceptions), value=written)

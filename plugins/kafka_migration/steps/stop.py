@@ -9,6 +9,7 @@ any more: for ``now`` that is enough, since the wish stands; a drain takes a mir
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from kafka_migration.link import seal
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.link.lag import LagMeter, LagReport, undecided
 from kafka_migration.state.link import Wish
+from kafka_migration.steps.step import Decision
 from kafka_migration.topics import create
 from kafka_migration.topics.declared import mirrored
 from kafka_migration.topics.drift import as_declared
@@ -204,3 +206,90 @@ def _halts(report: LagReport) -> CheckResult:
         evidence=rows,
         remedy="`status` shows why each is halted and what can be done",
     )
+
+
+# -- as a step of the workflow ----------------------------------------------------------------------------------------
+
+#: Seconds between two looks at the moved groups on the source: a group that is active there again is named within a
+#: minute (docs/behaviours.md, 47).
+GROUPS_SECONDS = 30.0
+
+#: Kafka's default of ``transaction.timeout.ms``: a transaction that holds a partition back for longer hangs, as a rule.
+TRANSACTION_SECONDS = 60.0
+
+
+def run(ctx: Context, *, now: bool = False) -> Decision:
+    """Prove once more what was waited for, and end the mirror; what only a person can clear is a no."""
+    result = apply(ctx, now=now)
+    evidence = "; ".join(f"{r.name}: {r.evidence} (remedy: {r.remedy})" for r in result.gate.blockers)
+    facts = {"records": result.mirror.get("records", 0), "reason": str(result.mirror.get("reason", ""))}
+    if result.stopped:
+        return Decision(facts=facts, value=result)
+    # A producer wrote again since then, say: another try may pass. What needs a person would be found again.
+    then = "" if result.may_pass else "\n  then clear this task; the mirror runs on"
+    return Decision(
+        exit_code=3 if result.may_pass else result.gate.exit_code,
+        message=f"the mirror was not ended: {evidence or result.mirror}{then}",
+        facts=facts,
+        value=result,
+    )
+
+
+class Wait:
+    """Source log ends, still for the plan's window, with no lag left; one look at all ends and at lag at a time.
+
+    Ends as well once a moved group is active on the source again, and when its time is over while nothing but an open
+    transaction is left: both need a person. Reports what moves whenever that changes.
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        self._window = ctx.plan.drain.window_seconds
+        # Some looks within the window: an end that moves and a look that misses it cannot meet, ends never go back.
+        self.interval_seconds = min(5.0, max(0.5, self._window / 3))
+        self._ctx, self._meter = ctx, LagMeter(ctx)
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._still_since = 0.0
+        self._state = ""
+        self._groups_at: float | None = None
+        self._hanging = ""
+
+    def look(self) -> Decision | None:
+        """Compare with the look before."""
+        report = self._meter.read()
+        now, ends = report.sample.at, dict(report.sample.source_ends)
+        moved = [tp for tp in ends if self._ends.get(tp) != ends[tp]]
+        if moved:
+            self._still_since = now
+        first, self._ends = not self._ends, ends
+        self._report(report, 0 if first else len(moved))
+        if report.halted:
+            halted = ", ".join(f"{tp} {reason}" for tp, reason in sorted(report.halted.items())[:5])
+            remedy = "`status` names what can be done; then clear this task"
+            return Decision(exit_code=1, message=f"halted partitions never drain: {halted}\n  remedy: {remedy}")
+        if self._groups_at is None or now - self._groups_at >= GROUPS_SECONDS:
+            self._groups_at = now
+            groups = source_after.check(self._ctx)
+            if groups.verdict is Verdict.FAIL:
+                remedy = f"{groups.remedy}; then clear this task. The mirror runs on"
+                message = f"moved groups are active on the source again: {groups.evidence}\n  remedy: {remedy}"
+                return Decision(exit_code=1, message=message)
+        open_ = undecided(report.sample)
+        self._hanging = open_ if report.total == 0 and now - self._still_since >= TRANSACTION_SECONDS else ""
+        if report.total == 0 and not open_ and now - self._still_since >= self._window:
+            return Decision(message=f"no source end moved in {self._window:g} s, and lag is 0")
+        return None
+
+    def too_late(self, overdue: str) -> Decision:
+        """The mirror runs on; the wait begins again, unless a person has to act first."""
+        if self._hanging:
+            remedy = "find it and abort it with kafka-transactions.sh (find-hanging, abort); then clear this task"
+            return Decision(exit_code=1, message=f"{overdue}: {self._hanging}\n  remedy: {remedy}. The mirror runs on")
+        remedy = "stop the producers of the plan's topics on the source; the mirror copies what they write until then"
+        return Decision(exit_code=3, message=f"{overdue}: {self._state}\n  remedy: {remedy}")
+
+    def _report(self, report: LagReport, moved: int) -> None:
+        state = f"{moved} source partitions grow" if moved else "source log ends are still"
+        state += ", lag remains" if report.total else ", no lag"
+        if state != self._state:
+            self._ctx.tell(f"{state} ({report.total:,} source offsets to go)")
+        self._state = state

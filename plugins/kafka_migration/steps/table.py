@@ -1,148 +1,191 @@
 """The workflow of a migration as a table: read it top to bottom, and you know what happens, when, and how to undo it.
 
 The DAG of a plan is built from these rows, one task each (one per batch of groups where it says so), with the edges
-that ``after`` gives. What a row does is in the phase module named beside it; the command line runs the same code.
+that ``after`` gives; the commands and ``run`` go through the same rows. What the columns mean is in
+:class:`kafka_migration.steps.step.Step`; how to add a row, in docs/architecture.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kafka_migration.steps.step import Step
 
 if TYPE_CHECKING:
     from kafka_migration.plans.model import Plan
 
-ApprovalGate = Literal["plan", "cutover"]
+MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
-    """One row. ``name`` is the task's id and ``after`` the rows that must have succeeded.
-
-    ``gate`` is what must be so before it counts as passed, ``undo`` how its effect is taken back. ``approval`` names
-    the gate of the plan's ``approvals`` that decides whether the row is there at all. ``runs_on``: it goes on beside
-    what follows, which does not wait for its end. ``batched``: it is done by one task per batch of groups.
-    ``after_failures``: it is done also when batches before it have failed: the others' groups were moved.
-    """
-
-    name: str
-    after: tuple[str, ...]
-    does: str
-    gate: str
-    undo: str
-    approval: ApprovalGate | None = None
-    runs_on: bool = False
-    batched: bool = False
-    after_failures: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.name.isidentifier():
-            raise ValueError(f"a phase is named by a plain word, not {self.name!r}")
-        if self.name in self.after:
-            raise ValueError(f"phase {self.name} cannot come after itself")
+def _seconds_of_a_batch(plan: Plan) -> float:
+    """How long the move of one batch of groups may take."""
+    hooks = [*plan.consumers.stop, *plan.consumers.start]
+    # A group that cannot be moved after all is started again, by hooks that were counted for the target.
+    hooks += plan.consumers.start
+    running = sum(hook.http.timeout_seconds if hook.http else hook.command_timeout for hook in hooks)
+    # Waited for: to be mirrored, before and after it stops, and to be empty; then its first sign of life.
+    each = running + 3 * plan.consumers.wait_seconds + plan.cutover.rest_seconds + MINUTE
+    return plan.cutover.batch_size * each + 30 * MINUTE
 
 
 #: What is done, in order. Before ``create_targets`` nothing is written; before ``cut_over`` no client is touched.
-PHASES: tuple[Phase, ...] = (
-    Phase(
-        name="take_snapshot",
-        after=(),
-        does="note the plan as it is now: the run works from this, whatever becomes of the file",
-        gate="the plan is valid",
-        undo="nothing to undo",
-    ),
-    Phase(
+STEPS: tuple[Step, ...] = (
+    Step(
         name="inventory_and_preflight",
-        after=("take_snapshot",),
+        after=(),
         does="list what the plan means on the source, and check both clusters",
-        gate="no check fails; one that could not run is no pass",
+        passes_if="no check fails; one that could not run is no pass",
         undo="nothing to undo: it only reads",
+        module="check",
+        seconds=lambda _plan: 30 * MINUTE,
     ),
-    Phase(
+    Step(
         name="approve_plan",
         after=("inventory_and_preflight",),
         does="show a person the inventory and the checks, and wait for an answer",
-        gate="approved, and the plan and the source are still as shown",
+        passes_if="approved, and the plan and the source are still as shown",
         undo="nothing to undo; a rejection ends the run",
         approval="plan",
+        until_it_passes=True,
     ),
-    Phase(
+    Step(
         name="create_targets",
         after=("approve_plan",),
-        does="create every topic on the target, with its configs, retention held open",
-        gate="each topic is absent on the target, or of this migration's making",
+        does="create every topic on the target, with its configs, retention disabled while mirroring",
+        passes_if="each topic is absent on the target, or of this migration's making",
         undo="delete the topics that this migration created",
+        module="create",
+        seconds=lambda _plan: 2 * HOUR,
+        writes=True,
+        gate="plan",
     ),
-    Phase(
+    Step(
         name="mirror",
         after=("create_targets",),
         does="copy record batches on Spark, until it is stopped",
-        gate="every record arrives once, in its order; a partition where that cannot be held halts",
+        passes_if="every record arrives once, in its order; a partition where that cannot be held halts",
         undo="stop it; what it copied does no harm on the target",
-        runs_on=True,
+        spark="submission",
+        writes=True,
+        until_it_passes=True,
     ),
-    Phase(
+    Step(
         name="watch_lag",
         after=("create_targets",),
         does="wait until the mirror has caught up",
-        gate="replication lag stayed at or under the threshold for some samples in a row",
+        passes_if="replication lag stayed at or under the threshold for some samples in a row",
         undo="nothing to undo: it only reads",
+        module="watch_lag",
+        seconds=lambda plan: plan.lag_gate.deadline_seconds,
+        waits=True,
     ),
-    Phase(
+    Step(
         name="validate",
         after=("watch_lag",),
         does="read both clusters again with another reader, and compare",
-        gate="source and target hold the same records, segment by segment",
+        passes_if="source and target hold the same records, segment by segment",
         undo="nothing to undo: it only reads",
+        module="validate",
+        seconds=lambda _plan: 2 * DAY,
+        writes=True,
+        spark="session",
     ),
-    Phase(
+    Step(
         name="approve_cutover",
         after=("validate",),
         does="show a person lag, verdict and groups, and wait for an answer",
-        gate="approved, and the evidence is still as shown",
+        passes_if="approved, and the evidence is still as shown",
         undo="nothing to undo; a rejection stops the mirror and ends the run",
         approval="cutover",
+        until_it_passes=True,
     ),
-    Phase(
+    Step(
         name="cut_over",
         after=("approve_cutover",),
         does="for each group: stop it on the source, translate its commits, start it on the target",
-        gate="the group is empty on both clusters and its commits rest",
+        # Asked by the step itself, before each group.
+        passes_if="the cutover gate is open, the group is empty on both clusters, and its commits rest",
         undo="move a group back alone, as long as it has committed nothing new on the target",
+        module="cutover",
+        seconds=_seconds_of_a_batch,
+        writes=True,
         batched=True,
     ),
-    Phase(
+    Step(
         name="watch_groups",
         after=("cut_over",),
         does="watch the moved groups on the target",
-        gate="each commits past its translated offset, or stands at the end with its members",
+        passes_if="each commits past its translated offset, or stands at the end with its members",
         undo="nothing to undo: it only reads",
+        module="watch_groups",
+        # Each group has a time of its own; this much more, and the watch itself is not working.
+        seconds=lambda plan: plan.cutover.watch_seconds + 5 * MINUTE,
+        waits=True,
         after_failures=True,
     ),
-    Phase(
+    Step(
         name="stop_mirror",
         after=("cut_over", "watch_groups"),
         does="wait until producers have left the source, then drain the mirror, end it and seal it",
-        gate="source log ends are still, and no lag remains",
+        passes_if="source log ends are still, and no lag remains",
         undo="mirror --unseal: it goes on where it ended",
+        module="stop",
+        seconds=lambda plan: plan.drain.deadline_seconds,
+        waits=True,
+        writes=True,
+        until_it_passes=True,
     ),
-    Phase(
+    Step(
+        name="validate_end",
+        after=("stop_mirror",),
+        does="compare once more, now up to the ends that the seal has fixed",
+        passes_if="source and target hold the same records, to the last one",
+        undo="nothing to undo: it only reads",
+        module="validate",
+        seconds=lambda _plan: 2 * DAY,
+        writes=True,
+        spark="session",
+    ),
+    Step(
+        name="restore",
+        after=("validate_end",),
+        does="give the target topics their sources' retention, compaction and timestamp type",
+        passes_if="the mirror is sealed, and the target shows the configs",
+        undo="mirror --unseal disables retention again; records that expired meanwhile are gone",
+        module="restore",
+        seconds=lambda _plan: 2 * HOUR,
+        writes=True,
+    ),
+    Step(
+        name="release",
+        after=("restore", "mirror"),
+        does="give up the migration's locks on its topics",
+        passes_if="no mirror may write any more, and no group is in the middle of its move",
+        undo="create takes the topics again, if no other migration has them by then",
+        module="release",
+        seconds=lambda _plan: 30 * MINUTE,
+        writes=True,
+    ),
+    Step(
         name="report",
-        after=("stop_mirror", "mirror"),
+        after=("release",),
         does="write down what was moved, by whose approval, with counts, digests and pauses",
-        gate="every phase before it has succeeded",
+        passes_if="every step before it has succeeded",
         undo="nothing to undo",
+        module="report",
+        seconds=lambda _plan: 30 * MINUTE,
     ),
 )
 
 
-def workflow(plan: Plan) -> tuple[Phase, ...]:
+def workflow(plan: Plan) -> tuple[Step, ...]:
     """The rows that apply to ``plan``: without the approvals that it does not ask for, their neighbours joined."""
-    return without(PHASES, {row.name for row in PHASES if row.approval and not getattr(plan.approvals, row.approval)})
+    return without(STEPS, {row.name for row in STEPS if row.approval and not getattr(plan.approvals, row.approval)})
 
 
-def without(rows: Iterable[Phase], left_out: set[str]) -> tuple[Phase, ...]:
+def without(rows: Iterable[Step], left_out: set[str]) -> tuple[Step, ...]:
     """``rows``, which are in order, without those named; what came after one comes after its predecessors instead."""
     after: dict[str, tuple[str, ...]] = {}
     kept = []
@@ -155,6 +198,6 @@ def without(rows: Iterable[Phase], left_out: set[str]) -> tuple[Phase, ...]:
     return tuple(kept)
 
 
-def phase_named(name: str) -> Phase:
+def step_named(name: str) -> Step:
     """The row called ``name``. Raises KeyError."""
-    return {row.name: row for row in PHASES}[name]
+    return {row.name: row for row in STEPS}[name]

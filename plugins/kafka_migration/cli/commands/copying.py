@@ -161,18 +161,14 @@ def stop(
 ) -> None:
     """End the mirror, once producers have left the source and everything is copied."""
     from kafka_migration.cli.render.lag import stopped
-    from kafka_migration.migration.history import phase
-    from kafka_migration.steps import stop as phase_stop
+    from kafka_migration.steps import runner
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:
         _require_mirror(ctx, now=now)
-        with phase(ctx, "stop_mirror") as run:
-            result = phase_stop.apply(ctx, now=now)
-            code = result.gate.exit_code
-            run.ends(code, "; ".join(it.evidence for it in result.gate.blockers))
+        result = runner.run(ctx, "stop_mirror", now=now).value
     output.result(result.as_dict(), stopped(result, dry_run=dry_run))
-    raise typer.Exit(code)
+    raise typer.Exit(result.gate.exit_code)
 
 
 def _require_mirror(ctx: Context, *, now: bool) -> None:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from kafka_migration.cli.opening import opened, tell_gate
+from kafka_migration.approvals.evidence import GateName
+from kafka_migration.cli.opening import opened
 from kafka_migration.cli.options import Debug, DryRun, Groups, Json, PlanFile, read_offset
 from kafka_migration.cli.output import Output
 
@@ -58,23 +59,19 @@ def cutover(
     plan: PlanFile, group: Groups = None, dry_run: DryRun = False, as_json: Json = False, debug: Debug = False
 ) -> None:
     """Stop groups on the source, move their offsets, start them on the target."""
-    from kafka_migration.approvals.evidence import GateName
     from kafka_migration.cli.render.groups import moved
     from kafka_migration.groups.translate import selected_groups
-    from kafka_migration.migration.history import phase
-    from kafka_migration.steps import cutover as phase_cutover
+    from kafka_migration.steps import outlook, runner
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:
-        # Asked first: a wrong name is bad input, whatever the gate says.
+        # Asked first: a wrong name is bad input, whatever the gate answers.
         selected_groups(ctx, group or None)
         if dry_run:
-            tell_gate(ctx, GateName.CUTOVER)
-        with phase(ctx, "cut_over") as run:
-            result = phase_cutover.apply(ctx, group or None)
-            run.ends(result.exit_code, "; ".join(f"{it.group}: {it.reason}" for it in result.groups if it.exit_code))
-    output.result(result.as_dict(), moved(result))
-    raise typer.Exit(result.exit_code)
+            outlook.ask_gate(ctx, GateName.CUTOVER)
+        decision = runner.run(ctx, "cut_over", groups=group or None)
+    output.result(decision.value.as_dict(), moved(decision.value))
+    raise typer.Exit(decision.exit_code)
 
 
 def watch(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafka_migration.cli.opening import opened, tell_gate
+from kafka_migration.cli.opening import opened
 from kafka_migration.cli.options import Debug, DryRun, Json, PlanFile
 from kafka_migration.cli.output import Output
 from kafka_migration.domain.errors import Refused
@@ -30,27 +30,13 @@ def check(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
 
 
 def create(plan: PlanFile, dry_run: DryRun = False, as_json: Json = False, debug: Debug = False) -> None:
-    """Create the plan's topics on the target, as on the source, with retention held open."""
-    from kafka_migration.approvals import approvals
-    from kafka_migration.approvals.evidence import GateName
+    """Create the plan's topics on the target, as on the source, with retention disabled while mirroring."""
     from kafka_migration.cli.render.evidence import created
-    from kafka_migration.migration.history import phase, remember_beginning
-    from kafka_migration.steps import create as phase_create
+    from kafka_migration.steps import runner
 
     output = Output(as_json=as_json)
-    if dry_run:
-        with opened(plan, output, dry_run=True) as ctx:
-            tell_gate(ctx, GateName.PLAN)
-            result = phase_create.apply(ctx)
-    else:
-        # Not even the internal topics are made before the gate is open.
-        with opened(plan, output) as ctx:
-            passed = approvals.check(ctx, GateName.PLAN)
-            output.tell(f"plan gate: {passed.reason}")
-        with opened(plan, output, make_state=True) as ctx, phase(ctx, "create_targets") as run:
-            remember_beginning(ctx, passed.evidence.inventory)
-            result = phase_create.apply(ctx)
-            run.ends(0, topics=len(result.steps), drift=len(result.drift))
+    with opened(plan, output, dry_run=dry_run) as ctx:
+        result = runner.run(ctx, "create_targets").value
     output.result(result.as_dict(), created(result))
 
 
@@ -65,15 +51,13 @@ def release(
     debug: Debug = False,
 ) -> None:
     """Give up the migration's locks on its topics, so that another plan may have them. Deletes nothing."""
-    from kafka_migration.steps import release as phase_release
+    from kafka_migration.steps import runner
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:
-        topics = phase_release.apply(ctx, forced=force)
-        left = phase_release.left_open(ctx, topics)
-    output.result(
-        {"dry_run": dry_run, "topics": list(topics), "left_open": list(left)}, f"{len(topics)} topics released"
-    )
+        decision = runner.run(ctx, "release", forced=force)
+    topics, left = list(decision.value), list(decision.notes)
+    output.result({"dry_run": dry_run, "topics": topics, "left_open": left}, f"{len(topics)} topics released")
 
 
 def restore(
@@ -84,17 +68,15 @@ def restore(
     debug: Debug = False,
 ) -> None:
     """Give the target topics their sources' settings, which were held open while they were copied. After `stop`."""
-    from kafka_migration.migration.history import phase
-    from kafka_migration.topics import restore as phase_restore
+    from kafka_migration.steps import runner
+    from kafka_migration.topics import restore as restoring
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:
-        todo = phase_restore.check(ctx)
+        todo = restoring.check(ctx)
         if any(it.set or it.delete for it in todo) and not (dry_run or yes):
             _ask(todo, output)
-        with phase(ctx, "restore") as run:
-            done = phase_restore.apply(ctx)
-            run.ends(0, topics=len(done))
+        done = runner.run(ctx, "restore").value
     would = "would be" if dry_run else "were"
     changed = sum(1 for it in done if it.set or it.delete)
     text = f"{changed} of {len(done)} topics {would} given their sources' settings"

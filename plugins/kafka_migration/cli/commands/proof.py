@@ -41,20 +41,19 @@ def validate(
 ) -> None:
     """Read both clusters again, and compare them by digests; only what is new since the last time."""
     from kafka_migration.cli.render.validation import validation as shown
-    from kafka_migration.migration.history import phase
-    from kafka_migration.validation import validate as phase_validate
+    from kafka_migration.steps import runner
 
     output = Output(as_json=as_json)
-    with opened(plan, output, dry_run=dry_run) as ctx, phase(ctx, "validate") as run:
-        result = phase_validate.apply(
+    with opened(plan, output, dry_run=dry_run) as ctx:
+        result = runner.run(
             ctx,
+            "validate",
             spark_master=master,
             reports=output_directory,
             topics=topic or (),
             level=level,
             full=full,
-        )
-        run.ends(result.exit_code, f"{result.verdict}" if result.exit_code else "")
+        ).value
     output.result(result.as_dict(with_segments=False), shown(result))
     raise typer.Exit(result.exit_code)
 

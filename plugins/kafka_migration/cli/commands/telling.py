@@ -28,11 +28,11 @@ def report(
     debug: Debug = False,
 ) -> None:
     """Write report.json and report.html."""
-    from kafka_migration.steps import report as phase_report
+    from kafka_migration.steps import runner
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:
-        written = phase_report.apply(ctx, output_directory)
+        written = runner.run(ctx, "report", reports=output_directory).value
     said = [f"exception: {text}" for text in written.report["exceptions"]]
     lines = [
         f"{'would be written' if dry_run else 'written'}: {path}" for path in (written.html_path, written.json_path)

@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 
-from kafka_migration.airflow.triggers.lag import LagGateTrigger
+from kafka_migration.airflow.trigger import StepTrigger
 from kafka_migration.migration.context import open_context
 from kafka_migration.plans.load import load_plan
 from kafka_migration.plans.snapshot import Snapshot
@@ -36,7 +36,9 @@ def test_trigger_waits_while_records_are_to_be_copied_and_fires_once_they_are(
     with open_context(plan, make_state=True):
         # As the create phase leaves it: the link's topics are there, and empty.
         pass
-    trigger = LagGateTrigger(**Snapshot.take(plan, tmp_path / "run").as_dict(), gives_up_at=time.time() + 200)
+    trigger = StepTrigger(
+        step="watch_lag", **Snapshot.take(plan, tmp_path / "run").as_dict(), gives_up_at=time.time() + 200
+    )
     heard: list[str] = []
     monkeypatch.setattr(trigger, "_log", FakeLog(heard), raising=False)
 
@@ -76,5 +78,5 @@ class FakeLog:
     warning = info
 
 
-async def _all(trigger: LagGateTrigger) -> list[dict[str, object]]:
+async def _all(trigger: StepTrigger) -> list[dict[str, object]]:
     return [event.payload async for event in trigger.run()]

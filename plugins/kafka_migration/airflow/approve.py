@@ -11,14 +11,14 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
-from kafka_migration.airflow.operators.base import WorksFromSnapshot, explained
-from kafka_migration.airflow.operators.links import DocsLink, ReportLink
+from kafka_migration.airflow.base import WorksFromSnapshot, explained
+from kafka_migration.airflow.links import DocsLink, ReportLink
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.execution_time.hitl import HITLUser
 
-    from kafka_migration.steps.table import ApprovalGate
+    from kafka_migration.steps.step import ApprovalGate
 
 
 class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):

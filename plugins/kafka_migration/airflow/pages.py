@@ -14,9 +14,9 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_da
 from fastapi import Depends, FastAPI, HTTPException, status
 from fastapi.responses import FileResponse, HTMLResponse
 
-from kafka_migration.airflow.operators.factory import migrate_dag_id, plan_name_of
-from kafka_migration.airflow.operators.links import PREFIX
-from kafka_migration.airflow.operators.phases import reports_directory
+from kafka_migration.airflow.factory import migrate_dag_id, plan_name_of
+from kafka_migration.airflow.links import PREFIX
+from kafka_migration.airflow.steps import reports_directory
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.plans.folder import read_plans
 from kafka_migration.plans.model import Plan
@@ -30,7 +30,7 @@ _ALWAYS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 
 def application() -> FastAPI:
-    """The application, to be mounted below :data:`kafka_migration.airflow.operators.links.PREFIX`."""
+    """The application, to be mounted below :data:`kafka_migration.airflow.links.PREFIX`."""
     app = FastAPI(title="Kafka migrations", docs_url=None, redoc_url=None, openapi_url=None)
     may_see = [Depends(requires_access_dag(method="GET"))]
 

@@ -6,10 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafka_migration.airflow.triggers.base import Decision, Watch
-from kafka_migration.airflow.triggers.groups import GroupsWatch
-from kafka_migration.airflow.triggers.lag import LagWatch
-from kafka_migration.airflow.triggers.stop import StopWatch
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.lag import LagSample, LagTrend
 from kafka_migration.domain.types import TopicPartition
@@ -23,6 +19,10 @@ from kafka_migration.link.lag import LagReport
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore
+from kafka_migration.steps.step import Decision, Waiting
+from kafka_migration.steps.stop import Wait as StopWatch
+from kafka_migration.steps.watch_groups import Wait as GroupsWatch
+from kafka_migration.steps.watch_lag import Wait as LagWatch
 from kafka_migration.topics import create
 from tests.steps.worlds import FakeClock
 
@@ -69,7 +69,7 @@ def measured(monkeypatch):
     return SimpleNamespace(samples=samples, halted=halted, undecided=undecided)
 
 
-def decision(watch: Watch) -> Decision:
+def decision(watch: Waiting) -> Decision:
     """What a look decides."""
     found = watch.look()
     assert found is not None

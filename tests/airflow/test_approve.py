@@ -11,7 +11,7 @@ from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow.providers.standard.operators import hitl
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskAwaitingInput
 
-from kafka_migration.airflow.operators.approve import ApproveGateOperator
+from kafka_migration.airflow.approve import ApproveGateOperator
 from kafka_migration.approvals import approvals
 from kafka_migration.approvals.evidence import Evidence, GateName
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_migration.airflow.operators.links import DocsLink, ReportLink
-from kafka_migration.airflow.triggers.logs import hide_secrets, quiet_clients
+from kafka_migration.airflow.links import DocsLink, ReportLink
+from kafka_migration.airflow.logs import hide_secrets, quiet_clients
 from kafka_migration.domain.errors import MigrationError, Retryable
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.snapshot import Snapshot
@@ -99,9 +99,3 @@ def require(exit_code: int, message: str) -> None:
         raise AirflowException(message)
     if exit_code:
         raise AirflowFailException(message)
-
-
-def phase_name(name: str, context: Mapping[str, Any]) -> str:
-    """The journal's name for the phase of this task: mapped tasks run side by side, so each has one of its own."""
-    index = context["ti"].map_index
-    return name if index is None or index < 0 else f"{name}[{index}]"

@@ -1,78 +1,48 @@
-"""The loop under every trigger: look, wait, look again, until it is so, can never be so, or the time is over."""
+"""The trigger of every step that waits: look, wait, look again, until it is so, can never be so, or time is over."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from kafka_migration.airflow.triggers.logs import hide_secrets, quiet_clients
+from kafka_migration.airflow.logs import hide_secrets, quiet_clients
 from kafka_migration.domain.errors import MigrationError, Retryable
 from kafka_migration.plans.snapshot import Snapshot
+from kafka_migration.steps.step import Decision
+from kafka_migration.steps.table import step_named
 
 if TYPE_CHECKING:
-    from kafka_migration.migration.context import Context
     from kafka_migration.migration.history import PhaseRun
+    from kafka_migration.steps.step import Waiting
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """How waiting ended. ``exit_code`` as the command line's; ``facts`` are small JSON values for the task."""
+class StepTrigger(BaseTrigger):
+    """Waits for step ``step``: holds where the run's snapshot is, and no secret; connections are looked up where it
+    runs.
 
-    exit_code: int
-    message: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON types only: what the task gets."""
-        return {"exit_code": self.exit_code, "message": self.message, "facts": dict(self.facts)}
-
-
-class Watch(Protocol):
-    """What is looked at. Lives in one thread, from the first look to the last."""
-
-    #: Seconds between two looks.
-    interval_seconds: float
-
-    def look(self) -> Decision | None:
-        """Look once. None: not yet. Raises MigrationError; a retryable one means "look again"."""
-
-    def too_late(self, overdue: str) -> Decision:
-        """What to say when the time is over. ``overdue`` says how long was waited."""
-
-
-class MigrationTrigger(BaseTrigger):
-    """Base of the triggers: holds where the run's snapshot is, and no secret; connections are looked up where it runs.
-
-    ``gives_up_at`` is wall-clock time (seconds since the epoch), so that a triggerer that restarts does not give more
-    time. What was seen before a restart is forgotten, and seen again: facts of the past prove nothing now.
+    ``gives_up_at`` is wall-clock time (seconds since 1970), so that a triggerer that restarts does not give more time;
+    None for no limit. What was seen before a restart is forgotten, and seen again: facts of the past prove nothing now.
     """
 
-    #: The phase whose beginning and end the journal tells, or "" if the task itself tells it.
-    phase: ClassVar[str] = ""
-
-    def __init__(self, *, path: str, digest: str, gives_up_at: float) -> None:
+    def __init__(self, *, step: str, path: str, digest: str, gives_up_at: float | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.path, self.digest, self.gives_up_at = path, digest, gives_up_at
+        self.step, self.path, self.digest, self.gives_up_at = step, path, digest, gives_up_at
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """As Airflow stores it."""
         kind = type(self)
-        values = {"path": self.path, "digest": self.digest, "gives_up_at": self.gives_up_at}
+        values = {"step": self.step, "path": self.path, "digest": self.digest, "gives_up_at": self.gives_up_at}
         return f"{kind.__module__}.{kind.__qualname__}", values
-
-    def watch(self, ctx: Context) -> Watch:
-        """What to look at."""
-        raise NotImplementedError
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """One event: the decision."""
@@ -95,7 +65,7 @@ class MigrationTrigger(BaseTrigger):
                 decision = await call(session.look)
                 if decision is not None:
                     return decision
-                left = self.gives_up_at - time.time()
+                left = math.inf if self.gives_up_at is None else self.gives_up_at - time.time()
                 if left <= 0:
                     return await call(lambda: session.too_late(time.time() - began))
                 await asyncio.sleep(min(session.interval_seconds, left))
@@ -108,11 +78,11 @@ class MigrationTrigger(BaseTrigger):
 class _Session:
     """The blocking half, in the trigger's own thread: the context stays open from look to look."""
 
-    def __init__(self, trigger: MigrationTrigger) -> None:
+    def __init__(self, trigger: StepTrigger) -> None:
         self.interval_seconds = 2.0
         self._trigger = trigger
         self._open = ExitStack()
-        self._watch: Watch | None = None
+        self._watch: Waiting | None = None
         self._run: PhaseRun | None = None
         self._decision: Decision | None = None
 
@@ -150,7 +120,7 @@ class _Session:
             self._run.outcome = Outcome.INTERRUPTED
         self._open.close()
 
-    def _start(self) -> Watch:
+    def _start(self) -> Waiting:
         from kafka_migration.migration.context import open_context
         from kafka_migration.migration.history import phase
 
@@ -164,8 +134,10 @@ class _Session:
                 open_context(plan, tell=lambda text: trigger.log.info("%s", text), make_state=True)
             )
             hide_secrets(ctx)
-            watch = trigger.watch(ctx)
-            if trigger.phase:
-                self._run = opening.enter_context(phase(ctx, trigger.phase))
+            step = step_named(trigger.step)
+            watch = step.verbs.Wait(ctx)
+            if not step.writes:
+                # One that acts then is in the journal from there on.
+                self._run = opening.enter_context(phase(ctx, trigger.step))
             self._open = opening.pop_all()
         return watch

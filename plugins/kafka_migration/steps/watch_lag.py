@@ -1,31 +1,20 @@
-"""Waiting until the mirror has caught up."""
+"""Watch lag: wait until the mirror has caught up."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafka_migration.airflow.triggers.base import Decision, MigrationTrigger, Watch
+from kafka_migration.link.lag import LagWait, describe
+from kafka_migration.steps.step import Decision
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
 
-class LagGateTrigger(MigrationTrigger):
-    """Fires once lag was at or under the plan's threshold for enough samples in a row, or never will be."""
-
-    phase = "watch_lag"
-
-    def watch(self, ctx: Context) -> Watch:
-        """The gate of the plan."""
-        return LagWatch(ctx)
-
-
-class LagWatch:
-    """The wait of the lag phase, as a trigger's: one sample a look."""
+class Wait:
+    """The plan's lag gate, one sample a look. Changes nothing, whatever happens."""
 
     def __init__(self, ctx: Context) -> None:
-        from kafka_migration.link.lag import LagWait
-
         self._wait = LagWait(ctx)
         self.interval_seconds = self._wait.interval_seconds
 
@@ -34,17 +23,16 @@ class LagWatch:
         result = self._wait.look()
         if result is None:
             return None
-        remedy = "" if result.passed else "\n  remedy: `status` says what can be done"
+        remedy = "" if result.passed else "\n  remedy: `status` names what can be done"
         return Decision(
             exit_code=0 if result.passed else 1,
             message=f"{result.reason}{remedy}",
             facts={"lag": result.report.total},
+            value=result,
         )
 
     def too_late(self, overdue: str) -> Decision:
         """Nothing was changed; clearing the task waits again."""
-        from kafka_migration.link.lag import describe
-
         last = self._wait.last
         seen = "nothing was measured" if last is None else describe(last)
         remedy = "see that the mirror runs and keeps up (mirror.num_streams), then clear this task: it waits again"

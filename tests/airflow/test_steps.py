@@ -11,11 +11,10 @@ import psutil
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_migration.airflow.operators.phases import (
-    KafkaCheckOperator,
-    KafkaCreateTargetsOperator,
-    KafkaCutOverOperator,
-    KafkaListBatchesOperator,
+from kafka_migration.airflow.steps import (
+    CutOverOperator,
+    ListBatchesOperator,
+    StepOperator,
     reports_directory,
 )
 from kafka_migration.approvals import approvals
@@ -43,7 +42,7 @@ def played_preflight(monkeypatch, verdict):
 
 def test_preflight_that_passes_hands_on_the_inventorys_digest(snapshot, opened, monkeypatch, task_context):
     played_preflight(monkeypatch, Verdict.PASS)
-    found = KafkaCheckOperator(task_id="t", snapshot=snapshot).execute(task_context)
+    found = StepOperator(task_id="t", step="inventory_and_preflight", snapshot=snapshot).execute(task_context)
     assert found == {"inventory": "sha256:1", "checks": 1}
     assert opened.made_state == [False], "reading leaves nothing on the target"
 
@@ -51,13 +50,13 @@ def test_preflight_that_passes_hands_on_the_inventorys_digest(snapshot, opened, 
 def test_preflight_that_says_no_fails_at_once_with_evidence_and_remedy(snapshot, opened, monkeypatch, task_context):
     played_preflight(monkeypatch, Verdict.FAIL)
     with pytest.raises(AirflowFailException, match=r"17 bytes are free\n  remedy: add a disk"):
-        KafkaCheckOperator(task_id="t", snapshot=snapshot).execute(task_context)
+        StepOperator(task_id="t", step="inventory_and_preflight", snapshot=snapshot).execute(task_context)
 
 
 def test_check_that_could_not_run_is_tried_again(snapshot, opened, monkeypatch, task_context):
     played_preflight(monkeypatch, Verdict.UNCHECKED)
     with pytest.raises(AirflowException) as raised:
-        KafkaCheckOperator(task_id="t", snapshot=snapshot).execute(task_context)
+        StepOperator(task_id="t", step="inventory_and_preflight", snapshot=snapshot).execute(task_context)
     assert not isinstance(raised.value, AirflowFailException)
 
 
@@ -70,7 +69,7 @@ def test_error_of_a_phase_fails_the_task_or_is_tried_again(snapshot, opened, mon
 
     monkeypatch.setattr(preflight, "check", fails)
     with pytest.raises(AirflowException, match=re.escape(error.message)) as raised:
-        KafkaCheckOperator(task_id="t", snapshot=snapshot).execute(task_context)
+        StepOperator(task_id="t", step="inventory_and_preflight", snapshot=snapshot).execute(task_context)
     assert isinstance(raised.value, AirflowFailException) is final
 
 
@@ -81,8 +80,9 @@ def test_create_makes_nothing_while_the_plan_gate_is_closed(snapshot, opened, mo
     monkeypatch.setattr(approvals, "check", closed)
     monkeypatch.setattr(create, "apply", lambda ctx: pytest.fail("created without an approval"))
     with pytest.raises(AirflowFailException, match="nobody has approved it"):
-        KafkaCreateTargetsOperator(task_id="t", snapshot=snapshot).execute(task_context)
+        StepOperator(task_id="t", step="create_targets", snapshot=snapshot).execute(task_context)
     assert opened.made_state == [False], "not even internal topics"
+    assert not opened.made_later
 
 
 def played_cutover(monkeypatch, *outcomes):
@@ -93,7 +93,7 @@ def test_cutover_counts_outcomes(snapshot, opened, monkeypatch, task_context):
     groups = (GroupOutcome(group="a", outcome=Fate.MOVED), GroupOutcome(group="b", outcome=Fate.ALREADY_MOVED))
     played_cutover(monkeypatch, *groups)
     task_context["ti"].map_index = 3
-    operator = KafkaCutOverOperator(task_id="t", snapshot=snapshot, groups=["a", "b"])
+    operator = CutOverOperator(task_id="t", step="cut_over", snapshot=snapshot, groups=["a", "b"])
     assert operator.execute(task_context) == {"moved": 1, "already_moved": 1}
     assert list(opened.journal.all("phase")) == ["cut_over[3]"], "batches side by side share no record"
 
@@ -101,7 +101,7 @@ def test_cutover_counts_outcomes(snapshot, opened, monkeypatch, task_context):
 def test_group_that_was_refused_fails_the_batch_with_its_reason_and_remedy(snapshot, opened, monkeypatch, task_context):
     refused = GroupOutcome(group="b", outcome=Fate.REFUSED, reason="2 members", remedy="stop them", exit_code=1)
     played_cutover(monkeypatch, GroupOutcome(group="a", outcome=Fate.MOVED), refused)
-    operator = KafkaCutOverOperator(task_id="t", snapshot=snapshot, groups=["a", "b"])
+    operator = CutOverOperator(task_id="t", step="cut_over", snapshot=snapshot, groups=["a", "b"])
     with pytest.raises(AirflowFailException, match=r"1 of 2 groups[\s\S]*b: refused: 2 members\n  remedy: stop them"):
         operator.execute(task_context)
     assert opened.journal.all("phase")["cut_over"]["outcome"] == "refused"
@@ -110,7 +110,7 @@ def test_group_that_was_refused_fails_the_batch_with_its_reason_and_remedy(snaps
 @pytest.fixture
 def ended_by_airflow():
     """As Airflow's task runner takes SIGTERM: it asks the task to end what it started, and lets it go on."""
-    asked: list[KafkaCutOverOperator] = []
+    asked: list[CutOverOperator] = []
     before = signal.signal(signal.SIGTERM, lambda _number, _frame: asked[0].on_kill())
     yield asked
     signal.signal(signal.SIGTERM, before)
@@ -134,7 +134,7 @@ def test_kill_of_a_cutover_ends_the_hook_that_runs_and_starts_no_other(
 
     played_cutover(monkeypatch)
     monkeypatch.setattr(cutover, "apply", moves)
-    operator = KafkaCutOverOperator(task_id="t", snapshot=snapshot, groups=["a", "b"])
+    operator = CutOverOperator(task_id="t", step="cut_over", snapshot=snapshot, groups=["a", "b"])
     ended_by_airflow.append(operator)
 
     def end() -> None:
@@ -155,7 +155,7 @@ def test_kill_of_a_cutover_ends_the_hook_that_runs_and_starts_no_other(
 
 def test_batches_are_the_phases_own(snapshot, opened, monkeypatch, task_context):
     monkeypatch.setattr(cutover, "batches", lambda ctx: [["a", "b"], ["c"]])
-    assert KafkaListBatchesOperator(task_id="t", snapshot=snapshot).execute(task_context) == [["a", "b"], ["c"]]
+    assert ListBatchesOperator(task_id="t", snapshot=snapshot).execute(task_context) == [["a", "b"], ["c"]]
 
 
 def test_reports_go_where_the_environment_says_else_into_the_checkout(monkeypatch, tmp_path):

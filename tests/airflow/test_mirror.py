@@ -14,14 +14,15 @@ from airflow.sdk import BaseHook
 from airflow.sdk.definitions.connection import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
-from kafka_migration.airflow.operators import spark_connection, spark_mirror
-from kafka_migration.airflow.operators.spark_connection import spark_master
-from kafka_migration.airflow.operators.spark_mirror import SparkMirrorOperator, job_environment
+from kafka_migration.airflow import mirror as spark_mirror
+from kafka_migration.airflow import spark_connection
+from kafka_migration.airflow.mirror import SparkMirrorOperator, job_environment
+from kafka_migration.airflow.spark_connection import spark_master
 from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.kafka.lookup import find_connection
 from kafka_migration.steps import mirror as phase
-from tests.airflow.operators.conftest import PASSWORD, connection
+from tests.airflow.conftest import PASSWORD, connection
 from tests.waiting import wait_until
 
 

@@ -9,7 +9,8 @@ from airflow.sdk import BaseHook
 from airflow.sdk.definitions.connection import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_migration.airflow.operators.validate import MigrationInFlightOperator, SparkValidateOperator
+from kafka_migration.airflow.in_flight import MigrationInFlightOperator
+from kafka_migration.airflow.steps import SparkValidateOperator
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import Desired
 from kafka_migration.validation import validate
@@ -32,7 +33,7 @@ def validated(monkeypatch):
 
 
 def operator(snapshot):
-    return SparkValidateOperator(task_id="validate", snapshot=snapshot, conn_id="spark_here")
+    return SparkValidateOperator(task_id="validate", step="validate", snapshot=snapshot, conn_id="spark_here")
 
 
 def test_validation_within_a_migration_is_of_everything(

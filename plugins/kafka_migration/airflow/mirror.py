@@ -18,9 +18,9 @@ import psutil
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_migration.airflow.operators.alerts import attempt
-from kafka_migration.airflow.operators.base import WorksFromSnapshot
-from kafka_migration.airflow.operators.spark_connection import require_kubernetes_client, spark_master
+from kafka_migration.airflow.alerts import attempt
+from kafka_migration.airflow.base import WorksFromSnapshot
+from kafka_migration.airflow.spark_connection import require_kubernetes_client, spark_master
 from kafka_migration.domain.errors import BadInput, Refused, TakenOver
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _CLEAN_END_SECONDS = 4.0
 #: Of a mirror that has never begun. Later deaths are no matter of set-up.
 _MOST_STARTS = 5
 
-MIRROR_JOB = Path(__file__).resolve().parents[4] / "spark_jobs" / "mirror.py"
+MIRROR_JOB = Path(__file__).resolve().parents[3] / "spark_jobs" / "mirror.py"
 
 
 class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
@@ -156,16 +156,13 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
 def job_environment(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of the spark-submit process, with both clusters' connections. Holds secrets: never log it."""
     from kafka_migration.kafka.lookup import find_connection, variable_of
-    from kafka_migration.migration.signing import CONNECTION as APPROVALS
-    from kafka_migration.migration.signing import FILE_VARIABLE as KEYS_FILE
+    from kafka_migration.migration.signing import without_keys
 
-    found = dict(environ)
+    # The mirror asks no gate, so its driver needs no key to answer one with.
+    found = without_keys(environ)
     for conn_id in (plan.source, plan.target):
         properties = dict(find_connection(conn_id).properties)
         found[variable_of(conn_id)] = json.dumps({"conn_type": "kafka", "extra": properties})
-    # The mirror asks no gate, so its driver needs no key to answer one with.
-    for name in (variable_of(APPROVALS), KEYS_FILE):
-        found.pop(name, None)
     found["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Executors elsewhere may have another one; whoever runs the workers says so here.
     found.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from kafka_migration.airflow.operators.base import explained
+from kafka_migration.airflow.base import explained
 from kafka_migration.plans.load import load_plan
 from kafka_migration.plans.snapshot import Snapshot, run_folder
 

@@ -13,16 +13,15 @@ from typing import Any
 import pytest
 from airflow.sdk.serde import deserialize, serialize
 
-from kafka_migration.airflow.triggers.base import Decision, MigrationTrigger
-from kafka_migration.airflow.triggers.groups import GroupsAliveTrigger
-from kafka_migration.airflow.triggers.lag import LagGateTrigger
-from kafka_migration.airflow.triggers.stop import StopGateTrigger
+from kafka_migration.airflow import trigger as triggers
+from kafka_migration.airflow.trigger import StepTrigger
 from kafka_migration.domain.errors import ClusterUnreachable, Refused
 from kafka_migration.migration import context
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.snapshot import Snapshot
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore
+from kafka_migration.steps.step import Decision
 from tests.waiting import wait_until
 
 PASSED = Decision(exit_code=0, message="it is so", facts={"n": 1})
@@ -48,12 +47,10 @@ class Looks:
         return Decision(exit_code=1, message=f"{overdue}: not yet")
 
 
-class Played(MigrationTrigger):
-    phase = "played"
-    looks = Looks()
+class Played(StepTrigger):
+    """A trigger of the step ``played``, which is what its own looks see."""
 
-    def watch(self, ctx):
-        return self.looks
+    looks = Looks()
 
 
 @pytest.fixture
@@ -76,11 +73,13 @@ def world(monkeypatch, tmp_path):
             found.open -= 1
 
     monkeypatch.setattr(context, "open_context", open_context)
+    wait = SimpleNamespace(Wait=lambda ctx: found.trigger.looks)
+    monkeypatch.setattr(triggers, "step_named", lambda name: SimpleNamespace(name=name, verbs=wait, writes=False))
     return found
 
 
 def trigger(world, *seen, seconds=60.0, kind=Played):
-    it = kind(**world.snapshot.as_dict(), gives_up_at=time.time() + seconds)
+    world.trigger = it = kind(step="played", **world.snapshot.as_dict(), gives_up_at=time.time() + seconds)
     it.looks = Looks(*seen)
     return it
 
@@ -89,14 +88,14 @@ async def events(it):
     return [event.payload async for event in it.run()]
 
 
-@pytest.mark.parametrize("kind", [LagGateTrigger, GroupsAliveTrigger, StopGateTrigger])
-def test_trigger_survives_being_stored_and_holds_pointers_alone(kind):
-    it = kind(path="/runs/plan.yaml", digest="sha256:1", gives_up_at=1_900_000_000.5)
+@pytest.mark.parametrize("gives_up_at", [1_900_000_000.5, None])
+def test_trigger_survives_being_stored_and_holds_pointers_alone(gives_up_at):
+    it = StepTrigger(step="watch_lag", path="/runs/plan.yaml", digest="sha256:1", gives_up_at=gives_up_at)
     path, values = it.serialize()
-    assert path == f"{kind.__module__}.{kind.__name__}"
+    assert path == f"{StepTrigger.__module__}.{StepTrigger.__name__}"
     stored: Any = deserialize(json.loads(json.dumps(serialize(values))))
-    assert kind(**stored).serialize() == (path, values)
-    assert set(values) == {"path", "digest", "gives_up_at"}
+    assert StepTrigger(**stored).serialize() == (path, values)
+    assert set(values) == {"step", "path", "digest", "gives_up_at"}
 
 
 def test_verdict_ends_the_wait_with_one_event_and_is_noted_with_its_facts(world):
@@ -147,7 +146,7 @@ def test_cluster_that_never_answered_is_unknown_when_time_is_over(world, monkeyp
 
 
 def test_edited_snapshot_ends_it(world):
-    it = Played(path=world.snapshot.path, digest="sha256:another", gives_up_at=time.time() + 60)
+    it = Played(step="played", path=world.snapshot.path, digest="sha256:another", gives_up_at=time.time() + 60)
     (event,) = asyncio.run(events(it))
     assert "a run does not follow edits" in event["message"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 
-from kafka_migration.airflow.operators import alerts
+from kafka_migration.airflow import alerts
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.plans.model import Plan
 

@@ -16,6 +16,7 @@ from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.snapshot import Snapshot
 from kafka_migration.state.journal import Journal
+from kafka_migration.state.segments import SegmentStore
 from kafka_migration.state.store import MemoryStore
 from tests.airflow_home import use_own_airflow_home
 
@@ -32,6 +33,8 @@ class Opened:
     store: MemoryStore = field(default_factory=MemoryStore)
     link: Any = None
     made_state: list[bool] = field(default_factory=list)
+    #: How often state was made by a context that had been opened without.
+    made_later: int = 0
     told: list[str] = field(default_factory=list)
 
     @property
@@ -82,6 +85,10 @@ def opened(make_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> O
     ) -> Iterator[Any]:
         found.made_state.append(make_state)
 
+        def make_later() -> Any:
+            found.made_later += 1
+            return found.journal, found.link, SegmentStore()
+
         def both(text: str) -> None:
             found.told.append(text)
             if tell is not None:
@@ -94,6 +101,7 @@ def opened(make_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> O
             journal=found.journal,
             link=found.link,
             tell=both,
+            on_make_state=None if make_state else make_later,
         )
 
     monkeypatch.setattr(context, "open_context", open_context)

@@ -6,11 +6,7 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
-from kafka_migration.airflow.operators.wait import (
-    KafkaStopMirrorOperator,
-    KafkaWatchGroupsOperator,
-    KafkaWatchLagOperator,
-)
+from kafka_migration.airflow.steps import WaitOperator
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.groups import sides, source_after
 from kafka_migration.steps import stop
@@ -23,19 +19,15 @@ def deferred(operator, task_context):
 
 
 @pytest.mark.parametrize(
-    ("operator", "trigger", "seconds"),
-    [
-        (KafkaWatchLagOperator, "kafka_migration.airflow.triggers.lag.LagGateTrigger", 86_400),
-        (KafkaWatchGroupsOperator, "kafka_migration.airflow.triggers.groups.GroupsAliveTrigger", 600),
-        (KafkaStopMirrorOperator, "kafka_migration.airflow.triggers.stop.StopGateTrigger", 600),
-    ],
+    ("step", "seconds"),
+    [("watch_lag", 86_400), ("watch_groups", 600), ("stop_mirror", 600)],
 )
-def test_waiting_task_defers_with_a_deadline_from_the_plan(operator, trigger, seconds, snapshot, task_context):
-    waiting = deferred(operator(task_id="t", snapshot=snapshot), task_context)
+def test_waiting_task_defers_with_a_deadline_from_the_plan(step, seconds, snapshot, task_context):
+    waiting = deferred(WaitOperator(task_id="t", step=step, snapshot=snapshot), task_context)
     path, values = waiting.trigger.serialize()
-    assert path == trigger
+    assert path == "kafka_migration.airflow.trigger.StepTrigger"
     assert values.pop("gives_up_at") == pytest.approx(time.time() + seconds, abs=60)
-    assert values == snapshot, "no more than where the snapshot is"
+    assert values == {"step": step, **snapshot}, "no more than where the snapshot is"
     assert waiting.method_name == "resume"
 
 
@@ -46,12 +38,12 @@ def verdict(exit_code):
 @pytest.mark.parametrize(("exit_code", "final"), [(1, True), (2, True), (3, False)])
 def test_verdict_that_is_no_pass_fails_the_task_or_is_tried_again(exit_code, final, snapshot, task_context):
     with pytest.raises(AirflowException, match="because") as raised:
-        KafkaWatchLagOperator(task_id="t", snapshot=snapshot).resume(task_context, verdict(exit_code))
+        WaitOperator(task_id="t", step="watch_lag", snapshot=snapshot).resume(task_context, verdict(exit_code))
     assert isinstance(raised.value, AirflowFailException) is final
 
 
 def test_verdict_that_passes_hands_on_its_facts(snapshot, task_context):
-    assert KafkaWatchLagOperator(task_id="t", snapshot=snapshot).resume(task_context, verdict(0)) == {"lag": 7}
+    assert WaitOperator(task_id="t", step="watch_lag", snapshot=snapshot).resume(task_context, verdict(0)) == {"lag": 7}
 
 
 def played_stop(monkeypatch, *, is_open, name=stop.STILL):
@@ -59,12 +51,12 @@ def played_stop(monkeypatch, *, is_open, name=stop.STILL):
     mirror = {"state": "ended", "records": 100, "reason": "drained"} if is_open else {"state": "running"}
     report = SimpleNamespace(as_dict=dict)
     played = stop.StopResult(gate=Gate.of("stop", [result]), lag=report, mirror=mirror)  # type: ignore[arg-type]
-    monkeypatch.setattr(stop, "apply", lambda ctx: played)
+    monkeypatch.setattr(stop, "apply", lambda ctx, now: played)
 
 
 def test_stop_proves_once_more_what_the_trigger_saw(snapshot, opened, monkeypatch, task_context):
     played_stop(monkeypatch, is_open=True)
-    found = KafkaStopMirrorOperator(task_id="t", snapshot=snapshot).resume(task_context, verdict(0))
+    found = WaitOperator(task_id="t", step="stop_mirror", snapshot=snapshot).resume(task_context, verdict(0))
     assert found == {"records": 100, "reason": "drained"}
     assert opened.journal.all("phase")["stop_mirror"]["outcome"] == "done"
 
@@ -72,7 +64,7 @@ def test_stop_proves_once_more_what_the_trigger_saw(snapshot, opened, monkeypatc
 def test_producer_that_came_back_has_the_stop_tried_again(snapshot, opened, monkeypatch, task_context):
     played_stop(monkeypatch, is_open=False)
     with pytest.raises(AirflowException, match=r"orders-0 \+5") as raised:
-        KafkaStopMirrorOperator(task_id="t", snapshot=snapshot).resume(task_context, verdict(0))
+        WaitOperator(task_id="t", step="stop_mirror", snapshot=snapshot).resume(task_context, verdict(0))
     assert not isinstance(raised.value, AirflowFailException)
 
 
@@ -89,4 +81,4 @@ def test_producer_that_came_back_has_the_stop_tried_again(snapshot, opened, monk
 def test_what_only_a_person_can_clear_is_not_waited_for(snapshot, opened, monkeypatch, task_context, name):
     played_stop(monkeypatch, is_open=False, name=name)
     with pytest.raises(AirflowFailException, match="then clear this task; the mirror runs on"):
-        KafkaStopMirrorOperator(task_id="t", snapshot=snapshot).resume(task_context, verdict(0))
+        WaitOperator(task_id="t", step="stop_mirror", snapshot=snapshot).resume(task_context, verdict(0))

@@ -1,0 +1,230 @@
+"""From a plan to its DAGs: one task for each row of the table of steps, with the edges that the table says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, Param, TriggerRule
+
+from kafka_migration.airflow import alerts
+from kafka_migration.airflow.approve import ApproveGateOperator
+from kafka_migration.airflow.in_flight import MigrationInFlightOperator
+from kafka_migration.airflow.mirror import SparkMirrorOperator
+from kafka_migration.airflow.snapshot import PlanSnapshotOperator
+from kafka_migration.airflow.steps import (
+    CutOverOperator,
+    ListBatchesOperator,
+    ReportOperator,
+    SparkValidateOperator,
+    StepOperator,
+    WaitOperator,
+)
+from kafka_migration.domain.levels import Level
+from kafka_migration.plans.model import Plan
+from kafka_migration.plans.snapshot import snapshot_path
+from kafka_migration.steps.step import Step
+from kafka_migration.steps.table import step_named, workflow
+
+#: A mirror may be killed as often as it likes; a gate that waits for people waits for days.
+_AGAIN_AND_AGAIN = 1000
+_TAGS = ["kafka-migration"]
+_MACROS = {"snapshot_path": snapshot_path}
+
+#: Rendered when a task starts. The path by the run alone: XComs can be edited. Not the first task's output itself: that
+#: would draw an edge to every other task.
+SNAPSHOT = {
+    "path": "{{ snapshot_path(ti.dag_id, ti.run_id) }}",
+    "digest": "{{ ti.xcom_pull(task_ids='take_snapshot')['digest'] }}",
+}
+
+#: How a batch of groups is called in the UI.
+_BATCH_NAME = "{{ task.groups[0] }}{% if task.groups[1:] %} and {{ task.groups[1:] | length }} more{% endif %}"
+
+#: The first task of a row and its last one.
+Ends = tuple[BaseOperator, Any]
+
+
+def plan_dags(plan: Plan, file: Path) -> dict[str, Callable[[], DAG]]:
+    """The DAGs of ``plan``, by id, each still to be built. ``file`` is read again when a run begins."""
+    return {
+        migrate_dag_id(plan.name): lambda: migrate_dag(plan, file),
+        validate_dag_id(plan.name): lambda: validate_dag(plan, file),
+    }
+
+
+def migrate_dag_id(name: str) -> str:
+    """The DAG that migrates plan ``name``."""
+    return f"migrate_{name}"
+
+
+def validate_dag_id(name: str) -> str:
+    """The DAG that validates plan ``name`` again."""
+    return f"validate_{name}"
+
+
+def plan_name_of(dag_id: str) -> str | None:
+    """The plan that a DAG of ours belongs to, or None for one that is not ours."""
+    kind, _, name = dag_id.partition("_")
+    return name if kind in ("migrate", "validate") and name else None
+
+
+def migrate_dag(plan: Plan, file: Path) -> DAG:
+    """The migration, started by hand. One run at a time: two would work on the same journal."""
+    rows = workflow(plan)
+    with DAG(
+        dag_id=migrate_dag_id(plan.name),
+        description=f"Migrate topics and consumer groups from {plan.source} to {plan.target}",
+        schedule=None,
+        catchup=False,
+        max_active_runs=1,
+        tags=_TAGS,
+        user_defined_macros=_MACROS,
+        doc_md=_overview(plan, rows),
+        on_failure_callback=alerts.on_failure(plan, migrate_dag_id(plan.name)),
+        default_args={
+            "retries": 2,
+            "retry_delay": timedelta(seconds=10),
+            "on_failure_callback": alerts.on_task_failure(plan),
+        },
+    ) as dag:
+        snapshot = _snapshot(file)
+        ends: dict[str, Ends] = {}
+        for row in rows:
+            first, _ = ends[row.name] = _task(row, plan)
+            if not row.after:
+                snapshot >> first
+            for before in row.after:
+                ends[before][1] >> first
+                if row.after_failures:
+                    # Of the batches none may have succeeded; the list of them must have.
+                    ends[before][0] >> first
+    return dag
+
+
+def _snapshot(file: Path) -> BaseOperator:
+    return PlanSnapshotOperator(
+        task_id="take_snapshot",
+        plan_file=str(file),
+        execution_timeout=timedelta(minutes=5),
+        doc_md="Notes the plan as it is now: the run works from this, whatever becomes of the file.",
+    )
+
+
+def _overview(plan: Plan, rows: tuple[Step, ...]) -> str:
+    lines = [
+        f"Plan `{plan.name}`, digest `{plan.digest}`. A run works from a snapshot of it, taken when the run begins.",
+        "",
+        "| step | what it does | passes when | how it is undone |",
+        "| --- | --- | --- | --- |",
+        *(f"| {row.name} | {row.does} | {row.passes_if} | {row.undo} |" for row in rows),
+    ]
+    return "\n".join(lines)
+
+
+def _task(row: Step, plan: Plan) -> Ends:
+    doc = f"**{row.name}**: {row.does}.\n\n- passes when: {row.passes_if}\n- how it is undone: {row.undo}"
+    common: dict[str, Any] = {"task_id": row.name, "doc_md": doc, "snapshot": SNAPSHOT}
+    if row.until_it_passes:
+        common["retries"] = _AGAIN_AND_AGAIN
+    if row.after_failures:
+        # Not ALL_DONE: that holds as well when nothing was begun, say because a person rejected the cutover. Skipped
+        # where a plan has no groups, as cut_over is.
+        common["trigger_rule"] = TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
+    elif any(step_named(name).batched for name in row.after):
+        # A plan without groups skips the batches.
+        common["trigger_rule"] = TriggerRule.NONE_FAILED
+    seconds = row.seconds(plan)
+    if seconds is not None:
+        # What waits gives up by itself; this is for a triggerer that is away, and for what is done then.
+        common["execution_timeout"] = timedelta(seconds=2 * seconds if row.waits and row.writes else seconds)
+        common["execution_timeout"] += timedelta(minutes=10) if row.waits else timedelta()
+    if row.approval is not None:
+        task: BaseOperator = ApproveGateOperator(
+            gate=row.approval,
+            approvers=plan.approvals.approvers,
+            max_age_seconds=plan.approvals.max_age_seconds,
+            subject=f"{plan.name}: approve the {row.approval}?",
+            notifiers=alerts.on_question(plan),
+            on_retry_callback=alerts.on_asked_anew(plan),
+            **common,
+        )
+    elif row.runs_on:
+        task = SparkMirrorOperator(
+            conn_id=plan.mirror.spark_connection,
+            retry_exponential_backoff=True,
+            max_retry_delay=timedelta(minutes=5),
+            on_retry_callback=alerts.on_retry(plan),
+            **common,
+        )
+    elif row.spark:
+        task = SparkValidateOperator(step=row.name, conn_id=plan.validation.spark_connection, **common)
+    elif row.batched:
+        batches = ListBatchesOperator(
+            task_id="list_groups",
+            snapshot=SNAPSHOT,
+            execution_timeout=timedelta(minutes=30),
+            doc_md="The plan's groups in batches: one task moves one batch.",
+        )
+        mapped = CutOverOperator.partial(step=row.name, map_index_template=_BATCH_NAME, **common)
+        return batches, mapped.expand(groups=batches.output)
+    elif row.waits:
+        task = WaitOperator(step=row.name, **common)
+    else:
+        task = (ReportOperator if row.name == "report" else StepOperator)(step=row.name, **common)
+    return task, task
+
+
+def validate_dag(plan: Plan, file: Path) -> DAG:
+    """Validation once more: on the plan's schedule, and by hand with a form. Skipped unless it is in flight."""
+    schedule = plan.validation.schedule
+    with DAG(
+        dag_id=validate_dag_id(plan.name),
+        description=f"Compare {plan.source} and {plan.target} again, while migration {plan.name} is in flight",
+        schedule=CronTriggerTimetable(schedule, timezone="UTC") if schedule else None,
+        catchup=False,
+        max_active_runs=1,
+        tags=_TAGS,
+        user_defined_macros=_MACROS,
+        doc_md=f"Validates plan `{plan.name}` again. Skipped unless its migration is in flight.",
+        on_failure_callback=alerts.on_failure(plan, validate_dag_id(plan.name)),
+        deadline=alerts.deadlines(plan, validate_dag_id(plan.name)),
+        default_args={"retries": 1, "retry_delay": timedelta(seconds=30)},
+        params={
+            "topics": Param(
+                [],
+                type="array",
+                items={"type": "string"},
+                title="Topics",
+                description="Only these, by name; none for all topics of the migration.",
+            ),
+            "level": Param(
+                None,
+                type=["null", "string"],
+                enum=[None, *(str(level) for level in Level)],
+                title="Level",
+                description="How closely; none as the plan says.",
+            ),
+            "full": Param(
+                False,
+                type="boolean",
+                title="Full",
+                description="Read everything, also what was found equal before and stands unchanged.",
+            ),
+        },
+    ) as dag:
+        in_flight = MigrationInFlightOperator(
+            task_id="check_in_flight", plan_file=str(file), execution_timeout=timedelta(minutes=10)
+        )
+        snapshot = _snapshot(file)
+        validate = SparkValidateOperator(
+            task_id="validate",
+            step="validate",
+            snapshot=SNAPSHOT,
+            conn_id=plan.validation.spark_connection,
+            execution_timeout=timedelta(days=2),
+        )
+        in_flight >> snapshot >> validate
+    return dag

@@ -1,0 +1,134 @@
+"""The steps of the table as tasks: each is one call of the runner, and what Airflow makes of its decision."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.airflow.base import MigrationOperator, require
+from kafka_migration.airflow.spark_connection import spark_master
+from kafka_migration.airflow.trigger import StepTrigger
+from kafka_migration.domain.levels import Level
+from kafka_migration.plans.places import REPORTS_DIRECTORY
+from kafka_migration.steps.table import step_named
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+def reports_directory() -> Path:
+    """The folder with one folder per plan; the checkout's reports/ by default."""
+    default = Path(__file__).resolve().parents[3] / "reports"
+    return Path(os.environ.get(REPORTS_DIRECTORY) or default)
+
+
+class StepOperator(MigrationOperator):
+    """Runs one step of the workflow, and fails, or is tried again, by the exit code of its decision."""
+
+    def __init__(self, *, step: str, **kwargs: Any) -> None:
+        """``step`` is its name in the table."""
+        super().__init__(**kwargs)
+        self.step = step
+
+    def options(self, context: Context) -> dict[str, Any]:
+        """What the step is run with."""
+        return {}
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """The facts of the decision."""
+        return self.run(context)
+
+    def run(self, context: Context) -> dict[str, Any]:
+        """Run the step; its notes go to the task's log."""
+        from kafka_migration.steps import runner
+
+        row, part = step_named(self.step), _part(context)
+        # A gate is asked before internal topics are made. Without one the state is there already, but a broker may not
+        # show yet what was made a moment ago.
+        begins = row.gate is not None or row.name == "inventory_and_preflight"
+        with self.opened(make_state=not begins, to_check=begins and row.gate is None) as ctx:
+            decision = runner.run(ctx, self.step, part=part, **self.options(context))
+        for note in decision.notes:
+            self.log.info("%s", note)
+        require(decision.exit_code, decision.message)
+        return dict(decision.facts)
+
+
+class WaitOperator(StepOperator):
+    """A step that waits. It holds no worker meanwhile: a trigger looks, and the task goes on with its decision."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Defer to the trigger, for as long as the plan gives the step."""
+        seconds = step_named(self.step).seconds(self.plan())
+        gives_up_at = None if seconds is None else time.time() + seconds
+        self.defer(trigger=StepTrigger(step=self.step, gives_up_at=gives_up_at, **self.snapshot), method_name="resume")
+
+    def resume(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Go on with the decision; where the step does something then, it proves once more what the trigger saw."""
+        require(event["exit_code"], event["message"])
+        self.log.info("%s", event["message"])
+        return self.run(context) if step_named(self.step).writes else dict(event["facts"])
+
+
+class ReportOperator(StepOperator):
+    """Writes the migration's report."""
+
+    def options(self, context: Context) -> dict[str, Any]:
+        """Where reports lie."""
+        return {"reports": reports_directory()}
+
+
+class SparkValidateOperator(StepOperator):
+    """Compares source and target, with Spark in a process of its own. The DAG's form, if it has one, names topics and
+    level, and asks for everything or for what is new."""
+
+    def __init__(self, *, conn_id: str, **kwargs: Any) -> None:
+        """``conn_id`` names the Spark connection."""
+        super().__init__(**kwargs)
+        self.conn_id = conn_id
+
+    def options(self, context: Context) -> dict[str, Any]:
+        """What the form asks for."""
+        form = context["params"]
+        return {
+            "reports": reports_directory(),
+            "spark_master": spark_master(self.conn_id, field="validation.spark_connection"),
+            "topics": form.get("topics") or (),
+            "level": Level(form["level"]) if form.get("level") else None,
+            "full": bool(form.get("full")),
+        }
+
+
+class ListBatchesOperator(MigrationOperator):
+    """Lists the groups to move, in batches: one mapped task moves one batch."""
+
+    def execute(self, context: Context) -> list[list[str]]:
+        """The batches; none if the plan moves no group."""
+        from kafka_migration.steps import cutover
+
+        with self.opened(make_state=True) as ctx:
+            return cutover.batches(ctx)
+
+
+class CutOverOperator(StepOperator):
+    """Moves a batch of groups, each once the cutover gate lets pass. One that was moved already is left as it is."""
+
+    template_fields: Sequence[str] = ("snapshot", "groups")
+
+    def __init__(self, *, groups: Any, **kwargs: Any) -> None:
+        """``groups`` is one batch."""
+        super().__init__(**kwargs)
+        self.groups = groups
+
+    def options(self, context: Context) -> dict[str, Any]:
+        """The batch."""
+        return {"groups": self.groups}
+
+
+def _part(context: Context) -> str:
+    """What the journal tells this task apart by: mapped tasks run side by side."""
+    index = context["ti"].map_index
+    return "" if index is None or index < 0 else f"[{index}]"

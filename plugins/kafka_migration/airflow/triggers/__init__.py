@@ -1,1 +1,0 @@
-"""Waiting without holding a worker: what the triggerer runs for the tasks that wait."""

@@ -1,0 +1,143 @@
+"""run: the whole migration at one terminal, step by step as the table has them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from kafka_migration.approvals.evidence import GateName
+from kafka_migration.cli.commands.proof import approve
+from kafka_migration.cli.mirror_process import MirrorProcess
+from kafka_migration.cli.opening import loaded, opened
+from kafka_migration.cli.options import Debug, DryRun, Json, Master, PlanFile, ReportsDirectory
+from kafka_migration.cli.output import Output
+from kafka_migration.domain.errors import CouldNotFindOut, Refused, Retryable
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+    from kafka_migration.steps.step import Decision, Step
+
+_TRIES = 3
+_BETWEEN_TRIES_SECONDS = 10.0
+
+
+def run(
+    plan: PlanFile,
+    master: Master = None,
+    output_directory: ReportsDirectory = Path("reports"),
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Go through the whole migration, and ask for its approvals here. May be killed at any moment, and run again."""
+    from kafka_migration.cli.render.tables import grid
+    from kafka_migration.steps.table import workflow
+
+    output, what = Output(as_json=as_json), loaded(plan)
+    rows = workflow(what)
+    if dry_run:
+        steps = [{"step": row.name, "does": row.does, "passes_if": row.passes_if, "undo": row.undo} for row in rows]
+        table = grid("Steps", ("step", "what it does", "passes if"), [(r.name, r.does, r.passes_if) for r in rows])
+        output.result({"dry_run": True, "steps": steps}, table)
+        return
+    walk = _Walk(plan, output, master=master, reports=output_directory)
+    with walk.mirror:
+        code = walk.through(rows)
+    output.result({"steps": walk.account, "exit_code": code}, "done" if not code else f"ended with exit code {code}")
+    raise typer.Exit(code)
+
+
+class _Walk:
+    """One way through the table. What was done by an earlier one is seen on the clusters, and is not done again."""
+
+    def __init__(self, plan: Path, output: Output, *, master: str | None, reports: Path) -> None:
+        self.mirror = MirrorProcess(plan, master=master, tell=output.tell)
+        self.account: list[dict[str, Any]] = []
+        self._plan, self._output, self._master, self._reports = plan, output, master, reports
+
+    def through(self, rows: tuple[Step, ...]) -> int:
+        """Make the steps, in order, to the first that does not pass. The exit code of that one, or 0."""
+        code = 0
+        for row in self._left(rows):
+            if code and not row.after_failures:
+                break
+            self._output.tell(f"{row.name}: {row.does}")
+            decision = self._step(row)
+            if decision is None:
+                continue
+            self.account.append({"step": row.name, **decision.as_dict()})
+            for line in (*decision.notes, *decision.message.splitlines()):
+                self._output.tell(f"  {line}")
+            code = code or decision.exit_code
+        return code
+
+    def _left(self, rows: tuple[Step, ...]) -> Iterator[Step]:
+        """The steps to make: once the mirror is sealed, with all that the plan selects, those that come then."""
+        with opened(self._plan, self._output, to_check=True) as ctx:
+            is_sealed = _is_sealed_with_all(ctx)
+        names = [row.name for row in rows]
+        if is_sealed:
+            self._output.tell("the mirror is drained and sealed already: going on behind `stop_mirror`")
+            rows = rows[names.index("stop_mirror") + 1 :]
+        return iter(rows)
+
+    def _step(self, row: Step) -> Decision | None:
+        if row.approval:
+            self._approve(GateName(row.approval))
+            return None
+        if row.runs_on:
+            self.mirror.start()
+            return None
+        tries = 1
+        while True:
+            try:
+                decision = self._once(row)
+                if decision.exit_code != CouldNotFindOut.exit_code or (tries >= _TRIES and not row.until_it_passes):
+                    return decision
+                problem = decision.message
+            except Retryable as error:
+                if tries >= _TRIES and not row.until_it_passes:
+                    raise
+                problem = str(error)
+            tries += 1
+            self._output.tell(f"{row.name}: once more: {problem}")
+            self.mirror.require()
+            self.mirror.wait(_BETWEEN_TRIES_SECONDS)
+
+    def _once(self, row: Step) -> Decision:
+        from kafka_migration.steps import runner
+
+        options: dict[str, Any] = {}
+        if row.spark:
+            options = {"spark_master": self._master, "reports": self._reports}
+        elif row.name == "report":
+            options = {"reports": self._reports}
+        is_check = row.name == "inventory_and_preflight"
+        with opened(self._plan, self._output, to_check=is_check) as ctx:
+            return runner.wait(ctx, row.name) if row.waits else runner.run(ctx, row.name, **options)
+
+    def _approve(self, gate: GateName) -> None:
+        """Ask for the approval of ``gate`` at this terminal, unless one holds. Raises NotApproved."""
+        from kafka_migration.approvals import approvals
+
+        with opened(self._plan, self._output) as ctx:
+            try:
+                self._output.tell(f"  {approvals.check(ctx, gate).reason}")
+                return
+            except Refused as shut:
+                self._output.tell(f"  {shut.message}")
+        if self._output.as_json or not sys.stdin.isatty():
+            raise approvals.NotApproved(
+                gate, "nobody can be asked here", remedy=f"approve {gate} {self._plan}, then run this again"
+            )
+        approve(gate, self._plan)
+
+
+def _is_sealed_with_all(ctx: Context) -> bool:
+    seal = ctx.link.seal()
+    wanted = ctx.plan.topics.select(ctx.source.topics()) if seal is not None else ()
+    return seal is not None and seal.is_complete and set(wanted) <= set(ctx.link.topics())

@@ -1,0 +1,103 @@
+"""The mirror beside `run`: the command `mirror` in a process of its own, which ends with whoever started it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
+from kafka_migration.domain.leash import Leash
+from kafka_migration.migration.signing import without_keys
+
+#: Deaths in a row after which another start is of no use.
+_MOST_STARTS = 5
+_BETWEEN_STARTS_SECONDS = 5.0
+#: A mirror that ran for so long did not die of its set-up.
+_LONG_SECONDS = 60.0
+_CLEAN_END_SECONDS = 30.0
+
+
+class MirrorProcess:
+    """Runs the mirror of ``plan``, and starts it again when it dies; ends it on exit. Its output goes to this process's
+    standard error."""
+
+    def __init__(self, plan: Path, *, master: str | None, tell: Callable[[str], None]) -> None:
+        self._arguments = [sys.executable, "-m", "kafka_migration", "mirror", str(plan)]
+        self._arguments += ["--master", master] if master else []
+        self._tell = tell
+        self._thread: threading.Thread | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ending, self._ended = threading.Event(), threading.Event()
+        self._problem = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def start(self) -> None:
+        """Start it, and go on. A mirror that runs elsewhere is taken over by it, as by any other."""
+        self._thread = threading.Thread(target=self._keep, name="mirror", daemon=True)
+        self._thread.start()
+
+    def require(self) -> None:
+        """Raise CouldNotFindOut if it was started, and is not started any more."""
+        if self._problem:
+            raise CouldNotFindOut(self._problem, remedy="see its output above, correct it, then run this again")
+
+    def wait(self, seconds: float) -> None:
+        """Return once it has ended for good, or after ``seconds``."""
+        self._ended.wait(seconds)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_CLEAN_END_SECONDS)
+        if self._thread is not None:
+            self._thread.join(timeout=_CLEAN_END_SECONDS)
+
+    def _keep(self) -> None:
+        deaths = 0
+        while not self._ending.is_set():
+            began = time.monotonic()
+            code = self._run()
+            if self._ending.is_set() or code in (0, Refused.exit_code, BadInput.exit_code):
+                # It obeyed, or only a person can clear what it met: the steps that wait see that, and report it.
+                self._problem = "" if code == 0 or self._ending.is_set() else f"the mirror ended with exit code {code}"
+                break
+            deaths = 1 if time.monotonic() - began > _LONG_SECONDS else deaths + 1
+            if deaths >= _MOST_STARTS:
+                self._problem = f"the mirror died {deaths} times in a row, last with exit code {code}"
+                break
+            self._tell(f"the mirror ended with exit code {code}; it is started again")
+            self._ending.wait(_BETWEEN_STARTS_SECONDS)
+        self._ended.set()
+
+    def _run(self) -> int:
+        with ExitStack() as stack:
+            leash = stack.enter_context(Leash())
+            process = subprocess.Popen(
+                self._arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,
+                # The mirror asks no gate, so it needs no key to answer one with.
+                env=without_keys(os.environ),
+                # A group of its own, so that the leash ends its JVM, too.
+                start_new_session=True,
+            )
+            leash.hold(process.pid)
+            self._process = process
+            if self._ending.is_set():
+                process.terminate()
+            return process.wait()

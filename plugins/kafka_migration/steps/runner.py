@@ -1,0 +1,66 @@
+"""Running a step, for every face: ask its gate, note in the journal that it runs, do it, note how it ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.approvals.evidence import GateName
+from kafka_migration.domain.errors import Retryable
+from kafka_migration.migration.history import phase
+from kafka_migration.steps import outlook
+from kafka_migration.steps.step import Decision, Step
+from kafka_migration.steps.table import step_named
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+
+def run(ctx: Context, name: str, *, part: str = "", **options: Any) -> Decision:
+    """Run step ``name`` with ``options`` of its own. ``part`` tells tasks apart that run one step side by side.
+
+    The gate of the step is asked first, and before that nothing is written, not even internal topics. In a dry run the
+    gate's answer is progress, and nothing is noted. Raises NotApproved where the gate is shut, and what the step
+    raises.
+    """
+    step = step_named(name)
+    if step.gate:
+        options["passed"] = outlook.ask_gate(ctx, GateName(step.gate))
+    if not step.writes:
+        return step.verbs.run(ctx, **options)
+    ctx.make_state()
+    with phase(ctx, name + part) as account:
+        decision = step.verbs.run(ctx, **options)
+        account.ends(decision.exit_code, _summary(decision), **decision.facts)
+    return decision
+
+
+def wait(ctx: Context, name: str) -> Decision:
+    """Wait until step ``name`` is decided, for as long as the plan gives it; a cluster that is away is waited for."""
+    step = step_named(name)
+    if step.writes:
+        decision = _decided(ctx, step)
+        # Proved once more, and acted on.
+        return decision if decision.exit_code else run(ctx, name)
+    with phase(ctx, name) as account:
+        decision = _decided(ctx, step)
+        account.ends(decision.exit_code, _summary(decision), **decision.facts)
+    return decision
+
+
+def _decided(ctx: Context, step: Step) -> Decision:
+    watch, began, limit = step.verbs.Wait(ctx), ctx.clock.monotonic(), step.seconds(ctx.plan)
+    while True:
+        try:
+            if decision := watch.look():
+                return decision
+        except Retryable as error:
+            # A broker that restarts is no reason to give up, as long as there is time.
+            ctx.tell(str(error))
+        waited = ctx.clock.monotonic() - began
+        if limit is not None and waited > limit:
+            return watch.too_late(f"gave up after {waited:.0f} s")
+        ctx.clock.sleep(watch.interval_seconds)
+
+
+def _summary(decision: Decision) -> str:
+    return decision.message.partition("\n")[0]
