@@ -42,11 +42,13 @@ def environment(connections: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **ours} | {"PYTHONPATH": f"{ROOT / 'plugins'}:{ROOT}", "COLUMNS": "80"}
 
 
-def start(*words: str, connections: Mapping[str, str], directory: Path) -> subprocess.Popen[str]:
+def start(
+    *words: str, connections: Mapping[str, str], directory: Path, stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[str]:
     """Begin a command."""
     return subprocess.Popen(
         [sys.executable, "-m", "kafka_migration", *words],
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

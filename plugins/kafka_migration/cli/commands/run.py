@@ -78,12 +78,11 @@ class _Walk:
     def _left(self, rows: tuple[Step, ...]) -> Iterator[Step]:
         """The steps to make: once the mirror is sealed, with all that the plan selects, those that come then."""
         with opened(self._plan, self._output, to_check=True) as ctx:
-            is_sealed = _is_sealed_with_all(ctx)
+            done = _done(ctx)
         names = [row.name for row in rows]
-        if is_sealed:
-            self._output.tell("the mirror is drained and sealed already: going on behind `stop_mirror`")
-            rows = rows[names.index("stop_mirror") + 1 :]
-        return iter(rows)
+        if done:
+            self._output.tell(f"{done} was done already: going on behind it")
+        return iter(rows[names.index(done) + 1 :] if done else rows)
 
     def _step(self, row: Step) -> Decision | None:
         if row.approval:
@@ -137,7 +136,16 @@ class _Walk:
         approve(gate, self._plan)
 
 
-def _is_sealed_with_all(ctx: Context) -> bool:
-    seal = ctx.link.seal()
-    wanted = ctx.plan.topics.select(ctx.source.topics()) if seal is not None else ()
-    return seal is not None and seal.is_complete and set(wanted) <= set(ctx.link.topics())
+def _done(ctx: Context) -> str:
+    """The last step that cannot be made twice: the seal ends the copy for good, and what was restored may be released.
+    "" before that, and where the plan selects topics by now that were never mirrored."""
+    from kafka_migration.topics.declared import KIND, is_restored
+
+    seal, records = ctx.link.seal(), ctx.journal.all(KIND)
+    if (
+        seal is None
+        or not seal.is_complete
+        or set(ctx.plan.topics.select(ctx.source.topics())) - set(ctx.link.topics())
+    ):
+        return ""
+    return "restore" if all(is_restored(record) for record in records.values()) else "stop_mirror"
