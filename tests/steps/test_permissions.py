@@ -31,7 +31,7 @@ from kafka_migration.inventory.permissions import RIGHTS, On, Rule
 from kafka_migration.migration.context import Context, open_context
 from kafka_migration.migration.history import phase
 from kafka_migration.plans.model import Plan
-from kafka_migration.steps import cutover, mirror
+from kafka_migration.steps import cutover, mirror, report, runner
 from kafka_migration.topics import create
 from kafka_migration.validation import validate
 from kafka_migration.wire.cluster import READ, WRITE, WireCluster
@@ -158,7 +158,7 @@ class TestNothingMadeYet:
         assert found["permissions on source groups"].evidence == f"missing ACLs: Describe on group {group}"
         assert found["permissions on target groups"].evidence == f"missing ACLs: Read on group {group}"
         assert found["permissions on target"].evidence == (
-            f"missing ACLs: Create, Read, Write, DescribeConfigs on topic {topic};"
+            f"missing ACLs: Create, Read, Write, AlterConfigs on topic {topic};"
             f" Write on transactional id kafka-migration.{stranger.name}"
         )
 
@@ -177,6 +177,10 @@ def test_migration_succeeds_with_exactly_the_printed_rules(locked: Locked, tmp_p
             assert equality.verdict is Equality.EQUAL
             assert sum(it["source_records"] for it in equality.result.as_dict()["partitions"]) == RECORDS
             assert cutover.apply(ctx).exit_code == 0
+        with open_context(plan) as ctx:
+            for step in ("stop_mirror", "restore", "release"):
+                assert runner.run(ctx, step).exit_code == 0, step
+            assert report.apply(ctx, tmp_path).report["exceptions"] == []
         assert checked(plan).gate.is_open, "and under way, too"
     there, here = (read_all_with(locked.admin_properties(side), {topic: 2}) for side in ("source", "target"))
     assert sum(map(len, here.values())) == RECORDS
@@ -224,7 +228,7 @@ class TestUnderWay:
             case "source", On.GROUPS, "Describe":
                 with open_context(plan) as ctx:
                     translate.preview(ctx)
-            case "target", On.TOPICS, "DescribeConfigs":
+            case "target", On.TOPICS, "AlterConfigs":
                 with open_context(plan) as ctx:
                     create.verify(ctx)
             case "target", On.GROUPS, "Read":
@@ -367,7 +371,7 @@ def test_documented_table_is_the_one_in_the_code() -> None:
 def test_every_row_says_what_it_is_for_and_stands_once() -> None:
     assert len({(it.side, it.on, it.operation) for it in RIGHTS}) == len(RIGHTS)
     assert all(it.why for it in RIGHTS)
-    assert {it.code for it in RIGHTS} == {"CREATE", "READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"}
+    assert {it.code for it in RIGHTS} == {"CREATE", "READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}
 
 
 def test_transactional_id_is_the_links_own() -> None:

@@ -73,7 +73,12 @@ RIGHTS: tuple[Right, ...] = (
     Right(side="target", on=On.TOPICS, operation="Create", why="`create`"),
     Right(side="target", on=On.TOPICS, operation="Read", why="fences look for markers; the validation fetches records"),
     Right(side="target", on=On.TOPICS, operation="Write", why="the mirror appends batches and fences"),
-    Right(side="target", on=On.TOPICS, operation="DescribeConfigs", why="what was created is read back and compared"),
+    Right(
+        side="target",
+        on=On.TOPICS,
+        operation="AlterConfigs",
+        why="`restore` gives them their sources' retention; it lets configs be read back, too",
+    ),
     Right(side="target", on=On.STATE, operation="Create", why="the first command that writes makes them"),
     Right(side="target", on=On.STATE, operation="Read", why="every command reads where the migration stands"),
     Right(

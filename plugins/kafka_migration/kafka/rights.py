@@ -11,6 +11,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     NewTopic,
     ResourceType,
@@ -90,6 +92,28 @@ def _may_describe_configs(clients: Clients, names: list[str]) -> frozenset[str]:
     return frozenset(names) - frozenset(denied)
 
 
+def _may_alter_configs(clients: Clients, names: list[str]) -> frozenset[str]:
+    denied: list[str] = []
+
+    def note(resource: ConfigResource, error: KafkaError) -> bool:
+        if error.code() == _TOPIC_AUTHORIZATION_FAILED:
+            denied.append(resource.name)
+        return error.code() in (UNKNOWN_TOPIC, _TOPIC_AUTHORIZATION_FAILED)
+
+    entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+    resources = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]) for name in names]
+    if resources:
+        clients.call_each(
+            clients.asked("AlterConfigs", "topic"),
+            lambda admin, seconds: admin.incremental_alter_configs(
+                resources, request_timeout=seconds, validate_only=True
+            ),
+            on_error=note,
+            name=lambda resource: resource.name,
+        )
+    return frozenset(names) - frozenset(denied)
+
+
 def _may_read(clients: Clients, names: list[str]) -> frozenset[str]:
     partition = FetchRequest.FetchTopic.FetchPartition(
         partition=_NO_PARTITION,
@@ -149,6 +173,7 @@ def _tried(clients: Clients, operation: str, names: list[str], request: Any, top
 
 #: What can be tried on a topic that does not exist, or is hidden.
 TRIED: Mapping[str, Callable[[Clients, list[str]], frozenset[str]]] = {
+    "ALTER_CONFIGS": _may_alter_configs,
     "CREATE": _may_create,
     "DESCRIBE_CONFIGS": _may_describe_configs,
     "READ": _may_read,
