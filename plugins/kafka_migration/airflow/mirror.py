@@ -22,6 +22,7 @@ from kafka_migration.airflow.alerts import attempt
 from kafka_migration.airflow.base import WorksFromSnapshot
 from kafka_migration.airflow.spark_connection import require_kubernetes_client, spark_master
 from kafka_migration.domain.errors import BadInput, Refused, TakenOver
+from kafka_migration.domain.shipped import shipped
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -36,7 +37,7 @@ _CLEAN_END_SECONDS = 4.0
 #: Of a mirror that has never begun. Later deaths are no matter of set-up.
 _MOST_STARTS = 5
 
-MIRROR_JOB = Path(__file__).resolve().parents[3] / "spark_jobs" / "mirror.py"
+MIRROR_JOB = shipped("spark_jobs/mirror.py")
 
 
 class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):

@@ -8,10 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow.configuration import AIRFLOW_HOME
+
 from kafka_migration.airflow.base import MigrationOperator, require
 from kafka_migration.airflow.spark_connection import spark_master
 from kafka_migration.airflow.trigger import StepTrigger
 from kafka_migration.domain.levels import Level
+from kafka_migration.domain.shipped import checkout
 from kafka_migration.plans.places import REPORTS_DIRECTORY
 from kafka_migration.steps.table import step_named
 
@@ -20,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def reports_directory() -> Path:
-    """The folder with one folder per plan; the checkout's reports/ by default."""
-    default = Path(__file__).resolve().parents[3] / "reports"
+    """The folder with one folder per plan; reports/ of the checkout by default, or of Airflow's home."""
+    default = (checkout() or Path(AIRFLOW_HOME)) / "reports"
     return Path(os.environ.get(REPORTS_DIRECTORY) or default)
 
 

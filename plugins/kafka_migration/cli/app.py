@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -54,4 +56,5 @@ for _name, _panel, _run in COMMANDS:
 
 def main() -> None:
     """Run the command that the process's arguments say."""
-    app(prog_name="python -m kafka_migration")
+    is_module = Path(sys.argv[0]).name == "__main__.py"
+    app(prog_name="python -m kafka_migration" if is_module else None)

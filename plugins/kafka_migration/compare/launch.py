@@ -20,12 +20,13 @@ from kafka_migration.compare.session import spark_jars
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut
 from kafka_migration.domain.hiding import hidden
 from kafka_migration.domain.leash import Leash
+from kafka_migration.domain.shipped import shipped
 
 #: Given the paths of a request and of the result to write: answers it, or raises CouldNotFindOut or BadInput.
 Runner = Callable[[Path, Path], None]
 
 _PLUGINS = Path(__file__).resolve().parents[2]
-VALIDATE_JOB = _PLUGINS.parent / "spark_jobs" / "validate.py"
+VALIDATE_JOB = shipped("spark_jobs/validate.py")
 _SHOWN_LINES = 15
 _DOCS_SECONDS = 600
 

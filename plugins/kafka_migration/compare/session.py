@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.errors import BadInput
+from kafka_migration.domain.shipped import shipped
 from kafka_migration.domain.spark_settings import exposure, settings_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JARS_VARIABLE = "KAFKA_MIGRATION_SPARK_JARS"
-_ROOT = Path(__file__).resolve().parents[3]
-_CACHE = _ROOT / ".cache" / "jars" / "spark"
-_LOCK = _ROOT / "jars.lock"
+_CACHE = shipped(".cache/jars/spark")
+_LOCK = shipped("jars.lock")
 
 
 def spark_jars(environ: Mapping[str, str] | None = None) -> tuple[Path, ...]:

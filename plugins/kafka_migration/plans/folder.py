@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_migration.domain.errors import BadInput
+from kafka_migration.domain.shipped import shipped
 from kafka_migration.plans.load import load_plan
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.places import PLANS_DIRECTORY
@@ -37,8 +38,7 @@ def read_plans(folder: Path | None = None, environ: Mapping[str, str] | None = N
     migration: none of them is valid. A folder that is not there is a problem, too.
     """
     environ = os.environ if environ is None else environ
-    checkout = Path(__file__).resolve().parents[3] / "migration_plans"
-    folder = folder or Path(environ.get(PLANS_DIRECTORY) or checkout)
+    folder = folder or Path(environ.get(PLANS_DIRECTORY) or shipped("migration_plans"))
     valid: dict[Path, Plan] = {}
     problems: dict[Path, BadInput] = {}
     if not folder.is_dir():
