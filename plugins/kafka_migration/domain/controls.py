@@ -43,25 +43,25 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controls:
-    """What is in force. Without ``throttle`` nobody has said anything about the rate."""
+    """What is in force. Without ``throttle`` nobody has set a rate."""
 
     pause: Pause | None = None
     throttle: Throttle | None = None
 
     def rate(self, otherwise: int | None = None) -> int | None:
-        """Bytes a second over the whole mirror, or None for no limit; ``otherwise`` where nobody has said."""
+        """Bytes a second over the whole mirror, or None for no limit; ``otherwise`` where nobody has set one."""
         return otherwise if self.throttle is None else self.throttle.bytes_per_second
 
     def describe(self) -> str:
         """Why the mirror is slower than it could be, for a person; empty if nothing holds it back."""
-        said = []
+        parts = []
         if self.pause is not None:
             why = f" ({self.pause.reason})" if self.pause.reason else ""
-            said.append(f"paused by {self.pause.by} at {_moment(self.pause.at)}{why}")
+            parts.append(f"paused by {self.pause.by} at {_moment(self.pause.at)}{why}")
         if self.throttle is not None and self.throttle.bytes_per_second is not None:
             rate = rate_text(self.throttle.bytes_per_second)
-            said.append(f"throttled to {rate} by {self.throttle.by} at {_moment(self.throttle.at)}")
-        return ", ".join(said)
+            parts.append(f"throttled to {rate} by {self.throttle.by} at {_moment(self.throttle.at)}")
+        return ", ".join(parts)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""

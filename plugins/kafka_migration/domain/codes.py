@@ -1,0 +1,161 @@
+"""Kafka's error codes: the one place where it stands which of them are worth another try, and which are not.
+
+Numbers and names are the protocol's (https://kafka.apache.org/protocol#protocol_error_codes). All clients keep them;
+librdkafka's own, which are negative, are in :mod:`kafka_migration.kafka.errors`.
+"""
+
+from __future__ import annotations
+
+OFFSET_OUT_OF_RANGE = 1
+UNKNOWN_TOPIC_OR_PARTITION = 3
+LEADER_NOT_AVAILABLE = 5
+NOT_LEADER = 6
+REQUEST_TIMED_OUT = 7
+BROKER_NOT_AVAILABLE = 8
+REPLICA_NOT_AVAILABLE = 9
+MESSAGE_TOO_LARGE = 10
+NETWORK_EXCEPTION = 13
+COORDINATOR_LOAD_IN_PROGRESS = 14
+COORDINATOR_NOT_AVAILABLE = 15
+NOT_COORDINATOR = 16
+INVALID_TOPIC = 17
+RECORD_LIST_TOO_LARGE = 18
+ILLEGAL_GENERATION = 22
+UNKNOWN_MEMBER_ID = 25
+REBALANCE_IN_PROGRESS = 27
+TOPIC_AUTHORIZATION_FAILED = 29
+GROUP_AUTHORIZATION_FAILED = 30
+CLUSTER_AUTHORIZATION_FAILED = 31
+INVALID_TIMESTAMP = 32
+UNSUPPORTED_SASL_MECHANISM = 33
+ILLEGAL_SASL_STATE = 34
+UNSUPPORTED_VERSION = 35
+TOPIC_ALREADY_EXISTS = 36
+INVALID_PARTITIONS = 37
+INVALID_REPLICATION_FACTOR = 38
+INVALID_REPLICA_ASSIGNMENT = 39
+INVALID_CONFIG = 40
+NOT_CONTROLLER = 41
+INVALID_REQUEST = 42
+UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+POLICY_VIOLATION = 44
+INVALID_PRODUCER_EPOCH = 47
+INVALID_TXN_STATE = 48
+INVALID_PRODUCER_ID_MAPPING = 49
+CONCURRENT_TRANSACTIONS = 51
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+SECURITY_DISABLED = 54
+OPERATION_NOT_ATTEMPTED = 55
+KAFKA_STORAGE_ERROR = 56
+SASL_AUTHENTICATION_FAILED = 58
+DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65
+NON_EMPTY_GROUP = 68
+GROUP_ID_NOT_FOUND = 69
+FENCED_LEADER_EPOCH = 74
+UNKNOWN_LEADER_EPOCH = 75
+UNSUPPORTED_COMPRESSION_TYPE = 76
+OFFSET_NOT_AVAILABLE = 78
+FENCED_INSTANCE_ID = 82
+INVALID_RECORD = 87
+UNSTABLE_OFFSET_COMMIT = 88
+THROTTLING_QUOTA_EXCEEDED = 89
+PRODUCER_FENCED = 90
+UNKNOWN_TOPIC_ID = 100
+INCONSISTENT_TOPIC_ID = 103
+
+# --- Worth another try --------------------------------------------------------------------------------------------
+
+#: Of requests to clusters, topics and groups: a coordinator or leader moves, or metadata are behind.
+RETRYABLE = frozenset(
+    {
+        LEADER_NOT_AVAILABLE,
+        NOT_LEADER,
+        REQUEST_TIMED_OUT,
+        BROKER_NOT_AVAILABLE,
+        REPLICA_NOT_AVAILABLE,
+        NETWORK_EXCEPTION,
+        COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE,
+        NOT_COORDINATOR,
+        NOT_CONTROLLER,
+        CONCURRENT_TRANSACTIONS,
+        FENCED_LEADER_EPOCH,
+        UNKNOWN_LEADER_EPOCH,
+        UNSUPPORTED_COMPRESSION_TYPE,
+        OFFSET_NOT_AVAILABLE,
+        UNSTABLE_OFFSET_COMMIT,
+        THROTTLING_QUOTA_EXCEEDED,
+        UNKNOWN_TOPIC_ID,
+        INCONSISTENT_TOPIC_ID,
+    }
+)
+#: Of requests to a transaction's coordinator, also about topics that it does not know yet.
+RETRYABLE_TRANSACTION = frozenset(
+    {
+        UNKNOWN_TOPIC_OR_PARTITION,
+        NOT_LEADER,
+        REQUEST_TIMED_OUT,
+        REPLICA_NOT_AVAILABLE,
+        COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE,
+        NOT_COORDINATOR,
+        CONCURRENT_TRANSACTIONS,
+    }
+)
+#: Of a fetch or an append: leadership moves, or our metadata are out of date. Ask who leads, then go on.
+STALE_LEADER = frozenset(
+    {
+        LEADER_NOT_AVAILABLE,
+        NOT_LEADER,
+        REPLICA_NOT_AVAILABLE,
+        KAFKA_STORAGE_ERROR,
+        FENCED_LEADER_EPOCH,
+        UNKNOWN_LEADER_EPOCH,
+        OFFSET_NOT_AVAILABLE,
+    }
+)
+#: Of a topic that was created just now, or whose leader moves: not every broker knows of it yet.
+NOT_THERE_YET = frozenset({UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, NOT_LEADER, OFFSET_NOT_AVAILABLE})
+
+# --- The same until a person changes something --------------------------------------------------------------------
+
+UNAUTHENTICATED = frozenset({UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED})
+UNAUTHORIZED = frozenset(
+    {
+        TOPIC_AUTHORIZATION_FAILED,
+        GROUP_AUTHORIZATION_FAILED,
+        CLUSTER_AUTHORIZATION_FAILED,
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    }
+)
+#: A group has members, or is being rebalanced.
+GROUP_BUSY = frozenset(
+    {ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, NON_EMPTY_GROUP, FENCED_INSTANCE_ID}
+)
+#: The broker understood a request to change something, and refuses it: the message is its own.
+REFUSED = frozenset(
+    {
+        MESSAGE_TOO_LARGE,
+        INVALID_TOPIC,
+        INVALID_PARTITIONS,
+        INVALID_REPLICATION_FACTOR,
+        INVALID_REPLICA_ASSIGNMENT,
+        INVALID_CONFIG,
+        INVALID_REQUEST,
+        POLICY_VIOLATION,
+        INVALID_RECORD,
+    }
+)
+#: A batch is larger than the topic's ``max.message.bytes``, or than a whole segment.
+TOO_LARGE = frozenset({MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE})
+#: Of an append: the same bytes sent again get the same answer.
+REFUSED_FOR_GOOD = TOO_LARGE | {
+    INVALID_TIMESTAMP,
+    UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    POLICY_VIOLATION,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    INVALID_RECORD,
+}
+#: A newer producer of the same transactional id has begun.
+TAKEN_OVER = frozenset({INVALID_PRODUCER_EPOCH, PRODUCER_FENCED})
