@@ -6,7 +6,7 @@ Both stay until somebody takes them back: a mirror that is started again finds t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kafka_migration.domain.errors import BadInput
@@ -65,13 +65,7 @@ class Controls:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
-        pause, throttle = self.pause, self.throttle
-        return {
-            "pause": None if pause is None else {"by": pause.by, "at": pause.at, "reason": pause.reason},
-            "throttle": None
-            if throttle is None
-            else {"bytes_per_second": throttle.bytes_per_second, "by": throttle.by, "at": throttle.at},
-        }
+        return asdict(self)
 
 
 def parse_rate(text: str) -> int | None:

@@ -167,6 +167,19 @@ def read_progress(key: bytes, data: bytes) -> Iterator[tuple[TopicPartition, Pos
             yield TopicPartition(name, number), position, rest
 
 
+def pack_ends(ends: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Offsets by partition as JSON types: by topic, and by partition as text."""
+    packed: dict[str, dict[str, int]] = {}
+    for tp, end in sorted(ends.items()):
+        packed.setdefault(tp.topic, {})[str(tp.partition)] = end
+    return packed
+
+
+def unpack_ends(value: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """The inverse of :func:`pack_ends`."""
+    return {TopicPartition(topic, int(p)): end for topic, parts in value.items() for p, end in parts.items()}
+
+
 def link_key(link: str, *parts: str) -> bytes:
     """Key of a link's record: ``<link>``, ``<link>/desired``, ``<link>/fence/3``, ``<link>/topic/orders``…"""
     return "/".join((link, *parts)).encode()
