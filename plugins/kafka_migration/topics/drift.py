@@ -46,14 +46,7 @@ def as_dict(status: DriftStatus) -> dict[str, Any]:
 def read(ctx: Context) -> tuple[DriftStatus, ...]:
     """Every change, those that endanger records first. Reads both clusters; raises what they raise."""
     found = [
-        DriftStatus(
-            topic=drift.topic,
-            what=drift.what,
-            declared=drift.declared,
-            observed=drift.observed,
-            endangers=drift.endangers_records,
-            remedy=remedy(drift),
-        )
+        DriftStatus(**drift.as_dict(), endangers=drift.endangers_records, remedy=remedy(drift))
         for drift in create.verify(ctx)
     ]
     return tuple(sorted(found, key=lambda status: (not status.endangers, status.topic, status.what)))

@@ -31,7 +31,7 @@ from kafka_migration.wire.batch import (
     parse_header,
 )
 from kafka_migration.wire.join import Piece, Run
-from kafka_migration.wire.records import as_long, write_varint
+from kafka_migration.wire.records import as_long, encoded, new_record
 
 _MAGIC_AT, _FIELDS_AT = 16, 18
 _NO_TIMESTAMP = -1
@@ -214,17 +214,7 @@ def _as_batch(found: list[_Message], codec: int, end: int, joined: int) -> Piece
         if message.offset != expected:
             runs.append(Run(index, message.offset, -1))
         expected = message.offset + 1
-        body = b"".join(
-            (
-                b"\0",
-                write_varint(as_long(message.timestamp - base)),
-                write_varint(index),
-                *_sized(message.key),
-                *_sized(message.value),
-                b"\0",
-            )
-        )
-        out += (write_varint(len(body)), body)
+        out += encoded(new_record(message.key, message.value), as_long(message.timestamp - base), index)
     batch = assemble(
         attributes=codec,
         base_timestamp=base,
@@ -234,7 +224,3 @@ def _as_batch(found: list[_Message], codec: int, end: int, joined: int) -> Piece
         base_offset=found[0].offset,
     )
     return Piece(parse_header(batch), memoryview(batch), end, joined, tuple(runs) if len(runs) > 1 else ())
-
-
-def _sized(value: memoryview | None) -> tuple[bytes, bytes | memoryview]:
-    return (write_varint(-1), b"") if value is None else (write_varint(len(value)), value)
