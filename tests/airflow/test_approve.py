@@ -17,7 +17,7 @@ from kafka_migration.approvals.evidence import Evidence, GateName
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.types import Desired
 from kafka_migration.plans.snapshot import Snapshot
-from kafka_migration.state.link_records import Wish
+from kafka_migration.state.link import Wish
 
 
 def evidence(topics="t1"):

@@ -15,9 +15,9 @@ from kafka_migration.copy.task.intake import Intake
 from kafka_migration.copy.task.loop import Loop
 from kafka_migration.copy.task.partition import PartitionCopy
 from kafka_migration.copy.valve import Valve
+from kafka_migration.domain.codes import NOT_LEADER, OFFSET_OUT_OF_RANGE
 from kafka_migration.domain.types import Halt, Position, TopicPartition
 from kafka_migration.wire.cluster import EARLIEST, Leader
-from kafka_migration.wire.fetch import NOT_LEADER, OFFSET_OUT_OF_RANGE
 from kafka_migration.wire.fetch_request import Fetched
 
 TP = TopicPartition("t", 0)

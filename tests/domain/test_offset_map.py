@@ -7,6 +7,7 @@ import pytest
 
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap, Run, RunOpening
+from kafka_migration.domain.openings import Openings
 
 
 @dataclass
@@ -66,7 +67,7 @@ def _history(seed: int) -> tuple[History, OffsetMap]:
     source_end = it.source + chance.choice([0, 0, 4])
     stored = {(o.fence, o.records): o for o in it.openings}  # the newest of a key is what the topic keeps
     shuffled = chance.sample(list(stored.values()), len(stored))
-    return it, OffsetMap.from_openings(shuffled, source_end=source_end, target_end=it.target)
+    return it, Openings(shuffled).offset_map(source_end=source_end, target_end=it.target)
 
 
 @pytest.mark.parametrize("first", range(0, 400, 20))
@@ -134,7 +135,7 @@ def test_offset_in_a_gap_goes_on_at_the_first_record_after_it():
 
 def test_fences_in_a_row_leave_no_run_between_them():
     openings = [RunOpening(fence=n, records=0, source=7, target=n + 1, closes=n) for n in range(4)]
-    found = OffsetMap.from_openings(openings, source_end=9, target_end=6)
+    found = Openings(openings).offset_map(source_end=9, target_end=6)
     assert list(found.runs()) == [Run(7, 4, 2)]
 
 
@@ -144,7 +145,7 @@ def test_opening_written_ahead_counts_only_up_to_where_its_fence_was_closed():
         RunOpening(fence=0, records=50, source=80, target=51),  # only 30 records of this fence ever landed
         RunOpening(fence=4, records=0, source=30, target=32, closes=31),
     ]
-    found = OffsetMap.from_openings(openings, source_end=100, target_end=102)
+    found = Openings(openings).offset_map(source_end=100, target_end=102)
     assert list(found.runs()) == [Run(0, 1, 30), Run(30, 32, 70)]
 
 
@@ -153,7 +154,7 @@ def test_position_told_before_a_newer_fence_ends_where_that_fence_closed_it():
         RunOpening(fence=0, records=0, source=0, target=1, closes=0),
         RunOpening(fence=1, records=0, source=60, target=62, closes=61),
     ]
-    found = OffsetMap.from_openings(openings, source_end=40, target_end=41)
+    found = Openings(openings).offset_map(source_end=40, target_end=41)
     assert list(found.runs()) == [Run(0, 1, 40)]
     assert found.to_target(40) == 41
 

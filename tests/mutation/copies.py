@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from confluent_kafka.admin import AdminClient
 
+from kafka_migration.domain.codes import STALE_LEADER
 from kafka_migration.domain.offset_map import OffsetMap
 from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.wire.markers import write_markers_directly
-from kafka_migration.wire.produce import STALE_LEADER
 from tests.compare.lab import Copied
 from tests.copy.bench import OPEN_ENDED, bench
 from tests.kafka_tools import ToSend, create_topics, produce

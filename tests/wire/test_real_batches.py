@@ -4,14 +4,14 @@ import uuid
 
 import pytest
 
+from kafka_migration.domain.codes import INVALID_RECORD, UNKNOWN_TOPIC_ID
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import MAX_SEQUENCE, parse_header, readdress, verify_crc
 from kafka_migration.wire.cluster import EARLIEST, LATEST, LeaderUnknown
-from kafka_migration.wire.fetch import UNKNOWN_TOPIC_ID, fetch
+from kafka_migration.wire.fetch import fetch
 from kafka_migration.wire.fetch_request import FetchFrom
-from kafka_migration.wire.join import made_anew
-from kafka_migration.wire.produce import INVALID_RECORD
+from kafka_migration.wire.join import reencoded
 from kafka_migration.wire.records import key_value, raw_records
 from tests.kafka_tools import ToSend, create_topics, delete_records, delete_topic, produce, read_all
 from tests.wire.logs import raw
@@ -44,7 +44,7 @@ def test_batch_of_any_codec_trimmed_at_every_offset_reads_back_as_its_tail(sourc
         rows = read_all(servers, {topic: 1})[TopicPartition(topic, 0)]
         read = [(header.base_timestamp + r.timestamp_delta, *key_value(r)) for r in raw_records(header, batch)]
         assert read == [(row.timestamp, row.key, row.value) for row in rows]
-        tails = {TopicPartition(topic, first): raw(made_anew(header, batch, first)) for first in range(1, last)}
+        tails = {TopicPartition(topic, first): raw(reencoded(header, batch, first)) for first in range(1, last)}
         plain = {tp: readdress(cut, producer_id=-1, producer_epoch=-1, sequence=-1) for tp, cut in tails.items()}
         (answers,) = wire.append(plain)
     assert [(a.error, a.base_offset) for a in answers] == [(0, 0)] * (last - 1)

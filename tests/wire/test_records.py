@@ -6,7 +6,7 @@ import pytest
 
 from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import HEADER_BYTES, CorruptBatch, assemble, parse_header, verify_crc
-from kafka_migration.wire.join import made_anew
+from kafka_migration.wire.join import reencoded
 from kafka_migration.wire.records import (
     key_value,
     keyed_batch,
@@ -89,7 +89,7 @@ def test_snappy_block_that_points_outside_is_corruption(size):
 def test_trimmed_batch_holds_exactly_the_records_from_the_offset_on(codec, first):
     values = [b"v" * n if n % 2 else None for n in range(6)]
     batch = made_batch(values, base_offset=100, codec=codec)
-    piece = made_anew(parse_header(batch), batch, 100 + first)
+    piece = reencoded(parse_header(batch), batch, 100 + first)
     header, cut = piece.header, piece.batch
     assert cut is not None
     verify_crc(header, cut)
@@ -105,7 +105,7 @@ def test_trimmed_batch_holds_exactly_the_records_from_the_offset_on(codec, first
 
 def test_trimming_away_everything_leaves_nothing_to_copy():
     batch = made_batch([b"a"], base_offset=7)
-    assert made_anew(parse_header(batch), batch, 8)[1:3] == (None, 8)
+    assert reencoded(parse_header(batch), batch, 8)[1:3] == (None, 8)
 
 
 def test_records_that_end_early_or_late_are_corruption():

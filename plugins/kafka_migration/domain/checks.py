@@ -1,4 +1,4 @@
-"""Named check results. A check that could not run says UNCHECKED, and a gate never counts that as a pass."""
+"""Named check results. A check that could not run is UNCHECKED, and a gate never counts that as a pass."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ Both stay until somebody takes them back: a mirror that is started again finds t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kafka_migration.domain.errors import BadInput
@@ -43,35 +43,29 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controls:
-    """What is in force. Without ``throttle`` nobody has said anything about the rate."""
+    """What is in force. Without ``throttle`` nobody has set a rate."""
 
     pause: Pause | None = None
     throttle: Throttle | None = None
 
     def rate(self, otherwise: int | None = None) -> int | None:
-        """Bytes a second over the whole mirror, or None for no limit; ``otherwise`` where nobody has said."""
+        """Bytes a second over the whole mirror, or None for no limit; ``otherwise`` where nobody has set one."""
         return otherwise if self.throttle is None else self.throttle.bytes_per_second
 
     def describe(self) -> str:
         """Why the mirror is slower than it could be, for a person; empty if nothing holds it back."""
-        said = []
+        parts = []
         if self.pause is not None:
             why = f" ({self.pause.reason})" if self.pause.reason else ""
-            said.append(f"paused by {self.pause.by} at {_moment(self.pause.at)}{why}")
+            parts.append(f"paused by {self.pause.by} at {_moment(self.pause.at)}{why}")
         if self.throttle is not None and self.throttle.bytes_per_second is not None:
             rate = rate_text(self.throttle.bytes_per_second)
-            said.append(f"throttled to {rate} by {self.throttle.by} at {_moment(self.throttle.at)}")
-        return ", ".join(said)
+            parts.append(f"throttled to {rate} by {self.throttle.by} at {_moment(self.throttle.at)}")
+        return ", ".join(parts)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
-        pause, throttle = self.pause, self.throttle
-        return {
-            "pause": None if pause is None else {"by": pause.by, "at": pause.at, "reason": pause.reason},
-            "throttle": None
-            if throttle is None
-            else {"bytes_per_second": throttle.bytes_per_second, "by": throttle.by, "at": throttle.at},
-        }
+        return asdict(self)
 
 
 def parse_rate(text: str) -> int | None:

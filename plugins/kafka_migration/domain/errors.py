@@ -1,7 +1,7 @@
 """Everything that can go wrong, by what a person or a retry can do about it.
 
-Every error carries evidence as fields and says the remedy. ``exit_code`` is the command line's:
-1 a check or gate says no, 2 bad input, 3 could not find out. Three families guide the callers:
+Every error carries evidence as fields and a remedy. ``exit_code`` is the command line's:
+1 a check or gate refuses, 2 bad input, 3 could not find out. Three families guide the callers:
 
 - ``Retryable``: the same call, made again later, may succeed.
 - ``Fatal``: the same call will fail again until a person changes something.
@@ -64,7 +64,7 @@ class BadInput(Fatal):
 
 
 class Refused(Fatal):
-    """A check or a gate says no. Nothing was changed."""
+    """A check or a gate refuses. Nothing was changed."""
 
     exit_code = 1
 
@@ -82,7 +82,7 @@ class ClusterUnreachable(CouldNotFindOut):
         self.cluster, self.servers, self.cause = cluster, servers, cause
         super().__init__(
             f"{cluster}: no broker at {servers} answered ({cause})",
-            remedy="check bootstrap.servers and security settings of the connection, and that the brokers run",
+            remedy="check bootstrap.servers and security properties of the connection, and that the brokers run",
         )
 
 
@@ -155,6 +155,11 @@ class HaltedPartition(Refused):
         super().__init__(f"{topic}-{partition}: {reason}{at}: {detail}", remedy=remedy)
 
 
+def reason_of(error: BaseException) -> str:
+    """What a client's error states, or its name if it states nothing."""
+    return str(error) or type(error).__name__
+
+
 def as_data(error: MigrationError) -> dict[str, object]:
     """``error`` as JSON types: the nearest class of :data:`_BY_NAME`, its text, and its evidence as far as it is plain.
 
@@ -168,7 +173,7 @@ def as_data(error: MigrationError) -> dict[str, object]:
 
 
 def from_data(data: Mapping[str, object]) -> MigrationError:
-    """The error that :func:`as_data` made ``data`` of. What it does not know becomes a MigrationError that says so."""
+    """The error that :func:`as_data` made ``data`` of. An unknown kind becomes a plain MigrationError."""
     kind, text, evidence = _BY_NAME.get(str(data.get("kind"))), data.get("text"), data.get("evidence")
     if kind is None or not isinstance(text, str) or not isinstance(evidence, dict):
         return MigrationError(f"an error that this version does not know: {str(data)[:500]}")

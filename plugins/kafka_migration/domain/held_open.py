@@ -1,7 +1,7 @@
-"""What keeps records of a mirror topic as they are: the settings that a target topic must have while it is mirrored.
+"""What keeps records of a mirror topic as they are: the configs that a target topic must have while it is mirrored.
 
-Retention would delete old records soon after they land, compaction would thin them, and a broker that stamps records
-itself would give them other times. At the end the source's own settings come into force.
+Retention would delete old records soon after they land, compaction would remove some of them, and a broker that stamps
+records itself would give them other times. At the end the source's own configs come into force.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Secrets, kept out of what is said."""
+"""Secrets, kept out of messages and logs."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Never source end minus target end: the two logs differ by fences, gaps and where they begin. A partition without a
 position counts in full, from its log start: a missing partition is lag, not silence. The source's end is where a
-consumer of committed records would stop: what an open transaction holds back is told beside it.
+consumer of committed records would stop: what an open transaction holds back is reported beside it.
 """
 
 from __future__ import annotations

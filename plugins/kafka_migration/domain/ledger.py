@@ -24,7 +24,7 @@ SEGMENTS_TOPIC = "kafka-migration.segments.internal"
 PARTITIONS = {JOURNAL_TOPIC: 1, LINKS_TOPIC: 1, OFFSET_MAP_TOPIC: 16, PROGRESS_TOPIC: 4, SEGMENTS_TOPIC: 1}
 #: Configs that internal topics are made with, and what is different for one of them. What stands in them must stay: a
 #: topic with another cleanup policy, which a consumer may have had a broker create, loses approvals, locks and offset
-#: maps without a word.
+#: maps without any error.
 CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
 OWN_CONFIGS: dict[str, dict[str, str]] = {
     # Written again and again: what is out of date goes within minutes, and not with the next gigabyte.
@@ -127,12 +127,12 @@ ACCOUNT = "all"
 """The share of whoever writes what is known of every partition."""
 
 
-def progress_records(link: str, share: str, told: Mapping[TopicPartition, Told]) -> list[tuple[bytes, bytes]]:
-    """Keys and values of a share, in the order of ``told``: several, of so many partitions that each fits a record."""
-    all_of_it, most = list(told.items()), _PROGRESS_PARTITIONS
+def progress_records(link: str, share: str, reports: Mapping[TopicPartition, Told]) -> list[tuple[bytes, bytes]]:
+    """Keys and values of a share, in the order of ``reports``: each of so many partitions that it fits a record."""
+    rows, most = list(reports.items()), _PROGRESS_PARTITIONS
     return [
-        (progress_key(link, f"{share}.{n}"), progress_value(dict(all_of_it[at : at + most])))
-        for n, at in enumerate(range(0, len(all_of_it) or 1, most))
+        (progress_key(link, f"{share}.{n}"), progress_value(dict(rows[at : at + most])))
+        for n, at in enumerate(range(0, len(rows) or 1, most))
     ]
 
 
@@ -141,22 +141,12 @@ def progress_key(link: str, share: str) -> bytes:
     return f"{link}//{share}".encode()
 
 
-def progress_value(told: Mapping[TopicPartition, Told]) -> bytes:
+def progress_value(reports: Mapping[TopicPartition, Told]) -> bytes:
     """All partitions of a share, packed."""
     topics: dict[str, list[list[int | str]]] = {}
-    for tp, it in told.items():
-        at = it.position
-        row: list[int | str] = [
-            tp.partition,
-            at.fence,
-            at.records,
-            at.source,
-            at.target,
-            it.bytes_copied,
-            it.state,
-            it.at_ms,
-        ]
-        topics.setdefault(tp.topic, []).append([*row, it.held_ms] if it.held_ms else row)
+    for tp, (at, copied, state, at_ms, held_ms) in reports.items():
+        row: list[int | str] = [tp.partition, at.fence, at.records, at.source, at.target, copied, state, at_ms]
+        topics.setdefault(tp.topic, []).append([*row, held_ms] if held_ms else row)
     packed = zlib.compress(json.dumps(topics, separators=(",", ":")).encode(), level=1)
     return encode({"z": base64.b64encode(packed).decode()}, version=PACKED)
 
@@ -175,6 +165,19 @@ def read_progress(key: bytes, data: bytes) -> Iterator[tuple[TopicPartition, Pos
             rest = {"b": copied, "x": state, "at": at} | ({"q": held[0]} if held else {})
             position = Position(source=source, target=target, fence=fence, records=records)
             yield TopicPartition(name, number), position, rest
+
+
+def pack_ends(ends: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Offsets by partition as JSON types: by topic, and by partition as text."""
+    packed: dict[str, dict[str, int]] = {}
+    for tp, end in sorted(ends.items()):
+        packed.setdefault(tp.topic, {})[str(tp.partition)] = end
+    return packed
+
+
+def unpack_ends(value: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """The inverse of :func:`pack_ends`."""
+    return {TopicPartition(topic, int(p)): end for topic, parts in value.items() for p, end in parts.items()}
 
 
 def link_key(link: str, *parts: str) -> bytes:

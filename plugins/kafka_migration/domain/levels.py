@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Level(enum.StrEnum):
-    """What a plan may say; see :mod:`kafka_migration.compare.levels`."""
+    """What a plan may ask for; see :mod:`kafka_migration.compare.levels`."""
 
     BATCH = "batch"
     RECORD = "record"
@@ -26,7 +26,7 @@ class Level(enum.StrEnum):
 _RISING = (Level.BATCH, Level.SAMPLED, Level.RECORD)
 
 
-#: Fewer than this say little, however small their share would be.
+#: Fewer than this prove little, however small their share would be.
 _LEAST_SAMPLE = 20
 
 
@@ -45,13 +45,13 @@ def stratified(
     waiting: dict[str, list[T]] = {}
     chosen: list[T] = []
     covered = 0
-    for it in chance.sample(items, len(items)):
-        if traits(it) & ~covered:
-            covered |= traits(it)
-            chosen.append(it)
+    for item in chance.sample(items, len(items)):
+        if traits(item) & ~covered:
+            covered |= traits(item)
+            chosen.append(item)
         else:
-            waiting.setdefault(topic(it), []).append(it)
-    seen = {topic(it) for it in chosen}
+            waiting.setdefault(topic(item), []).append(item)
+    seen = {topic(item) for item in chosen}
     turns = deque(sorted(waiting, key=lambda name: name in seen))
     while len(chosen) < size and turns:
         name = turns.popleft()

@@ -1,6 +1,6 @@
 """The offset map: source offset to target offset, exact, for every offset of a partition, both ways.
 
-A run says that ``length`` records in a row stand at source offsets ``source…`` and at target offsets ``target…``:
+In a run ``length`` records in a row stand at source offsets ``source…`` and at target offsets ``target…``:
 inside it, translation is addition. Between runs there are gaps: on the source's side transaction markers, aborted
 records and what compaction removed; on the target's side the markers of fences. An offset in a gap names no record,
 so it maps to the first record after it, which is where a consumer that stands there would go on. An offset below the
@@ -9,7 +9,7 @@ and where a consumer whose offset is not there is thrown to its ``auto.offset.re
 
 Runs are stored as *openings* only (where a run begins); lengths follow from what comes next. So a gapless partition
 costs one small record per fence, whatever its size, and a run can be written before its first record is
-(docs/mirror.md, rule 6): an opening beyond what was appended is void once a fence has told how much was appended.
+(docs/mirror.md, rule 6): an opening beyond what was appended is void once a fence has shown how much was appended.
 """
 
 from __future__ import annotations
@@ -120,15 +120,15 @@ class OffsetMap:
 
     def _take(self, stretches: list[_Stretch], source_end: int, target_end: int) -> None:
         ends = (-1, -1)
-        for it in stretches:
-            wrong = 0 if it.source < ends[0] or it.target < ends[1] else it.runs.first_overlap(it.count)
+        for stretch in stretches:
+            overlaps = stretch.source < ends[0] or stretch.target < ends[1]
+            wrong = 0 if overlaps else stretch.runs.first_overlap(stretch.count)
             if wrong is not None:
-                before = it.run(wrong - 1) if wrong else None
-                raise _overlap(
-                    it.run(wrong),
-                    *(ends if before is None else (before.source + before.length, before.target + before.length)),
-                )
-            ends = it.source_end, it.end
+                if wrong:
+                    before = stretch.run(wrong - 1)
+                    ends = before.source + before.length, before.target + before.length
+                raise _overlap(stretch.run(wrong), *ends)
+            ends = stretch.source_end, stretch.end
         if source_end < ends[0] or target_end < ends[1]:
             raise StateConflict(
                 f"offset map: position {source_end}/{target_end} lies before its last run's end {ends[0]}/{ends[1]}",
@@ -149,48 +149,37 @@ class OffsetMap:
                 stretches.append(_Stretch(runs, count, limit))
                 limit = runs.target_at(0)
             if runs.closes is not None:
-                # A fence newer than the position told: data of the old one may reach further than told.
+                # A fence newer than the reported position: data of the old one may reach further than reported.
                 limit = min(limit, runs.closes)
         found = cls((), source_end=source_end, target_end=target_end)
         found._take(stretches[::-1], source_end, target_end)
         return found
 
-    @classmethod
-    def from_openings(cls, openings: Iterable[RunOpening], *, source_end: int, target_end: int) -> OffsetMap:
-        """As :meth:`of_fences`, of openings in any order."""
-        fences: dict[int, FenceRuns] = {}
-        for it in openings:
-            runs = fences.setdefault(it.fence, FenceRuns(it.fence, it.target - it.records))
-            runs.closes = it.closes if it.closes is not None else runs.closes
-            runs.add(it.records, it.source, it.epoch)
-        ordered = [fences[fence] for fence in sorted(fences)]
-        return cls.of_fences(ordered, source_end=source_end, target_end=target_end)
-
     def __len__(self) -> int:
-        return sum(it.count for it in self._stretches)
+        return sum(stretch.count for stretch in self._stretches)
 
     def runs(self) -> Iterator[Run]:
         """All runs, in order, none empty."""
-        for it in self._stretches:
-            for index in range(it.count):
-                yield it.run(index)
+        for stretch in self._stretches:
+            for index in range(stretch.count):
+                yield stretch.run(index)
 
     def columns(self) -> tuple[Any, Any, Any]:
         """All runs as arrays of int64: source offsets, target offsets, lengths."""
         import numpy as np
 
         parts: list[tuple[Any, Any, Any]] = [(np.zeros(0, np.int64),) * 3]
-        for it in self._stretches:
-            records, sources = it.runs.columns(it.count)
-            targets = records + it.runs.target
-            parts.append((sources, targets, np.diff(targets, append=it.end)))
+        for stretch in self._stretches:
+            records, sources = stretch.runs.columns(stretch.count)
+            targets = records + stretch.runs.target
+            parts.append((sources, targets, np.diff(targets, append=stretch.end)))
         sources, targets, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
         return sources, targets, lengths
 
     @property
     def records(self) -> int:
         """How many records the map covers."""
-        return sum(it.end - it.target for it in self._stretches)
+        return sum(stretch.end - stretch.target for stretch in self._stretches)
 
     def to_target(self, source_offset: int) -> int:
         """Where a consumer that would read ``source_offset`` next goes on, on the target.
@@ -198,28 +187,28 @@ class OffsetMap:
         Raises :class:`NotMirroredYet` beyond the position.
         """
         self._require_mirrored(source_offset, self.source_end, "source")
-        place = bisect_right(self._stretches, source_offset, key=lambda it: it.source) - 1
+        place = bisect_right(self._stretches, source_offset, key=lambda stretch: stretch.source) - 1
         if place < 0:
             return self._stretches[0].target if self._stretches else self.target_end
-        it = self._stretches[place]
-        index = bisect_right(range(it.count), source_offset, key=it.runs.source_at) - 1
-        into = source_offset - it.runs.source_at(index)
-        if into < it.length(index):
-            return it.runs.target_at(index) + into
+        stretch = self._stretches[place]
+        index = bisect_right(range(stretch.count), source_offset, key=stretch.runs.source_at) - 1
+        into = source_offset - stretch.runs.source_at(index)
+        if into < stretch.length(index):
+            return stretch.runs.target_at(index) + into
         after = self._after(place, index)
         return self.target_end if after is None else after.target
 
     def to_source(self, target_offset: int) -> int:
         """The inverse: where a consumer that would read ``target_offset`` next goes on, on the source."""
         self._require_mirrored(target_offset, self.target_end, "target")
-        place = bisect_right(self._stretches, target_offset, key=lambda it: it.target) - 1
+        place = bisect_right(self._stretches, target_offset, key=lambda stretch: stretch.target) - 1
         if place < 0:
             return self._stretches[0].source if self._stretches else self.source_end
-        it = self._stretches[place]
-        if target_offset < it.end:
-            index = bisect_right(range(it.count), target_offset, key=it.runs.target_at) - 1
-            return it.runs.source_at(index) + target_offset - it.runs.target_at(index)
-        after = self._after(place, it.count - 1)
+        stretch = self._stretches[place]
+        if target_offset < stretch.end:
+            index = bisect_right(range(stretch.count), target_offset, key=stretch.runs.target_at) - 1
+            return stretch.runs.source_at(index) + target_offset - stretch.runs.target_at(index)
+        after = self._after(place, stretch.count - 1)
         return self.source_end if after is None else after.source
 
     def _after(self, place: int, index: int) -> Run | None:

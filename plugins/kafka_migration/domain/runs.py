@@ -11,10 +11,14 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 _CHUNK = 65_536
 _PENDING = 1 << 20
+
+#: Arrays of runs: records before each, source offsets, leader epochs.
+_Columns = tuple[Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,11 @@ class _Chunk:
 
     def __len__(self) -> int:
         return len(self.record_deltas)
+
+    @property
+    def last_records(self) -> int:
+        """How many records stand before its last run."""
+        return self.records + self.record_deltas[-1]
 
     def epoch(self, at: int) -> int:
         return self.epochs if isinstance(self.epochs, int) else self.epochs[at]
@@ -82,7 +91,7 @@ class FenceRuns:
         import numpy as np
 
         self._settle()
-        chunks = [_unpack(it)[:2] for start, it in zip(self._starts, self._chunks, strict=True) if start < count]
+        chunks = [_unpack(chunk)[:2] for start, chunk in zip(self._starts, self._chunks, strict=True) if start < count]
         if not chunks:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         records, sources = (np.concatenate(column)[:count] for column in zip(*chunks, strict=True))
@@ -118,14 +127,22 @@ class FenceRuns:
         import numpy as np  # only who reads maps pays for it
 
         new = _in_order(*(np.frombuffer(column, dtype=column.typecode) for column in self._pending))
+        self._chunks = self._merged(new)
+        self._starts = [0, *accumulate(len(chunk) for chunk in self._chunks[:-1])]
+        self._pending = (array("q"), array("q"), array("i"))
+
+    def _merged(self, new: _Columns) -> list[_Chunk]:
+        """The chunks with the runs of ``new`` in their places."""
+        import numpy as np
+
         first = int(new[0][0])
         # Chunks below what is new stay as they are; the last one is filled up.
-        keep = bisect_right(self._chunks, first - 1, key=lambda it: it.records + it.record_deltas[-1])
+        keep = bisect_right(self._chunks, first - 1, key=lambda chunk: chunk.last_records)
         if keep == len(self._chunks) and self._chunks and len(self._chunks[-1]) < _CHUNK // 2:
             keep -= 1
         chunks, taken, old = self._chunks[:keep], 0, self._chunks[keep:]
         for chunk in old:
-            end = chunk.records + chunk.record_deltas[-1]
+            end = chunk.last_records
             until = len(new[0]) if chunk is old[-1] else int(np.searchsorted(new[0], end, side="right"))
             if until > taken:
                 both = (
@@ -135,17 +152,10 @@ class FenceRuns:
             else:
                 chunks.append(chunk)
             taken = until
-        if not old:
-            chunks += _pack(*new)
-        self._chunks, self._starts = chunks, []
-        at = 0
-        for chunk in chunks:
-            self._starts.append(at)
-            at += len(chunk)
-        self._pending = (array("q"), array("q"), array("i"))
+        return chunks if old else [*chunks, *_pack(*new)]
 
 
-def _in_order(records: Any, source: Any, epochs: Any) -> tuple[Any, Any, Any]:
+def _in_order(records: Any, source: Any, epochs: Any) -> _Columns:
     """By records; of several with the same count the last."""
     import numpy as np
 
@@ -178,7 +188,7 @@ def _narrow(deltas: Any) -> array[int]:
     return array(kind, deltas.astype(kind).tobytes())
 
 
-def _unpack(chunk: _Chunk) -> tuple[Any, Any, Any]:
+def _unpack(chunk: _Chunk) -> _Columns:
     import numpy as np
 
     count = len(chunk)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from kafka_migration.domain.ledger import pack_ends, unpack_ends
 from kafka_migration.domain.types import Identity, TopicPartition
 
 
@@ -30,15 +31,12 @@ class Seal:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
-        ends: dict[str, dict[str, int]] = {}
-        for tp, end in sorted(self.ends.items()):
-            ends.setdefault(tp.topic, {})[str(tp.partition)] = end
         identity = self.identity
         return {
             "at": self.at,
             "producer_id": None if identity is None else identity.producer_id,
             "producer_epoch": None if identity is None else identity.producer_epoch,
-            "ends": ends,
+            "ends": pack_ends(self.ends),
         }
 
     @classmethod
@@ -48,5 +46,5 @@ class Seal:
         return cls(
             at=value["at"],
             identity=None if who is None else Identity(who, value["producer_epoch"]),
-            ends={TopicPartition(t, int(p)): end for t, parts in value["ends"].items() for p, end in parts.items()},
+            ends=unpack_ends(value["ends"]),
         )

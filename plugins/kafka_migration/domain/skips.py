@@ -42,8 +42,8 @@ class Skip:
 
 
 def goes_on_at(skips: Iterable[Skip], source: int) -> int:
-    """Where the copy goes on that stands at ``source``: behind every skip that it stands in."""
-    for skip in sorted(skips, key=lambda it: it.start):
+    """Where a copy at source offset ``source`` resumes: after every skip that contains its position."""
+    for skip in sorted(skips, key=lambda skip: skip.start):
         if skip.start <= source < skip.end:
             source = skip.end
     return source

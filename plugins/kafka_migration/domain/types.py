@@ -80,7 +80,7 @@ class Position:
     """Where the mirror of one partition stands.
 
     ``source`` is the next source offset to copy, ``target`` the target offset where its record will land,
-    ``fence`` (its number) and ``records`` (written since that fence) say by which attempt.
+    ``fence`` (its number) and ``records`` (written since that fence) identify the attempt.
     """
 
     source: int
@@ -138,7 +138,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """A topic as declared: what ``create`` makes and compares. ``configs`` holds explicit settings only."""
+    """A topic as declared: what ``create`` makes and compares. ``configs`` holds explicit configs only."""
 
     name: str
     partitions: int

@@ -18,17 +18,12 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
 
+from kafka_migration.domain.codes import RETRYABLE
 from kafka_migration.domain.errors import AuthenticationFailed, BadInput, ClusterUnreachable
 from kafka_migration.domain.hiding import hidden
 from kafka_migration.kafka.connections import ClusterConnection
-from kafka_migration.kafka.errors import (
-    RETRYABLE_CODES,
-    UNREACHABLE_CODES,
-    Asked,
-    translated,
-)
+from kafka_migration.kafka.errors import UNREACHABLE_CODES, Asked, retried, translated
 from kafka_migration.kafka.raw import RawClient
 
 T = TypeVar("T")
@@ -38,11 +33,10 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.05
 #: "sasl_ssl://host:9092/bootstrap: … (after 3ms in state AUTH_REQ)": the middle is what a person needs.
 _DECORATION = re.compile(r"^\S+/(?:bootstrap|\d+): |\s*\(after \d+ms in state \w+\)")
-_BACK_OFF = wait_exponential_jitter(multiplier=0.1, max=2.0)
 
 
 class _QuietLog:
-    """librdkafka prints every failed connection as an error; here they are causes, told once, in our errors."""
+    """librdkafka prints every failed connection as an error; here they are causes, reported once, in our errors."""
 
     def log(self, level: int, message: str, *args: object) -> None:
         log.debug(message, *args)
@@ -99,7 +93,7 @@ class Clients:
         """As :meth:`call`, for a request that has a result per key. The first failure is raised.
 
         ``on_error`` may take an error upon itself (returns True): that key is then left out of the results.
-        ``within`` finds failures inside a result that counts as a success, and says where they are.
+        ``within`` finds failures inside a result that counts as a success, and where they are.
         """
         deadline = time.monotonic() + self.deadline_seconds()
 
@@ -121,12 +115,7 @@ class Clients:
             return results
 
         try:
-            return Retrying(
-                stop=stop_after_delay(max(0.0, deadline - time.monotonic())),
-                retry=retry_if_exception(lambda e: isinstance(e, _Failed) and e.error.code() in RETRYABLE_CODES),
-                wait=_BACK_OFF,
-                reraise=True,
-            )(once)
+            return retried(once, deadline, lambda error: isinstance(error, _Failed) and error.error.code() in RETRYABLE)
         except _Failed as failed:
             where = replace(asked, resource=f"{asked.resource} {failed.where}".rstrip())
             raise self._translate(where, failed.error) from None
@@ -169,7 +158,7 @@ class Clients:
             return self._admin
 
     def _reach(self) -> None:
-        """Ask for something first that says at once, and in words, why there is no connection."""
+        """Ask for something first that fails at once, and with a clear reason, if there is no connection."""
         if not self.reached:
             asked = self.asked("Describe", "cluster")
             self.call(asked, lambda admin, seconds: admin.describe_cluster(request_timeout=seconds))
@@ -228,6 +217,13 @@ class Clients:
         if error.code() in UNREACHABLE_CODES and self._cause:
             text = self._cause
         return translated(asked, code=error.code(), name=error.name(), text=text)
+
+
+class Calls:
+    """What can be asked of a cluster, or changed there, with its clients: the base of the parts of ``Cluster``."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
 
 
 class _Failed(Exception):

@@ -1,4 +1,4 @@
-"""How to reach a cluster, said once and translated for the three clients that reach it.
+"""How to reach a cluster, written once and translated for the three clients that reach it.
 
 A connection's properties are librdkafka's (what Airflow's connection type ``kafka`` holds in its Extra). The mirror
 speaks through kafka-python and Spark's validation through the JVM, so every property must mean the same to all three:
@@ -77,7 +77,7 @@ class ClusterConnection:
     def kafka_python(self) -> dict[str, object]:
         """Keyword arguments for ``kafka.net.manager.KafkaConnectionManager``: picklable, no live objects.
 
-        The manager's defaults hold for what the connection does not say.
+        The manager's defaults hold for what the connection does not set.
         """
         self._require_files()
         mine = self.properties
@@ -111,37 +111,43 @@ class ClusterConnection:
         """Java client properties. A key that stands in a file of its own is inlined (the JVM wants key and
         certificate in one PEM file, or both as values): keep ``ssl.keystore.key`` out of logs like a password."""
         self._require_files()
+        out = {name: self.properties[key] for key, (_, name, _) in SAME.items() if key in self.properties}
+        return out | (self._jvm_tls() if self.uses_tls else {}) | self._jvm_sasl()
+
+    def _jvm_tls(self) -> dict[str, str]:
         mine = self.properties
-        out = {name: mine[key] for key, (_, name, _) in SAME.items() if key in mine}
-        if self.uses_tls:
-            verify = mine.get("ssl.endpoint.identification.algorithm", "https")
-            out["ssl.endpoint.identification.algorithm"] = "" if verify == "none" else verify
-            if "ssl.ca.location" in mine:
-                out |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": mine["ssl.ca.location"]}
-            if "ssl.key.location" in mine:
-                out |= pem.jvm_keystore(
-                    self.conn_id,
-                    certificate=Path(mine["ssl.certificate.location"]),
-                    key=Path(mine["ssl.key.location"]),
-                    password=mine.get("ssl.key.password", ""),
-                )
-        if self.mechanism in _PASSWORD_MODULES:
-            out["sasl.mechanism"] = self.mechanism
-            out["sasl.jaas.config"] = jaas.entry(
-                _PASSWORD_MODULES[self.mechanism],
-                {"username": mine["sasl.username"], "password": mine["sasl.password"]},
+        verify = mine.get("ssl.endpoint.identification.algorithm", "https")
+        out = {"ssl.endpoint.identification.algorithm": "" if verify == "none" else verify}
+        if "ssl.ca.location" in mine:
+            out |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": mine["ssl.ca.location"]}
+        if "ssl.key.location" in mine:
+            out |= pem.jvm_keystore(
+                self.conn_id,
+                certificate=Path(mine["ssl.certificate.location"]),
+                key=Path(mine["ssl.key.location"]),
+                password=mine.get("ssl.key.password", ""),
             )
-        elif self.mechanism == "OAUTHBEARER":
-            options = {
-                "clientId": mine["sasl.oauthbearer.client.id"],
-                "clientSecret": mine["sasl.oauthbearer.client.secret"],
-                "scope": mine.get("sasl.oauthbearer.scope", ""),
-            } | {f"extension_{name}": value for name, value in self._oauth_extensions().items()}
-            out["sasl.mechanism"] = "OAUTHBEARER"
-            out["sasl.oauthbearer.token.endpoint.url"] = mine["sasl.oauthbearer.token.endpoint.url"]
-            out["sasl.login.callback.handler.class"] = _OAUTH_HANDLER
-            out["sasl.jaas.config"] = jaas.entry(_OAUTH_MODULE, {k: v for k, v in options.items() if v})
         return out
+
+    def _jvm_sasl(self) -> dict[str, str]:
+        mine = self.properties
+        if self.mechanism in _PASSWORD_MODULES:
+            options = {"username": mine["sasl.username"], "password": mine["sasl.password"]}
+            login = jaas.entry(_PASSWORD_MODULES[self.mechanism], options)
+            return {"sasl.mechanism": self.mechanism, "sasl.jaas.config": login}
+        if self.mechanism != "OAUTHBEARER":
+            return {}
+        options = {
+            "clientId": mine["sasl.oauthbearer.client.id"],
+            "clientSecret": mine["sasl.oauthbearer.client.secret"],
+            "scope": mine.get("sasl.oauthbearer.scope", ""),
+        } | {f"extension_{name}": value for name, value in self._oauth_extensions().items()}
+        return {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": mine["sasl.oauthbearer.token.endpoint.url"],
+            "sasl.login.callback.handler.class": _OAUTH_HANDLER,
+            "sasl.jaas.config": jaas.entry(_OAUTH_MODULE, {k: v for k, v in options.items() if v}),
+        }
 
     def jvm_system_properties(self) -> dict[str, str]:
         """What the JVM wants beside client properties: it asks only token endpoints that are allowed by name

@@ -1,13 +1,18 @@
 """Where the clients' errors become ours: one table for librdkafka and kafka-python, by Kafka's error codes.
 
-Codes are those of the protocol (https://kafka.apache.org/protocol#protocol_error_codes), which both clients keep;
-librdkafka's own are negative.
+Both clients keep the protocol's codes (:mod:`kafka_migration.domain.codes`); librdkafka's own are negative.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
+
+from kafka_migration.domain import codes
 from kafka_migration.domain.errors import (
     AuthenticationFailed,
     ClusterUnreachable,
@@ -17,26 +22,14 @@ from kafka_migration.domain.errors import (
     Refused,
 )
 
+T = TypeVar("T")
+
 # librdkafka's own codes (rdkafka.h, rd_kafka_resp_err_t).
 _TRANSPORT, _RESOLVE, _ALL_BROKERS_DOWN, _TIMED_OUT, _SSL = -195, -193, -187, -185, -181
 _AUTHENTICATION, _TIMED_OUT_QUEUE, _UNSUPPORTED_FEATURE, _NOENT = -169, -166, -165, -156
 
-UNKNOWN_TOPIC = 3
-TOPIC_EXISTS = 36
-UNSUPPORTED_VERSION = 35
-SECURITY_DISABLED = 54
-GROUP_AUTHORIZATION_FAILED = 30
-GROUP_NOT_FOUND = 69
-
-_AUTHENTICATION_CODES = frozenset({33, 34, 58, _AUTHENTICATION})
-_AUTHORIZATION_CODES = frozenset({29, 30, 31, 53, 65})
 UNREACHABLE_CODES = frozenset({_TRANSPORT, _RESOLVE, _ALL_BROKERS_DOWN, _TIMED_OUT, _SSL, _TIMED_OUT_QUEUE})
-_UNSUPPORTED_CODES = frozenset({UNSUPPORTED_VERSION, _UNSUPPORTED_FEATURE})
-#: A coordinator or leader that moves, a metadata that lags: the same call, a moment later, succeeds.
-RETRYABLE_CODES = frozenset({5, 6, 7, 8, 9, 13, 14, 15, 16, 41, 51, 74, 75, 76, 78, 88, 89, 100, 103})
-_BUSY_GROUP_CODES = frozenset({22, 25, 27, 68, 82})
-#: The broker understood, and says no: the message is its own.
-REFUSAL_CODES = frozenset({10, 17, 37, 38, 39, 40, 42, 44, 87})
+_BACK_OFF = wait_exponential_jitter(multiplier=0.1, max=2.0)
 
 
 class NotSupported(CouldNotFindOut):
@@ -44,7 +37,7 @@ class NotSupported(CouldNotFindOut):
 
 
 class NoAuthorizer(NotSupported):
-    """The cluster checks no permissions: there are no access rules, and everybody may do everything."""
+    """The cluster checks no permissions: there are no ACLs, and everybody may do everything."""
 
 
 class UnknownTopic(CouldNotFindOut):
@@ -60,7 +53,7 @@ class GroupBusy(Refused):
 
 
 class BrokerRefused(Refused):
-    """The cluster understood the request and says no (a setting, a policy, a number).
+    """The cluster understood the request and refuses it (a config, a policy, a number).
 
     ``code`` is the protocol's error code, ``reason`` the broker's own text.
     """
@@ -85,29 +78,40 @@ class Asked:
 
 
 def translated(asked: Asked, *, code: int, name: str, text: str) -> MigrationError:
-    """Our error for the protocol's (or librdkafka's) ``code``; ``text`` is what the client or broker said."""
-    said = text or name
-    if code in _AUTHENTICATION_CODES:
-        return AuthenticationFailed(asked.role, asked.servers, said)
+    """Our error for the protocol's (or librdkafka's) ``code``; ``text`` is that of the client or broker."""
+    reason = text or name
+    if code in codes.UNAUTHENTICATED or code == _AUTHENTICATION:
+        return AuthenticationFailed(asked.role, asked.servers, reason)
     if code in UNREACHABLE_CODES:
-        return ClusterUnreachable(asked.role, asked.servers, said)
-    if code in _AUTHORIZATION_CODES:
+        return ClusterUnreachable(asked.role, asked.servers, reason)
+    if code in codes.UNAUTHORIZED:
         return NotAuthorized(asked.role, asked.operation, asked.resource)
-    if code == SECURITY_DISABLED:
-        return NoAuthorizer(f"{asked}: the cluster has no authorizer ({said})")
-    if code in _UNSUPPORTED_CODES:
-        return NotSupported(f"{asked}: not supported ({said})", remedy="see the evidence of the check that asked")
-    if code in (UNKNOWN_TOPIC, _NOENT):
+    if code == codes.SECURITY_DISABLED:
+        return NoAuthorizer(f"{asked}: the cluster has no authorizer ({reason})")
+    if code in (codes.UNSUPPORTED_VERSION, _UNSUPPORTED_FEATURE):
+        return NotSupported(f"{asked}: not supported ({reason})", remedy="see the evidence of the check that asked")
+    if code in (codes.UNKNOWN_TOPIC_OR_PARTITION, _NOENT):
         return UnknownTopic(f"{asked}: does not exist", remedy="check the name, and whether it was deleted")
-    if code == TOPIC_EXISTS:
+    if code == codes.TOPIC_ALREADY_EXISTS:
         return TopicExists(f"{asked}: it exists", remedy="choose another name, or have the plan adopt it")
-    if code in _BUSY_GROUP_CODES:
+    if code in codes.GROUP_BUSY:
         return GroupBusy(
-            f"{asked}: the group has members ({said})",
+            f"{asked}: the group has members ({reason})",
             remedy="stop its consumers, wait until it is empty, try again",
         )
-    if code in REFUSAL_CODES:
-        return BrokerRefused(f"{asked}: refused ({name}: {said})", code=code, reason=said)
-    if code in RETRYABLE_CODES:
-        return CouldNotFindOut(f"{asked}: still not possible ({name}: {said})", remedy="try again in a minute")
-    return CouldNotFindOut(f"{asked}: failed ({name}: {said})", remedy="look into the brokers' logs, then try again")
+    if code in codes.REFUSED:
+        return BrokerRefused(f"{asked}: refused ({name}: {reason})", code=code, reason=reason)
+    if code in codes.RETRYABLE:
+        return CouldNotFindOut(f"{asked}: still not possible ({name}: {reason})", remedy="try again in a minute")
+    return CouldNotFindOut(f"{asked}: failed ({name}: {reason})", remedy="look into the brokers' logs, then try again")
+
+
+def retried(ask: Callable[[], T], deadline: float, is_passing: Callable[[BaseException], bool]) -> T:
+    """What ``ask`` returns; asked again, with growing pauses, after errors that are passing, until ``deadline``
+    (monotonic seconds). Raises the last error."""
+    return Retrying(
+        stop=stop_after_delay(max(0.0, deadline - time.monotonic())),
+        retry=retry_if_exception(is_passing),
+        wait=_BACK_OFF,
+        reraise=True,
+    )(ask)

@@ -1,13 +1,13 @@
 """An inventory: what is on the source, of what a plan means, at one moment.
 
-Some facts are stable (names, ids, settings, rules), and an approval binds to their digest; others move all the time
+Some facts are stable (names, ids, configs, ACLs), and an approval binds to their digest; others move all the time
 (offsets, lag, rates, members) and are evidence only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -28,9 +28,9 @@ class ProducerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFacts:
-    """One topic. ``configs`` are its explicit settings; the named fields below them are effective values.
+    """One topic. ``configs`` are its explicit ones; the named fields below them are effective values.
 
-    Unknown facts are None, and ``Inventory.unchecked`` says why.
+    Unknown facts are None; the reason is in ``Inventory.unchecked``.
     """
 
     name: str
@@ -84,13 +84,7 @@ class TopicFacts:
             "bytes": self.bytes,
             "earliest_timestamp": self.span.earliest if self.span else None,
             "latest_timestamp": self.span.latest if self.span else None,
-            "producers": None
-            if self.producers is None
-            else {
-                "active": self.producers.active,
-                "transactional": self.producers.transactional,
-                "in_transaction": self.producers.in_transaction,
-            },
+            "producers": None if self.producers is None else asdict(self.producers),
         }
 
 
@@ -118,12 +112,12 @@ class GroupFacts:
             "state": self.state,
             "members": [
                 {
-                    "member_id": it.member_id,
-                    "client_id": it.client_id,
-                    "host": it.host,
-                    "partitions": len(it.partitions),
+                    "member_id": member.member_id,
+                    "client_id": member.client_id,
+                    "host": member.host,
+                    "partitions": len(member.partitions),
                 }
-                for it in self.members
+                for member in self.members
             ],
             "topics": sorted(self.topics),
             "committed_partitions": self.committed,
@@ -153,7 +147,7 @@ class Inventory:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the stable facts: the same as long as nobody changes topics, settings, groups, rules or users."""
+        """Digest of the stable facts: the same as long as nobody changes topics, configs, groups, ACLs or users."""
         return digest_of(self.stable())
 
     def stable(self) -> dict[str, Any]:
@@ -162,7 +156,7 @@ class Inventory:
             "cluster_id": self.cluster_id,
             "topics": {name: facts.stable() for name, facts in self.topics.items()},
             "groups": {name: facts.protocol for name, facts in self.groups.items()},
-            "acls": _or_none(self.acls, _acl),
+            "acls": _or_none(self.acls, asdict),
             "quotas": _or_none(self.quotas, _quota),
             "scram_users": _or_none(self.scram_users, _user),
         }
@@ -192,7 +186,7 @@ class Inventory:
             "topics": {name: facts.as_dict() for name, facts in sorted(self.topics.items())},
             "groups": {name: facts.as_dict() for name, facts in sorted(self.groups.items())},
             "groups_left_behind": list(self.left_behind),
-            "acls": _or_none(self.acls, _acl),
+            "acls": _or_none(self.acls, asdict),
             "quotas": _or_none(self.quotas, _quota),
             "scram_users": _or_none(self.scram_users, _user),
             "unchecked": dict(self.unchecked),
@@ -203,21 +197,9 @@ def _or_none(items: tuple[Any, ...] | None, form: Any) -> list[Any] | None:
     return None if items is None else [form(item) for item in items]
 
 
-def _acl(it: Acl) -> dict[str, str]:
-    return {
-        "resource_type": it.resource_type,
-        "resource": it.resource,
-        "pattern": it.pattern,
-        "principal": it.principal,
-        "host": it.host,
-        "operation": it.operation,
-        "permission": it.permission,
-    }
+def _quota(quota: Quota) -> dict[str, Any]:
+    return {"entity": [list(pair) for pair in quota.entity], "limits": dict(quota.limits)}
 
 
-def _quota(it: Quota) -> dict[str, Any]:
-    return {"entity": [list(pair) for pair in it.entity], "limits": dict(it.limits)}
-
-
-def _user(it: ScramUser) -> dict[str, Any]:
-    return {"user": it.user, "credentials": [list(pair) for pair in it.credentials]}
+def _user(user: ScramUser) -> dict[str, Any]:
+    return {"user": user.user, "credentials": [list(pair) for pair in user.credentials]}

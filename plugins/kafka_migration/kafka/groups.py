@@ -14,14 +14,10 @@ from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
+from kafka_migration.domain.codes import GROUP_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND, UNSUPPORTED_VERSION
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.kafka.clients import Clients
-from kafka_migration.kafka.errors import (
-    GROUP_AUTHORIZATION_FAILED,
-    GROUP_NOT_FOUND,
-    UNSUPPORTED_VERSION,
-    Asked,
-)
+from kafka_migration.kafka.clients import Calls
+from kafka_migration.kafka.errors import Asked
 from kafka_migration.kafka.raw import ConsumerGroupDescribeRequest, RawClient, ShareGroupDescribeRequest
 from kafka_migration.kafka.types import CommittedOffset, GroupListing, GroupMember, GroupState
 
@@ -31,183 +27,186 @@ _DEAD = "Dead"
 #: librdkafka takes one group a request; so many are under way at once.
 _GROUPS_AT_ONCE = 100
 _MANY_GROUPS_VERSION, _GROUPS_A_REQUEST = 8, 500
-_NOT_THIS_PROTOCOL = frozenset({GROUP_NOT_FOUND, UNSUPPORTED_VERSION})
+_NOT_THIS_PROTOCOL = frozenset({GROUP_ID_NOT_FOUND, UNSUPPORTED_VERSION})
 
 
-def listing(clients: Clients) -> dict[str, GroupListing]:
-    """All groups that the principal may see, of every protocol, asked of every broker."""
-    raw, asked = clients.raw(), clients.asked("Describe", "groups")
+class GroupCalls(Calls):
+    """Consumer groups, and what they have committed."""
 
-    async def ask() -> dict[str, GroupListing]:
-        await raw.refresh()
-        found = {}
-        for node in raw.brokers():
-            answer = await raw.send(ListGroupsRequest(), node)
-            raw.require(asked, answer.error_code)
-            for it in answer.groups:
-                found[it.group_id] = GroupListing(
-                    group=it.group_id,
-                    # Both came later than the call itself: KIP-848 and KIP-518.
-                    protocol=_protocol(it.group_type or "classic", it.protocol_type),
-                    state=it.group_state or "",
-                )
+    def groups(self) -> dict[str, GroupListing]:
+        """All groups that the principal may see, of every protocol, asked of every broker."""
+        raw, asked = self._clients.raw(), self._clients.asked("Describe", "groups")
+
+        async def ask() -> dict[str, GroupListing]:
+            await raw.refresh()
+            found = {}
+            for node in raw.brokers():
+                answer = await raw.send(ListGroupsRequest(), node)
+                raw.require(asked, answer.error_code)
+                for group in answer.groups:
+                    found[group.group_id] = GroupListing(
+                        group=group.group_id,
+                        # Both came later than the call itself: KIP-848 and KIP-518.
+                        protocol=_protocol(group.group_type or "classic", group.protocol_type),
+                        state=group.group_state or "",
+                    )
+            return dict(sorted(found.items()))
+
+        return raw.run(asked, ask)
+
+    def group_states(self, names: Iterable[str]) -> dict[str, GroupState]:
+        """State, protocol and members of each group; one that does not exist is Dead, without members."""
+        wanted = sorted(set(names))
+        raw, asked = self._clients.raw(), self._clients.asked("Describe", "group")
+
+        async def ask() -> dict[str, GroupState]:
+            found: dict[str, GroupState] = {}
+            if not wanted:
+                return found
+            for node, here in (await raw.coordinators(asked, wanted)).items():
+                left = here
+                for request, protocol in (
+                    (ConsumerGroupDescribeRequest, "consumer"),
+                    (ShareGroupDescribeRequest, "share"),
+                ):
+                    if left and raw.supports(request):
+                        answer = await raw.send(request(group_ids=left, include_authorized_operations=False), node)
+                        mine = [group for group in answer.groups if _is_known(raw, asked, group)]
+                        found |= {group.group_id: _modern(group, protocol) for group in mine}
+                        left = [name for name in left if name not in found]
+                if left:
+                    answer = await raw.send(DescribeGroupsRequest(groups=left), node)
+                    for group in answer.groups:
+                        known = _is_known(raw, asked, group)
+                        found[group.group_id] = _classic(group) if known else _absent(group.group_id)
+            return found
+
+        found = raw.run(asked, ask)
+        if any(state.state == _DEAD for state in found.values()):
+            # Protocols without a description here (streams) still have their state in the listing.
+            listed = self.groups()
+            for name, state in found.items():
+                if state.state == _DEAD and name in listed:
+                    found[name] = GroupState(group=name, state=listed[name].state, protocol=listed[name].protocol)
         return dict(sorted(found.items()))
 
-    return raw.run(asked, ask)
+    def group_state(self, group: str) -> GroupState:
+        """As :meth:`group_states`, of one group."""
+        return self.group_states([group])[group]
 
+    def group_operations(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        """What the principal may do with each group, existing or not: READ, DESCRIBE, DELETE."""
+        wanted = sorted(set(names))
+        raw, asked = self._clients.raw(), self._clients.asked("Describe", "group")
 
-def describe(clients: Clients, groups: Iterable[str]) -> dict[str, GroupState]:
-    """State, protocol and members of each of ``groups``; one that does not exist is Dead, without members."""
-    wanted = sorted(set(groups))
-    raw, asked = clients.raw(), clients.asked("Describe", "group")
+        async def ask() -> dict[str, frozenset[str]]:
+            found: dict[str, frozenset[str]] = {}
+            denied: list[str] = []
+            for node, here in (await raw.coordinators(asked, wanted, denied=denied)).items():
+                # Up to version 5 a group that does not exist is Dead, with operations; later it is an error, without.
+                request = DescribeGroupsRequest(groups=here, include_authorized_operations=True, max_version=5)
+                for group in (await raw.send(request, node)).groups:
+                    if group.error_code == GROUP_AUTHORIZATION_FAILED:
+                        denied.append(group.group_id)
+                    elif _is_known(raw, asked, group):
+                        bits = group.authorized_operations or ()
+                        found[group.group_id] = frozenset(ACLOperation(bit).name for bit in bits)
+            return found | dict.fromkeys(denied, frozenset())
 
-    async def ask() -> dict[str, GroupState]:
-        found: dict[str, GroupState] = {}
-        if not wanted:
-            return found
-        for node, here in (await raw.coordinators(asked, wanted)).items():
-            left = here
-            for request, protocol in (
-                (ConsumerGroupDescribeRequest, "consumer"),
-                (ShareGroupDescribeRequest, "share"),
-            ):
-                if left and raw.supports(request):
-                    answer = await raw.send(request(group_ids=left, include_authorized_operations=False), node)
-                    mine = [it for it in answer.groups if _is_known(raw, asked, it)]
-                    found |= {it.group_id: _modern(it, protocol) for it in mine}
-                    left = [group for group in left if group not in found]
-            if left:
-                answer = await raw.send(DescribeGroupsRequest(groups=left), node)
-                for it in answer.groups:
-                    known = _is_known(raw, asked, it)
-                    found[it.group_id] = _classic(it) if known else _absent(it.group_id)
+        return raw.run(asked, ask)
+
+    def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        """As :meth:`committed_of`, of one group."""
+        return self.committed_of([group])[group]
+
+    def committed_of(self, names: Iterable[str]) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        """What each group has committed; partitions without a commit are absent. Waits for open transactions to end
+        (``require_stable``), so that a commit inside one is not missed."""
+        if self._clients.raw().supports(OffsetFetchRequest, _MANY_GROUPS_VERSION):
+            return self._committed_of_many(sorted(set(names)))
+        found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        for some in _chunks(sorted(set(names)), _GROUPS_AT_ONCE):
+            results = self._clients.call_each(
+                self._clients.asked("Describe", "group"),
+                lambda admin, seconds, some=some: {  # type: ignore[misc]
+                    group: future
+                    for name in some
+                    for group, future in admin.list_consumer_group_offsets(
+                        [ConsumerGroupTopicPartitions(name)], require_stable=True, request_timeout=seconds
+                    ).items()
+                },
+                within=_failures,
+            )
+            found |= {group: dict(_offsets(result.topic_partitions)) for group, result in results.items()}
         return found
 
-    found = raw.run(asked, ask)
-    if any(state.state == _DEAD for state in found.values()):
-        # Protocols without a description here (streams) still say their state in the listing.
-        listed = listing(clients)
-        for name, state in found.items():
-            if state.state == _DEAD and name in listed:
-                found[name] = GroupState(group=name, state=listed[name].state, protocol=listed[name].protocol)
-    return dict(sorted(found.items()))
+    def _committed_of_many(self, groups: list[str]) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        """One request for hundreds of groups (KIP-709, Kafka 3.0); librdkafka makes two for each."""
+        raw, asked = self._clients.raw(), self._clients.asked("Describe", "group")
 
+        async def ask() -> dict[str, dict[TopicPartition, CommittedOffset]]:
+            found = {}
+            for node, here in (await raw.coordinators(asked, groups)).items():
+                for some in _chunks(here, _GROUPS_A_REQUEST):
+                    request = OffsetFetchRequest(
+                        groups=[
+                            OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in some
+                        ],
+                        require_stable=True,
+                        min_version=_MANY_GROUPS_VERSION,
+                        max_version=_MANY_GROUPS_VERSION,
+                    )
+                    for group in (await raw.send(request, node)).groups:
+                        where = replace(asked, resource=f"{asked.resource} {group.group_id}")
+                        raw.require(where, group.error_code)
+                        found[group.group_id] = dict(_of_group(raw, where, group))
+            return {name: found[name] for name in groups}
 
-def operations(clients: Clients, groups: Iterable[str]) -> dict[str, frozenset[str]]:
-    """What the principal may do with each group, whether it exists or not."""
-    wanted = sorted(set(groups))
-    raw, asked = clients.raw(), clients.asked("Describe", "group")
+        return raw.run(asked, ask) if groups else {}
 
-    async def ask() -> dict[str, frozenset[str]]:
-        found: dict[str, frozenset[str]] = {}
-        denied: list[str] = []
-        for node, here in (await raw.coordinators(asked, wanted, denied=denied)).items():
-            # Up to version 5 a group that does not exist is Dead, with operations; later it is an error, without.
-            request = DescribeGroupsRequest(groups=here, include_authorized_operations=True, max_version=5)
-            for it in (await raw.send(request, node)).groups:
-                if it.error_code == GROUP_AUTHORIZATION_FAILED:
-                    denied.append(it.group_id)
-                elif _is_known(raw, asked, it):
-                    bits = it.authorized_operations or ()
-                    found[it.group_id] = frozenset(ACLOperation(bit).name for bit in bits)
-        return found | dict.fromkeys(denied, frozenset())
+    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Set the group's committed offsets; partitions not named keep theirs. The leader epoch is not written: another
+        cluster's means nothing here.
 
-    return raw.run(asked, ask)
-
-
-def committed(clients: Clients, groups: Iterable[str]) -> dict[str, dict[TopicPartition, CommittedOffset]]:
-    """What each group has committed, where it has. Waits for open transactions to end (``require_stable``), so that
-    a commit inside one is not missed."""
-    if clients.raw().supports(OffsetFetchRequest, _MANY_GROUPS_VERSION):
-        return _committed_of_many(clients, sorted(set(groups)))
-    found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-    for some in _chunks(sorted(set(groups)), _GROUPS_AT_ONCE):
-        results = clients.call_each(
-            clients.asked("Describe", "group"),
-            lambda admin, seconds, some=some: {  # type: ignore[misc]
-                group: future
-                for name in some
-                for group, future in admin.list_consumer_group_offsets(
-                    [ConsumerGroupTopicPartitions(name)], require_stable=True, request_timeout=seconds
-                ).items()
-            },
+        Raises GroupBusy while the group has members. What a failure in the middle left is unknown: read back.
+        """
+        if not offsets:
+            return
+        request = ConsumerGroupTopicPartitions(
+            group,
+            [RdTopicPartition(tp.topic, tp.partition, c.offset, c.metadata) for tp, c in sorted(offsets.items())],
+        )
+        # Asked again after a coordinator has moved: the same offsets written twice are the same offsets.
+        self._clients.call_each(
+            self._clients.asked("Read", "group"),
+            lambda admin, seconds: admin.alter_consumer_group_offsets([request], request_timeout=seconds),
             within=_failures,
         )
-        found |= {group: dict(_offsets(result.topic_partitions)) for group, result in results.items()}
-    return found
-
-
-def _committed_of_many(clients: Clients, groups: list[str]) -> dict[str, dict[TopicPartition, CommittedOffset]]:
-    """As :func:`committed`, a request for hundreds of groups (KIP-709, Kafka 3.0); librdkafka makes two for each."""
-    raw, asked = clients.raw(), clients.asked("Describe", "group")
-
-    async def ask() -> dict[str, dict[TopicPartition, CommittedOffset]]:
-        found = {}
-        for node, here in (await raw.coordinators(asked, groups)).items():
-            for some in _chunks(here, _GROUPS_A_REQUEST):
-                request = OffsetFetchRequest(
-                    groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in some],
-                    require_stable=True,
-                    min_version=_MANY_GROUPS_VERSION,
-                    max_version=_MANY_GROUPS_VERSION,
-                )
-                for it in (await raw.send(request, node)).groups:
-                    where = replace(asked, resource=f"{asked.resource} {it.group_id}")
-                    raw.require(where, it.error_code)
-                    found[it.group_id] = dict(_of_group(raw, where, it))
-        return {name: found[name] for name in groups}
-
-    return raw.run(asked, ask) if groups else {}
 
 
 def _of_group(raw: RawClient, asked: Asked, group: Any) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
     for topic in group.topics:
-        for it in topic.partitions:
-            where = replace(asked, resource=f"{asked.resource}, offset of {topic.name}-{it.partition_index}")
-            raw.require(where, it.error_code)
-            if it.committed_offset >= 0:
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
+            raw.require(replace(asked, resource=f"{asked.resource}, offset of {tp}"), partition.error_code)
+            if partition.committed_offset >= 0:
                 # librdkafka writes the NUL that ends an empty C string, and reads up to it: so do we.
-                metadata = (it.metadata or "").partition("\0")[0]
-                yield (
-                    TopicPartition(topic.name, it.partition_index),
-                    CommittedOffset(offset=it.committed_offset, metadata=metadata),
-                )
-
-
-def commit(clients: Clients, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """Set a group's committed offsets; partitions not named keep theirs. The leader epoch is not written: another
-    cluster's says nothing here.
-
-    Raises GroupBusy while the group has members. What a failure left written is unknown: read back.
-    """
-    if not offsets:
-        return
-    request = ConsumerGroupTopicPartitions(
-        group,
-        [RdTopicPartition(tp.topic, tp.partition, it.offset, it.metadata) for tp, it in sorted(offsets.items())],
-    )
-    # Asked again after a coordinator has moved: the same offsets written twice are the same offsets.
-    clients.call_each(
-        clients.asked("Read", "group"),
-        lambda admin, seconds: admin.alter_consumer_group_offsets([request], request_timeout=seconds),
-        within=_failures,
-    )
+                metadata = (partition.metadata or "").partition("\0")[0]
+                yield tp, CommittedOffset(offset=partition.committed_offset, metadata=metadata)
 
 
 def _failures(result: Any) -> Iterator[tuple[str, KafkaError]]:
-    for it in result.topic_partitions:
-        if it.error is not None:
-            yield f"offset of {it.topic}-{it.partition}", it.error
+    for partition in result.topic_partitions:
+        if partition.error is not None:
+            yield f"offset of {partition.topic}-{partition.partition}", partition.error
 
 
 def _offsets(partitions: Iterable[RdTopicPartition]) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
-    for it in partitions:
+    for found in partitions:
         # Negative: asked for, never committed.
-        if it.offset >= 0:
-            yield (
-                TopicPartition(it.topic, it.partition),
-                CommittedOffset(offset=it.offset, metadata=it.metadata or ""),
-            )
+        if found.offset >= 0:
+            tp = TopicPartition(found.topic, found.partition)
+            yield tp, CommittedOffset(offset=found.offset, metadata=found.metadata or "")
 
 
 def _is_known(raw: RawClient, asked: Asked, described: Any) -> bool:
@@ -222,7 +221,7 @@ def _absent(group: str) -> GroupState:
     return GroupState(group=group, state=_DEAD, protocol="classic")
 
 
-def _modern(it: Any, protocol: str) -> GroupState:
+def _modern(group: Any, protocol: str) -> GroupState:
     members = tuple(
         GroupMember(
             member_id=member.member_id,
@@ -237,19 +236,19 @@ def _modern(it: Any, protocol: str) -> GroupState:
             ),
             topics=_named(member),
         )
-        for member in it.members
+        for member in group.members
     )
-    return GroupState(group=it.group_id, state=it.group_state, protocol=protocol, members=members)
+    return GroupState(group=group.group_id, state=group.group_state, protocol=protocol, members=members)
 
 
 def _named(member: Any) -> frozenset[str] | None:
-    # A pattern is resolved by the broker, which does not tell to what.
+    # A pattern is resolved by the broker, which does not report to what.
     is_pattern = bool(getattr(member, "subscribed_topic_regex", None))
     return None if is_pattern else frozenset(member.subscribed_topic_names)
 
 
-def _classic(it: Any) -> GroupState:
-    is_consumers = it.protocol_type == "consumer"
+def _classic(group: Any) -> GroupState:
+    is_consumers = group.protocol_type == "consumer"
     members = tuple(
         GroupMember(
             member_id=member.member_id,
@@ -258,14 +257,10 @@ def _classic(it: Any) -> GroupState:
             partitions=_assignment(member.member_assignment) if is_consumers else (),
             topics=_subscription(member.member_metadata) if is_consumers else None,
         )
-        for member in it.members
+        for member in group.members
     )
-    return GroupState(
-        group=it.group_id,
-        state=it.group_state,
-        protocol=_protocol("classic", it.protocol_type),
-        members=members,
-    )
+    protocol = _protocol("classic", group.protocol_type)
+    return GroupState(group=group.group_id, state=group.group_state, protocol=protocol, members=members)
 
 
 def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
@@ -274,7 +269,7 @@ def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
         topics = ConsumerProtocolAssignment.decode(data).assigned_partitions if data else []
     except Exception:
         return ()
-    return tuple(sorted(TopicPartition(it.topic, partition) for it in topics for partition in it.partitions))
+    return tuple(sorted(TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions))
 
 
 def _subscription(data: bytes) -> frozenset[str] | None:

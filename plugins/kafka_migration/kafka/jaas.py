@@ -35,7 +35,7 @@ def options(text: str) -> dict[str, str] | None:
         name, raw = option.groups()
         is_quoted = raw[0] in "\"'"
         # Escapes of letters and digits (\n, \101) would need StreamTokenizer's whole table: not taken.
-        if is_quoted and any(it.isalnum() for it in _ESCAPE.findall(raw[1:-1])):
+        if is_quoted and any(letter.isalnum() for letter in _ESCAPE.findall(raw[1:-1])):
             return None
         found[name] = _ESCAPE.sub(r"\1", raw[1:-1]) if is_quoted else raw
         at = option.end()

@@ -28,10 +28,12 @@ def find_connection(conn_id: str, environ: Mapping[str, str] | None = None) -> C
     text = (os.environ if environ is None else environ).get(variable)
     if text is not None:
         return ClusterConnection(conn_id, _extra_of(conn_id, variable, text))
-    # Importing Airflow here would cost seconds and could only find an unconfigured one; inside Airflow it is loaded.
-    if "airflow" in sys.modules:
-        return ClusterConnection(conn_id, _extra_from_airflow(conn_id))
-    raise _unknown(conn_id)
+    connection = _from_airflow(conn_id)
+    if connection is None:
+        raise _unknown(conn_id)
+    where = f"connection {conn_id}"
+    _require_type(where, connection.conn_type or "")
+    return ClusterConnection(conn_id, _decoded(where, connection.extra or {}))
 
 
 def find_password(conn_id: str, environ: Mapping[str, str] | None = None) -> str | None:
@@ -46,14 +48,8 @@ def find_password(conn_id: str, environ: Mapping[str, str] | None = None) -> str
             password = str(_json_of(variable, text).get("password") or "")
         else:
             password = unquote(urlsplit(text).password or "")
-    elif "airflow" in sys.modules:
-        from airflow.sdk import BaseHook
-        from airflow.sdk.exceptions import AirflowNotFoundException
-
-        try:
-            password = BaseHook.get_connection(conn_id).password or ""
-        except AirflowNotFoundException:
-            return None
+    elif (connection := _from_airflow(conn_id)) is not None:
+        password = connection.password or ""
     else:
         return None
     if not password:
@@ -97,17 +93,18 @@ def _json_of(variable: str, text: str) -> dict[str, Any]:
     return stated
 
 
-def _extra_from_airflow(conn_id: str) -> dict[str, Any]:
+def _from_airflow(conn_id: str) -> Any:
+    """Airflow's own connection; None if there is none, or outside Airflow."""
+    if "airflow" not in sys.modules:
+        # Importing it here would cost seconds and could only find an unconfigured one; inside Airflow it is loaded.
+        return None
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
 
     try:
-        connection = BaseHook.get_connection(conn_id)
+        return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
-        raise _unknown(conn_id) from None
-    where = f"connection {conn_id}"
-    _require_type(where, connection.conn_type or "")
-    return _decoded(where, connection.extra or {})
+        return None
 
 
 def _require_type(where: str, kind: str) -> None:

@@ -32,7 +32,7 @@ def require_readable(conn_id: str, name: str, path: Path) -> None:
 
 
 def require_usable_key(conn_id: str, key: Path, *, has_password: bool) -> None:
-    """Raises BadInput for a key that one of the three clients cannot read, before that client says so obscurely."""
+    """Raises BadInput for a key that one of the three clients cannot read: its own message would be obscure."""
     text = _text(conn_id, "ssl.key.location", key)
     block = _KEY.search(text)
     if block is None:

@@ -56,7 +56,7 @@ _ALIASES = {
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
 }
 
-#: What a client of this connection may be told, but every client of a migration decides for itself.
+#: Properties that a connection may have, but that every client of a migration decides for itself.
 _DECIDED_HERE = frozenset(
     {
         "group.id",
@@ -111,29 +111,35 @@ def normalised(conn_id: str, given: Mapping[str, object]) -> dict[str, str]:
 
     texts = {name: _text(value) for name, value in given.items() if value is not None}
     _drop_pem_type(texts, bad)
+    login = texts.pop("sasl.jaas.config", None)
     properties: dict[str, str] = {}
     for written, value in texts.items():
+        if written in _DECIDED_HERE or (written, value.lower()) in _AS_EVER:
+            continue
         name = _ALIASES.get(written, written)
-        if written in _DECIDED_HERE or written == "sasl.jaas.config":
-            continue
-        if (written, value.lower()) in _AS_EVER:
-            continue
-        if name not in _KNOWN:
-            raise bad(
-                written,
-                "this property cannot be translated to all of librdkafka, kafka-python and the JVM",
-                _REMEDIES.get(written, "remove it from the connection, or check its spelling"),
-            )
-        if name in properties and properties[name] != value:
-            raise bad(written, f"differs from its synonym {name}", "keep one of the two")
-        if re.search(r"[\x00-\x1f\x7f]", value):
-            raise bad(written, "holds a control character (a line end, perhaps)", "remove it")
+        _require_usable(written, name, value, properties.get(name, value), bad)
         # A blank around a host is a slip; inside a password it may be meant.
         properties[name] = value if name in SECRETS else value.strip()
-    if "sasl.jaas.config" in texts:
-        _from_jaas(texts["sasl.jaas.config"], properties, bad)
-    _check_values(properties, bad)
+    if login is not None:
+        _from_jaas(login, properties, bad)
+    _check_servers(properties, bad)
+    _check_numbers(properties, bad)
+    _check_security(properties, bad)
     return properties
+
+
+def _require_usable(written: str, name: str, value: str, synonym: str, bad: Bad) -> None:
+    """``synonym`` is what the same property has under another of its names."""
+    if name not in _KNOWN:
+        raise bad(
+            written,
+            "this property cannot be translated to all of librdkafka, kafka-python and the JVM",
+            _REMEDIES.get(written, "remove it from the connection, or check its spelling"),
+        )
+    if synonym != value:
+        raise bad(written, f"differs from its synonym {name}", "keep one of the two")
+    if re.search(r"[\x00-\x1f\x7f]", value):
+        raise bad(written, "holds a control character (a line end, perhaps)", "remove it")
 
 
 def _text(value: object) -> str:
@@ -163,7 +169,7 @@ def _from_jaas(text: str, properties: dict[str, str], bad: Bad) -> None:
             raise bad(name, "differs from sasl.jaas.config", "keep one of the two")
 
 
-def _check_values(properties: dict[str, str], bad: Bad) -> None:
+def _check_servers(properties: dict[str, str], bad: Bad) -> None:
     servers = properties.get("bootstrap.servers", "")
     for server in servers.split(","):
         if not re.fullmatch(r"\s*(\[[0-9a-fA-F:.%]+\]|[^\s:/\[\],]+):\d{1,5}\s*", server):
@@ -173,29 +179,34 @@ def _check_values(properties: dict[str, str], bad: Bad) -> None:
                 'write it as "host:9092" or "host1:9092,host2:9092"',
             )
     properties["bootstrap.servers"] = ",".join(server.strip() for server in servers.split(","))
+
+
+def _check_numbers(properties: Mapping[str, str], bad: Bad) -> None:
     for name, (_, _, number) in SAME.items():
         if number and name in properties and not properties[name].isdecimal():
             raise bad(name, f"{properties[name]!r} is not a number of milliseconds", "write it in digits")
 
+
+def _check_security(properties: dict[str, str], bad: Bad) -> None:
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     properties["security.protocol"] = protocol
     if protocol not in PROTOCOLS:
         raise bad("security.protocol", f"{protocol!r} is unknown", f"use one of {', '.join(PROTOCOLS)}")
     if protocol.endswith("SSL"):
-        if ("ssl.certificate.location" in properties) != ("ssl.key.location" in properties):
-            raise bad(
-                "ssl.certificate.location",
-                "certificate and key belong together",
-                "name both files, or neither",
-            )
-        if properties.get("ssl.endpoint.identification.algorithm", "https") not in ("https", "none"):
-            raise bad("ssl.endpoint.identification.algorithm", "unknown", 'use "https" or "none"')
+        _check_tls(properties, bad)
     else:
         _require_none(properties, (*_SSL, "ssl.endpoint.identification.algorithm"), protocol, bad)
     if protocol.startswith("SASL"):
         _check_sasl(properties, bad)
     else:
         _require_none(properties, (*_SASL, *_OAUTH), protocol, bad)
+
+
+def _check_tls(properties: Mapping[str, str], bad: Bad) -> None:
+    if ("ssl.certificate.location" in properties) != ("ssl.key.location" in properties):
+        raise bad("ssl.certificate.location", "certificate and key belong together", "name both files, or neither")
+    if properties.get("ssl.endpoint.identification.algorithm", "https") not in ("https", "none"):
+        raise bad("ssl.endpoint.identification.algorithm", "unknown", 'use "https" or "none"')
 
 
 def _require_none(properties: Mapping[str, str], names: tuple[str, ...], protocol: str, bad: Bad) -> None:
@@ -221,17 +232,17 @@ def _check_sasl(properties: dict[str, str], bad: Bad) -> None:
         for name in ("sasl.username", "sasl.password"):
             if not properties.get(name):
                 raise bad(name, f"missing, and {mechanism} needs it", "add it to the connection")
-        return
+    else:
+        _check_oauth(properties, bad)
+
+
+def _check_oauth(properties: dict[str, str], bad: Bad) -> None:
     if properties.get("sasl.oauthbearer.method", "").lower() != "oidc":
         raise bad("sasl.oauthbearer.method", "only a token endpoint serves all three clients", 'set it to "oidc"')
     properties["sasl.oauthbearer.method"] = "oidc"
     for name in ("client.id", "client.secret", "token.endpoint.url"):
         if not properties.get(f"sasl.oauthbearer.{name}"):
-            raise bad(
-                f"sasl.oauthbearer.{name}",
-                "missing, and the oidc method needs it",
-                "add it to the connection",
-            )
+            raise bad(f"sasl.oauthbearer.{name}", "missing, and the oidc method needs it", "add it to the connection")
     _check_endpoint(properties["sasl.oauthbearer.token.endpoint.url"], bad)
     for pair in filter(None, properties.get("sasl.oauthbearer.extensions", "").split(",")):
         if not re.fullmatch(r"[A-Za-z]+=.+", pair):

@@ -12,25 +12,18 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
 from kafka_migration import __version__
-from kafka_migration.domain.errors import AuthenticationFailed, ClusterUnreachable, MigrationError
+from kafka_migration.domain.codes import GROUP_AUTHORIZATION_FAILED, RETRYABLE
+from kafka_migration.domain.errors import AuthenticationFailed, ClusterUnreachable, MigrationError, reason_of
 from kafka_migration.domain.hiding import hidden
 from kafka_migration.kafka import schemas
 from kafka_migration.kafka.connections import ClusterConnection
-from kafka_migration.kafka.errors import (
-    GROUP_AUTHORIZATION_FAILED,
-    RETRYABLE_CODES,
-    Asked,
-    translated,
-)
+from kafka_migration.kafka.errors import Asked, retried, translated
 
 T = TypeVar("T")
 
 _RECEIVE_MAX_BYTES = 100 * 1024 * 1024
-_TRANSIENT = (kafka_errors.KafkaConnectionError, kafka_errors.NodeNotReadyError)
-_BACK_OFF = wait_exponential_jitter(multiplier=0.1, max=2.0)
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
@@ -55,6 +48,9 @@ class Moving(Exception):
     def __init__(self, code: int, text: str) -> None:
         self.code, self.text = code, text
         super().__init__(text)
+
+
+_PASSING = (Moving, kafka_errors.KafkaConnectionError, kafka_errors.NodeNotReadyError)
 
 
 class RawClient:
@@ -112,14 +108,7 @@ class RawClient:
         """
         deadline = time.monotonic() + self.timeout_seconds
         try:
-            result: T = Retrying(
-                stop=stop_after_delay(max(0.0, deadline - time.monotonic())),
-                retry=retry_if_exception_type(
-                    (Moving, kafka_errors.KafkaConnectionError, kafka_errors.NodeNotReadyError)
-                ),
-                wait=_BACK_OFF,
-                reraise=True,
-            )(self._manager.run, ask)
+            result: T = retried(lambda: self._manager.run(ask), deadline, lambda error: isinstance(error, _PASSING))
             return result
         except MigrationError:
             raise
@@ -136,32 +125,31 @@ class RawClient:
         """Raise our error for a response's error code; Moving for one that is worth another try."""
         if code == 0:
             return
-        said = text or ""
-        if code in RETRYABLE_CODES:
-            raise Moving(code, said)
-        raise translated(asked, code=code, name=code_name(code), text=said)
+        if code in RETRYABLE:
+            raise Moving(code, text or "")
+        raise translated(asked, code=code, name=code_name(code), text=text or "")
 
     async def coordinators(
         self, asked: Asked, groups: Iterable[str], *, denied: list[str] | None = None
     ) -> dict[int, list[str]]:
-        """Groups by the broker that coordinates them. Always asked anew: coordinators move.
+        """Groups by the broker that coordinates them. Always asked again: coordinators move.
 
         Groups that the principal may not describe are put into ``denied``; without it, they are an error.
         """
         found: dict[int, list[str]] = {}
 
-        def put(group: str, it: Any) -> None:
-            if denied is not None and it.error_code == GROUP_AUTHORIZATION_FAILED:
+        def put(group: str, answer: Any) -> None:
+            if denied is not None and answer.error_code == GROUP_AUTHORIZATION_FAILED:
                 denied.append(group)
                 return
-            self.require(replace(asked, resource=f"group {group}"), it.error_code, it.error_message)
-            found.setdefault(it.node_id, []).append(group)
+            self.require(replace(asked, resource=f"group {group}"), answer.error_code, answer.error_message)
+            found.setdefault(answer.node_id, []).append(group)
 
         wanted = list(groups)
         if wanted and self.supports(FindCoordinatorRequest, 4):
             request = FindCoordinatorRequest(key_type=0, coordinator_keys=wanted, min_version=4)
-            for it in (await self.send(request, None)).coordinators:
-                put(it.key, it)
+            for answer in (await self.send(request, None)).coordinators:
+                put(answer.key, answer)
             return found
         for group in wanted:
             put(group, await self.send(FindCoordinatorRequest(key=group, key_type=0, max_version=3), None))
@@ -178,7 +166,7 @@ class RawClient:
             # Brokers refuse the request without a client's name (KIP-511).
             request = ApiVersionsRequest(client_software_name="kafka-migration", client_software_version=__version__)
             answer = await self.send(request, node)
-            mine = {it.api_key: (it.min_version, it.max_version) for it in answer.api_keys}
+            mine = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
             if common is None:
                 common = mine
             else:
@@ -197,7 +185,7 @@ class RawClient:
         return ClusterUnreachable(self.role, servers, self._scrubbed(error))
 
     def _scrubbed(self, error: BaseException) -> str:
-        return hidden(str(error) or type(error).__name__, self.connection.secrets())
+        return hidden(reason_of(error), self.connection.secrets())
 
 
 def code_name(code: int) -> str:

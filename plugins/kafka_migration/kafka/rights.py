@@ -1,4 +1,4 @@
-"""What the principal may do with topics: told by the cluster for those that exist, tried out for those that do not.
+"""What the principal may do with topics: the cluster reports it of those that exist; of others it is tried out.
 
 Brokers look at the permission before they look for the topic. So a fetch from, or a write to, a partition that cannot
 exist is answered by "not authorized" or by "no such partition", and nothing is read or written either way.
@@ -20,10 +20,16 @@ from confluent_kafka.admin import (
 from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.producer import ProduceRequest
 
-from kafka_migration.kafka.clients import Clients
-from kafka_migration.kafka.errors import REFUSAL_CODES, TOPIC_EXISTS, UNKNOWN_TOPIC
+from kafka_migration.domain.codes import (
+    REFUSED,
+    TOPIC_ALREADY_EXISTS,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from kafka_migration.kafka.clients import Calls, Clients
+from kafka_migration.kafka.topics import operation_names
 
-_TOPIC_AUTHORIZATION_FAILED = 29
+_ABSENT = (UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED)
 #: The highest number, which no topic's partition has.
 _NO_PARTITION = 2**31 - 1
 #: Later versions name topics by ids, and what does not exist has none.
@@ -31,27 +37,29 @@ _BY_NAME = 12
 _TIMEOUT_MS = 1_000
 
 
-def topic_operations(clients: Clients, names: Iterable[str], among: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Operations by topic: all that are allowed on one that exists; on others those of ``among`` (see TRIED)."""
-    wanted, tried = sorted(set(names)), sorted(set(among))
-    if not wanted:
-        return {}
-    described = clients.call_each(
-        clients.asked("Describe", "topic"),
-        lambda admin, seconds: admin.describe_topics(
-            TopicCollection(wanted), include_authorized_operations=True, request_timeout=seconds
-        ),
-        on_error=lambda name, error: error.code() in (UNKNOWN_TOPIC, _TOPIC_AUTHORIZATION_FAILED),
-    )
-    found = {
-        name: frozenset(operation.name for operation in it.authorized_operations or ())
-        for name, it in described.items()
-    }
-    absent = [name for name in wanted if name not in found]
-    allowed = {operation: TRIED[operation](clients, absent) for operation in tried}
-    return found | {
-        name: frozenset(operation for operation, those in allowed.items() if name in those) for name in absent
-    }
+class RightsCalls(Calls):
+    """What the principal may do with topics."""
+
+    def topic_operations(self, names: Iterable[str], among: Iterable[str]) -> dict[str, frozenset[str]]:
+        """What the principal may do with each topic: all operations with one that exists. With one that does not, or
+        is hidden from it, those of ``among`` (CREATE, READ, WRITE, DESCRIBE_CONFIGS), which are tried out, and change
+        nothing."""
+        wanted, tried = sorted(set(names)), sorted(set(among))
+        if not wanted:
+            return {}
+        described = self._clients.call_each(
+            self._clients.asked("Describe", "topic"),
+            lambda admin, seconds: admin.describe_topics(
+                TopicCollection(wanted), include_authorized_operations=True, request_timeout=seconds
+            ),
+            on_error=lambda name, error: error.code() in _ABSENT,
+        )
+        found = {name: operation_names(topic.authorized_operations) for name, topic in described.items()}
+        absent = [name for name in wanted if name not in found]
+        allowed = {operation: TRIED[operation](self._clients, absent) for operation in tried}
+        return found | {
+            name: frozenset(operation for operation, those in allowed.items() if name in those) for name in absent
+        }
 
 
 def _may_create(clients: Clients, names: list[str]) -> frozenset[str]:
@@ -59,9 +67,9 @@ def _may_create(clients: Clients, names: list[str]) -> frozenset[str]:
     denied: list[str] = []
 
     def note(name: str, error: KafkaError) -> bool:
-        if error.code() == _TOPIC_AUTHORIZATION_FAILED:
+        if error.code() == TOPIC_AUTHORIZATION_FAILED:
             denied.append(name)
-        return error.code() in (_TOPIC_AUTHORIZATION_FAILED, TOPIC_EXISTS) or error.code() in REFUSAL_CODES
+        return error.code() in {TOPIC_AUTHORIZATION_FAILED, TOPIC_ALREADY_EXISTS} | REFUSED
 
     new = [NewTopic(name, num_partitions=1, replication_factor=1) for name in names]
     if new:
@@ -77,9 +85,9 @@ def _may_describe_configs(clients: Clients, names: list[str]) -> frozenset[str]:
     denied: list[str] = []
 
     def note(resource: ConfigResource, error: KafkaError) -> bool:
-        if error.code() == _TOPIC_AUTHORIZATION_FAILED:
+        if error.code() == TOPIC_AUTHORIZATION_FAILED:
             denied.append(resource.name)
-        return error.code() in (UNKNOWN_TOPIC, _TOPIC_AUTHORIZATION_FAILED)
+        return error.code() in _ABSENT
 
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     if resources:
@@ -136,9 +144,7 @@ def _may_read(clients: Clients, names: list[str]) -> frozenset[str]:
         forgotten_topics_data=[],
         rack_id="",
     )
-    return _tried(
-        clients, "Read", names, request, lambda answer: ((it.topic, it.partitions) for it in answer.responses)
-    )
+    return _tried(clients, "Read", names, request, lambda answer: ((t.topic, t.partitions) for t in answer.responses))
 
 
 def _may_write(clients: Clients, names: list[str]) -> frozenset[str]:
@@ -151,7 +157,7 @@ def _may_write(clients: Clients, names: list[str]) -> frozenset[str]:
         topic_data=[ProduceRequest.TopicProduceData(name=name, partition_data=[nothing]) for name in names],
     )
     return _tried(
-        clients, "Write", names, request, lambda answer: ((it.name, it.partition_responses) for it in answer.responses)
+        clients, "Write", names, request, lambda answer: ((t.name, t.partition_responses) for t in answer.responses)
     )
 
 
@@ -165,7 +171,7 @@ def _tried(clients: Clients, operation: str, names: list[str], request: Any, top
         return frozenset(
             name
             for name, partitions in topics_of(answer)
-            if all(it.error_code != _TOPIC_AUTHORIZATION_FAILED for it in partitions)
+            if all(partition.error_code != TOPIC_AUTHORIZATION_FAILED for partition in partitions)
         )
 
     return raw.run(asked, ask)

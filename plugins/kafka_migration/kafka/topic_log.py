@@ -17,25 +17,22 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 from confluent_kafka.cimpl import NewTopic
 
-from kafka_migration.domain import ledger
-from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, NotAuthorized, StateConflict
+from kafka_migration.domain import codes, ledger
+from kafka_migration.domain.errors import (
+    ClusterUnreachable,
+    CouldNotFindOut,
+    MigrationError,
+    NotAuthorized,
+    StateConflict,
+)
+from kafka_migration.domain.waiting import tries
 
 _TIMEOUT, _TRY_TIMEOUT = 30.0, 5.0
 _MAX_REPLICAS, _SYNCED = 3, 2
-_UNAUTHORIZED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+_UNAUTHORIZED = (codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED)
 _BROKER_GONE = -137
 """librdkafka's _DESTROY_BROKER: the broker that was asked left the cluster meanwhile."""
-_NOT_YET = frozenset(
-    {
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        _BROKER_GONE,
-    }
-)
+_NOT_YET = codes.NOT_THERE_YET | {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, _BROKER_GONE}
 
 
 class Entry(NamedTuple):
@@ -83,13 +80,10 @@ class TopicLog:
         try:
             found = asked[self.topic].result(2 * _TIMEOUT)
         except KafkaException as error:
-            code = error.args[0].code()
-            if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            if _code(error) == codes.UNKNOWN_TOPIC_OR_PARTITION:
                 return False
-            if code in _UNAUTHORIZED:
-                raise NotAuthorized("target", "Read", f"topic {self.topic}") from error
-            raise self._unreachable(error) from error
-        self._compare(admin, len(found.partitions), min(len(it.replicas) for it in found.partitions))
+            raise self._translated("Read", error) from error
+        self._compare(admin, len(found.partitions), min(len(partition.replicas) for partition in found.partitions))
         return True
 
     def _compare(self, admin: AdminClient, partitions: int, replicas: int) -> None:
@@ -97,8 +91,8 @@ class TopicLog:
         if partitions != self.partitions:
             # Keys would be looked for in other partitions than they stand in, and older values come to light again.
             raise StateConflict(
-                f"target: {self.topic} has {partitions} partitions, this version knows it with {self.partitions}",
-                remedy="use the version of this tool that made it, and never change its partitions",
+                f"target: {self.topic} has {partitions} partitions, this version needs {self.partitions}",
+                remedy="use the version of this tool that created it, and never change its partitions",
             )
         found = self._configs(admin)
         wanted = {"cleanup.policy": ledger.configs_of(self.topic)["cleanup.policy"]}
@@ -107,29 +101,26 @@ class TopicLog:
         wrong = {name: value for name, value in wanted.items() if found[name] != value}
         if wrong:
             raise StateConflict(
-                f"target: {self.topic} was not made by this tool, or was changed: "
+                f"target: {self.topic} was not created by this tool, or was changed: "
                 + ", ".join(f"{name} is {found[name]}, not {value}" for name, value in wrong.items())
-                + "; what a migration remembers would be lost",
+                + "; the state of migrations would be lost",
                 remedy=f"if no migration has begun, delete {self.topic}, and keep consumers from creating it"
-                " (allow.auto.create.topics=false); else alter its configs: "
+                " (allow.auto.create.topics=false); otherwise alter its configs: "
                 + ", ".join(f"{name}={value}" for name, value in wrong.items()),
             )
 
     def _configs(self, admin: AdminClient) -> dict[str, str]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
-        until = time.monotonic() + _TIMEOUT
-        while True:
+        for _ in tries(time, seconds=_TIMEOUT, pause=0.1):
             try:
                 found = admin.describe_configs([resource], request_timeout=_TIMEOUT)[resource].result(2 * _TIMEOUT)
                 return {name: str(entry.value) for name, entry in found.items()}
             except KafkaException as error:
-                code = error.args[0].code()
-                if code in _UNAUTHORIZED:
-                    raise NotAuthorized("target", "DescribeConfigs", f"topic {self.topic}") from error
+                last = error
                 # The broker that is asked may not know yet of a topic that was just created.
-                if code not in _NOT_YET or time.monotonic() > until:
-                    raise self._unreachable(error) from error
-                time.sleep(0.1)
+                if _code(error) not in _NOT_YET:
+                    break
+        raise self._translated("DescribeConfigs", last) from last
 
     def ensure(self) -> None:
         """Create the topic, compacted, on as many replicas as the cluster has brokers (three at most), also if one of
@@ -138,27 +129,28 @@ class TopicLog:
         try:
             metadata = admin.list_topics(timeout=_TIMEOUT)
             if self.topic in metadata.topics:
-                there_already = metadata.topics[self.topic].partitions.values()
-                self._compare(admin, len(there_already), min((len(it.replicas) for it in there_already), default=0))
+                partitions = metadata.topics[self.topic].partitions.values()
+                replicas = min((len(partition.replicas) for partition in partitions), default=0)
+                self._compare(admin, len(partitions), replicas)
                 self._catch_up(admin)
-                return
-            # A broker that restarts is not listed, but its replicas are. Two replicas that must both be in sync would
-            # hold up the mirror whenever one of their brokers is gone.
-            brokers = {r for t in metadata.topics.values() for p in t.partitions.values() for r in p.replicas}
-            known, there = len(brokers | metadata.brokers.keys()), len(metadata.brokers)
-            try:
-                self._create(admin, min(_MAX_REPLICAS, known))
-            except KafkaException as error:
-                # Clusters with ZooKeeper place replicas on living brokers only.
-                if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR or there == known:
-                    raise
-                self._create(admin, min(_MAX_REPLICAS, there))
+            else:
+                self._create_on_most(admin, metadata)
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return
-            if error.args[0].code() in _UNAUTHORIZED:
-                raise NotAuthorized("target", "Create", f"topic {self.topic}") from error
-            raise self._unreachable(error) from error
+            if _code(error) != codes.TOPIC_ALREADY_EXISTS:
+                raise self._translated("Create", error) from error
+
+    def _create_on_most(self, admin: AdminClient, metadata: Any) -> None:
+        # A broker that restarts is not listed, but its replicas are. Two replicas that must both be in sync would hold
+        # up the mirror whenever one of their brokers is gone.
+        brokers = {r for t in metadata.topics.values() for p in t.partitions.values() for r in p.replicas}
+        known, there = len(brokers | metadata.brokers.keys()), len(metadata.brokers)
+        try:
+            self._create(admin, min(_MAX_REPLICAS, known))
+        except KafkaException as error:
+            # Clusters with ZooKeeper place replicas on brokers only that are up.
+            if _code(error) != codes.INVALID_REPLICATION_FACTOR or there == known:
+                raise
+            self._create(admin, min(_MAX_REPLICAS, there))
 
     def _catch_up(self, admin: AdminClient) -> None:
         """Give a topic that an earlier version made the configs that this one gives it. What somebody set stays; and
@@ -211,11 +203,15 @@ class TopicLog:
             if failures and failures[0].code() in _UNAUTHORIZED:
                 raise NotAuthorized("target", "Write", f"topic {self.topic}")
             why = failures[0].str() if failures else f"{left} records unanswered"
-            raise CouldNotFindOut(f"target: {self.topic} cannot be written: {why}", remedy="run the command again")
+            raise CouldNotFindOut(
+                f"target: topic {self.topic} cannot be written: {why}",
+                remedy=f"check that the partitions of {self.topic} have a leader and enough in-sync replicas, then run"
+                " this again",
+            )
 
     def new_entries(self, partitions: Collection[int] | None = None) -> Iterator[Entry]:
         """Everything that this reader has not yielded yet, up to the end as it is now; of ``partitions`` or of all."""
-        ends = {p: self._end_of(p) for p in (range(self.partitions) if partitions is None else partitions)}
+        ends = {p: self.end(p) for p in (range(self.partitions) if partitions is None else partitions)}
         wanted = {p: end for p, end in ends.items() if end > self._next[p]}
         if not wanted:
             return
@@ -226,14 +222,9 @@ class TopicLog:
             # consume() waits for as many as asked or the whole time, so the time is short.
             for message in consumer.consume(5_000, timeout=0.02):
                 error = message.error()
-                if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                    # librdkafka looks for a coordinator of the group that it insists on; nothing here needs one.
+                if error is not None and not self._is_end(error):
                     continue
-                if error is not None and error.code() in _UNAUTHORIZED:
-                    raise NotAuthorized("target", "Read", f"topic {self.topic}")
                 partition, offset = cast(int, message.partition()), cast(int, message.offset())
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    raise self._unreachable(KafkaException(error))
                 until = time.monotonic() + _TIMEOUT
                 if error is not None:
                     self._next[partition] = max(self._next[partition], offset)
@@ -250,6 +241,13 @@ class TopicLog:
                 )
         consumer.unassign()
 
+    def _is_end(self, error: KafkaError) -> bool:
+        """Whether ``error`` marks the end of a partition; False if it means nothing. Raises what it means otherwise."""
+        # librdkafka looks for a coordinator of the group that it insists on; nothing here needs one.
+        if error.code() not in (KafkaError._PARTITION_EOF, codes.GROUP_AUTHORIZATION_FAILED):
+            raise self._translated("Read", KafkaException(error))
+        return bool(error.code() == KafkaError._PARTITION_EOF)
+
     def start_at(self, offsets: Mapping[int, int]) -> None:
         """Read these partitions from there on, whatever was read before."""
         self._next.update(offsets)
@@ -260,26 +258,20 @@ class TopicLog:
 
     def end(self, partition: int = 0) -> int:
         """The next offset that will be written."""
-        return self._end_of(partition)
-
-    def _end_of(self, partition: int) -> int:
         asked = time.monotonic()
-        until = asked + _TIMEOUT
-        while True:
+        for _ in tries(time, seconds=_TIMEOUT, pause=0.1):
             try:
                 wanted = TopicPartition(self.topic, partition)
                 return int(self._reader().get_watermark_offsets(wanted, timeout=_TRY_TIMEOUT)[1])
             except KafkaException as error:
-                code = error.args[0].code()
-                if code in _UNAUTHORIZED:
-                    raise NotAuthorized("target", "Read", f"topic {self.topic}") from error
+                last = error
                 # A topic just created, or one whose leader moves or is gone: known in a moment.
-                if code not in (*_NOT_YET, KafkaError._TIMED_OUT) or time.monotonic() > until:
-                    raise self._unreachable(error) from error
+                if _code(error) not in (*_NOT_YET, KafkaError._TIMED_OUT):
+                    break
                 if time.monotonic() - asked >= _TRY_TIMEOUT:
-                    # librdkafka goes on to ask the leader of before for minutes; who begins anew learns who leads now.
+                    # librdkafka goes on to ask the former leader for minutes; a new client asks who leads now.
                     self._consumer, asked = None, time.monotonic()
-                time.sleep(0.1)
+        raise self._translated("Read", last) from last
 
     def _reader(self) -> confluent_kafka.Consumer:
         if self._consumer is None:
@@ -302,5 +294,11 @@ class TopicLog:
     def _client(self, extra: dict[str, str]) -> dict[str, Any]:
         return {**self._properties, **extra, "log_level": 2}
 
-    def _unreachable(self, error: KafkaException) -> ClusterUnreachable:
+    def _translated(self, operation: str, error: KafkaException) -> MigrationError:
+        if _code(error) in _UNAUTHORIZED:
+            return NotAuthorized("target", operation, f"topic {self.topic}")
         return ClusterUnreachable("target", self._servers, str(error.args[0]))
+
+
+def _code(error: KafkaException) -> int:
+    return int(error.args[0].code())

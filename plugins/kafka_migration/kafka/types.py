@@ -1,4 +1,4 @@
-"""What a cluster tells about itself. Offsets are next-to-read; sizes bytes; timestamps milliseconds since 1970 (UTC).
+"""What a cluster reports of itself. Offsets are next-to-read; sizes bytes; timestamps milliseconds since 1970 (UTC).
 
 Names of states, operations and permissions are Kafka's own, as its command-line tools print them.
 """
@@ -14,7 +14,7 @@ from kafka_migration.domain.types import TopicPartition
 class TopicDescription:
     """A topic as the cluster holds it. ``leaders[p]`` is partition p's broker id, None while it has no leader.
 
-    ``topic_id`` (a UUID in its usual form) tells a recreated topic from its predecessor; "" before Kafka 2.8.
+    ``topic_id`` (a UUID in its usual form) distinguishes a recreated topic from its predecessor; "" before Kafka 2.8.
     ``operations`` are what this connection's principal may do with it.
     """
 
@@ -37,10 +37,10 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigValue:
-    """One setting. ``is_explicit`` means set on the topic (or broker) itself, not inherited from a default.
+    """One config. ``is_explicit`` means set on the topic (or broker) itself, not inherited from a default.
 
     ``value`` is None where the cluster does not show it (sensitive ones). ``default`` is what would hold without the
-    explicit setting, None where the cluster does not say.
+    explicit value, None where the cluster does not report it.
     """
 
     value: str | None
@@ -60,7 +60,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """A live member. ``partitions`` are assigned to it now; ``topics`` is what it subscribes to.
+    """An active member. ``partitions`` are assigned to it now; ``topics`` is what it subscribes to.
 
     ``topics`` is None where the cluster does not show it (members of protocols other than classic and consumer).
     """
@@ -92,7 +92,7 @@ class GroupState:
 
     @property
     def is_empty(self) -> bool:
-        """No members: the group may have stopped, or may never have started. It says nothing of tomorrow."""
+        """No members: the group may have stopped, or may never have started. It may have members again at any time."""
         return self.state in ("Empty", "Dead") and not self.members
 
 
@@ -118,7 +118,7 @@ class TimeSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDir:
-    """One disk of one broker. Sizes are None before Kafka 3.3 (KIP-827), which does not tell them."""
+    """One disk of one broker. Sizes are None before Kafka 3.3 (KIP-827)."""
 
     broker: int
     path: str
@@ -147,7 +147,7 @@ class ActiveProducer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acl:
-    """One access rule."""
+    """One ACL."""
 
     resource_type: str
     resource: str
@@ -176,7 +176,7 @@ class ScramUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEnd:
-    """A leader epoch of a partition, and the offset at which it ends: the log's end for the one of now."""
+    """A leader epoch of a partition, and the offset at which it ends: the log's end for the current one."""
 
     epoch: int
     end: int

@@ -22,13 +22,13 @@ _SCALARS = (str, int, float, bool, type(None))
 
 def _argument(value: Any) -> Any:
     several = tuple(value) if isinstance(value, (list, tuple)) else (value,)
-    for it in several:
-        if not isinstance(it, _SCALARS):
+    for scalar in several:
+        if not isinstance(scalar, _SCALARS):
             raise wrong("not a plain value", "write text, a number, true, false, null, or a list of these")
-        if isinstance(it, str) and _TEMPLATE.search(it):
+        if isinstance(scalar, str) and _TEMPLATE.search(scalar):
             # Airflow would fill it in, and knows connections and variables.
             raise wrong("a template could send a secret away", "use {migration}, {dag} and {what} only")
-        if isinstance(it, str) and _CREDENTIALS.search(it):
+        if isinstance(scalar, str) and _CREDENTIALS.search(scalar):
             raise wrong(
                 "credentials in a URL would stand in the plan, its digest and logs",
                 "put the URL into an Airflow connection, and name that",
@@ -70,7 +70,7 @@ class Notifier(PlanModel):
         found = Contradictions()
         for name in arguments:
             if is_secret_name(name):
-                remedy = "put it into an Airflow connection, and name that, as the notifier's documentation says"
+                remedy = "put it into an Airflow connection, and name that, as in the notifier's documentation"
                 found.add((name,), "", "a secret must not stand in a plan", remedy)
             elif _FILES.search(name):
                 found.add((name,), "", "a file could send a secret away", "write the text itself, without a file")
@@ -78,14 +78,14 @@ class Notifier(PlanModel):
         return arguments
 
     def filled(self, *, migration: str, dag: str, what: str) -> dict[str, Any]:
-        """The arguments with their placeholders replaced, as JSON types. ``what`` happened: "mirror failed", say."""
+        """The arguments with their placeholders replaced, as JSON types. ``what`` happened, such as "mirror failed"."""
         values = {"migration": migration, "dag": dag, "what": what}
 
         def one(value: Any) -> Any:
             return fill(value, values) if isinstance(value, str) else value
 
         return {
-            name: [one(it) for it in value] if isinstance(value, tuple) else one(value)
+            name: [one(scalar) for scalar in value] if isinstance(value, tuple) else one(value)
             for name, value in self.arguments.items()
         }
 
@@ -103,7 +103,7 @@ class Alerts(PlanModel):
 
     @field_validator("validation_seconds")
     @classmethod
-    def _somebody_is_told(cls, seconds: float | None, info: ValidationInfo) -> float | None:
+    def _somebody_is_notified(cls, seconds: float | None, info: ValidationInfo) -> float | None:
         if seconds is not None and info.data.get("notifiers") == ():
             raise wrong("there are no notifiers", "name notifiers, or remove this")
         return seconds

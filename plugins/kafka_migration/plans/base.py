@@ -1,4 +1,4 @@
-"""What all parts of the plan's model share: strictness, units, and how a validator says what is wrong."""
+"""What all parts of the plan's model share: strictness, units, and how a validator reports what is wrong."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ class PlanFolder:
     def raise_problems(self) -> None:
         """Raises BadInput with everything that is wrong in any file, if there is anything."""
         if self.problems:
-            said = "\n\n".join(str(error) for _, error in sorted(self.problems.items()))
-            raise BadInput(f"{len(self.problems)} migration plans are not valid:\n\n{said}")
+            texts = "\n\n".join(str(error) for _, error in sorted(self.problems.items()))
+            raise BadInput(f"{len(self.problems)} migration plans are not valid:\n\n{texts}")
 
 
 def read_plans(folder: Path | None = None, environ: Mapping[str, str] | None = None) -> PlanFolder:
@@ -45,25 +45,34 @@ def read_plans(folder: Path | None = None, environ: Mapping[str, str] | None = N
         remedy = f"create it, or set {PLANS_DIRECTORY} to the folder that holds the plans"
         problems[folder] = BadInput("there is no such folder of migration plans", file=str(folder), remedy=remedy)
         return PlanFolder(valid=valid, problems=problems)
-    for file in sorted(folder.iterdir()):
-        if file.suffix not in (".yaml", ".yml") or file.name == REFERENCE or file.name.startswith("."):
-            continue
+    for file in sorted(filter(_is_plan, folder.iterdir())):
         try:
             valid[file] = load_plan(file)
         except BadInput as error:
             problems[file] = error
+    problems |= _ambiguous(valid)
+    sound = {file: plan for file, plan in valid.items() if file not in problems}
+    return PlanFolder(valid=sound, problems=problems)
+
+
+def _is_plan(file: Path) -> bool:
+    return file.suffix in (".yaml", ".yml") and file.name != REFERENCE and not file.name.startswith(".")
+
+
+def _ambiguous(plans: Mapping[Path, Plan]) -> dict[Path, BadInput]:
+    """Files that share a plan's name: a run under the wrong one would continue with the other's state."""
     by_name: dict[str, list[Path]] = {}
-    for file, plan in valid.items():
+    for file, plan in plans.items():
         by_name.setdefault(plan.name, []).append(file)
-    for name, files in by_name.items():
-        for file in files if len(files) > 1 else ():
-            # Which of them is meant nobody can say, and a run under the wrong one would go on with the other's state.
-            del valid[file]
-            problems[file] = BadInput(
-                f"{', '.join(it.name for it in files)} have the same name",
-                file=str(file),
-                field="name",
-                value=name,
-                remedy="give each plan a name of its own: state, DAG and report are found by it",
-            )
-    return PlanFolder(valid=valid, problems=problems)
+    return {
+        file: BadInput(
+            f"{', '.join(same.name for same in files)} have the same name",
+            file=str(file),
+            field="name",
+            value=name,
+            remedy="give each plan a name of its own: state, DAG and report are found by it",
+        )
+        for name, files in by_name.items()
+        if len(files) > 1
+        for file in files
+    }

@@ -1,4 +1,4 @@
-"""How consumers are stopped and started, as a plan may say it: a command, an HTTP call, or "wait until it is so"."""
+"""How consumers are stopped and started, as a plan may state it: a command, an HTTP call, or "wait until it is so"."""
 
 from __future__ import annotations
 
@@ -78,6 +78,39 @@ def _is_private(url: str) -> bool:
         return parts.hostname == "localhost"
 
 
+_Problem = tuple[str, str, str]
+"""What of a header's value may be shown, what is wrong, and the remedy."""
+
+
+def _header_problem(name: str, value: str) -> _Problem | None:
+    if not _HEADER_NAME.fullmatch(name):
+        return "", "not a header name", "use letters, digits and hyphens"
+    if _ROUTING.fullmatch(name.replace("_", "-")):
+        message = "this header could have another server or path answer than the URL's, which was allowed"
+        return "", message, "remove it, and write into the URL what is meant"
+    if value.startswith("env:"):
+        return None
+    if is_secret_name(name):
+        remedy = f"put it into an environment variable and write env:{SECRET_PREFIX}..."
+        return "", "a secret must not stand in a plan", remedy
+    if not (value.isascii() and value.isprintable()):
+        return value, "a header's value is printable ASCII", "remove other characters"
+    return None
+
+
+def _secret_problem(value: str, *, is_private: bool) -> _Problem | None:
+    """Of a value that is read from the environment."""
+    if not value.startswith("env:"):
+        return None
+    if not _FROM_ENVIRONMENT.fullmatch(value):
+        remedy = f"name the variable {SECRET_PREFIX}..., in capitals, and set it where the hooks run"
+        return value, "this environment variable may not be read by a plan", remedy
+    if not is_private:
+        remedy = "write an https URL (http will do for a server of this machine: 127.0.0.1, ::1 or localhost)"
+        return value, "a secret would travel in clear", remedy
+    return None
+
+
 class HttpCall(PlanModel):
     """One HTTP request without a body. Any answer of 2xx is success; redirects are not followed."""
 
@@ -89,7 +122,7 @@ class HttpCall(PlanModel):
     {cluster} and {phase} are replaced, percent-encoded, in path and query."""
 
     headers: dict[str, str] = Field(default_factory=dict)
-    """Headers, but none that says where the request goes, such as Host or X-Forwarded-For. A value
+    """Headers, but none that decides where the request goes, such as Host or X-Forwarded-For. A value
     env:KAFKA_MIGRATION_HOOK_... is read from that environment variable when the call is made; it travels by https only,
     or to this machine."""
 
@@ -103,38 +136,10 @@ class HttpCall(PlanModel):
         url = info.data.get("url")
         is_private = not isinstance(url, str) or _is_private(url)
         for name, value in headers.items():
-            if not _HEADER_NAME.fullmatch(name):
-                found.add((name,), "", "not a header name", "use letters, digits and hyphens")
-            elif _ROUTING.fullmatch(name.replace("_", "-")):
-                found.add(
-                    (name,),
-                    "",
-                    "this header could have another server or path answer than the URL's, which was allowed",
-                    "remove it, and write into the URL what is meant",
-                )
-            elif value.startswith("env:") and not _FROM_ENVIRONMENT.fullmatch(value):
-                found.add(
-                    (name,),
-                    value,
-                    "this environment variable may not be read by a plan",
-                    f"name the variable {SECRET_PREFIX}..., in capitals, and set it where the hooks run",
-                )
-            elif value.startswith("env:") and not is_private:
-                found.add(
-                    (name,),
-                    value,
-                    "a secret would travel in clear",
-                    "write an https URL (http will do for a server of this machine: 127.0.0.1, ::1 or localhost)",
-                )
-            elif is_secret_name(name) and not value.startswith("env:"):
-                found.add(
-                    (name,),
-                    "",
-                    "a secret must not stand in a plan",
-                    f"put it into an environment variable and write env:{SECRET_PREFIX}...",
-                )
-            elif any(ord(c) < 32 or ord(c) > 126 for c in value):
-                found.add((name,), value, "a header's value is printable ASCII", "remove other characters")
+            problem = _header_problem(name, value) or _secret_problem(value, is_private=is_private)
+            if problem is not None:
+                shown, message, remedy = problem
+                found.add((name,), shown, message, remedy)
         found.raise_any("headers")
         return headers
 

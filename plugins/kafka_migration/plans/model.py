@@ -77,7 +77,7 @@ class Plan(PlanModel):
     """The gate before the mirror is stopped for good."""
 
     alerts: Alerts = Alerts()
-    """Who is told when something goes wrong."""
+    """Who is notified when something goes wrong."""
 
     @field_validator("target")
     @classmethod
@@ -121,7 +121,7 @@ class Plan(PlanModel):
 
     @property
     def digest(self) -> str:
-        """Digest of what the plan says, defaults included: an approval binds to it."""
+        """Digest of the plan's content, defaults included: an approval binds to it."""
         return digest_of(self.snapshot())
 
     def snapshot(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kafka_migration.plans.base import Contradictions, Name, PlanModel, each_once, wrong
 
-#: Excluded from every plan unless ``topics.internal`` says otherwise.
+#: Excluded from every plan that does not set ``topics.internal``.
 INTERNAL_TOPICS = ("__.*", r".*\.internal")
 
 #: Kafka's own topics: the state of a cluster, never data. Copying them would corrupt the target.
@@ -101,7 +101,7 @@ class Selection(PlanModel):
     """Regular expressions; a name must match one of them, whole. As one string, a comma means "or"."""
 
     exclude: Patterns = ()
-    """Regular expressions; a name that matches one of them is left out, whatever ``include`` says."""
+    """Regular expressions; a name that matches one of them is left out, even if it matches ``include``."""
 
     @model_validator(mode="after")
     def _exclude_leaves_something(self) -> Selection:

@@ -13,7 +13,7 @@ SCHEMA_FILE = "plan.schema.json"
 
 
 def plan_schema() -> dict[str, Any]:
-    """JSON schema (draft 2020-12) of what a plan file may say. Contradictions are found by ``load_plan`` only."""
+    """JSON schema (draft 2020-12) of what a plan file may hold. Contradictions are found by ``load_plan`` only."""
     schema = Plan.model_json_schema(mode="validation")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

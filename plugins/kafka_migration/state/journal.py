@@ -4,7 +4,7 @@ Keys are ``<migration>/<kind>/<id>``, so that migrations and parallel steps of o
 ``_lock/<topic>/<migration>``: a compacted topic knows no compare-and-set, but its order is the same for every reader,
 so of two migrations that claim a topic the one whose claim stands first holds it, and the other withdraws.
 
-Owners of one thing within a migration (of a group that is moved) are told apart by the same order, the other way
+Owners of one thing within a migration (of a group that is moved) are ordered in the same log, the other way
 round: the newest claim wins, so that one of a dead process keeps nobody waiting. Whoever lost it ends at its next look.
 """
 

@@ -1,16 +1,16 @@
 """The state of a link: its topics, its fences, where every partition stands, and what a person wants of it.
 
 Written by the mirror's driver (identity, fences, halts), by its tasks (openings and progress, see
-:mod:`kafka_migration.copy.task.task`), and by commands (desired state); read by everyone. All of it lives in internal
+:mod:`kafka_migration.copy.task.task`), and by commands (desired state); read by everyone. All of it stands in internal
 topics on the target, so a later run on another machine finds everything.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kafka_migration.domain import ledger
@@ -22,11 +22,44 @@ from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
 from kafka_migration.kafka.topic_log import TopicLog
-from kafka_migration.state.link_records import HaltRecord, LinkTopic, Wish
 from kafka_migration.state.progress import Progress
 from kafka_migration.state.store import MemoryStore, Store, TopicStore
 
-__all__ = ["HaltRecord", "LinkState", "LinkTopic", "Wish"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTopic:
+    """A topic as the link pinned it: another id under the same name is another topic."""
+
+    name: str
+    source_id: uuid.UUID
+    target_id: uuid.UUID
+
+    @property
+    def key(self) -> str:
+        """What the offset map calls the topic: its target id, or its name where brokers know no ids."""
+        return str(self.target_id) if self.target_id.int else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a person wants of the link. ``ends`` (with DRAIN) are the source offsets up to which to copy."""
+
+    desired: Desired
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    reason: str = ""
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaltRecord:
+    """Why a partition's mirror stopped, as recorded, and into which target topic it copied (its key)."""
+
+    reason: str
+    detail: str
+    source_offset: int
+    target_offset: int
+    at: str
+    topic_key: str = ""
 
 
 def _every(_topic: str) -> bool:
@@ -36,7 +69,7 @@ def _every(_topic: str) -> bool:
 class LinkState:
     """The state of the link called ``name``. ``links`` holds its records; the two logs may be absent in memory.
 
-    A topic that ``selects`` says no to has no place in it: its pins, openings and halts are kept, and not seen.
+    A topic that ``selects`` returns False for is not shown: its pins, openings and halts are kept, and not seen.
     """
 
     def __init__(
@@ -105,38 +138,32 @@ class LinkState:
             # Earlier versions spread the openings of a partition over the whole map; they refuse to read this account.
             self._links.put(self._key(), {**pinned, "at": at, "openings_by_partition": self._progress.begin()})
         known = self.topics()
-        self.pin_again([it for it in topics if it.name not in known], at=at)
+        self.pin_again([topic for topic in topics if topic.name not in known], at=at)
 
     def pin_again(self, topics: Iterable[LinkTopic], *, at: str) -> None:
-        """Pin other ids of topics: their maps, positions and halts begin anew, since all belong to the ids."""
+        """Pin other ids of topics: their maps, positions and halts begin again, since all belong to the ids."""
         self._links.put_all(
             {
-                self._key("topic", it.name): {"source_id": str(it.source_id), "target_id": str(it.target_id), "at": at}
-                for it in topics
+                self._key("topic", t.name): {"source_id": str(t.source_id), "target_id": str(t.target_id), "at": at}
+                for t in topics
             }
         )
 
     def topics(self) -> dict[str, LinkTopic]:
         """The pinned topics, by name."""
-        prefix = self._key("topic", "")
         return {
-            key[len(prefix) :]: LinkTopic(
-                name=key[len(prefix) :],
-                source_id=uuid.UUID(value["source_id"]),
-                target_id=uuid.UUID(value["target_id"]),
-            )
-            for key, value in self._links.items(prefix).items()
-            if self._selects(key[len(prefix) :])
+            name: LinkTopic(name=name, source_id=uuid.UUID(value["source_id"]), target_id=uuid.UUID(value["target_id"]))
+            for name, value in self._records("topic")
+            if self._selects(name)
         }
 
     # -- fences and openings ----------------------------------------------------------------------------------
 
     def fences(self) -> dict[int, Identity]:
         """All fences so far, by number: a later fence has a higher one."""
-        prefix = self._key("fence", "")
         return {
-            int(key[len(prefix) :]): Identity(value["producer_id"], value["producer_epoch"])
-            for key, value in self._links.items(prefix).items()
+            int(fence): Identity(value["producer_id"], value["producer_epoch"])
+            for fence, value in self._records("fence")
         }
 
     def record_fence(self, fence: int, identity: Identity, *, at: str) -> None:
@@ -153,7 +180,7 @@ class LinkState:
         """
         if self._openings_log is None:
             raise StateConflict(f"link {self.name} has no internal topics yet")
-        keys = {name: it.key for name, it in self.topics().items()} if topic_keys is None else topic_keys
+        keys = {name: topic.key for name, topic in self.topics().items()} if topic_keys is None else topic_keys
         self._openings_log.append(
             (
                 ledger.opening_key(self.name, keys[tp.topic], tp.partition, opening),
@@ -168,7 +195,7 @@ class LinkState:
         wanted = None if of is None else {(topics[tp.topic].key, tp.partition) for tp in of if tp.topic in topics}
         self._read_openings(wanted)
         names = {topic.key: name for name, topic in topics.items()}
-        found = {TopicPartition(names[key], n): it for (key, n), it in self._openings.items() if key in names}
+        found = {TopicPartition(names[key], n): some for (key, n), some in self._openings.items() if key in names}
         return found if of is None else {tp: found[tp] for tp in of if tp in found}
 
     def _read_openings(self, of: Iterable[tuple[str, int]] | None) -> None:
@@ -189,11 +216,11 @@ class LinkState:
     # -- positions and translation ----------------------------------------------------------------------------
 
     def progress(self) -> dict[TopicPartition, tuple[Position, dict[str, Any]]]:
-        """The newest told position per partition, with ``b`` bytes since the fence, ``x`` state, ``at`` ms."""
+        """The newest reported position per partition, with ``b`` bytes since the fence, ``x`` state, ``at`` ms."""
         return self._progress.newest()
 
     def positions(self, of: Collection[TopicPartition] | None = None) -> dict[TopicPartition, Position]:
-        """Where partitions stand (``of`` these, or all), as far as tasks told; everything before it is confirmed."""
+        """Where partitions stand (``of`` these, or all) by their tasks' reports; everything before it is confirmed."""
         return {tp: position for tp, (position, _) in self._opened(of).items()}
 
     def offset_maps(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetMap]:
@@ -206,15 +233,15 @@ class LinkState:
 
     def _opened(self, of: Collection[TopicPartition] | None) -> dict[TopicPartition, tuple[Position, Openings]]:
         """Position and openings, as for :meth:`positions`."""
-        # Before the openings: those of everything that is told were written earlier, so none of them is missed.
-        told = self.progress()
+        # Before the openings: those of everything that is reported were written earlier, so none of them is missed.
+        reported = self.progress()
         out = {}
         for tp, openings in self.openings(of).items():
             opened = openings.first_of_newest()
             newest = opened.fence
-            position = told[tp][0] if tp in told else None
+            position = reported[tp][0] if tp in reported else None
             if position is None or (position.fence, position.records, position.source) < (newest, 0, opened.source):
-                # Nothing told since this fence, or not that the source has nothing before its first record.
+                # Nothing was reported since this fence, or not that the source has nothing before its first record.
                 position = Position(source=opened.source, target=opened.target, fence=newest, records=0)
             out[tp] = position, openings
         return out
@@ -240,7 +267,7 @@ class LinkState:
             topic_key = pinned.key if pinned is not None else ""
         value = {"reason": reason, "detail": detail, "source_offset": source, "target_offset": target, "at": at}
         value["topic_key"] = topic_key
-        self._links.put(self._key("halt", tp.topic, str(tp.partition)), value)
+        self._links.put(self._key("halt", *_place(tp)), value)
         with suppress(CouldNotFindOut, NotAuthorized):
             self._progress.write_account(at_once=True)
 
@@ -250,70 +277,66 @@ class LinkState:
 
     def halts(self) -> dict[TopicPartition, HaltRecord]:
         """Why each halted partition stopped."""
-        prefix, topics = self._key("halt", ""), self.topics()
-        out = {}
-        for key, value in self._links.items(prefix).items():
-            topic, partition = key[len(prefix) :].rsplit("/", 1)
+        topics, out = self.topics(), {}
+        for place, value in self._records("halt"):
+            topic, partition = place.rsplit("/", 1)
             if not self._selects(topic):
                 continue
             found = HaltRecord(**value)
-            # A halt is of the topic that was pinned then: once another one is, a late word of an old run is void.
+            # A halt is of the topic that was pinned then: once another one is, a late report of an old run is void.
             if not found.topic_key or topic not in topics or topics[topic].key == found.topic_key:
                 out[TopicPartition(topic, int(partition))] = found
         return out
 
     def lift(self, lifted: Mapping[TopicPartition, Skip | None]) -> None:
-        """Take the halts of these partitions back; a mirror goes on with them, behind what is given up there."""
+        """Remove the halts of these partitions; a mirror resumes them, after the offsets that are given up there."""
         # The skip first: killed in between, the partition is still halted.
         self.leave_out({tp: skip for tp, skip in lifted.items() if skip is not None})
-        self._links.put_all({self._key("halt", tp.topic, str(tp.partition)): None for tp in lifted})
+        self._links.put_all({self._key("halt", *_place(tp)): None for tp in lifted})
 
     def leave_out(self, skips: Mapping[TopicPartition, Skip]) -> None:
-        """Note what is not copied; a partition goes on behind it at its next fence."""
+        """Note what is not copied; a partition resumes after it at its next fence."""
         self._links.put_all(
-            {self._key("skip", tp.topic, str(tp.partition), str(it.start)): asdict(it) for tp, it in skips.items()}
+            {self._key("skip", *_place(tp), str(skip.start)): asdict(skip) for tp, skip in skips.items()}
         )
 
     def record_rewind(self, tp: TopicPartition, *, fence: int, lost: tuple[int, int], source: int, at: str) -> None:
         """Note that the target lost confirmed records, at target offsets from ``lost[0]`` to below ``lost[1]``, which
         are copied again from source offset ``source`` behind ``fence``."""
         value = {"lost_from": lost[0], "lost_to": lost[1], "source": source, "at": at}
-        self._links.put(self._key("rewind", tp.topic, str(tp.partition), str(fence)), value)
+        self._links.put(self._key("rewind", *_place(tp), str(fence)), value)
 
     def rewinds(self) -> dict[TopicPartition, list[dict[str, Any]]]:
         """What the target lost and was copied again, of each partition, in order."""
-        prefix = self._key("rewind", "")
         out: dict[TopicPartition, list[dict[str, Any]]] = {}
-        for key, value in self._links.items(prefix).items():
-            topic, partition, fence = key[len(prefix) :].rsplit("/", 2)
+        for place, value in self._records("rewind"):
+            topic, partition, fence = place.rsplit("/", 2)
             out.setdefault(TopicPartition(topic, int(partition)), []).append({"fence": int(fence), **value})
-        return {tp: sorted(found, key=lambda it: it["fence"]) for tp, found in out.items()}
+        return {tp: sorted(found, key=lambda rewind: rewind["fence"]) for tp, found in out.items()}
 
     def skips(self) -> dict[TopicPartition, tuple[Skip, ...]]:
         """What was given up of each partition of the topics that are pinned now, in order."""
-        prefix, topics = self._key("skip", ""), self.topics()
+        topics = self.topics()
         out: dict[TopicPartition, list[Skip]] = {}
-        for key, value in self._links.items(prefix).items():
-            topic, partition, _ = key[len(prefix) :].rsplit("/", 2)
+        for place, value in self._records("skip"):
+            topic, partition, _ = place.rsplit("/", 2)
             skip = Skip(**value)
             if topic in topics and topics[topic].key == skip.topic_key:
                 out.setdefault(TopicPartition(topic, int(partition)), []).append(skip)
-        return {tp: tuple(sorted(found, key=lambda it: it.start)) for tp, found in out.items()}
+        return {tp: tuple(sorted(found, key=lambda skip: skip.start)) for tp, found in out.items()}
 
     def wish(self, wish: Wish) -> None:
-        """Say what is wanted of the link; a running mirror obeys within two seconds."""
-        ends: dict[str, dict[str, int]] = {}
-        for tp, end in wish.ends.items():
-            ends.setdefault(tp.topic, {})[str(tp.partition)] = end
+        """Record what is wanted of the link; a running mirror obeys within two seconds."""
+        ends = ledger.pack_ends(wish.ends)
         value = {"desired": str(wish.desired), "ends": ends, "reason": wish.reason, "at": wish.at}
         self._links.put(self._key("desired"), value)
 
     def wished(self) -> Wish:
-        """What is wanted of the link; to run, if nobody said anything."""
+        """What is wanted of the link; to run, if nobody asked for anything."""
         value = self._links.get(self._key("desired"))
         if value is None:
             return Wish(desired=Desired.RUN)
-        ends = {TopicPartition(t, int(p)): end for t, parts in value["ends"].items() for p, end in parts.items()}
+        ends = ledger.unpack_ends(value["ends"])
         return Wish(desired=Desired(value["desired"]), ends=ends, reason=value["reason"], at=value["at"])
 
     def wanted(self) -> tuple[Desired, Mapping[TopicPartition, int]]:
@@ -340,9 +363,7 @@ class LinkState:
 
     def pause(self, pause: Pause) -> None:
         """Neither fetch nor send until :meth:`resume`; a running mirror obeys within two seconds."""
-        self._links.put(
-            self._key(ledger.PAUSE), {"paused": True, "by": pause.by, "at": pause.at, "reason": pause.reason}
-        )
+        self._links.put(self._key(ledger.PAUSE), {"paused": True, **asdict(pause)})
 
     def resume(self, *, by: str, at: str) -> None:
         """Go on."""
@@ -350,8 +371,7 @@ class LinkState:
 
     def throttle(self, throttle: Throttle) -> None:
         """Send at most so much from now on; a running mirror obeys within two seconds."""
-        value = {"bytes_per_second": throttle.bytes_per_second, "by": throttle.by, "at": throttle.at}
-        self._links.put(self._key(ledger.THROTTLE), value)
+        self._links.put(self._key(ledger.THROTTLE), asdict(throttle))
 
     def controls(self) -> Controls:
         """What holds the mirror back now."""
@@ -364,17 +384,16 @@ class LinkState:
     # -- the running mirror -----------------------------------------------------------------------------------
 
     def claim(self, attempt: str, *, at: str) -> None:
-        """Say that ``attempt`` is about to fence the link and to write; those before it must stop."""
+        """Record that ``attempt`` is about to fence the link and to write; those before it must stop."""
         self._links.put(self._key("attempt", attempt), {"state": "running", "at": at})
 
     def end_attempt(self, attempt: str, *, at: str) -> None:
-        """Say that ``attempt`` has ended, and that every request that it ever sent was answered or fenced out."""
+        """Record that ``attempt`` has ended, and that every request that it ever sent was answered or fenced out."""
         self._links.put(self._key("attempt", attempt), {"state": "ended", "at": at})
 
     def attempts(self) -> dict[str, bool]:
-        """Every attempt that is remembered, by when it last said something; True while it is not known to be dead."""
-        prefix = self._key("attempt", "")
-        return {key[len(prefix) :]: value["state"] == "running" for key, value in self._links.items(prefix).items()}
+        """Every attempt that is remembered, by when it last wrote; True while it is not known to be dead."""
+        return {attempt: value["state"] == "running" for attempt, value in self._records("attempt")}
 
     def forget_attempts(self, attempts: Iterable[str]) -> None:
         """Forget attempts that are certainly dead."""
@@ -391,7 +410,7 @@ class LinkState:
         self._links.put(self._key("recall"), {"epoch": epoch, "is_urgent": is_urgent})
 
     def record_run(self, value: dict[str, Any]) -> None:
-        """What the running (or last) mirror says of itself: ``state`` running or ended, ``fence``, ``at``, …"""
+        """Record what the running (or last) mirror reports: ``state`` running or ended, ``fence``, ``at``, …"""
         self._links.put(self._key("run"), value)
         with suppress(CouldNotFindOut, NotAuthorized):  # a hint: without it readers have more to read
             self._progress.write_account(at_once=value.get("state") == "ended" or bool(value.get("waiting")))
@@ -402,8 +421,17 @@ class LinkState:
         self._progress.write_account(at_once=True)
 
     def run(self) -> dict[str, Any] | None:
-        """What the running (or last) mirror said of itself, or None."""
+        """What the running (or last) mirror reported of itself, or None."""
         return self._links.get(self._key("run"))
+
+    def _records(self, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The records of a kind, by what follows it in their keys, ordered by when they were last written."""
+        prefix = self._key(kind, "")
+        return ((key[len(prefix) :], value) for key, value in self._links.items(prefix).items())
 
     def _key(self, *parts: str) -> str:
         return ledger.link_key(self.name, *parts).decode()
+
+
+def _place(tp: TopicPartition) -> tuple[str, str]:
+    return tp.topic, str(tp.partition)

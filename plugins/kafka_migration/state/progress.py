@@ -1,4 +1,4 @@
-"""Where a mirror's partitions stand, as its tasks told last: read from an account on (docs/adr, 11)."""
+"""Where a mirror's partitions stand, as its tasks reported last: read from an account on (docs/adr, 11)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Standing = tuple[Position, dict[str, Any]]
 
 
 class Progress:
-    """The progress of one link. ``links`` says where to begin, ``log`` holds the records (None: there is none)."""
+    """The progress of one link. ``links`` holds where to begin, ``log`` holds the records (None: there is none)."""
 
     def __init__(self, link: str, links: Store, log: TopicLog | None) -> None:
         self._link, self._links, self._log = link, links, log
@@ -39,7 +39,7 @@ class Progress:
         return True
 
     def newest(self) -> dict[TopicPartition, Standing]:
-        """The newest told position per partition, with ``b`` bytes since the fence, ``x`` state, ``at`` ms."""
+        """The newest reported position per partition, with ``b`` bytes since the fence, ``x`` state, ``at`` ms."""
         if self._log is not None:
             self._read(self._log)
         while self._unread:
@@ -47,7 +47,7 @@ class Progress:
             key = next(iter(self._unread))
             for tp, position, rest in ledger.read_progress(key, self._unread[key]):
                 before = self._known.get(tp)
-                # Tasks of an earlier fence may still be telling: what they say cannot move a position back.
+                # Tasks of an earlier fence may still be reporting: that cannot move a position back.
                 if before is None or _age(*before) <= _age(position, rest):
                     self._known[tp] = (position, rest)
             del self._unread[key]
@@ -82,16 +82,16 @@ class Progress:
         if log is None or self._count < (1 if at_once else _ACCOUNT_RECORDS):
             return
         since = log.read_up_to()
-        told = {
+        reports = {
             tp: ledger.Told(position, rest["b"], rest["x"], rest["at"], rest.get("q", 0))
             for tp, (position, rest) in sorted(known.items())
         }
-        log.append(ledger.progress_records(self._link, ledger.ACCOUNT, told))
+        log.append(ledger.progress_records(self._link, ledger.ACCOUNT, reports))
         # Only now: who begins there must find it.
         self._links.put(self._pointer, {"since": {str(p): offset for p, offset in since.items()}})
         self._count = 0
 
 
 def _age(position: Position, rest: Mapping[str, Any]) -> tuple[int, ...]:
-    """What was told later is not less. Clocks count only for what did not move."""
+    """What was reported later is not less. Clocks count only for what did not move."""
     return position.fence, position.records, position.source, rest["at"]

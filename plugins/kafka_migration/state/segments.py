@@ -1,7 +1,7 @@
 """What validations found out, segment by segment, so that the next one reads only what is new.
 
 Keys are ``<migration>/<topic>/<partition>/<segment>``: a topic's name has no slash. What stands in a value is the
-validate phase's business; it holds the topics' ids, so that a topic made anew is not taken for the one before.
+validate phase's business; it holds the topics' ids, so that a recreated topic is not taken for the one before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Value = dict[str, Any]
 
 
 class SegmentStore:
-    """The segments of the migration called ``migration``; without a log, for as long as this object lives.
+    """The segments of the migration called ``migration``; without a log, for the lifetime of this object.
 
     With ``create`` the log is made now, as other internal topics are. Else it is looked for when it is first asked for,
     since most who open a migration have no use for it, and made when there is first something to write: a migration may

@@ -44,7 +44,7 @@ class Store(Protocol):
 
 
 class MemoryStore:
-    """A store that lives as long as this object."""
+    """A store for the lifetime of this object."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
@@ -123,7 +123,7 @@ class TopicStore:
         self._log.append([(key.encode(), ledger.encode(value))])
 
     def put_all(self, values: Mapping[str, Value | None]) -> None:
-        self._log.append([(key.encode(), None if it is None else ledger.encode(it)) for key, it in values.items()])
+        self._log.append([(k.encode(), None if value is None else ledger.encode(value)) for k, value in values.items()])
 
     def delete(self, key: str) -> None:
         self._log.append([(key.encode(), None)])

@@ -1,20 +1,20 @@
-"""Create targets: every topic of the plan on the target, with its partitions and settings, held open.
+"""Create targets: every topic of the plan on the target, with its partitions and configs, but without retention.
 
 The failure window: a process that dies between a creation and its note leaves a topic that nobody seems to own. So an
 intent is written before, under a kind of its own (the mirror copies into what is recorded as ``topic`` only), and a
 topic with an intent that exists, is empty and is exactly as declared is ours. That of an adoption keeps the topic's
-former settings, for ``restore``.
+former configs, for ``restore``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.listing import listed
-from kafka_migration.domain.types import TopicSpec
+from kafka_migration.domain.waiting import tries
 from kafka_migration.kafka.errors import TopicExists
 from kafka_migration.kafka.types import TopicDescription
 from kafka_migration.topics.declared import (
@@ -53,7 +53,7 @@ class Created:
         return {
             "dry_run": self.dry_run,
             "topics": [step.as_dict() for step in self.steps],
-            "drift": [it.as_dict() for it in self.drift],
+            "drift": [drift.as_dict() for drift in self.drift],
         }
 
 
@@ -80,12 +80,12 @@ def apply(ctx: Context) -> Created:
 def _settled(ctx: Context, done: Sequence[TopicStep]) -> tuple[Drift, ...]:
     """What is not as declared once brokers show what was done: they answer before all of them know a new config."""
     changed = {step.name for step in done if step.action is not Action.KEEP}
-    deadline = ctx.clock.monotonic() + _SET_WITHIN_SECONDS
-    while True:
+    drift: tuple[Drift, ...] = ()
+    for _ in tries(ctx.clock, seconds=_SET_WITHIN_SECONDS, pause=0.2):
         drift = verify(ctx)
-        if changed.isdisjoint(found.topic for found in drift) or ctx.clock.monotonic() > deadline:
-            return drift
-        ctx.clock.sleep(0.2)
+        if changed.isdisjoint(found.topic for found in drift):
+            break
+    return drift
 
 
 def take(ctx: Context, todo: Sequence[TopicStep]) -> None:
@@ -98,14 +98,16 @@ def take(ctx: Context, todo: Sequence[TopicStep]) -> None:
             + listed((f"{t} ({by})" for t, by in sorted(taken.items())), separator="; "),
             remedy="`release` the plans of those migrations once they are done with, or exclude the topics here",
         )
+    by_action: dict[Action, list[TopicStep]] = {action: [] for action in Action}
+    for step in todo:
+        by_action[step.action].append(step)
     intents = ctx.journal.all(INTENT)
     # A run died between its two last notes.
-    ctx.journal.forget_all(INTENT, [it.name for it in todo if it.action is Action.KEEP and it.name in intents])
-    for batch in _batches([step for step in todo if step.action is Action.CREATE]):
+    ctx.journal.forget_all(INTENT, [step.name for step in by_action[Action.KEEP] if step.name in intents])
+    for batch in _batches(by_action[Action.CREATE]):
         _create(ctx, batch)
-    for step in todo:
-        if step.action is Action.ADOPT:
-            _adopt(ctx, step)
+    for step in by_action[Action.ADOPT]:
+        _adopt(ctx, step)
 
 
 def verify(ctx: Context) -> tuple[Drift, ...]:
@@ -171,11 +173,11 @@ def _batches(steps: list[TopicStep]) -> Iterator[list[TopicStep]]:
 
 def _create(ctx: Context, batch: list[TopicStep]) -> None:
     # Written before: a topic that appears without it is somebody else's.
-    ctx.journal.record_all(INTENT, {it.name: it.declared.as_dict() | {"at": ctx.stamp()} for it in batch})
+    ctx.journal.record_all(INTENT, {step.name: step.declared.as_dict() | {"at": ctx.stamp()} for step in batch})
     try:
-        ctx.target.create_topics([it.declared.spec for it in batch])
+        ctx.target.create_topics([step.declared.spec for step in batch])
     except TopicExists:
-        # Of one of them; which of the others were created nobody says.
+        # One of them; which of the others were created is unknown.
         for step in batch:
             _create_alone(ctx, step)
     _confirm(ctx, batch)
@@ -185,17 +187,17 @@ def _create_alone(ctx: Context, step: TopicStep) -> None:
     try:
         ctx.target.create_topics([step.declared.spec])
     except TopicExists:
-        # Ours, of this run or an interrupted one, or a rival's of this very moment: told apart by looking, as in check.
-        it = _visible(ctx, [step.name])[step.name]
-        again = existing_step(ctx, step.declared, it, (), Notes.of(ctx))
+        # Ours, of this run or an interrupted one, or a rival's of this very moment: found out by looking, as in check.
+        topic = _visible(ctx, [step.name])[step.name]
+        again = existing_step(ctx, step.declared, topic, (), Notes.of(ctx))
         if again.problem:
             raise Refused(f"{step.name}: {again.problem}", remedy=again.remedy) from None
 
 
 def _adopt(ctx: Context, step: TopicStep) -> None:
-    (it,) = ctx.target.topics([step.name]).values()
-    # Written before: the next run could not tell any more how the topic was.
-    ctx.journal.record(INTENT, step.name, step.declared.as_dict() | {ADOPTS: it.topic_id, "at": ctx.stamp()})
+    (topic,) = ctx.target.topics([step.name]).values()
+    # Written before: the next run could not find out any more how the topic was.
+    ctx.journal.record(INTENT, step.name, step.declared.as_dict() | {ADOPTS: topic.topic_id, "at": ctx.stamp()})
     ctx.target.alter_configs(step.name, set=step.declared.spec.configs)
     _confirm(ctx, [step])
 
@@ -207,35 +209,28 @@ def _confirm(ctx: Context, steps: list[TopicStep]) -> None:
     ctx.journal.forget_all(INTENT, [step.name for step in steps])
 
 
-def _note(ctx: Context, step: TopicStep, it: TopicDescription) -> dict[str, Any]:
+def _note(ctx: Context, step: TopicStep, topic: TopicDescription) -> dict[str, Any]:
     adopted = step.action is Action.ADOPT
     spec = step.declared.spec
     if adopted:
         # Its replication is what its owner chose.
-        spec = TopicSpec(
-            name=spec.name,
-            partitions=spec.partitions,
-            replication_factor=it.replication_factor,
-            configs=spec.configs,
-        )
+        spec = replace(spec, replication_factor=topic.replication_factor)
     return (
         step.declared.as_dict()
         | {"spec": spec_as_dict(spec)}
-        | {"created": not adopted, "adopted": adopted, "topic_id": it.topic_id, "at": ctx.stamp()}
+        | {"created": not adopted, "adopted": adopted, "topic_id": topic.topic_id, "at": ctx.stamp()}
     )
 
 
 def _visible(ctx: Context, names: list[str]) -> dict[str, TopicDescription]:
     """The topics, as soon as the target shows all of them with a leader for every partition."""
-    deadline = ctx.clock.monotonic() + _VISIBLE_WITHIN_SECONDS
-    while True:
+    missing: list[str] = []
+    for _ in tries(ctx.clock, seconds=_VISIBLE_WITHIN_SECONDS, pause=0.1):
         found = ctx.target.topics(names)
         missing = [name for name in names if name not in found or None in found[name].leaders]
         if not missing:
             return found
-        if ctx.clock.monotonic() > deadline:
-            raise CouldNotFindOut(
-                f"target: created, but not there with leaders after {_VISIBLE_WITHIN_SECONDS:g} s: {listed(missing)}",
-                remedy="look into the brokers' logs, then run this again: it goes on from here",
-            )
-        ctx.clock.sleep(0.1)
+    raise CouldNotFindOut(
+        f"target: created topics have no leaders after {_VISIBLE_WITHIN_SECONDS:g} s: {listed(missing)}",
+        remedy="look into the brokers' logs, then run this again: it continues from here",
+    )

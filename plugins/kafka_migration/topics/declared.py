@@ -11,7 +11,7 @@ from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import TopicSpec
 from kafka_migration.kafka.errors import BrokerRefused, NotSupported, TopicExists
 from kafka_migration.kafka.types import ConfigValue, TopicDescription
-from kafka_migration.topics.specs import HELD_OPEN, OLD_BOUND, Declared, declare, fitted
+from kafka_migration.topics.specs import HELD_OPEN, OLD_BOUND, Declared, declare, explicit, fitted
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -25,7 +25,7 @@ HELD = "held_open"
 #: In an intent, the id of the topic that is about to be adopted; without it, one is about to be created.
 ADOPTS = "adopts"
 
-#: Settings of a target topic that must stay as they are until completion.
+#: Configs of a target topic that must stay as they are until completion.
 KEPT_OPEN = frozenset({*HELD_OPEN, OLD_BOUND})
 
 
@@ -39,7 +39,7 @@ class Action(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStep:
-    """One target topic and what is to be done with it; ``problem`` says why it cannot be, and ``remedy`` what helps."""
+    """One target topic and what is to be done with it; ``problem`` is why it cannot be, and ``remedy`` what helps."""
 
     action: Action
     declared: Declared
@@ -54,12 +54,12 @@ class TopicStep:
     def __str__(self) -> str:
         """One line for people: the same in a dry run and in earnest."""
         spec = self.declared.spec
-        settings = ", ".join(f"{name}={value}" for name, value in sorted(spec.configs.items()))
+        configs = ", ".join(f"{name}={value}" for name, value in sorted(spec.configs.items()))
         left = "".join(f"; without {name} ({why})" for name, why in sorted(self.declared.left_out.items()))
         replaced = ", ".join(f"{name}={value}" for name, value in self.declared.replaced.items())
         return (
             f"{self.action} topic {spec.name}: {spec.partitions} partitions, replication {spec.replication_factor},"
-            f" {settings}{left}" + (f"; instead of {replaced}" if replaced else "")
+            f" {configs}{left}" + (f"; instead of {replaced}" if replaced else "")
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Drift:
 
     @property
     def endangers_records(self) -> bool:
-        """Whether what was copied may be gone, or go: the topic is another one, or the target does not hold it open."""
+        """Whether what was copied may be gone, or go: the topic is another one, or the target may delete records."""
         return self.what in ("topic", "topic id", "source topic", "source topic id") or self.what in KEPT_OPEN
 
     def __str__(self) -> str:
@@ -116,89 +116,95 @@ def mirrored(ctx: Context) -> dict[str, dict[str, Any]]:
 
 def left_over(ctx: Context) -> dict[str, dict[str, Any]]:
     """The records of topics that were excluded from the plan since, and that still are this migration's: it holds
-    them, and they are there as it made or adopted them."""
-    records = {name: it for name, it in ctx.journal.all(KIND).items() if not ctx.plan.topics.matches(name)}
+    them, and they are there as it created or adopted them."""
+    records = {name: record for name, record in ctx.journal.all(KIND).items() if not ctx.plan.topics.matches(name)}
     holders, there = ctx.journal.holders(records), ctx.target.topics(records)
-    return {
-        name: it
-        for name, it in records.items()
-        if holders.get(name) == ctx.journal.migration and name in there and there[name].topic_id == it["topic_id"]
-    }
+    held = (name for name in records if holders.get(name) == ctx.journal.migration and name in there)
+    return {name: records[name] for name in held if records[name]["topic_id"] == there[name].topic_id}
 
 
 def is_restored(record: Mapping[str, Any]) -> bool:
-    """Whether a topic, by its record in the journal, has its source's settings, and is not held open any more."""
+    """Whether a topic, by its record in the journal, has its source's configs again, retention included."""
     return HELD in record
 
 
 def steps(ctx: Context, *, only: Collection[str] | None = None) -> tuple[TopicStep, ...]:
     """One step per topic of the plan (or of those in ``only``), each with its problem if it has one."""
-    source, target, plan = ctx.source, ctx.target, ctx.plan
+    source, plan = ctx.source, ctx.plan
     shown = source.topics() if only is None else source.topics(only)
-    described = {name: it for name, it in sorted(shown.items()) if plan.topics.matches(name)}
+    described = {name: topic for name, topic in sorted(shown.items()) if plan.topics.matches(name)}
     configs = source.topic_configs(described)
-    existing = target.topics(described)
+    existing = ctx.target.topics(described)
     holders = ctx.journal.holders(described)
     factor = plan.topic_defaults.replication_factor
     largest = _default_max_message_bytes(ctx)
     notes = Notes.of(ctx)
-    declarations = {
-        name: declare(
-            it,
+    declarations = [
+        declare(
+            topic,
             configs[name],
             replication_factor=None if factor == "source" else factor,
             target_max_message_bytes=largest,
         )
-        for name, it in described.items()
-    }
-    fine = _creatable(ctx, [it.spec for name, it in declarations.items() if name not in existing])
-    found = []
-    for name, declared in declarations.items():
-        holder = holders.get(name, ctx.journal.migration)
-        if holder != ctx.journal.migration:
-            found.append(
-                TopicStep(
-                    action=Action.CREATE,
-                    declared=declared,
-                    problem=f"migration {holder} holds it",
-                    remedy="`release` the plan of that migration once it is done with, or exclude the topic here",
-                )
-            )
-        elif name in existing:
-            step = existing_step(ctx, declared, existing[name], plan.topics.adopt, notes)
-            # An adoption that was interrupted has noted how the topic was before.
-            is_new = step.action is Action.ADOPT and not step.problem and step.declared is declared
-            found.append(_adopted(ctx, declared, configs[name]) if is_new else step)
-        elif name in notes.created:
-            found.append(
-                TopicStep(
-                    action=Action.KEEP,
-                    declared=declared,
-                    problem="this migration created it, and it is gone from the target",
-                    remedy="find out who deleted it; what the mirror had copied into it is lost",
-                )
-            )
-        elif name in fine:
-            found.append(TopicStep(action=Action.CREATE, declared=declared))
-        else:
-            found.append(_absent(ctx, declared, configs[name]))
-    return tuple(found)
+        for name, topic in described.items()
+    ]
+    absent = [declared.spec for declared in declarations if declared.spec.name not in existing]
+    world = _World(holders=holders, existing=existing, notes=notes, creatable=_creatable(ctx, absent))
+    return tuple(_step(ctx, declared, configs[declared.spec.name], world) for declared in declarations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _World:
+    """What the target and the journal show of all topics of a plan: which migration holds them, those that exist, and
+    those that the target would create exactly as they are declared."""
+
+    holders: Mapping[str, str]
+    existing: Mapping[str, TopicDescription]
+    notes: Notes
+    creatable: frozenset[str]
+
+
+def _step(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue], world: _World) -> TopicStep:
+    name = declared.spec.name
+    holder = world.holders.get(name, ctx.journal.migration)
+    if holder != ctx.journal.migration:
+        return TopicStep(
+            action=Action.CREATE,
+            declared=declared,
+            problem=f"migration {holder} holds it",
+            remedy="`release` the plan of that migration once it is done with, or exclude the topic here",
+        )
+    if name in world.existing:
+        step = existing_step(ctx, declared, world.existing[name], ctx.plan.topics.adopt, world.notes)
+        # An adoption that was interrupted has noted how the topic was before.
+        is_new = step.action is Action.ADOPT and not step.problem and step.declared is declared
+        return _adopted(ctx, declared, configs) if is_new else step
+    if name in world.notes.created:
+        return TopicStep(
+            action=Action.KEEP,
+            declared=declared,
+            problem="this migration created it, and it is gone from the target",
+            remedy="find out who deleted it; what the mirror had copied into it is lost",
+        )
+    if name in world.creatable:
+        return TopicStep(action=Action.CREATE, declared=declared)
+    return _fitting(Action.CREATE, declared, configs, ctx.target.refused_configs)
 
 
 def _creatable(ctx: Context, specs: list[TopicSpec]) -> frozenset[str]:
     try:
         return ctx.target.creatable(specs)
     except (NotAuthorized, BrokerRefused):
-        # Then each is asked for alone, and says what is wrong.
+        # Then each is asked for alone, with what is wrong with it.
         return frozenset()
 
 
-def differences(spec: TopicSpec, it: TopicDescription, configs: Mapping[str, ConfigValue]) -> tuple[Drift, ...]:
-    """How a topic differs from its declaration, explicit settings included that were never declared."""
+def differences(spec: TopicSpec, topic: TopicDescription, configs: Mapping[str, ConfigValue]) -> tuple[Drift, ...]:
+    """How a topic differs from its declaration, explicit configs included that were never declared."""
     observed = {name: c.value or "" for name, c in configs.items() if c.is_explicit}
     pairs = [
-        ("partitions", str(spec.partitions), str(it.partitions)),
-        ("replication factor", str(spec.replication_factor), str(it.replication_factor)),
+        ("partitions", str(spec.partitions), str(topic.partitions)),
+        ("replication factor", str(spec.replication_factor), str(topic.replication_factor)),
         *((name, spec.configs.get(name, "unset"), observed.get(name, "unset")) for name in spec.configs | observed),
     ]
     return tuple(
@@ -209,18 +215,18 @@ def differences(spec: TopicSpec, it: TopicDescription, configs: Mapping[str, Con
 
 
 def source_drift(
-    record: Mapping[str, Any], it: TopicDescription, configs: Mapping[str, ConfigValue]
+    record: Mapping[str, Any], topic: TopicDescription, configs: Mapping[str, ConfigValue]
 ) -> tuple[Drift, ...]:
     """What changed on the source since the topic's target was declared."""
-    observed = {name: c.value or "" for name, c in configs.items() if c.is_explicit and c.value is not None}
+    observed = explicit(configs)
     declared = record["configs_source"]
     pairs = [
-        ("source topic id", record["source_topic_id"], it.topic_id),
-        ("source partitions", str(record["spec"]["partitions"]), str(it.partitions)),
+        ("source topic id", record["source_topic_id"], topic.topic_id),
+        ("source partitions", str(record["spec"]["partitions"]), str(topic.partitions)),
         *((f"source's {n}", declared.get(n, "unset"), observed.get(n, "unset")) for n in declared | observed),
     ]
     return tuple(
-        Drift(topic=it.name, what=what, declared=then, observed=now) for what, then, now in pairs if then != now
+        Drift(topic=topic.name, what=what, declared=then, observed=now) for what, then, now in pairs if then != now
     )
 
 
@@ -232,14 +238,9 @@ def _default_max_message_bytes(ctx: Context) -> int | None:
     return None if value is None else int(value)
 
 
-def _absent(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue]) -> TopicStep:
-    return _fitting(Action.CREATE, declared, configs, ctx.target.refused_configs)
-
-
 def _adopted(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue]) -> TopicStep:
     name = declared.spec.name
-    there = ctx.target.topic_configs([name])[name]
-    before = {n: it.value for n, it in sorted(there.items()) if it.is_explicit and it.value is not None}
+    before = explicit(ctx.target.topic_configs([name])[name])
     return _fitting(Action.ADOPT, replace(declared, before=before), configs, ctx.target.refused_changes)
 
 
@@ -272,31 +273,31 @@ def _fitting(
 
 
 def existing_step(
-    ctx: Context, declared: Declared, it: TopicDescription, adopt: Collection[str], notes: Notes
+    ctx: Context, declared: Declared, topic: TopicDescription, adopt: Collection[str], notes: Notes
 ) -> TopicStep:
     """The step for a topic that the target has: ours, ours from an interrupted run, to be adopted, or a stranger's.
 
     ``adopt`` are those that may be used although this migration did not create them.
     """
-    record = notes.created.get(it.name)
+    record = notes.created.get(topic.name)
     if record is not None:
-        kept = Declared.from_dict(it.name, record)
-        if record["topic_id"] == it.topic_id:
+        kept = Declared.from_dict(topic.name, record)
+        if record["topic_id"] == topic.topic_id:
             return TopicStep(action=Action.KEEP, declared=kept)
         return TopicStep(
             action=Action.KEEP,
             declared=kept,
             problem="this migration created it, and it was recreated since",
-            remedy="find out who; what the mirror had copied into the first one is lost",
+            remedy="find out who recreated it; what the mirror had copied into the first one is lost",
         )
-    intent = notes.intents.get(it.name)
+    intent = notes.intents.get(topic.name)
     if intent is not None and ADOPTS in intent:
-        if intent[ADOPTS] == it.topic_id:
-            return _foreign(ctx, Declared.from_dict(it.name, intent), it, (it.name,))
+        if intent[ADOPTS] == topic.topic_id:
+            return _foreign(ctx, Declared.from_dict(topic.name, intent), topic, (topic.name,))
     elif intent is not None:
-        meant = Declared.from_dict(it.name, intent)
-        different = differences(meant.spec, it, ctx.target.topic_configs([it.name])[it.name])
-        if not different and _is_empty(ctx, it):
+        meant = Declared.from_dict(topic.name, intent)
+        different = differences(meant.spec, topic, ctx.target.topic_configs([topic.name])[topic.name])
+        if not different and _is_empty(ctx, topic):
             return TopicStep(action=Action.CREATE, declared=meant)
         problem = "; ".join(map(str, different)) or "it holds records"
         return TopicStep(
@@ -305,28 +306,28 @@ def existing_step(
             problem=f"it exists, and is not what an interrupted run was about to create: {problem}",
             remedy="find out who created it; if nobody needs it, delete it and run this again",
         )
-    return _foreign(ctx, declared, it, adopt)
+    return _foreign(ctx, declared, topic, adopt)
 
 
-def _foreign(ctx: Context, declared: Declared, it: TopicDescription, adopt: Collection[str]) -> TopicStep:
+def _foreign(ctx: Context, declared: Declared, topic: TopicDescription, adopt: Collection[str]) -> TopicStep:
     problem, remedy = "", ""
-    if it.name not in adopt:
+    if topic.name not in adopt:
         problem, remedy = (
             "it exists on the target, and this migration did not create it",
             "delete it there, exclude it, or list it under topics.adopt of the plan (only an empty one can be adopted)",
         )
-    elif not _is_empty(ctx, it):
+    elif not _is_empty(ctx, topic):
         problem, remedy = (
             "the plan adopts it, but it holds records",
             "a mirror topic holds nothing but its source's records: delete it, or empty it",
         )
-    elif it.partitions != declared.spec.partitions:
+    elif topic.partitions != declared.spec.partitions:
         problem, remedy = (
-            f"the plan adopts it, but it has {it.partitions} partitions, and its source {declared.spec.partitions}",
+            f"the plan adopts it, but it has {topic.partitions} partitions, and its source {declared.spec.partitions}",
             "delete it, or give it as many partitions as its source has",
         )
     return TopicStep(action=Action.ADOPT, declared=declared, problem=problem, remedy=remedy)
 
 
-def _is_empty(ctx: Context, it: TopicDescription) -> bool:
-    return all(log.start == log.end for log in ctx.target.ends(it.topic_partitions).values())
+def _is_empty(ctx: Context, topic: TopicDescription) -> bool:
+    return all(log.start == log.end for log in ctx.target.ends(topic.topic_partitions).values())

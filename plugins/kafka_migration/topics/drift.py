@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
 _SOURCES = "source's "
+_REMEDIES = {
+    **dict.fromkeys(
+        ("topic", "topic id", "source topic", "source topic id"),
+        "see its halt in `status`; a running mirror notices within seconds",
+    ),
+    "source partitions": "nothing: they join the mirror that runs, or the next one",
+    "partitions": "nothing, if they are the source's; `validate` finds records in partitions that the source lacks",
+    "replication factor": "nothing, if it is intended: the mirror does not depend on it",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,31 +38,24 @@ class DriftStatus:
     remedy: str
 
 
-def as_dict(it: DriftStatus) -> dict[str, Any]:
+def as_dict(status: DriftStatus) -> dict[str, Any]:
     """JSON types only."""
-    return asdict(it)
+    return asdict(status)
 
 
 def read(ctx: Context) -> tuple[DriftStatus, ...]:
     """Every change, those that endanger records first. Reads both clusters; raises what they raise."""
     found = [
-        DriftStatus(
-            topic=it.topic,
-            what=it.what,
-            declared=it.declared,
-            observed=it.observed,
-            endangers=it.endangers_records,
-            remedy=remedy(it),
-        )
-        for it in create.verify(ctx)
+        DriftStatus(**drift.as_dict(), endangers=drift.endangers_records, remedy=remedy(drift))
+        for drift in create.verify(ctx)
     ]
-    return tuple(sorted(found, key=lambda it: (not it.endangers, it.topic, it.what)))
+    return tuple(sorted(found, key=lambda status: (not status.endangers, status.topic, status.what)))
 
 
 def as_declared(found: Iterable[Drift]) -> CheckResult:
     """The check of a gate: shut by what endangers records."""
     name = "topics are as declared"
-    drift = sorted(found, key=lambda it: not it.endangers_records)
+    drift = sorted(found, key=lambda one: not one.endangers_records)
     if not drift:
         return CheckResult(name=name, verdict=Verdict.PASS, evidence="no drift on either cluster")
     if drift[0].endangers_records:
@@ -61,8 +63,8 @@ def as_declared(found: Iterable[Drift]) -> CheckResult:
             name=name,
             verdict=Verdict.FAIL,
             evidence=listed(drift),
-            remedy="find out who changed it: set a config back, restart the mirror and validate again; a topic that is"
-            " gone or another one by now has lost what was copied",
+            remedy="find out who changed it: set a changed config back, restart the mirror and validate again; what was"
+            " copied into a topic that was deleted or recreated is lost",
         )
     return CheckResult(
         name=name,
@@ -72,23 +74,17 @@ def as_declared(found: Iterable[Drift]) -> CheckResult:
     )
 
 
-def remedy(it: Drift) -> str:
+def remedy(drift: Drift) -> str:
     """What a person can do about it."""
-    if it.what in ("topic", "topic id", "source topic", "source topic id"):
-        return "see what `status` says of its halt; a running mirror notices within seconds"
-    if it.what == "source partitions":
-        return "nothing: they join the mirror that runs, or the next one"
-    if it.what == "partitions":
-        return "nothing, if they are the source's; what stands in those that the source lacks, `validate` finds"
-    if it.what == "replication factor":
-        return "nothing, if it is meant: the mirror does not depend on it"
-    if it.what.startswith(_SOURCES):
-        name = it.what.removeprefix(_SOURCES)
+    if drift.what.startswith(_SOURCES):
+        name = drift.what.removeprefix(_SOURCES)
         if name in KEPT_OPEN:
-            return "nothing: held open while mirroring, and `restore` sets what the source has then"
+            return "nothing: the target needs its own value while mirroring; `restore` sets what the source has then"
         if name == "max.message.bytes":
             return "set it on the target topic as well, or larger batches are refused there; at the end `restore` does"
         return "nothing, if it may wait: `restore` sets what the source has then"
-    if it.what in KEPT_OPEN:
-        return f"set it back on the target now: {it.what}={it.declared}; records may be lost there else"
-    return f"set it back on the target ({it.what}={it.declared}), or leave it, if it is meant"
+    if drift.what in KEPT_OPEN:
+        return f"set it back on the target now: {drift.what}={drift.declared}; otherwise records may be lost there"
+    return _REMEDIES.get(
+        drift.what, f"set it back on the target ({drift.what}={drift.declared}), or leave it, if it is intended"
+    )

@@ -1,5 +1,6 @@
 """What appears on the source while the mirror runs gets its place on the target: partitions, and topics if the plan
-says so. The mirror finds it and copies it (:mod:`kafka_migration.copy.driver.newcomers`); this makes and notes it."""
+asks for it. The mirror finds and copies them (:mod:`kafka_migration.copy.driver.newcomers`); this creates and notes
+them."""
 
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ class TargetGrowth:
 
     def __init__(self, ctx: Context, pin: Pin) -> None:
         self._ctx, self._pin = ctx, pin
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def grow(self, topic: str, partitions: int) -> None:
-        """See that the target topic has so many partitions, and that the journal says so.
+        """See that the target topic has so many partitions, and that they are noted in the journal.
 
         Killed between the two, the next call notes what is there. Raises Refused (BrokerRefused) or NotAuthorized.
         """
@@ -41,9 +42,9 @@ class TargetGrowth:
             ctx.journal.record(KIND, topic, record)
 
     def follow(self) -> Mapping[str, LinkTopic]:
-        """Make and pin the new topics of the source that the plan means, if it says ``mirror.follow_new_topics``.
+        """Create and pin the new topics of the source that the plan means, if it has ``mirror.follow_new_topics``.
 
-        One that cannot be made is told, once, and left out. Returns all that are pinned.
+        One that cannot be created is reported, once, and left out. Returns all that are pinned.
         """
         if self._ctx.plan.mirror.follow_new_topics:
             new = self._new_topics()
@@ -70,7 +71,7 @@ class TargetGrowth:
         self._pin([step.name for step in todo])
 
     def _is_problem(self, step: TopicStep) -> bool:
-        if step.problem and step.name not in self._told:
-            self._told.add(step.name)
-            self._ctx.tell(f"new topic {step.name} does not join: {step.problem}; {step.remedy}")
+        if step.problem and step.name not in self._reported:
+            self._reported.add(step.name)
+            self._ctx.tell(f"new topic {step.name} does not join the mirror: {step.problem}; {step.remedy}")
         return bool(step.problem)

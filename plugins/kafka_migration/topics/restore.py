@@ -1,9 +1,9 @@
-"""Restoring: the target topics get the settings of their sources, which were held open while records were copied.
+"""Restoring: the target topics get the configs of their sources, which were overridden while records were copied.
 
 While mirroring a target topic keeps everything for ever, takes any timestamp as it is, and is not compacted
 (:mod:`kafka_migration.topics.specs`). Once the link is sealed nothing is copied any more, and the source's own
 retention, cleanup policy, timestamp type, bounds and codec come into force. Brokers then delete at once what is older
-than the retention: so this comes last, and is a part of completing. ``undo`` holds everything open again.
+than the retention: so this comes last, and is a part of completing. ``undo`` overrides them again.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import MigrationError, Refused
+from kafka_migration.domain.waiting import tries
 from kafka_migration.topics import locks
 from kafka_migration.topics.declared import HELD, KEPT_OPEN, KIND, is_restored, left_over, mirrored
-from kafka_migration.topics.specs import restorable
+from kafka_migration.topics.specs import explicit, restorable
 
 if TYPE_CHECKING:
     from kafka_migration.kafka.types import ConfigValue
@@ -28,9 +29,9 @@ _BY_DEFAULT = ("cleanup.policy", "message.timestamp.type", "retention.bytes", "r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """One topic: settings to be given (``set``) and to be left to the target's defaults (``delete``).
+    """One topic: configs to be set (``set``) and to be left to the target's defaults (``delete``).
 
-    ``configs_source`` are the source's explicit settings that these follow from; ``source``: whether they are those of
+    ``configs_source`` are the source's explicit configs that these follow from; ``source``: whether they are those of
     now, or those that it had when the topic was created. ``lost`` is what an adopted topic had before, and does not get
     back; ``is_excluded``: the plan does not mean the topic any more.
     """
@@ -87,26 +88,26 @@ def check(ctx: Context) -> tuple[Restored, ...]:
 def apply(ctx: Context) -> tuple[Restored, ...]:
     """Set them, read back and compare; a second call changes nothing. Killed anywhere, the next call converges.
 
-    Raises what the target says to a setting, Refused if it shows another value afterwards.
+    Raises what the target answers to a config, Refused if it shows another value afterwards.
     """
     todo = check(ctx)
-    for it in todo:
-        ctx.tell(str(it))
+    for restored in todo:
+        ctx.tell(str(restored))
         if not ctx.dry_run:
-            _restore(ctx, it)
+            _restore(ctx, restored)
     if not ctx.dry_run:
-        _verify(ctx, todo)
+        _verify(ctx)
     return todo
 
 
 def undo(ctx: Context) -> tuple[str, ...]:
-    """Hold open again what was restored, before anything is copied once more; returns the topics."""
+    """Override again what was restored, before anything is copied once more; returns the topics."""
     restored = {name: record for name, record in _records(ctx).items() if is_restored(record)}
     for name, record in sorted(restored.items()):
         held = record[HELD]
-        ctx.tell(f"hold {name} open again")
+        ctx.tell(f"disable retention and compaction of topic {name} again, to mirror it")
         if not ctx.dry_run:
-            surplus = [it for it in record["spec"]["configs"] if it not in held]
+            surplus = [config for config in record["spec"]["configs"] if config not in held]
             ctx.target.alter_configs(name, set=held, delete=surplus)
             kept = {key: value for key, value in record.items() if key != HELD}
             ctx.journal.record(KIND, name, kept | {"spec": record["spec"] | {"configs": held}})
@@ -114,12 +115,12 @@ def undo(ctx: Context) -> tuple[str, ...]:
 
 
 def _records(ctx: Context) -> dict[str, dict[str, Any]]:
-    """Of topics that are held open, or were: also those that the plan does not mean any more."""
+    """Of all topics that were ever mirrored: also those that the plan does not mean any more."""
     return mirrored(ctx) | left_over(ctx)
 
 
 def _steps(ctx: Context, records: Mapping[str, Mapping[str, Any]]) -> tuple[Restored, ...]:
-    sources = _source_settings(ctx, records)
+    sources = _source_configs(ctx, records)
     there = ctx.target.topic_configs(ctx.target.topics(records))
     gone = sorted(records.keys() - there.keys())
     if gone:
@@ -130,8 +131,8 @@ def _steps(ctx: Context, records: Mapping[str, Mapping[str, Any]]) -> tuple[Rest
     )
 
 
-def _source_settings(ctx: Context, names: Mapping[str, Any]) -> dict[str, dict[str, ConfigValue]]:
-    """Settings of the source's topics now. None if it does not answer: it may be switched off by then."""
+def _source_configs(ctx: Context, names: Mapping[str, Any]) -> dict[str, dict[str, ConfigValue]]:
+    """Configs of the source's topics now. None if it does not answer: it may be switched off by then."""
     try:
         return ctx.source.topic_configs(ctx.source.topics(names))
     except MigrationError as error:
@@ -148,32 +149,44 @@ def _one(
     source: Mapping[str, ConfigValue] | None,
     there: Mapping[str, ConfigValue],
 ) -> Restored:
-    settings = record["configs_source"] if source is None else _explicit(source)
-    wanted, explicit, surplus = restorable(settings, record["left_out"]), _explicit(there), set(KEPT_OPEN)
+    configs_source = record["configs_source"] if source is None else explicit(source)
+    wanted, now, surplus = restorable(configs_source, record["left_out"]), explicit(there), set(KEPT_OPEN)
     before: Mapping[str, str] = record.get("before", {})
-    # Not what would delete records, or thin them, that the source keeps.
+    # Not what would delete records, or compact them, that the source keeps.
     wanted = {n: value for n, value in before.items() if n in KEPT_OPEN and n not in _BY_DEFAULT} | wanted
     if source is not None:
-        # Explicit nowhere on the source, whose brokers have another default than the target's.
-        wanted = {n: source[n].value or "" for n in _BY_DEFAULT if _differs(source.get(n), there.get(n))} | wanted
-    if source is not None and _LIMIT in explicit and _LIMIT not in wanted:
-        # On the target only: its default is smaller than the source's, or batches wanted room to be made anew.
-        largest = max(_size(source.get(_LIMIT)), int(before.get(_LIMIT, 0)))
-        if largest > _size(there.get(_LIMIT), default=True):
-            wanted[_LIMIT] = str(largest)
-        else:
+        wanted = _other_defaults(source, there) | wanted
+        if _LIMIT in now and _LIMIT not in wanted:
+            wanted |= _larger_limit(source, there, int(before.get(_LIMIT, 0)))
             surplus.add(_LIMIT)
-    # What was never the source's, and is not one of those that were held open, is the target's own business.
-    delete = tuple(sorted(n for n in explicit if n in surplus and n not in wanted))
-    then = {n: value for n, value in explicit.items() if n not in delete} | wanted
+    # What was never the source's, and is not one of those that mirroring overrides, is the target's own business.
+    delete = tuple(sorted((now.keys() & surplus) - wanted.keys()))
+    then = {n: value for n, value in now.items() if n not in delete} | wanted
     return Restored(
         topic=name,
-        set={n: value for n, value in wanted.items() if explicit.get(n) != value},
+        set=_changes(now, wanted),
         delete=delete,
-        configs_source=settings,
+        configs_source=configs_source,
         source="created" if source is None else "now",
-        lost={n: value for n, value in before.items() if then.get(n) != value},
+        lost=_changes(then, before),
     )
+
+
+def _changes(now: Mapping[str, str], then: Mapping[str, str]) -> dict[str, str]:
+    """What of ``then`` is not so ``now``."""
+    return {name: value for name, value in then.items() if now.get(name) != value}
+
+
+def _other_defaults(source: Mapping[str, ConfigValue], there: Mapping[str, ConfigValue]) -> dict[str, str]:
+    """What is explicit nowhere on the source, whose brokers have another default than the target's."""
+    return {n: source[n].value or "" for n in _BY_DEFAULT if _differs(source.get(n), there.get(n))}
+
+
+def _larger_limit(source: Mapping[str, ConfigValue], there: Mapping[str, ConfigValue], before: int) -> dict[str, str]:
+    """The largest batch, if the target's default is too small for it. It is explicit on the target only: its default
+    is smaller than the source's, or re-encoded batches needed room."""
+    largest = max(_size(source.get(_LIMIT)), before)
+    return {_LIMIT: str(largest)} if largest > _size(there.get(_LIMIT), default=True) else {}
 
 
 def _differs(here: ConfigValue | None, there: ConfigValue | None) -> bool:
@@ -184,43 +197,37 @@ def _differs(here: ConfigValue | None, there: ConfigValue | None) -> bool:
     return default is not None and default != here.value
 
 
-def _size(setting: ConfigValue | None, *, default: bool = False) -> int:
-    value = None if setting is None else setting.default if default else setting.value
+def _size(config: ConfigValue | None, *, default: bool = False) -> int:
+    value = None if config is None else config.default if default else config.value
     return int(value or 0)
 
 
-def _explicit(configs: Mapping[str, ConfigValue]) -> dict[str, str]:
-    return {name: it.value for name, it in configs.items() if it.is_explicit and it.value is not None}
-
-
-def _restore(ctx: Context, it: Restored) -> None:
-    record = ctx.journal.read(KIND, it.topic) or {}
+def _restore(ctx: Context, restored: Restored) -> None:
+    record = ctx.journal.read(KIND, restored.topic) or {}
     held = dict(record["spec"]["configs"])
-    configs = {name: value for name, value in held.items() if name not in it.delete} | dict(it.set)
+    configs = {name: value for name, value in held.items() if name not in restored.delete} | dict(restored.set)
     noted = {
         "spec": record["spec"] | {"configs": configs},
-        "configs_source": dict(it.configs_source),
+        "configs_source": dict(restored.configs_source),
         "restored_at": ctx.stamp(),
     }
-    # Noted before: whoever looks meanwhile sees drift, and a mirror that is unsealed knows what to hold open again.
-    ctx.journal.record(KIND, it.topic, {HELD: held} | record | noted)
-    if it.set or it.delete:
-        ctx.target.alter_configs(it.topic, set=it.set, delete=it.delete)
+    # Noted before: whoever looks meanwhile sees drift, and a mirror that is unsealed knows what to override again.
+    ctx.journal.record(KIND, restored.topic, {HELD: held} | record | noted)
+    if restored.set or restored.delete:
+        ctx.target.alter_configs(restored.topic, set=restored.set, delete=restored.delete)
 
 
-def _verify(ctx: Context, done: tuple[Restored, ...]) -> None:
-    """Ask again what is left to do: brokers answer before all of them know a new setting."""
-    deadline = ctx.clock.monotonic() + 30.0
-    while True:
-        left = [it for it in _steps(ctx, _records(ctx)) if it.set or it.delete]
+def _verify(ctx: Context) -> None:
+    """Ask again what is left to do: brokers answer before all of them know a new config."""
+    left: list[Restored] = []
+    for _ in tries(ctx.clock, seconds=30.0, pause=0.2):
+        left = [step for step in _steps(ctx, _records(ctx)) if step.set or step.delete]
         if not left:
             return
-        if ctx.clock.monotonic() > deadline:
-            raise Refused(
-                f"the target does not show what was set: {left[0]}",
-                remedy="see what else sets these topics' configs; then run this again",
-            )
-        ctx.clock.sleep(0.2)
+    raise Refused(
+        f"the target does not show what was set: {left[0]}",
+        remedy="find out what else sets these topics' configs; then run this again",
+    )
 
 
 __all__ = ["Restored", "apply", "check", "is_restored", "undo"]

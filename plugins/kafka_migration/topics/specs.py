@@ -1,14 +1,15 @@
-"""How a topic is declared on the target while it is mirrored: the source's own settings, held open.
+"""How a topic is declared on the target while it is mirrored: the source's own configs, but nothing that deletes or
+refuses records.
 
 Old records arrive in a mirror topic with their old timestamps, so the source's retention would delete them soon after
-they land, compaction would thin them, and bounds on timestamps would refuse them. Until completion, which restores the
-source's values from the journal, none of that may happen.
+they land, compaction would remove some, and bounds on timestamps would refuse them. Until completion, which restores
+the source's values from the journal, none of that may happen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_migration.domain.held_open import KEEPS_RECORDS
@@ -38,17 +39,17 @@ _OBSOLETE = {
     OLD_BOUND: f"its successors {BOUNDS[0]} and {BOUNDS[1]} are open while mirroring",
 }
 
-
-#: The part of its largest batch that a topic gets as room for batches that are made anew.
+_LIMIT = "max.message.bytes"
+#: The part of its largest batch that a topic gets as room for re-encoded batches.
 _ROOM = 8
 _FORMAT_2 = (0, 11)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """A target topic as it shall be. ``configs_source`` are the source's explicit settings, for completion;
+    """A target topic as it shall be. ``configs_source`` are the source's explicit configs, for completion;
     ``left_out`` those that are not carried over, with the reason; ``refused`` those that the target does not take;
-    ``before`` the explicit settings that a topic had on the target before it was adopted."""
+    ``before`` the explicit configs that a topic had on the target before it was adopted."""
 
     spec: TopicSpec
     source_topic_id: str
@@ -102,29 +103,35 @@ def spec_from(name: str, value: Mapping[str, Any]) -> TopicSpec:
     )
 
 
-def is_made_anew(configs: Mapping[str, ConfigValue]) -> bool:
-    """True if a topic with such settings has batches that the mirror cannot copy byte for byte, but makes anew:
-    thinned by compaction, with timestamps of the broker, or in a message format before v2."""
+def explicit(configs: Mapping[str, ConfigValue]) -> dict[str, str]:
+    """Configs that are set on the topic itself, as far as they are shown."""
+    return {name: c.value for name, c in sorted(configs.items()) if c.is_explicit and c.value is not None}
 
-    def value(name: str) -> str:
-        setting = configs.get(name)
-        return "" if setting is None or setting.value is None else setting.value
 
+def _value(configs: Mapping[str, ConfigValue], name: str) -> str:
+    """What holds for a topic; "" where it is unknown."""
+    config = configs.get(name)
+    return "" if config is None or config.value is None else config.value
+
+
+def _is_reencoded(configs: Mapping[str, ConfigValue]) -> bool:
+    """True if a topic with such configs has batches that the mirror cannot copy byte for byte, but re-encodes:
+    compacted, with timestamps of the broker, or in a message format before v2."""
     return (
-        "compact" in value("cleanup.policy")
-        or value("message.timestamp.type") == "LogAppendTime"
-        or is_old_format(value("message.format.version"))
+        "compact" in _value(configs, "cleanup.policy")
+        or _value(configs, "message.timestamp.type") == "LogAppendTime"
+        or is_old_format(_value(configs, "message.format.version"))
     )
 
 
 def is_old_format(version: str) -> bool:
     """True if a ``message.format.version`` such as ``0.10.2-IV0`` means format v0 or v1; not for an empty one."""
-    numbers = tuple(int(it) for it in version.split("-")[0].split(".")[:2] if it.isdigit())
+    numbers = tuple(int(part) for part in version.split("-")[0].split(".")[:2] if part.isdigit())
     return bool(numbers) and numbers < _FORMAT_2
 
 
 def restorable(explicit: Mapping[str, str], left_out: Mapping[str, str]) -> dict[str, str]:
-    """What of a source topic's explicit settings its target gets in the end; ``left_out`` were refused there, or are
+    """What of a source topic's explicit configs its target gets in the end; ``left_out`` were refused there, or are
     no use, when the topic was created.
 
     The one bound on timestamps that Kafka had before 3.6 becomes the two that came after it (KIP-937).
@@ -148,16 +155,15 @@ def declare(
     ``replication_factor`` None keeps the source's. ``target_max_message_bytes`` is the target's default; None
     (unknown) makes the source's limit explicit, which is right whatever the default.
     """
-    explicit = {n: c.value for n, c in sorted(configs.items()) if c.is_explicit and c.value is not None}
-    left_out = {name: why for name, why in _OF_THE_SOURCE.items() if name in explicit}
-    limit = configs.get("max.message.bytes")
-    largest = int(limit.value) if limit is not None and limit.value is not None else 0
-    wanted = {name: value for name, value in explicit.items() if name not in left_out} | dict(HELD_OPEN)
-    if is_made_anew(configs):
+    configs_source = explicit(configs)
+    left_out = {name: why for name, why in _OF_THE_SOURCE.items() if name in configs_source}
+    wanted = {name: value for name, value in configs_source.items() if name not in left_out} | dict(HELD_OPEN)
+    largest, is_reencoded = int(_value(configs, _LIMIT) or 0), _is_reencoded(configs)
+    if is_reencoded:
         # What compresses a little worse than the producer did must still fit.
         largest += largest // _ROOM
-    if largest > (target_max_message_bytes or 0) or ("max.message.bytes" in wanted and is_made_anew(configs)):
-        wanted["max.message.bytes"] = str(largest)
+    if largest > (target_max_message_bytes or 0) or (is_reencoded and _LIMIT in wanted):
+        wanted[_LIMIT] = str(largest)
     return Declared(
         spec=TopicSpec(
             name=source.name,
@@ -166,7 +172,7 @@ def declare(
             configs=dict(sorted(wanted.items())),
         ),
         source_topic_id=source.topic_id,
-        configs_source=explicit,
+        configs_source=configs_source,
         left_out=left_out,
     )
 
@@ -178,14 +184,14 @@ def fitted(
 ) -> Declared:
     """``declared`` without what the target does not know and nobody misses; what is missed stands in ``refused``.
 
-    Dropped are: our own newer bounds on timestamps (in favour of their predecessor), settings that changed nothing on
+    Dropped are: our own newer bounds on timestamps (in favour of their predecessor), configs that changed nothing on
     the source (explicit, but equal to the default), and those that Kafka 4.0 removed without effect on records.
     """
     refused = dict(refused_by(declared.spec))
     if not refused:
         return declared
     wanted, left_out = dict(declared.spec.configs), dict(declared.left_out)
-    if any(refused.pop(name, None) is not None for name in BOUNDS):
+    if not refused.keys().isdisjoint(BOUNDS):
         # Before Kafka 3.6 (KIP-937): one bound for both directions.
         for name in BOUNDS:
             wanted.pop(name)
@@ -193,26 +199,16 @@ def fitted(
             if name in declared.configs_source:
                 left_out[name] = f"the target knows only {OLD_BOUND}"
         wanted[OLD_BOUND] = LONG_MAX
-    for name, why in list(refused.items()):
-        setting = configs.get(name)
-        is_default = setting is not None and setting.default is not None and setting.value == setting.default
-        if name in declared.configs_source and (name in _OBSOLETE or is_default):
+    for name in refused.keys() & declared.configs_source.keys():
+        if name in _OBSOLETE or _is_default(configs.get(name)):
+            why = refused.pop(name)
             left_out[name] = _OBSOLETE.get(name) or f"the target refuses it ({why}), and it equals the default"
             wanted.pop(name)
-            del refused[name]
-    spec = TopicSpec(
-        name=declared.spec.name,
-        partitions=declared.spec.partitions,
-        replication_factor=declared.spec.replication_factor,
-        configs=wanted,
-    )
+    spec = replace(declared.spec, configs=wanted)
     if not refused:
         refused = dict(refused_by(spec))
-    return Declared(
-        spec=spec,
-        source_topic_id=declared.source_topic_id,
-        configs_source=declared.configs_source,
-        left_out=left_out,
-        refused=refused,
-        before=declared.before,
-    )
+    return replace(declared, spec=spec, left_out=left_out, refused=refused)
+
+
+def _is_default(config: ConfigValue | None) -> bool:
+    return config is not None and config.default is not None and config.value == config.default

@@ -1,7 +1,7 @@
 """Which batches of a fetched record set were taken back by their producer: those of aborted transactions (KIP-98).
 
-With a fetch of committed records the broker says which aborted transactions reach into its answer, each by producer id
-and first offset. Such a transaction ends with its marker, which the answer holds unless it ends before.
+With a fetch of committed records the broker names the aborted transactions that reach into its answer, each by producer
+id and first offset. Such a transaction ends with its marker, which the answer holds unless it ends before.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ def aborted_batches(records: bytes | memoryview, aborted: Iterable[tuple[int, in
     """Base offsets of the batches that belong to one of the ``aborted`` transactions, as the broker named them.
 
     Goes no further than the first damaged batch: whoever reads the records stops there, too. Raises CorruptBatch for a
-    marker whose checksum is right, and which says nothing: without it nobody knows which batches behind it count.
+    marker whose checksum is right, and which cannot be read: without it nobody knows which batches after it count.
     """
     coming = sorted(((first, producer) for producer, first in aborted), reverse=True)
     begun: set[int] = set()
     found: set[int] = set()
-    for header, batch in _readable(records):
-        if header.magic != 2 or not (header.is_transactional or header.is_control):
-            continue
+    for header, batch in _of_transactions(records):
         while coming and coming[-1][0] < header.next_offset:
             begun.add(coming.pop()[1])
         if header.producer_id not in begun:
@@ -39,13 +37,14 @@ def aborted_batches(records: bytes | memoryview, aborted: Iterable[tuple[int, in
     return frozenset(found)
 
 
-def _readable(records: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches before the first one that is damaged; of a control batch the checksum tells, too."""
+def _of_transactions(records: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Transactional batches and markers before the first batch that is damaged; markers with a wrong checksum are."""
     try:
         for header, batch in batches(records):
             if header.magic == 2 and header.is_control:
                 verify_crc(header, batch)
-            yield header, batch
+            if header.magic == 2 and (header.is_transactional or header.is_control):
+                yield header, batch
     except CorruptBatch:
         return
 

@@ -1,4 +1,4 @@
-"""Record batches as the broker stored them: reading their headers and addressing them anew.
+"""Record batches as the broker stored them: reading their headers, and addressing copies of them to another log.
 
 Layout of a batch of message format v2 (Kafka protocol guide, "Record Batch"), all numbers big-endian::
 
@@ -35,7 +35,7 @@ HEADER_BYTES = HEADER_STRUCT.size
 MAX_SEQUENCE = 2**31  # sequences wrap to 0 after Int.MAX_VALUE
 
 CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
-"""Bits of a batch's attributes. Bit 6 (the delete horizon) says that the base timestamp is that of tombstones in it
+"""Bits of a batch's attributes. Bit 6 (the delete horizon) means that the base timestamp is that of tombstones in it
 (KIP-534): the records' timestamps are counted from there then, as from any other base."""
 _KEPT_ATTRIBUTES = CODEC
 """What a re-appended batch keeps: its codec. The broker *keeps* a delete-horizon bit that a client sends, and a
@@ -86,7 +86,7 @@ class BatchHeader:
 
     @property
     def is_gapless(self) -> bool:
-        """True if every offset of the batch holds a record (compaction has not thinned it)."""
+        """True if every offset of the batch holds a record (compaction has removed none)."""
         return self.records == self.last_offset_delta + 1
 
 
@@ -146,13 +146,13 @@ def batches(records: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryvi
 def verify_crc(header: BatchHeader, batch: memoryview) -> None:
     """Raise :class:`CorruptBatch` unless the batch's bytes match its CRC.
 
-    Checked before a batch is addressed anew (a fresh CRC over damaged bytes would launder the damage), and before it
-    is left out or refused for what its header says. Covers all but base offset and leader epoch; format v2 only.
+    Checked before a batch gets a new header (a fresh CRC over damaged bytes would launder the damage), and before it
+    is left out or refused for what stands in its header. Covers all but base offset and leader epoch; format v2 only.
     """
     actual = crc32c.crc32c(batch[CRC_FROM:])
     if actual != header.crc:
         raise CorruptBatch(
-            f"batch at offset {header.base_offset}: CRC-32C is {actual:#010x}, its header says {header.crc:#010x}"
+            f"batch at offset {header.base_offset}: CRC-32C is {actual:#010x}, but its header has {header.crc:#010x}"
         )
 
 
@@ -183,7 +183,7 @@ def assemble(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """A batch of format v2 around an encoded (and compressed, as ``attributes`` say) records section, no producer."""
+    """A batch of format v2 around an encoded (and compressed, as by ``attributes``) records section, no producer."""
     body = struct.pack(">hiqqqhii", attributes, count - 1, base_timestamp, max_timestamp, -1, -1, -1, count) + payload
     length = 4 + 1 + 4 + len(body)
     return struct.pack(">qiibI", base_offset, length, leader_epoch, 2, crc32c.crc32c(body)) + body

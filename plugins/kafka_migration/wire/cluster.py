@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -17,12 +18,14 @@ from kafka.future import Future
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from kafka_migration.domain import codes
 from kafka_migration.domain.errors import (
     AuthenticationFailed,
     ClusterUnreachable,
     CouldNotFindOut,
     MigrationError,
     NotAuthorized,
+    reason_of,
 )
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.connections import Connections
@@ -30,7 +33,6 @@ from kafka_migration.wire.selector import Selector
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 EARLIEST, LATEST = -2, -1
-UNAUTHORIZED = frozenset({29, 30, 31, 53, 65})
 READ, WRITE = 3, 4
 """Operations as authorizers number them (AclOperation); a broker answers which are permitted (KIP-430)."""
 _REJECTED = (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError)
@@ -45,7 +47,7 @@ def not_authorized(role: str, operation: str, topic: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads a partition: broker id and leader epoch (-1 where the broker does not say)."""
+    """Who leads a partition: broker id and leader epoch (-1 where the broker does not report one)."""
 
     node: int
     epoch: int
@@ -65,7 +67,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What the metadata of one broker say of a topic: an error code, 0 for none, and its id, zero if unknown."""
+    """What one broker's metadata report of a topic: an error code, 0 for none, and its id, zero if unknown."""
 
     error: int
     topic_id: uuid.UUID
@@ -140,21 +142,21 @@ class WireCluster:
             failure = self.manager.auth_failure(broker.node_id)
             if failure is not None:
                 raise AuthenticationFailed(self.role, self.servers, str(failure)) from error
-        raise ClusterUnreachable(self.role, self.servers, str(error) or type(error).__name__) from error
+        raise ClusterUnreachable(self.role, self.servers, reason_of(error)) from error
 
     def close(self) -> None:
         """End all connections; requests still under way are failed."""
         self.manager.close()
 
     def topic_id(self, topic: str) -> uuid.UUID:
-        """The id to ask for ``topic`` by: the pinned one, else what the newest metadata say; zero if unknown.
+        """The id to ask for ``topic`` by: the pinned one, else that of the newest metadata; zero if unknown.
 
         A topic that was deleted and created again then answers with an error, instead of being taken for the same.
         """
         return self.pinned.get(topic) or self.topic_ids.get(topic, NO_TOPIC_ID)
 
     def forget_leaders(self, partitions: Iterable[TopicPartition]) -> None:
-        """Who led these does not any more, or does not answer: the next refresh tells anew."""
+        """Who led these does not any more, or does not answer: the next refresh finds their leaders again."""
         self.moves += 1
         for tp in partitions:
             self.leaders.pop(tp, None)
@@ -207,11 +209,11 @@ class WireCluster:
                 return await self.send(request, None)
             except kafka_errors.KafkaError as error:
                 if time.monotonic() > deadline:
-                    raise ClusterUnreachable(self.role, self.servers, str(error) or type(error).__name__) from error
+                    raise ClusterUnreachable(self.role, self.servers, reason_of(error)) from error
                 await self.net.sleep(0.1)
 
     def permits(self, topic: str, operation: int) -> bool:
-        """False if the newest refresh that asked for operations said that this one is not permitted on ``topic``."""
+        """False if, by the newest refresh that asked for operations, this one is not permitted on ``topic``."""
         return topic not in self._operations or operation in self._operations[topic]
 
     async def refresh(
@@ -226,7 +228,6 @@ class WireCluster:
         wanted = set(topics)
         request = _metadata_request(wanted, operations=operations)
         response = await self.send_to_any(request, deadline=time.monotonic() + timeout)
-        self._brokers_seen.update(broker.node_id for broker in response.brokers)
         problems: dict[str, int] = {}
         self.moves += 1
         for tp in [tp for tp in self.leaders if tp.topic in wanted]:
@@ -235,29 +236,43 @@ class WireCluster:
             if topic.error_code:
                 problems[topic.name] = topic.error_code
                 continue
-            self.topic_ids[topic.name] = getattr(topic, "topic_id", None) or NO_TOPIC_ID
+            self._note_topic(topic)
             if operations:
-                # Named like this by kafka-python, as a set; None where the broker does not say.
-                found = topic.authorized_operations
-                if found is None:
-                    self._operations.pop(topic.name, None)
-                else:
-                    self._operations[topic.name] = found
-            self.partitions[topic.name] = frozenset(partition.partition_index for partition in topic.partitions)
-            for partition in topic.partitions:
-                tp = TopicPartition(topic.name, partition.partition_index)
-                self.replicas[tp] = Replicas(len(partition.replica_nodes), len(partition.isr_nodes))
-                if partition.leader_id >= 0:
-                    epoch = partition.leader_epoch
-                    self.leaders[tp] = Leader(partition.leader_id, -1 if epoch is None else epoch)
-        known = {broker.node_id for broker in self.manager.cluster.brokers()}
-        if any(broker.node_id not in known for broker in response.brokers):
+                self._note_operations(topic.name, topic.authorized_operations)
+        await self._know({broker.node_id for broker in response.brokers})
+        return problems
+
+    async def _know(self, brokers: Set[int]) -> None:
+        """Have kafka-python know where these brokers are."""
+        self._brokers_seen |= brokers
+        cluster = self.manager.cluster
+        if not brokers <= {broker.node_id for broker in cluster.brokers()}:
             try:
-                await self.manager.cluster.refresh_metadata()
+                await cluster.refresh_metadata()
             except kafka_errors.KafkaError:
                 # Then requests to the new broker fail, and whoever sends them refreshes again.
-                self.manager.cluster.request_update()
-        return problems
+                cluster.request_update()
+
+    def _note_topic(self, topic: Any) -> None:
+        self.topic_ids[topic.name] = getattr(topic, "topic_id", None) or NO_TOPIC_ID
+        self.partitions[topic.name] = frozenset(partition.partition_index for partition in topic.partitions)
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
+            self.replicas[tp] = Replicas(len(partition.replica_nodes), len(partition.isr_nodes))
+            if partition.leader_id >= 0:
+                epoch = partition.leader_epoch
+                self.leaders[tp] = Leader(partition.leader_id, -1 if epoch is None else epoch)
+
+    def _note_operations(self, topic: str, permitted: Collection[int] | None) -> None:
+        """``permitted`` is None where the broker does not report them: then nothing is known to be denied."""
+        self._operations.pop(topic, None)
+        if permitted is not None:
+            self._operations[topic] = permitted
+
+    def require_authorized(self, operation: str, topic: str, code: int) -> None:
+        """Raise NotAuthorized if ``code`` is an error of permissions."""
+        if code in codes.UNAUTHORIZED:
+            raise NotAuthorized(self.role, operation, f"topic {topic}")
 
     async def answers(self, node: int) -> bool:
         """Whether this broker answers a request that names no topic, within some seconds."""
@@ -272,26 +287,29 @@ class WireCluster:
 
         Empty where fewer answer than two, of a cluster that was seen with more: one broker alone proves nothing.
         """
-        under_way = [
-            self.net.call_soon_with_future(lambda at=node: self.send(_metadata_request(topics), at))
-            for node in self._brokers_seen
-        ]
-        await self.answered(under_way)
+        asks = {node: partial(self.send, _metadata_request(topics)) for node in self._brokers_seen}
         found = [
             {
                 topic.name: Reported(topic.error_code, getattr(topic, "topic_id", None) or NO_TOPIC_ID)
-                for topic in it.value.topics
+                for topic in answer.value.topics
             }
-            for it in under_way
-            if it.is_done and it.succeeded()
+            for answer in (await self.ask_each(asks)).values()
+            if answer.succeeded()
         ]
         return found if len(found) >= min(2, len(self._brokers_seen)) else []
 
-    async def answered(self, under_way: Collection[Future], seconds: float = _ANSWER_SECONDS) -> None:
-        """Until all have ended, or a broker that does not answer was waited for long enough."""
+    async def ask_each(
+        self, asks: Mapping[int, Callable[[int], Any]], seconds: float = _ANSWER_SECONDS
+    ) -> dict[int, Future]:
+        """Ask several brokers at once, each by calling its ``asks`` with its id; the futures of their answers, which
+        are done or belong to a broker that has not answered for ``seconds``. One after the other, all would wait behind
+        a broker that does not answer.
+        """
+        under_way = {node: self.net.call_soon_with_future(ask, node) for node, ask in asks.items()}
         late = time.monotonic() + seconds
-        while not all(it.is_done for it in under_way) and time.monotonic() < late:
+        while not all(answer.is_done for answer in under_way.values()) and time.monotonic() < late:
             await self.net.sleep(0.01)
+        return under_way
 
     async def wait_for_leaders(self, partitions: Iterable[TopicPartition], *, deadline: float) -> None:
         """Refresh until every partition has a leader. Raises LeaderUnknown at ``deadline``, NotAuthorized at once."""
@@ -300,8 +318,7 @@ class WireCluster:
             timeout = min(30.0, max(1.0, deadline - time.monotonic()))
             problems = await self.refresh({tp.topic for tp in wanted}, timeout=timeout)
             for topic, code in problems.items():
-                if code in UNAUTHORIZED:
-                    raise NotAuthorized(self.role, "Describe", f"topic {topic}")
+                self.require_authorized("Describe", topic, code)
             missing = wanted - self.leaders.keys()
             if not missing:
                 return
@@ -309,7 +326,7 @@ class WireCluster:
                 first = min(missing)
                 why = code_name(problems[first.topic]) if first.topic in problems else "no leader"
                 raise LeaderUnknown(
-                    f"{self.role}: {len(missing)} partitions without a leader, first {first}: {why}",
+                    f"{self.role}: {len(missing)} partitions have no leader, first {first}: {why}",
                     remedy="check that the topic exists and that its brokers are up, then run this again",
                 )
             await self.net.sleep(0.1)
@@ -339,23 +356,24 @@ class WireCluster:
                     answers = await self._offsets_of(node, group, when, committed=committed)
                 except kafka_errors.KafkaError as error:
                     # The broker may be gone for good: ask again who leads, do not wait for this one.
-                    problem = str(error) or type(error).__name__
+                    problem = reason_of(error)
                     continue
                 for tp, (offset, code) in answers.items():
-                    if code in UNAUTHORIZED:
-                        raise NotAuthorized(self.role, "Describe", f"topic {tp.topic}")
-                    problem = code_name(code) if code else problem
-                    if code == 0:
+                    self.require_authorized("Describe", tp.topic, code)
+                    if code:
+                        problem = code_name(code)
+                    else:
                         found[tp] = offset
-                        pending.discard(tp)
-            if pending:
-                if time.monotonic() > deadline:
-                    raise LeaderUnknown(
-                        f"{self.role}: no offsets of {len(pending)} partitions, first {min(pending)}: {problem}",
-                        remedy="check that the brokers which lead them are up, then run this again",
-                    )
-                await self.net.sleep(0.05)
-                await self.wait_for_leaders(pending, deadline=deadline)
+            pending -= found.keys()
+            if not pending:
+                break
+            if time.monotonic() > deadline:
+                raise LeaderUnknown(
+                    f"{self.role}: no offsets of {len(pending)} partitions, first {min(pending)}: {problem}",
+                    remedy="check that the brokers which lead them are up, then run this again",
+                )
+            await self.net.sleep(0.05)
+            await self.wait_for_leaders(pending, deadline=deadline)
         return found
 
     async def offsets_in_reach(
@@ -371,24 +389,20 @@ class WireCluster:
         the others asked again, and no broker is waited for longer than ``answer_seconds``. What may not be described is
         left out like what does not answer.
 
-        Raises ClusterUnreachable if nobody says who leads.
+        Raises ClusterUnreachable if no broker names the leaders.
         """
         pending, found, until = set(partitions), dict[TopicPartition, int](), time.monotonic() + seconds
         while pending:
             await self.refresh({tp.topic for tp in pending})
-            # All at once: behind a broker that does not answer the others would wait.
-            under_way = [
-                self.net.call_soon_with_future(
-                    lambda at=node, of=group: self._offsets_of(at, of, when, committed=committed)
-                )
+            asks = {
+                node: partial(self._offsets_of, group=group, when=when, committed=committed)
                 for node, group in self.by_leader(pending).items()
-            ]
-            await self.answered(under_way, answer_seconds)
-            for it in under_way:
-                if it.is_done and it.failed() and isinstance(it.exception, MigrationError):
-                    raise it.exception
-                if it.is_done and it.succeeded():
-                    found |= {tp: offset for tp, (offset, code) in it.value.items() if code == 0}
+            }
+            for answer in (await self.ask_each(asks, answer_seconds)).values():
+                if isinstance(answer.exception, MigrationError):
+                    raise answer.exception
+                if answer.succeeded():
+                    found |= {tp: offset for tp, (offset, code) in answer.value.items() if code == 0}
             pending -= found.keys()
             if time.monotonic() >= until:
                 break
@@ -399,7 +413,7 @@ class WireCluster:
     async def _offsets_of(
         self, node: int, group: list[TopicPartition], when: int, *, committed: bool
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """What ``node`` says of partitions that it leads: offset and error code."""
+        """Offset and error code of partitions that ``node`` leads."""
         request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=int(committed),

@@ -19,8 +19,8 @@ _TIERS = ("remote.storage.enable", "confluent.tier.enable", "redpanda.remote.rea
 async def described(
     cluster: WireCluster, topics: Iterable[str], names: Iterable[str]
 ) -> tuple[dict[str, dict[str, str]], dict[str, int]]:
-    """Those of ``names`` that ``cluster`` knows, explicit or not, by topic; and the error codes of topics of which it
-    does not tell. One request. Raises CouldNotFindOut, and kafka-python's errors."""
+    """Those of ``names`` that ``cluster`` knows, explicit or not, by topic; and the error codes of topics whose configs
+    it does not return. One request. Raises CouldNotFindOut, and kafka-python's errors."""
     resource, keys = DescribeConfigsRequest.DescribeConfigsResource, sorted(names)
     request = DescribeConfigsRequest(
         resources=[
@@ -30,8 +30,12 @@ async def described(
         include_documentation=False,
     )
     results = (await cluster.send_to_any(request, deadline=time.monotonic() + _SECONDS)).results
-    found = {it.resource_name: {c.name: c.value or "" for c in it.configs} for it in results if not it.error_code}
-    return found, {it.resource_name: it.error_code for it in results if it.error_code}
+    found = {
+        topic.resource_name: {config.name: config.value or "" for config in topic.configs}
+        for topic in results
+        if not topic.error_code
+    }
+    return found, {topic.resource_name: topic.error_code for topic in results if topic.error_code}
 
 
 async def topic_configs(cluster: WireCluster, topic: str, names: Collection[str]) -> dict[str, str]:
@@ -39,11 +43,13 @@ async def topic_configs(cluster: WireCluster, topic: str, names: Collection[str]
     found, refused = await described(cluster, [topic], names)
     if topic in refused:
         raise CouldNotFindOut(
-            f"{cluster.role}: the configuration of topic {topic}: {code_name(refused[topic])}",
-            remedy="grant DescribeConfigs on it",
+            f"{cluster.role}: the configs of topic {topic} cannot be read: {code_name(refused[topic])}",
+            remedy=f"grant DescribeConfigs on topic {topic} to the principal of this connection",
         )
     if topic not in found:
-        raise CouldNotFindOut(f"{cluster.role}: no answer about topic {topic}", remedy="run this again")
+        raise CouldNotFindOut(
+            f"{cluster.role}: no broker reports the configs of topic {topic}", remedy="run this again"
+        )
     return found[topic]
 
 

@@ -1,7 +1,7 @@
 """kafka-python's connections, with fewer copies on the way of a fetched record: it has been copied four times there.
 
 What they do, and when, stays theirs; only how bytes get from the socket into a response, and from a request into the
-socket, is done anew here.
+socket, is done in another way here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 import kafka.errors as kafka_errors
 from kafka.future import Future
 from kafka.net.connection import KafkaConnection
+from kafka.net.inet import create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.frame import KafkaBytes
@@ -48,8 +49,16 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]
         super().__init__(net, **config)
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
-        transport = await super()._build_transport(node, timeout_at)
-        transport.__class__ = {KafkaTCPTransport: _Plain, KafkaSSLTransport: _Tls}[type(transport)]
+        """As its base, of our own classes."""
+        options, proxy = self.config["socket_options"], self.config["proxy_url"]
+        sock = await create_connection(self._net, node.host, node.port, options, proxy_url=proxy, timeout_at=timeout_at)
+        tls = {name: value for name, value in self.config.items() if name.startswith("ssl_")}
+        make = partial(_Tls, **tls) if self.ssl_enabled else _Plain
+        transport = make(self._net, sock, host=node.host)
+        try:
+            await transport.handshake()
+        except Exception as error:
+            raise kafka_errors.KafkaConnectionError(f"Handshake failed: {error}") from error
         if self._stuck_seconds is not None:
             transport._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DROP_WHAT_IS_UNSENT)
             transport.stuck_seconds = self._stuck_seconds
@@ -59,7 +68,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]
     def send_while(self, allowed: Callable[[], bool], request: Any, node_id: Any, timeout_ms: int | None) -> Future:
         """Send a request now or not at all, and no byte of it once ``allowed`` returns false.
 
-        Raises NodeNotReadyError, with nothing sent, while the connection is being opened, authenticates anew or is
+        Raises NodeNotReadyError, with nothing sent, while the connection is being opened, authenticates again or is
         throttled: its base keeps some requests until that is over. Where the socket does not take all of a request at
         once, the rest is given up with the connection as soon as it is not allowed any more.
         """
@@ -72,6 +81,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]
     def get_connection(self, node_id: Any, **options: Any) -> Any:
         """The connection to a node, begun if there is none yet."""
         connection = super().get_connection(node_id, **options)
+        # The base names the class of its connections in the middle of all that it does with a new one.
         connection.__class__ = _Connection
         return connection
 
@@ -267,7 +277,7 @@ def _receive(sock: Any, *, to_the_end: bool) -> tuple[bytes, Exception | None]:
                 break
             parts.append(data)
             if len(data) < _READ_BYTES and not to_the_end:
-                # Nearly always all there was; if not, the selector says so.
+                # Nearly always all there was; if not, the selector reports the socket as ready again.
                 break
     except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
         pass

@@ -18,26 +18,24 @@ from functools import partial
 from typing import Any
 
 import kafka.errors as kafka_errors
+from kafka.future import Future
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
-from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, NotAuthorized, TakenOver
+from kafka_migration.domain import codes
+from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, NotAuthorized, TakenOver, reason_of
 from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.wire.batch import BatchHeader, batches
-from kafka_migration.wire.cluster import UNAUTHORIZED, WireCluster, code_name
+from kafka_migration.wire.cluster import WireCluster, code_name
 from kafka_migration.wire.fetch import fetch
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom
 from kafka_migration.wire.suspects import Suspects
 
-_FORGOTTEN = 49  # INVALID_PRODUCER_ID_MAPPING
-_NOTHING_TO_END = 48  # INVALID_TXN_STATE
-_RETRIED = frozenset({14, 15, 16, 51, 7, 3, 6, 9})  # coordinator moves and loads, concurrent transactions, new topics
-TOPIC_UNAUTHORIZED = 29
-_UNAUTHORIZED = {
-    31: ("IdempotentWrite", "cluster"),
-    53: ("Write", "transactional id"),
+_NEEDED = {
+    codes.CLUSTER_AUTHORIZATION_FAILED: ("IdempotentWrite", "cluster"),
+    codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ("Write", "transactional id"),
 }
-_FENCED = frozenset({47, 90})
+"""Operation and resource that a coordinator's refusal is about."""
 _CLIENT_TRANSACTIONS = 4
 """EndTxn v5 (KIP-890) bumps the epoch by itself; the link counts its own fences, so the version stops before it."""
 _CLIENT_ADD_PARTITIONS = 3
@@ -97,13 +95,13 @@ async def write_markers(
 async def await_completion(cluster: WireCluster, transactional_id: str, identity: Identity, *, deadline: float) -> None:
     """Until every marker of ``identity``'s aborted transaction is durable, and nobody will write one again.
 
-    Whoever asks to abort it once more hears CONCURRENT_TRANSACTIONS before, and is told of success after that. Raises
-    TakenOver if a newer fence of this link began meanwhile, CouldNotFindOut at ``deadline``.
+    A second request to abort it gets CONCURRENT_TRANSACTIONS before that, and succeeds after it. Raises TakenOver
+    if a newer fence of this link began meanwhile, CouldNotFindOut at ``deadline``.
     """
 
     def error_of(response: Any) -> int:
         code = _error_code(response)
-        return 0 if code == _NOTHING_TO_END else code
+        return 0 if code == codes.INVALID_TXN_STATE else code  # nothing is left to end
 
     await _ask_coordinator(cluster, transactional_id, _abort(transactional_id, identity), error_of, deadline)
 
@@ -137,96 +135,124 @@ async def await_markers(
     breaks every connection, is not waited for where ``unread`` takes it, with why; it has no marker in what is returned
     either.
     """
-    offsets, markers = dict(scan_from), dict[TopicPartition, int]()
-    problems, read_at = dict[TopicPartition, str](), dict.fromkeys(scan_from, time.monotonic())
-    suspects: defaultdict[int, Suspects] = defaultdict(Suspects)
-    while offsets:
-        progressed = False
-        for answers in await _fetched(cluster, offsets, problems, suspects, deadline):
-            for answer in answers:
-                if answer.error in UNAUTHORIZED:
-                    raise NotAuthorized(cluster.role, "Read", f"topic {answer.partition.topic}")
-                if answer.error:
-                    problems[answer.partition] = code_name(answer.error)
-                for header, _ in batches(answer.records):
-                    if header.next_offset <= offsets[answer.partition]:
-                        continue
-                    go_on = see(answer.partition, header)
-                    offsets[answer.partition] = header.next_offset
-                    progressed, read_at[answer.partition] = True, time.monotonic()
-                    if is_marker_of(header, identity):
-                        markers[answer.partition] = header.base_offset
-                    is_read = header.next_offset >= (ends or {}).get(answer.partition, 0)
-                    if not go_on:
-                        markers.pop(answer.partition, None)
-                    if not go_on or (is_read and answer.partition in markers):
-                        del offsets[answer.partition]
-                        break
+    search = _Search(cluster, identity, scan_from, see, ends or {})
+    while search.offsets:
+        progressed = await search.read(deadline)
         if unread is not None:
-            guilty = {topic for found in suspects.values() for topic in found.guilty}
-            late = time.monotonic() - UNREAD_SECONDS
-            for tp in [tp for tp in offsets if tp.topic in guilty or read_at[tp] < late]:
-                unread[tp] = problems.get(tp, "nothing comes")
-                del offsets[tp]
-        if offsets and not progressed:
+            unread |= search.give_up_unread()
+        if search.offsets and not progressed:
             if time.monotonic() > deadline:
-                first = min(offsets)
-                problem = f" ({problems[first]})" if first in problems else ""
+                first = min(search.offsets)
+                problem = f" ({search.problems[first]})" if first in search.problems else ""
                 raise CouldNotFindOut(
-                    f"target: {len(offsets)} partitions do not show the fence's marker, first {first}{problem}",
+                    f"target: {len(search.offsets)} partitions do not show the fence's marker, first {first}{problem}",
                     remedy="check that these partitions have a leader and enough in-sync replicas, then run this again",
                 )
             await cluster.net.sleep(_PAUSE_SECONDS)
-    return markers
+    return search.markers
 
 
-async def _fetched(
-    cluster: WireCluster,
-    offsets: Mapping[TopicPartition, int],
-    problems: dict[TopicPartition, str],
-    suspects: Mapping[int, Suspects],
-    deadline: float,
-) -> list[list[Fetched]]:
-    """What the leaders of ``offsets`` answer within some seconds, all asked at once; why others do not goes to
-    ``problems``. Of the topics of a broker some are left out while it is looked for the one that breaks its
-    connection."""
-    timeout = min(30.0, max(1.0, deadline - time.monotonic()))
-    codes = await cluster.refresh({tp.topic for tp in offsets}, timeout=timeout)
-    for tp in offsets.keys() - cluster.leaders.keys():
-        if codes.get(tp.topic) in UNAUTHORIZED:
-            raise NotAuthorized(cluster.role, "Describe", f"topic {tp.topic}")
-        problems[tp] = code_name(codes[tp.topic]) if tp.topic in codes else "no leader"
-    asked: dict[int, list[TopicPartition]] = {}
-    for node, led in cluster.by_leader(offsets).items():
-        topics = suspects[node].next({tp.topic for tp in led})
-        asked[node] = [tp for tp in led if tp.topic in topics]
-    under_way = {
-        node: cluster.net.call_soon_with_future(
-            lambda at=node, of=group: fetch(
-                cluster,
-                at,
-                [FetchFrom(tp, offsets[tp], _SCAN_BYTES) for tp in of],
-                max_wait_ms=50,
-                max_bytes=4 * _SCAN_BYTES,
-            )
-        )
-        for node, group in asked.items()
-        if group
-    }
-    await cluster.answered(under_way.values())
-    for node, it in under_way.items():
-        if it.is_done and it.failed() and not isinstance(it.exception, kafka_errors.KafkaError):
-            raise it.exception
-        topics = {tp.topic for tp in asked[node]}
-        if it.is_done and it.succeeded():
-            suspects[node].answered(topics)
-            continue
-        if it.is_done and await cluster.answers(node):
-            suspects[node].failed(topics)
-        error = it.exception if it.is_done else None
-        why = f"broker {node} does not answer" if error is None else str(error) or type(error).__name__
-        problems.update(dict.fromkeys(asked[node], why))
-    return [it.value for it in under_way.values() if it.is_done and it.succeeded()]
+class _Search:
+    """The search for the marker of one fence in many partitions.
+
+    ``offsets``: those that are still read, and from where on. ``markers``: what was found. ``problems``: why partitions
+    could not be read, as far as is known.
+    """
+
+    def __init__(
+        self,
+        cluster: WireCluster,
+        identity: Identity,
+        scan_from: Mapping[TopicPartition, int],
+        see: Callable[[TopicPartition, BatchHeader], bool],
+        ends: Mapping[TopicPartition, int],
+    ) -> None:
+        self._cluster, self._identity, self._see, self._ends = cluster, identity, see, ends
+        self.offsets = dict(scan_from)
+        self.markers: dict[TopicPartition, int] = {}
+        self.problems: dict[TopicPartition, str] = {}
+        self._read_at = dict.fromkeys(scan_from, time.monotonic())
+        self._suspects: defaultdict[int, Suspects] = defaultdict(Suspects)
+
+    async def read(self, deadline: float) -> bool:
+        """Fetch once from all leaders; whether any partition was read further."""
+        await self._find_leaders(deadline)
+        progressed = [self._take(answer) for answers in await self._fetched() for answer in answers]
+        return any(progressed)
+
+    async def _find_leaders(self, deadline: float) -> None:
+        cluster, timeout = self._cluster, min(30.0, max(1.0, deadline - time.monotonic()))
+        errors = await cluster.refresh({tp.topic for tp in self.offsets}, timeout=timeout)
+        for tp in self.offsets.keys() - cluster.leaders.keys():
+            cluster.require_authorized("Describe", tp.topic, errors.get(tp.topic, 0))
+            self.problems[tp] = code_name(errors[tp.topic]) if tp.topic in errors else "no leader"
+
+    async def _fetched(self) -> list[list[Fetched]]:
+        """What leaders answer within some seconds, all asked at once. Of the topics of a broker some are left out while
+        it is looked for the one that breaks its connection."""
+        asked: dict[int, list[TopicPartition]] = {}
+        for node, led in self._cluster.by_leader(self.offsets).items():
+            topics = self._suspects[node].next({tp.topic for tp in led})
+            asked[node] = [tp for tp in led if tp.topic in topics]
+        asks = {node: partial(self._fetch, of=group) for node, group in asked.items() if group}
+        answers = await self._cluster.ask_each(asks)
+        for node, answer in answers.items():
+            await self._judge(node, asked[node], answer)
+        return [answer.value for answer in answers.values() if answer.succeeded()]
+
+    async def _fetch(self, node: int, of: list[TopicPartition]) -> list[Fetched]:
+        wanted = [FetchFrom(tp, self.offsets[tp], _SCAN_BYTES) for tp in of]
+        return await fetch(self._cluster, node, wanted, max_wait_ms=50, max_bytes=4 * _SCAN_BYTES)
+
+    async def _judge(self, node: int, group: list[TopicPartition], answer: Future) -> None:
+        """Note why ``node`` did not answer for ``group``, if so, and which topics may be to blame."""
+        suspects, topics, error = self._suspects[node], {tp.topic for tp in group}, answer.exception
+        if answer.succeeded():
+            suspects.answered(topics)
+            return
+        why = f"broker {node} does not answer"
+        if error is not None:
+            if not isinstance(error, kafka_errors.KafkaError):
+                raise error
+            why = reason_of(error)
+            if await self._cluster.answers(node):
+                suspects.failed(topics)
+        self.problems.update(dict.fromkeys(group, why))
+
+    def _take(self, answer: Fetched) -> bool:
+        """Look at what was fetched of a partition; whether it was read further."""
+        tp, progressed = answer.partition, False
+        self._cluster.require_authorized("Read", tp.topic, answer.error)
+        if answer.error:
+            self.problems[tp] = code_name(answer.error)
+        for header, _ in batches(answer.records):
+            if header.next_offset <= self.offsets[tp]:
+                continue
+            progressed = True
+            if not self._pass(tp, header):
+                del self.offsets[tp]
+                break
+        return progressed
+
+    def _pass(self, tp: TopicPartition, header: BatchHeader) -> bool:
+        """Go past one batch; whether the partition is read on behind it."""
+        is_explained = self._see(tp, header)
+        self.offsets[tp], self._read_at[tp] = header.next_offset, time.monotonic()
+        if is_marker_of(header, self._identity):
+            self.markers[tp] = header.base_offset
+        if not is_explained:
+            self.markers.pop(tp, None)
+            return False
+        return tp not in self.markers or header.next_offset < self._ends.get(tp, 0)
+
+    def give_up_unread(self) -> dict[TopicPartition, str]:
+        """Stop reading partitions of which nothing came for some seconds, or whose topic breaks connections; why."""
+        guilty = {topic for suspects in self._suspects.values() for topic in suspects.guilty}
+        late = time.monotonic() - UNREAD_SECONDS
+        given_up = [tp for tp in self.offsets if tp.topic in guilty or self._read_at[tp] < late]
+        for tp in given_up:
+            del self.offsets[tp]
+        return {tp: self.problems.get(tp, "nothing comes") for tp in given_up}
 
 
 def is_marker_of(header: BatchHeader, identity: Identity) -> bool:
@@ -243,14 +269,14 @@ def _error_code(response: Any) -> int:
 
 
 def _add_partitions_error(role: str, response: Any) -> int:
-    codes = []
+    errors = []
     for topic in response.results_by_topic_v3_and_below:
-        codes += [part.partition_error_code for part in topic.results_by_partition]
-        if TOPIC_UNAUTHORIZED in codes:
+        errors += [part.partition_error_code for part in topic.results_by_partition]
+        if codes.TOPIC_AUTHORIZATION_FAILED in errors:
             # None was added then, of no topic.
             raise NotAuthorized(role, "Write", f"topic {topic.name}")
-    # 55 (OPERATION_NOT_ATTEMPTED) only accompanies the error that counts.
-    return next((code for code in codes if code not in (0, 55)), 0)
+    # OPERATION_NOT_ATTEMPTED only accompanies the error that counts.
+    return next((code for code in errors if code not in (0, codes.OPERATION_NOT_ATTEMPTED)), 0)
 
 
 async def _ask_coordinator(
@@ -277,24 +303,24 @@ async def _ask_coordinator(
             response = await cluster.send(request, node)
         except kafka_errors.KafkaError as error:
             if time.monotonic() > deadline:
-                raise ClusterUnreachable(cluster.role, cluster.servers, str(error) or type(error).__name__) from error
+                raise ClusterUnreachable(cluster.role, cluster.servers, reason_of(error)) from error
             await cluster.net.sleep(0.1)
             continue
         code = error_of(response)
         if code == 0:
             cluster.coordinators[transactional_id] = node
             return response
-        if code in _FENCED:
+        if code in codes.TAKEN_OVER:
             raise TakenOver(f"link {transactional_id}")
         await _pause_or_raise(cluster, code, what, deadline)
 
 
 async def _pause_or_raise(cluster: WireCluster, code: int, what: str, deadline: float) -> None:
-    if code in _UNAUTHORIZED:
-        operation, resource = _UNAUTHORIZED[code]
+    if code in _NEEDED:
+        operation, resource = _NEEDED[code]
         raise NotAuthorized(cluster.role, operation, f"{resource} ({what})")
-    if code not in _RETRIED or time.monotonic() > deadline:
-        kind = Forgotten if code == _FORGOTTEN else CouldNotFindOut
+    if code not in codes.RETRYABLE_TRANSACTION or time.monotonic() > deadline:
+        kind = Forgotten if code == codes.INVALID_PRODUCER_ID_MAPPING else CouldNotFindOut
         raise kind(
             f"{cluster.role}: {what}: {code_name(code)}",
             remedy="check the brokers' state, then run this again",

@@ -17,8 +17,6 @@ from kafka_migration.wire.fetch_request import (
 )
 from kafka_migration.wire.lean import TopicIds
 
-OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID = 1, 3, 100, 103
-FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER = 74, 75, 6
 _OVER, _LAST_NUMBER = -1, 2**31 - 1
 """Numbers of requests in a session: the one that ends it, and the one after which they begin with 1 again."""
 _Asked = tuple[FetchFrom, int]
@@ -40,8 +38,8 @@ async def fetch(
     The broker fills its response in the order of ``wanted``, up to ``max_bytes`` (a first batch always fits). With
     ``committed`` it ends before the first open transaction (KIP-98).
 
-    Topic ids are used where both sides have them (see :meth:`WireCluster.topic_id`): a recreated topic is then told
-    apart (error 100), while by name it would be read on as if it were the same.
+    Topic ids are used where both sides have them (see :meth:`WireCluster.topic_id`): a recreated topic is then
+    recognised (error 100), while by name it would be read on as if it were the same.
     """
     options = FetchOptions(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, committed=committed)
     asked = [(want, _leader_epoch(cluster, want.partition)) for want in wanted]
@@ -74,10 +72,10 @@ class FetchSession:
     async def fetch(
         self, wanted: Iterable[FetchFrom], *, max_wait_ms: int, max_bytes: int, committed: bool
     ) -> list[Fetched]:
-        """As :func:`fetch` of this module, but answers that say nothing new are left out.
+        """As :func:`fetch` of this module, but answers with nothing new are left out.
 
-        Where nobody had records, or one had an error or a log that was cut, the next request begins anew: its response
-        tells of every partition where it stands.
+        Where nobody had records, or one had an error or a log that was cut, the next request begins again: its
+        response reports of every partition where it stands.
         """
         options = FetchOptions(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, committed=committed)
         asked = {want.partition: want for want in wanted}
@@ -115,7 +113,7 @@ class FetchSession:
 
     async def _send(self, asked: dict[TopicPartition, FetchFrom], options: FetchOptions) -> LeanFetchResponse:
         before = self._asked
-        changed = [(it, _leader_epoch(self._cluster, tp)) for tp, it in asked.items() if before.get(tp) != it]
+        changed = [(want, _leader_epoch(self._cluster, tp)) for tp, want in asked.items() if before.get(tp) != want]
         forgotten = sorted(before.keys() - asked.keys())
         if not self._number or any(want.partition.topic not in self._ids.by_name for want, _ in changed):
             topics = {tp.topic for tp in (*before, *asked)}

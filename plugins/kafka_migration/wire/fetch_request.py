@@ -28,7 +28,7 @@ _NOTHING = (b"\x01\xff\xff\xff\xff\x01\x00", b"\x00\xff\xff\xff\xff\x01\x00")
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What one fetch says of one partition. ``records`` are raw batches; ends are -1 where an error hides them.
+    """What one fetch returns of one partition. ``records`` are raw batches; ends are -1 where an error hides them.
 
     ``diverging_end`` is set when the leader's log ends before our position at ``last_epoch``: it was truncated.
     ``aborted`` are the aborted transactions among them, by producer id and first offset; only asked for ``committed``.
@@ -56,7 +56,7 @@ class FetchFrom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeanFetchResponse:
-    """All of its answers, and how long the broker asks to be left alone. Of a session, ``error`` says why there is no
+    """All of its answers, and how long the broker asks to be left alone. Of a session, ``error`` is why there is no
     answer at all, and ``session`` is its id (0: the broker keeps none)."""
 
     answers: list[Fetched]

@@ -1,7 +1,7 @@
 """One batch made of several, or of one that a broker would not take as it stands.
 
 Small neighbours are joined, since a producer without linger writes batches of one record, and a request for each is
-slow. Batches thinned by compaction, and those whose timestamps the source's broker gave (LogAppendTime), are made anew:
+slow. Compacted batches, and those whose timestamps the source's broker gave (LogAppendTime), are re-encoded:
 brokers refuse the former from clients, and take the latter for CreateTime with other timestamps. Each record keeps its
 bytes but for the two deltas that its batch decides on. Boundaries need not be the same at every attempt: a resume reads
 the target's log, and goes on from there.
@@ -54,8 +54,8 @@ class Run(NamedTuple):
 class Piece(NamedTuple):
     """A batch to copy, of format v2 and with a record at each of its offsets, ``header`` its own.
 
-    Its first record stands at ``header.base_offset`` of the source. ``runs``, of one or more, say where rows of records
-    without a gap (and of one leader epoch) begin in it; none says that it is one row. ``end`` is the source offset
+    Its first record stands at ``header.base_offset`` of the source. ``runs``, of one or more, are where rows of records
+    without a gap (and of one leader epoch) begin in it; none means that it is one row. ``end`` is the source offset
     behind everything that it is made of, ``joined`` how many batches these are. ``batch`` None: nothing is to be copied
     up to ``end``.
     """
@@ -168,7 +168,7 @@ def join(view: memoryview, them: Neighbours) -> Piece:
     return made.piece(them.codec, them.max_timestamp, them.end, len(them.members))
 
 
-def made_anew(header: BatchHeader, batch: bytes | memoryview, since: int) -> Piece:
+def reencoded(header: BatchHeader, batch: bytes | memoryview, since: int) -> Piece:
     """The records of one batch from offset ``since`` on, as a batch without gaps, with CreateTime, in the same codec.
 
     A log start offset moved by DeleteRecords may lie inside a batch: what is before it was deleted by its owner and
@@ -203,7 +203,7 @@ class _Made:
             before = offset
             if offset < since:
                 continue
-            # All of such a batch were appended at its latest timestamp, whatever their deltas say (KIP-32).
+            # All of such a batch were appended at its latest timestamp, whatever their deltas are (KIP-32).
             fixed = header.is_log_append_time
             time = header.max_timestamp if fixed else as_long(header.base_timestamp + record.timestamp_delta)
             if offset != self.continues or epoch != self.epoch:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 
 import kafka.errors as kafka_errors
 
-from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
+from kafka_migration.domain.codes import TOPIC_AUTHORIZATION_FAILED
+from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized, reason_of
 from kafka_migration.domain.ledger import place_of
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.batch import batches
@@ -22,8 +23,8 @@ log = logging.getLogger(__name__)
 
 _BATCH_BYTES = 500_000
 """Half of what brokers take by default in one batch (message.max.bytes)."""
-_UNAUTHORIZED = 29
 _THROTTLED_SECONDS = 10.0
+_Entries = list[tuple[bytes, bytes | None]]
 
 
 class KeyedAppender:
@@ -37,49 +38,60 @@ class KeyedAppender:
 
     async def put(self, entries: Iterable[tuple[bytes, bytes | None]], *, deadline: float) -> None:
         """Write all ``entries``; they are durable when this returns. Raises CouldNotFindOut at ``deadline``."""
-        pending: dict[TopicPartition, list[tuple[bytes, bytes | None]]] = {}
+        pending: dict[TopicPartition, _Entries] = {}
         for key, value in entries:
             tp = TopicPartition(self.topic, place_of(self.topic, key, self.partitions))
             pending.setdefault(tp, []).append((key, value))
-        problem: str = "no leader"
+        problem = "no leader"
         while pending:
-            if any(tp not in self.cluster.leaders for tp in pending):
+            if not pending.keys() <= self.cluster.leaders.keys():
                 await self.cluster.wait_for_leaders(pending, deadline=deadline)
             for node, group in self.cluster.by_leader(pending).items():
-                chunk = {tp: _first(pending[tp]) for tp in group}
-                now = int(time.time() * 1000)
-                request = Append(self.cluster, node, {tp: keyed_batch(c, timestamp=now) for tp, c in chunk.items()})
-                try:
-                    answers = await request.answers()
-                except kafka_errors.KafkaError as error:
-                    problem = str(error) or type(error).__name__
-                    if not request.was_not_sent:
-                        # The broker may be gone for good, and another one lead.
-                        self.cluster.forget_leaders(group)
-                    continue
-                for answer in answers:
-                    if answer.error == _UNAUTHORIZED:
-                        raise NotAuthorized(self.cluster.role, "Write", f"topic {self.topic}")
-                    if answer.error:
-                        problem = code_name(answer.error)
-                        self.cluster.forget_leaders([answer.partition])
-                        continue
-                    left = pending[answer.partition][len(chunk[answer.partition]) :]
-                    if left:
-                        pending[answer.partition] = left
-                    else:
-                        del pending[answer.partition]
-            throttled = self.cluster.throttled_seconds(pending)
-            if throttled:
-                # The broker answers, and lets us wait for longer than it would take.
+                problem = await self._append(node, group, pending) or problem
+            if throttled := self.cluster.throttled_seconds(pending):
+                # The broker answers, and holds us back for longer than the write itself takes.
                 deadline = max(deadline, time.monotonic() + throttled + _THROTTLED_SECONDS)
-            if pending and time.monotonic() > deadline:
-                raise CouldNotFindOut(f"{self.cluster.role}: {self.topic} cannot be written: {problem}")
-            if pending and problem != "no leader":
+            if not pending:
+                return
+            if time.monotonic() > deadline:
+                raise CouldNotFindOut(
+                    f"{self.cluster.role}: topic {self.topic} cannot be written: {problem}",
+                    remedy=f"check that the partitions of {self.topic} have a leader and enough in-sync replicas, then"
+                    " run this again",
+                )
+            if problem != "no leader":
                 await self.cluster.net.sleep(0.05)
 
+    async def _append(self, node: int, group: list[TopicPartition], pending: dict[TopicPartition, _Entries]) -> str:
+        """Write the first entries of each partition of ``group``, and take them from ``pending``; why some were not
+        written, or "".
+        """
+        chunk = {tp: _first(pending[tp]) for tp in group}
+        now = int(time.time() * 1000)
+        request = Append(self.cluster, node, {tp: keyed_batch(c, timestamp=now) for tp, c in chunk.items()})
+        try:
+            answers = await request.answers()
+        except kafka_errors.KafkaError as error:
+            if not request.was_not_sent:
+                # The broker may be gone for good, and another one lead.
+                self.cluster.forget_leaders(group)
+            return reason_of(error)
+        problem = ""
+        for answer in answers:
+            tp = answer.partition
+            if answer.error == TOPIC_AUTHORIZATION_FAILED:
+                raise NotAuthorized(self.cluster.role, "Write", f"topic {self.topic}")
+            if answer.error:
+                problem = code_name(answer.error)
+                self.cluster.forget_leaders([tp])
+                continue
+            pending[tp] = pending[tp][len(chunk[tp]) :]
+            if not pending[tp]:
+                del pending[tp]
+        return problem
 
-def _first(entries: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
+
+def _first(entries: _Entries) -> _Entries:
     """The entries that fit one batch, at least one."""
     size = 0
     for count, (key, value) in enumerate(entries):

@@ -1,8 +1,8 @@
 """Requests that kafka-python's connections send for us, encoded and decoded here: those that carry the copy.
 
 The generic ones make an object for each topic and partition, and copy what they hold three times; at thousands of
-partitions, or hundreds of requests a second, that was most of what the mirror did. Bytes are as the Kafka protocol
-guide says; "flexible" versions (KIP-482) write counts as varints and end every structure with tagged fields.
+partitions, or hundreds of requests a second, that was most of what the mirror did. Bytes are as in the Kafka protocol
+guide; "flexible" versions (KIP-482) write counts as varints and end every structure with tagged fields.
 """
 
 from __future__ import annotations

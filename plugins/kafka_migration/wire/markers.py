@@ -8,16 +8,18 @@ another producer id for it, whose markers do not bind the earlier one. Leaders t
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.protocol.producer import WriteTxnMarkersRequest
 
-from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
+from kafka_migration.domain import codes
+from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized, reason_of
 from kafka_migration.domain.ledger import LINKS_TOPIC
 from kafka_migration.domain.types import Identity, TopicPartition
-from kafka_migration.wire.cluster import UNAUTHORIZED, WireCluster, code_name
+from kafka_migration.wire.cluster import WireCluster, code_name
 from kafka_migration.wire.fence import write_markers
-from kafka_migration.wire.produce import INVALID_PRODUCER_EPOCH
 
 _LAST_COORDINATOR_EPOCH = 2**31 - 1
 """Above that of every real coordinator, none of which knows this producer any more."""
@@ -45,25 +47,32 @@ async def write_markers_directly(
             try:
                 response = await cluster.send(_request(identity, group), node)
             except kafka_errors.KafkaError as error:
-                problem = str(error) or type(error).__name__
+                problem = reason_of(error)
                 continue
-            for marker in response.markers:
-                for topic in marker.topics:
-                    for part in topic.partitions:
-                        if part.error_code in UNAUTHORIZED:
-                            raise NotAuthorized(cluster.role, "ClusterAction", "cluster")
-                        # A later epoch's marker stands there already: it binds what this one would.
-                        if part.error_code and part.error_code != INVALID_PRODUCER_EPOCH:
-                            problem = code_name(part.error_code)
-                        else:
-                            pending.discard(TopicPartition(topic.name, part.partition_index))
-        if pending:
-            if time.monotonic() > deadline:
-                raise CouldNotFindOut(
-                    f"{cluster.role}: {len(pending)} partitions take no marker, first {min(pending)}: {problem}",
-                    remedy="check that these partitions have a leader and enough in-sync replicas, then run this again",
-                )
-            await cluster.net.sleep(0.1)
+            for tp, code in _answers(response):
+                if code in codes.UNAUTHORIZED:
+                    raise NotAuthorized(cluster.role, "ClusterAction", "cluster")
+                # A later epoch's marker stands there already: it binds what this one would.
+                if code and code != codes.INVALID_PRODUCER_EPOCH:
+                    problem = code_name(code)
+                else:
+                    pending.discard(tp)
+        if not pending:
+            return
+        if time.monotonic() > deadline:
+            raise CouldNotFindOut(
+                f"{cluster.role}: {len(pending)} partitions take no marker, first {min(pending)}: {problem}",
+                remedy="check that these partitions have a leader and enough in-sync replicas, then run this again",
+            )
+        await cluster.net.sleep(0.1)
+
+
+def _answers(response: Any) -> Iterator[tuple[TopicPartition, int]]:
+    """Each partition, and the error code of its marker."""
+    for marker in response.markers:
+        for topic in marker.topics:
+            for part in topic.partitions:
+                yield TopicPartition(topic.name, part.partition_index), part.error_code
 
 
 def _request(identity: Identity, group: list[TopicPartition]) -> WriteTxnMarkersRequest:

@@ -8,7 +8,7 @@ Layout, numbers big-endian (Kafka protocol guide, "Message sets")::
 Attributes: compression in bits 0 to 2, in v1 the timestamp type in bit 3. A compressed message is a *wrapper*: its
 value is a message set, its offset that of the last message in it. Messages in a wrapper have absolute offsets in v0; in
 v1 relative ones, of which the last belongs to the wrapper's own offset (KIP-31). With LogAppendTime the wrapper's
-timestamp is that of all in it (KIP-32). A message of v0 has no timestamp, which v2 says as -1.
+timestamp is that of all in it (KIP-32). A message of v0 has no timestamp, which v2 writes as -1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kafka_migration.wire.batch import (
     parse_header,
 )
 from kafka_migration.wire.join import Piece, Run
-from kafka_migration.wire.records import as_long, write_varint
+from kafka_migration.wire.records import as_long, encoded, new_record
 
 _MAGIC_AT, _FIELDS_AT = 16, 18
 _NO_TIMESTAMP = -1
@@ -46,6 +46,10 @@ class _Message(NamedTuple):
     key: memoryview | None
     value: memoryview | None
 
+    @property
+    def payload_bytes(self) -> int:
+        return len(self.key or b"") + len(self.value or b"")
+
 
 def old_messages(view: memoryview, at: int, since: int, most_bytes: int) -> tuple[Piece, int]:
     """Messages of v0 or v1 at byte ``at``, as one batch of at most about ``most_bytes`` (one wrapper, or message, at
@@ -54,42 +58,53 @@ def old_messages(view: memoryview, at: int, since: int, most_bytes: int) -> tupl
     Raises CorruptBatch where checksum or contents are wrong, as soon as it stands first.
     """
     found: list[_Message] = []
-    begin, raw_bytes, count = at, 0, 0
-    first: BatchHeader | None = None
-    last: BatchHeader | None = None
-    while True:
-        try:
-            if (entry := next_batch(view, at)) is None:
-                break
-            header, message = entry
-            if header.magic == 2 or (first is not None and header.codec != first.codec):
-                break
-            if first is not None and (at + header.size - begin > most_bytes or raw_bytes > _MOST_RAW_BYTES):
-                break
-            _verify(header, message)
-            new = [it for it in _messages(header, message) if it.offset >= since]
-        except CorruptBatch:
-            if first is None:
-                raise
-            break
+    headers: list[BatchHeader] = []
+    raw_bytes = 0
+    for header, messages in _row(view, at, most_bytes):
+        new = [message for message in messages if message.offset >= since]
         if found and new and new[0].offset <= found[-1].offset:
             break
         found += new
-        raw_bytes += sum(len(it.key or b"") + len(it.value or b"") for it in new)
-        first, last, count = first or header, header, count + 1
+        headers.append(header)
         at += header.size
-    if first is None or last is None:
+        raw_bytes += sum(message.payload_bytes for message in new)
+        if raw_bytes > _MOST_RAW_BYTES:
+            break
+    if not headers:
         raise ValueError(f"no message of an old format at byte {at}")
+    end = headers[-1].next_offset
     if not found:
-        return Piece(last, None, last.next_offset), at
-    return _as_batch(found, first.codec, last.next_offset, count), at
+        return Piece(headers[-1], None, end), at
+    return _as_batch(found, headers[0].codec, end, len(headers)), at
+
+
+def _row(view: memoryview, at: int, most_bytes: int) -> Iterator[tuple[BatchHeader, list[_Message]]]:
+    """Messages of v0 or v1 from byte ``at`` on, each with those in it: of one codec, and of ``most_bytes`` together
+    unless the first is larger. Ends before a damaged one; raises CorruptBatch where that stands first."""
+    begin = at
+    codec: int | None = None
+    while True:
+        try:
+            if (entry := next_batch(view, at)) is None or entry[0].magic == 2:
+                return
+            header, message = entry
+            if codec is not None and (header.codec != codec or at + header.size - begin > most_bytes):
+                return
+            messages = messages_of(header, message)
+        except CorruptBatch:
+            if codec is None:
+                raise
+            return
+        yield header, messages
+        codec = header.codec
+        at += header.size
 
 
 def _verify(header: BatchHeader, message: memoryview) -> None:
     actual = zlib.crc32(message[_MAGIC_AT:])
     if actual != header.crc:
         raise CorruptBatch(
-            f"message at offset {header.base_offset}: CRC-32 is {actual:#010x}, its header says {header.crc:#010x}"
+            f"message at offset {header.base_offset}: CRC-32 is {actual:#010x}, but its header has {header.crc:#010x}"
         )
 
 
@@ -110,15 +125,20 @@ def _messages(header: BatchHeader, message: memoryview) -> list[_Message]:
     if not inner:
         raise CorruptBatch(f"message at offset {header.base_offset} holds none")
     if header.magic == 1:
-        shift = header.base_offset - inner[-1].offset
-        stamp = outer.timestamp if header.attributes & LOG_APPEND_TIME else None
-        inner = [
-            it._replace(offset=it.offset + shift, timestamp=it.timestamp if stamp is None else stamp) for it in inner
-        ]
-    offsets = [it.offset for it in inner]
+        inner = _absolute(header, outer, inner)
+    offsets = [message.offset for message in inner]
     if offsets[0] < 0 or offsets[-1] > header.base_offset or any(b <= a for a, b in pairwise(offsets)):
         raise CorruptBatch(f"message at offset {header.base_offset} holds offsets out of order")
     return inner
+
+
+def _absolute(header: BatchHeader, wrapper: _Message, inner: list[_Message]) -> list[_Message]:
+    """Messages of v1 with the offsets that they stand at, and with the wrapper's timestamp if the broker gave it."""
+    shift = header.base_offset - inner[-1].offset
+    inner = [message._replace(offset=message.offset + shift) for message in inner]
+    if not header.attributes & LOG_APPEND_TIME:
+        return inner
+    return [message._replace(timestamp=wrapper.timestamp) for message in inner]
 
 
 def _inner(header: BatchHeader, data: bytes) -> Iterator[_Message]:
@@ -190,31 +210,17 @@ def _xxh32(data: bytes) -> int:
 
 def _as_batch(found: list[_Message], codec: int, end: int, joined: int) -> Piece:
     base, out, runs, expected = found[0].timestamp, list[bytes](), list[Run](), -1
-    for index, it in enumerate(found):
-        if it.offset != expected:
-            runs.append(Run(index, it.offset, -1))
-        expected = it.offset + 1
-        body = b"".join(
-            (
-                b"\0",
-                write_varint(as_long(it.timestamp - base)),
-                write_varint(index),
-                *_sized(it.key),
-                *_sized(it.value),
-                b"\0",
-            )
-        )
-        out += (write_varint(len(body)), body)
+    for index, message in enumerate(found):
+        if message.offset != expected:
+            runs.append(Run(index, message.offset, -1))
+        expected = message.offset + 1
+        out += encoded(new_record(message.key, message.value), as_long(message.timestamp - base), index)
     batch = assemble(
         attributes=codec,
         base_timestamp=base,
-        max_timestamp=max(it.timestamp for it in found),
+        max_timestamp=max(message.timestamp for message in found),
         count=len(found),
         payload=codecs.compress(codec, b"".join(out)),
         base_offset=found[0].offset,
     )
     return Piece(parse_header(batch), memoryview(batch), end, joined, tuple(runs) if len(runs) > 1 else ())
-
-
-def _sized(value: memoryview | None) -> tuple[bytes, bytes | memoryview]:
-    return (write_varint(-1), b"") if value is None else (write_varint(len(value)), value)

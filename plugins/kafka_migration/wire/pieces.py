@@ -1,4 +1,4 @@
-"""A fetched record set, as pieces to copy: batches as they stand where a broker takes them so, made anew where not.
+"""A fetched record set, as pieces to copy: batches as they stand where a broker takes them so, re-encoded where not.
 
 =====================================  =================================================================================
 a batch                                becomes
@@ -7,7 +7,7 @@ of format v2, nothing about it         itself, byte for byte, with another heade
 small, beside small ones               one of them all (:mod:`kafka_migration.wire.join`)
 of a committed transaction             as any other: its producer made sure of it already
 of an aborted one; a marker; emptied   nothing: the position moves past it
-thinned by compaction; LogAppendTime   one without gaps, with CreateTime
+compacted; LogAppendTime               one without gaps, with CreateTime
 of format v0 or v1                     one of format v2 (:mod:`kafka_migration.wire.old_formats`)
 =====================================  =================================================================================
 """
@@ -28,7 +28,7 @@ from kafka_migration.wire.batch import (
     next_batch,
     verify_crc,
 )
-from kafka_migration.wire.join import Piece, join, made_anew, small_neighbours
+from kafka_migration.wire.join import Piece, join, reencoded, small_neighbours
 from kafka_migration.wire.old_formats import old_messages
 from kafka_migration.wire.singles import singles
 from kafka_migration.wire.split import split
@@ -47,10 +47,10 @@ def pieces(
 ) -> Iterator[Piece]:
     """All that is complete in ``records`` from source offset ``since`` on, in order.
 
-    ``aborted``: as the fetch says. Small batches are joined to at most ``join_bytes``; 0 joins none. Where the target
-    has refused larger ones, batches are split to at most ``most_bytes``. A response may begin with a batch that starts
-    before ``since``, and may end with a partial one, which is left out. Raises CorruptBatch where a batch is damaged,
-    after everything before it.
+    ``aborted``: as the fetch returned them. Small batches are joined to at most ``join_bytes``; 0 joins none. Where the
+    target has refused larger ones, batches are split to at most ``most_bytes``. A response may begin with a batch that
+    starts before ``since``, and may end with a partial one, which is left out. Raises CorruptBatch where a batch is
+    damaged, after everything before it.
     """
     found = _pieces(records, since, aborted, join_bytes)
     if not most_bytes:
@@ -106,7 +106,7 @@ def _pieces(
 
 
 def _alone(header: BatchHeader, batch: memoryview, since: int, taken_back: frozenset[int]) -> Piece:
-    # Before the header is believed in anything: a damaged one could say "empty", and be left out. And a fresh
+    # Before the header is believed in anything: a damaged one could claim to be empty, and be left out. And a fresh
     # checksum over damaged bytes would hide the damage.
     verify_crc(header, batch)
     end, flags = header.next_offset, header.attributes
@@ -115,7 +115,7 @@ def _alone(header: BatchHeader, batch: memoryview, since: int, taken_back: froze
     if is_left_out(header, taken_back):
         return Piece(header, None, end)
     if flags & LOG_APPEND_TIME or header.records != end - header.base_offset or header.base_offset < since:
-        return made_anew(header, batch, since)
+        return reencoded(header, batch, since)
     return Piece(header, batch, end)
 
 

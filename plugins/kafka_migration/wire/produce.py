@@ -11,16 +11,6 @@ from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.lean import Batch, TopicIds
 from kafka_migration.wire.produce_request import Appended, LeanProduceRequest
 
-MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD, UNSUPPORTED_CODEC = 10, 32, 87, 76
-INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
-TOO_LARGE = frozenset({MESSAGE_TOO_LARGE, 18})
-"""Larger than the topic's ``max.message.bytes``, or than a whole segment."""
-REFUSED_FOR_GOOD = frozenset({*TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD, UNSUPPORTED_CODEC, 44, 43})
-"""Deterministic answers: the same bytes sent again get the same answer."""
-TAKEN_OVER = frozenset({INVALID_PRODUCER_EPOCH, PRODUCER_FENCED})
-STALE_LEADER = frozenset({5, 6, 9, 56, 74, 75, 78})
-"""Leadership is moving, or our metadata are out of date: ask who leads, then go on."""
-
 
 class Append:
     """One produce request under way. ``future`` is kafka-python's; it fails at once if nothing was written."""
@@ -58,16 +48,15 @@ class Append:
         """True if the connection took nothing (not ready, throttled): the batches may be sent again as they are."""
         return bool(self.future.failed()) and isinstance(self.future.exception, kafka_errors.NodeNotReadyError)
 
-    def then(self, tell: Callable[[list[Appended], float, Exception | None], None]) -> None:
-        """Call ``tell`` with the broker's answers, one per partition, and for how many seconds it throttles us; or with
-        the error that leaves them unknown.
+    def then(self, receive: Callable[[list[Appended], float, Exception | None], None]) -> None:
+        """Call ``receive`` with the broker's answers, one per partition, and for how many seconds it throttles us; or
+        with the error that leaves them unknown.
 
         Calls come in the order of the requests of a connection, as its responses do. Coroutines that each await their
         own request would not keep it: one whose answer is there when it first runs overtakes those already waiting.
         """
-
-        self.future.add_callback(lambda response: tell(response.answers, response.throttle_time_ms / 1000, None))
-        self.future.add_errback(lambda error: tell([], 0.0, error))
+        self.future.add_callback(lambda response: receive(response.answers, response.throttle_time_ms / 1000, None))
+        self.future.add_errback(lambda error: receive([], 0.0, error))
 
     async def answers(self) -> list[Appended]:
         """Await the broker's answers, one per partition. Raises kafka-python's errors: then nothing is known."""

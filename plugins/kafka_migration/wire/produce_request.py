@@ -26,7 +26,7 @@ class Appended:
     """A broker's answer for one partition. ``base_offset`` is where the batch landed, if ``error`` is 0.
 
     ``log_append_time_ms`` is the timestamp that all of its records have got instead of their own, -1 if they kept them;
-    ``log_start_offset`` where the partition's log begins now, -1 if the broker does not say.
+    ``log_start_offset`` where the partition's log begins now, -1 if the broker does not report it.
     """
 
     partition: TopicPartition

@@ -87,6 +87,11 @@ def records_of(header: BatchHeader, data: bytes) -> Iterator[RawRecord]:
         raise CorruptBatch(f"batch at offset {header.base_offset}: {len(data) - at} bytes after its last record")
 
 
+def new_record(key: bytes | memoryview | None, value: bytes | memoryview | None) -> RawRecord:
+    """A record without headers, whose deltas are 0."""
+    return RawRecord(0, 0, 0, _field(key) + _field(value) + write_varint(0))
+
+
 def encoded(record: RawRecord, timestamp_delta: int, offset_delta: int) -> tuple[bytes, bytes]:
     """A record with other deltas, as its length and the rest."""
     place = write_varint(timestamp_delta) + write_varint(offset_delta)
@@ -114,7 +119,7 @@ def key_value(record: RawRecord) -> tuple[bytes | None, bytes | None]:
 
 def keyed_batch(entries: Iterable[tuple[bytes, bytes | None]], *, timestamp: int) -> bytes:
     """A plain batch of keyed records, as our internal topics hold them. ``timestamp`` is ms since the epoch."""
-    records = [RawRecord(0, 0, 0, _field(key) + _field(value) + write_varint(0)) for key, value in entries]
+    records = [new_record(key, value) for key, value in entries]
     if not records:
         raise ValueError("a batch needs a record")
     return assemble(
@@ -139,5 +144,5 @@ def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
     return (None, at) if size < 0 else (data[at : at + size], at + size)
 
 
-def _field(value: bytes | None) -> bytes:
+def _field(value: bytes | memoryview | None) -> bytes:
     return write_varint(-1) if value is None else write_varint(len(value)) + value

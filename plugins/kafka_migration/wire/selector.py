@@ -152,7 +152,7 @@ class Selector:
         if type(work) is CoroutineType and task is not self._current:
             work.close()
         if len(self._due) > _FEW_TIMERS and self._cancelled > len(self._due) // 2:
-            self._due = [it for it in self._due if not it[2].is_done]
+            self._due = [timer for timer in self._due if not timer[2].is_done]
             heapq.heapify(self._due)
             self._cancelled = 0
 
@@ -191,16 +191,16 @@ class Selector:
         """Awaited by a coroutine: until there is room to write. Raises KafkaTimeoutError at ``timeout_at``."""
         return _Readiness(sock, WRITE, timeout_at)
 
-    def watch(self, sock: Any, event: int, told: Watch) -> None:
-        """Call ``told`` whenever ``sock`` is ready, until :meth:`unregister_event`. One a socket and event."""
+    def watch(self, sock: Any, event: int, reader: Watch) -> None:
+        """Call ``reader`` whenever ``sock`` is ready, until :meth:`unregister_event`. One a socket and event."""
         try:
             key = self._selector.get_key(sock)
         except KeyError:
-            self._selector.register(sock, event, {event: told})
+            self._selector.register(sock, event, {event: reader})
             return
         if event in key.data:
             raise RuntimeError(f"{sock} is watched already")
-        self._selector.modify(sock, key.events | event, {**key.data, event: told})
+        self._selector.modify(sock, key.events | event, {**key.data, event: reader})
 
     def unregister_event(self, sock: Any, events: int) -> None:
         """Watch it no longer; nothing happens if nobody did, or if it is closed."""
@@ -210,7 +210,7 @@ class Selector:
             if not left:
                 self._selector.unregister(sock)
             elif left != key.events:
-                self._selector.modify(sock, left, {event: told for event, told in key.data.items() if event & left})
+                self._selector.modify(sock, left, {e: reader for e, reader in key.data.items() if e & left})
 
     # -- turning ------------------------------------------------------------------------------------------------
 
@@ -245,10 +245,10 @@ class Selector:
         if self._due:
             wait = min(wait, max(0.0, self._due[0][0] - time.monotonic()))
         for key, events in self._selector.select(wait):
-            # Who is told first may take the other away, and then that one is not told.
-            for event, told in key.data.items():
+            # Who is called first may take the other away, and then that one is not called.
+            for event, reader in key.data.items():
                 if event & events and self._is_watched(key, event):
-                    self._tell(told)
+                    self._call(reader)
         if self._due:
             now = time.monotonic()
             while self._due and self._due[0][0] <= now:
@@ -267,9 +267,9 @@ class Selector:
         now = self._selector.get_map().get(key.fd)
         return now is not None and now.fileobj is key.fileobj and event in now.data
 
-    def _tell(self, told: Watch) -> None:
+    def _call(self, reader: Watch) -> None:
         try:
-            told()
+            reader()
         except Exception:
             log.exception("a watched socket's reader failed")
 

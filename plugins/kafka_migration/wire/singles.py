@@ -156,4 +156,4 @@ def _runs(np: Any, heads: Any) -> tuple[Run, ...]:
     begins = np.flatnonzero((base[1:] - base[:-1] != 1) | (epoch[1:] != epoch[:-1])) + 1
     if not len(begins):
         return ()
-    return tuple(Run(it, int(base[it]), int(epoch[it])) for it in (0, *begins.tolist()))
+    return tuple(Run(index, int(base[index]), int(epoch[index])) for index in (0, *begins.tolist()))

@@ -29,13 +29,13 @@ def _part(piece: Piece, records: Sequence[RawRecord], runs: Sequence[Run], low: 
     first, last = _run_of(runs, low), _run_of(runs, high - 1)
     mine = [
         Run(0, first.source + low - first.before, first.epoch),
-        *(it._replace(before=it.before - low) for it in runs if low < it.before < high),
+        *(run._replace(before=run.before - low) for run in runs if low < run.before < high),
     ]
     header = piece.header
     batch = assemble(
         attributes=header.codec,
         base_timestamp=header.base_timestamp,
-        max_timestamp=max(as_long(header.base_timestamp + it.timestamp_delta) for it in records[low:high]),
+        max_timestamp=max(as_long(header.base_timestamp + record.timestamp_delta) for record in records[low:high]),
         count=high - low,
         payload=codecs.compress(header.codec, encode_records(records[low:high])),
         base_offset=mine[0].source,
@@ -46,4 +46,4 @@ def _part(piece: Piece, records: Sequence[RawRecord], runs: Sequence[Run], low: 
 
 
 def _run_of(runs: Sequence[Run], index: int) -> Run:
-    return runs[bisect_right(runs, index, key=lambda it: it.before) - 1]
+    return runs[bisect_right(runs, index, key=lambda run: run.before) - 1]

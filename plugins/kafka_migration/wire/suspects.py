@@ -57,7 +57,7 @@ class Suspects:
         sound = set(topics).difference(self._resting, *self._groups)
         now = self._clock()
         rested = (frozenset({topic}) for topic, (until, _) in self._resting.items() if now >= until)
-        group = next((found for it in (*self._groups, *rested) if (found := it.intersection(topics))), frozenset())
+        group = next((asked for some in (*self._groups, *rested) if (asked := some.intersection(topics))), frozenset())
         self.is_apart = bool(group) and not (self.is_apart and sound)
         return group if self.is_apart else sound
 

@@ -9,17 +9,20 @@ from typing import NamedTuple
 import kafka.errors as kafka_errors
 from kafka.future import Future
 
+from kafka_migration.domain.codes import (
+    INCONSISTENT_TOPIC_ID,
+    OFFSET_OUT_OF_RANGE,
+    UNAUTHORIZED,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.aborted import aborted_batches, is_left_out
 from kafka_migration.wire.batch import BatchHeader, CorruptBatch, batches, verify_crc
-from kafka_migration.wire.cluster import UNAUTHORIZED, WireCluster, code_name
+from kafka_migration.wire.cluster import WireCluster, code_name
 from kafka_migration.wire.configs import can_be_empty
 from kafka_migration.wire.fetch import (
-    INCONSISTENT_TOPIC_ID,
-    OFFSET_OUT_OF_RANGE,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
     fetch,
 )
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom

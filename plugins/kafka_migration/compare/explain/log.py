@@ -17,13 +17,14 @@ import kafka.errors as kafka_errors
 
 from kafka_migration.compare.digests import SOURCE, TARGET
 from kafka_migration.compare.explain.fields import Record
+from kafka_migration.domain.codes import OFFSET_OUT_OF_RANGE
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.aborted import aborted_batches, is_left_out
 from kafka_migration.wire.batch import CODEC, HEADER_BYTES, BatchHeader, next_batch, verify_crc
 from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster, code_name
 from kafka_migration.wire.configs import can_be_empty
-from kafka_migration.wire.fetch import OFFSET_OUT_OF_RANGE, fetch
+from kafka_migration.wire.fetch import fetch
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom
 from kafka_migration.wire.join import Piece
 from kafka_migration.wire.old_formats import old_messages

@@ -16,13 +16,13 @@ import kafka.errors as kafka_errors
 
 from kafka_migration.copy.driver.active import Active
 from kafka_migration.copy.driver.survey import recreated
+from kafka_migration.domain.codes import UNAUTHORIZED
 from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.cluster import (
     EARLIEST,
     LATEST,
     READ,
-    UNAUTHORIZED,
     WRITE,
     WireCluster,
     code_name,

@@ -11,9 +11,10 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable
 
+from kafka_migration.domain.codes import UNAUTHORIZED
 from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.types import Halt
-from kafka_migration.wire.cluster import NO_TOPIC_ID, UNAUTHORIZED, WireCluster, code_name, not_authorized
+from kafka_migration.wire.cluster import NO_TOPIC_ID, WireCluster, code_name, not_authorized
 from kafka_migration.wire.selector import Selector
 
 UNKNOWN_TOPIC = 3

@@ -14,14 +14,14 @@ from kafka_migration.copy.task.loop import Loop
 from kafka_migration.copy.task.partition import PartitionCopy, Stand
 from kafka_migration.copy.task.turns import Turns
 from kafka_migration.copy.valve import Valve
+from kafka_migration.domain.codes import FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE, STALE_LEADER, UNAUTHORIZED
 from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Halt, TopicPartition
-from kafka_migration.wire.cluster import EARLIEST, LATEST, UNAUTHORIZED, WireCluster, code_name
+from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster, code_name
 from kafka_migration.wire.configs import can_be_empty
-from kafka_migration.wire.fetch import FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE, FetchSession, fetch
+from kafka_migration.wire.fetch import FetchSession, fetch
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom
-from kafka_migration.wire.produce import STALE_LEADER
 from kafka_migration.wire.suspects import Suspects
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,10 @@ from kafka_migration.copy.task.partition import PartitionCopy, Prepared
 from kafka_migration.copy.task.turns import FairBytes
 from kafka_migration.copy.task.window import Window
 from kafka_migration.copy.valve import Valve
+from kafka_migration.domain.codes import STALE_LEADER
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.cluster import WireCluster
-from kafka_migration.wire.produce import STALE_LEADER, Append
+from kafka_migration.wire.produce import Append
 from kafka_migration.wire.produce_request import Appended
 
 _NOT_READY_SECONDS = 1.0

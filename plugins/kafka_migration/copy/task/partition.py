@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafka_migration.copy.orders import Assignment, Limits
+from kafka_migration.domain.codes import REFUSED_FOR_GOOD, STALE_LEADER, TAKEN_OVER, TOO_LARGE, UNAUTHORIZED
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Halt, Position, Receipt
 from kafka_migration.wire.batch import CorruptBatch, readdress
-from kafka_migration.wire.cluster import UNAUTHORIZED, Leader, code_name, not_authorized
+from kafka_migration.wire.cluster import Leader, code_name, not_authorized
 from kafka_migration.wire.fetch_request import Fetched
 from kafka_migration.wire.join import Piece
 from kafka_migration.wire.pieces import pieces
-from kafka_migration.wire.produce import REFUSED_FOR_GOOD, STALE_LEADER, TAKEN_OVER, TOO_LARGE
 from kafka_migration.wire.produce_request import Appended
 
 log = logging.getLogger(__name__)
