@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from demo.brokers import EmbeddedKafka
-from kafka_migration.copy.driver.epochs import Settings
+from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.controls import Pause
 from kafka_migration.domain.errors import NotAuthorized, Refused

@@ -52,7 +52,7 @@ def session_process(command: list[str], seen: Path) -> Iterator[psutil.Process]:
         process.communicate(timeout=120)
 
 
-@pytest.mark.parametrize("room", ["mirror", "validation"])
+@pytest.mark.parametrize("room", ["copy", "compare"])
 @pytest.mark.parametrize("submitted", [False, True], ids=["own", "submitted"])
 def test_session_on_a_local_master_listens_on_loopback_only(tmp_path: Path, room: str, *, submitted: bool) -> None:
     script = tmp_path / "opened.py"

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 from kafka_migration.copy.orders import Limits
 
-_STILL_TOLD = 3
-"""How often a partition must have told, at least, that it has not moved."""
+_STILL_REPORTS = 3
+"""In how many reports of its task, at least, a partition must not have moved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """``streams`` tasks at once; every ``epoch_seconds`` a new epoch begins, unless they are caught up; an outage is
-    borne for ``outage_seconds``; new topics are looked for every ``follow_seconds``. ``held_open`` are settings that
-    every target topic must keep: where one is another, its partitions halt. A batch that never gets a clear answer is
-    tried for ``unclear_seconds`` at the least before its partition halts."""
+    """``streams`` tasks at once; every ``epoch_seconds`` a new copy round begins, unless they are caught up; an outage
+    is borne for ``outage_seconds``; new topics are looked for every ``follow_seconds``. ``held_open`` are configs that
+    every target topic must keep while it is mirrored: where one is different, the topic's partitions halt. A batch that
+    never gets a clear answer is tried for ``unclear_seconds`` at the least before its partition halts."""
 
     streams: int = 2
     epoch_seconds: float = 15.0
@@ -29,4 +29,4 @@ class Settings:
     @property
     def still_seconds(self) -> float:
         """For how long a partition that has something to copy may stand before that counts as a standstill."""
-        return max(self.epoch_seconds, _STILL_TOLD * self.limits.progress_seconds)
+        return max(self.epoch_seconds, _STILL_REPORTS * self.limits.progress_seconds)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Protocol
 
-from kafka_migration.copy.driver.book import LinkBook, PinnedTopic
+from kafka_migration.copy.driver.link import Link, PinnedTopic
 from kafka_migration.copy.driver.survey import BY_METADATA, is_pinned, recreated
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, NotAuthorized, Refused, TakenOver
 from kafka_migration.domain.types import TopicPartition
@@ -49,7 +49,7 @@ class Newcomers:
     def __init__(
         self,
         *,
-        link: LinkBook,
+        link: Link,
         growth: Growth,
         topics: MutableMapping[str, PinnedTopic],
         source: WireCluster,
@@ -111,28 +111,35 @@ class Newcomers:
             for name in self._topics
             # Those of another topic under the name are none of ours; ours is gone, and has halted or will.
             # Of what the target does not describe nobody knows whether partitions are lacking there.
-            if not any(recreated(it, name) for it in (self._source, self._target)) and name in self._target.partitions
+            if not self._is_another(name) and name in self._target.partitions
             for partition in self._source.partitions.get(name, ())
         }
         new = there - set(active)
         return new - self._link.halted() if new else new
 
+    def _is_another(self, topic: str) -> bool:
+        return any(recreated(cluster, topic) for cluster in (self._source, self._target))
+
     def _is_on_target(self, tp: TopicPartition) -> bool:
         return tp.partition in self._target.partitions.get(tp.topic, ())
 
     def _lift(self) -> None:
-        """Take halts back that said that a topic is gone, or another one, where both clusters have the pinned one."""
+        """Take halts back for which a topic was gone, or another one, where both clusters have the pinned one."""
         doubted = {tp for tp, halt in self._link.halts().items() if halt.reason in BY_METADATA}
-        back = {tp.topic for tp in doubted if tp.topic in self._topics}
-        for cluster in (self._source, self._target):
-            problems = self._net.run(cluster.refresh, back) if back else {}
-            back = {name for name in back - problems.keys() if is_pinned(cluster, name)}
+        back = self._as_pinned({tp.topic for tp in doubted if tp.topic in self._topics})
         # Twice in a row, as what takes a topic away is asked more than once.
         lasting, self._back = back & self._back, back
         if lasting:
             self._lifted(lasting)
             self._link.lift({tp: None for tp in doubted if tp.topic in lasting})
-            self._tell(f"topics are there again, as they were pinned, and go on: {', '.join(sorted(lasting))}")
+            self._tell(f"topics that were gone are there again, and are copied on: {', '.join(sorted(lasting))}")
+
+    def _as_pinned(self, topics: set[str]) -> set[str]:
+        """Those of ``topics`` that both clusters have, as they were pinned."""
+        for cluster in (self._source, self._target):
+            problems = self._net.run(cluster.refresh, topics) if topics else {}
+            topics = {name for name in topics - problems.keys() if is_pinned(cluster, name)}
+        return topics
 
     def _follow(self) -> None:
         if self._clock() - self._followed_at < self._follow_seconds:

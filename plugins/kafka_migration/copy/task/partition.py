@@ -37,9 +37,9 @@ class Stand(enum.StrEnum):
 
     RUN = "run"
     UNSETTLED = "unsettled"
-    """A request got no clear answer. Only a fence tells what was appended (docs/mirror.md, rules 2 and 4)."""
+    """A request got no clear answer. Only a fence shows what was appended (docs/mirror.md, rules 2 and 4)."""
     FORBIDDEN = "forbidden"
-    """A cluster does not permit what the copy needs. Once it does, a fence tells what was appended."""
+    """A cluster does not permit what the copy needs. Once it does, a fence shows what was appended."""
     TAKEN_OVER = "taken_over"
     HALTED = "halted"
 
@@ -149,8 +149,9 @@ class PartitionCopy:
         """The source had room for a batch in its answer, and put none in, of any partition.
 
         Below its end, that may mean that compaction has removed everything up to there (brokers before 4.0 remove even
-        the last batch of a log; KAFKA-17076), or that the broker was late with what lies in remote storage. Said twice,
-        the end is returned up to which there seems to be nothing: whoever knows more may have it passed over.
+        the last batch of a log; KAFKA-17076), or that the broker was late with what lies in remote storage. At the
+        second such answer the end is returned up to which there seems to be nothing: whoever knows more may have it
+        passed over.
         """
         end, before = fetched.last_stable_offset, self._empty_up_to
         if self.stand is not Stand.RUN or self.halting is not None or end <= self.fetch_offset or self.is_past_end:
@@ -185,7 +186,7 @@ class PartitionCopy:
         if header.base_offset != self._next_in_run or header.leader_epoch != self.last_epoch:
             openings = (self._opening(before, header.base_offset, header.leader_epoch),)
         if piece.runs:
-            openings += tuple(self._opening(before + it.before, it.source, it.epoch) for it in piece.runs[1:])
+            openings += tuple(self._opening(before + run.before, run.source, run.epoch) for run in piece.runs[1:])
         data = readdress(
             batch,
             producer_id=self.assignment.producer_id,
@@ -257,7 +258,7 @@ class PartitionCopy:
         self.queued_bytes += len(prepared.data)
 
     def answered(self, prepared: Prepared, answer: Appended) -> None:
-        """The broker's answer. Success counts only where the record count says that the batch must be."""
+        """The broker's answer. Success counts only at the offset where the record count puts the batch."""
         if not self._settle(prepared) or self.stand is not Stand.RUN:
             return
         if answer.error == 0:
@@ -267,14 +268,14 @@ class PartitionCopy:
         elif answer.error in UNAUTHORIZED:
             self.forbid("target", "Write")
         elif answer.error in TOO_LARGE and prepared.records > 1:
-            # The topic takes less than what we joined, or made anew, or than the source's. Nothing was appended, but
+            # The topic takes less than what we joined, or re-encoded, or than the source's. Nothing was appended, but
             # what was sent after it waits in vain.
             if prepared.joined > 1:
                 self.join_bytes = len(prepared.data) // 2
             else:
                 self.most_bytes = len(prepared.data) // 2
             self._unsettle(
-                f"a batch of {len(prepared.data)} bytes is too large for the target: from now on smaller ones"
+                f"a batch of {len(prepared.data)} bytes is too large for the target; smaller ones are sent from now on"
             )
         elif answer.error in REFUSED_FOR_GOOD:
             why = f"{code_name(answer.error)} {answer.message}".strip()
@@ -331,15 +332,14 @@ class PartitionCopy:
         elif answer.log_append_time_ms >= 0:
             self._halt(
                 Halt.ALTERED,
-                f"source offsets {prepared.source_start} to {prepared.source_end} got the timestamp"
-                f" {answer.log_append_time_ms} on the target, instead of their own: message.timestamp.type is not"
-                " CreateTime there",
+                f"the target gave source offsets {prepared.source_start} to {prepared.source_end} the timestamp"
+                f" {answer.log_append_time_ms} instead of their own: message.timestamp.type is not CreateTime there",
             )
         elif log_start > self.assignment.target_start:
             self._halt(
                 Halt.LOG_REGRESSED,
-                f"the target's log began at {self.assignment.target_start}, and begins at {log_start} now: what stood"
-                " between was deleted",
+                f"the target's log began at {self.assignment.target_start}, and begins at {log_start} now: the records"
+                " between were deleted",
             )
         else:
             self.armed_by = prepared.leader
@@ -388,7 +388,7 @@ class PartitionCopy:
         self.queue.clear()
         self.queued_bytes = 0
 
-    # -- telling ----------------------------------------------------------------------------------------------
+    # -- reporting --------------------------------------------------------------------------------------------
 
     @property
     def position(self) -> Position:
