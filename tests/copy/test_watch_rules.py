@@ -8,9 +8,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from kafka_migration.copy.driver.health import RoundView, StandingPartitions, StuckPartitions
+from kafka_migration.copy.driver.health import Round, StandingPartitions, StuckPartitions
 from kafka_migration.copy.driver.pace import Standstill
-from kafka_migration.domain.types import Position, TopicPartition
+from kafka_migration.domain.types import Desired, Position, TopicPartition
 
 TP = TopicPartition("t", 0)
 FENCE = 5
@@ -20,10 +20,12 @@ def at(source: int = 100, fence: int = FENCE) -> Position:
     return Position(source=source, target=source, fence=fence, records=0)
 
 
-def view(report: dict[str, Any], fence: int = FENCE) -> RoundView:
-    """Of one partition, which has reported."""
-    progress = {TP: (at(fence=fence), report)}
-    return RoundView(orders=[], positions={TP: at()}, progress=progress, ends={TP: 200}, begun=1)
+def reported(report: dict[str, Any], fence: int = FENCE) -> Round:
+    """A round of one partition, of which a task has reported."""
+    assignment = MagicMock(partition=TP, position=at(), until=None)
+    found = Round(MagicMock(), [MagicMock(assignments=[assignment], seconds=600.0)], Desired.RUN, 1, 15.0)
+    found.progress, found.ends, found.begun = {TP: (at(fence=fence), report)}, {TP: 200}, 1
+    return found
 
 
 @pytest.mark.parametrize(
@@ -33,7 +35,7 @@ def view(report: dict[str, Any], fence: int = FENCE) -> RoundView:
 def test_driver_is_needed_by_what_is_told_behind_the_fence_of_this_epoch(
     state: str, fence: int, is_needed: bool
 ) -> None:
-    finding = StuckPartitions().look(view({"x": state}, fence))
+    finding = StuckPartitions().look(reported({"x": state}, fence))
     assert (finding is not None) is is_needed
 
 
@@ -43,5 +45,5 @@ def test_partition_that_a_quota_holds_back_does_not_stand_for_as_long_as_it_does
     attempts = MagicMock()
     attempts.hold_seconds.return_value = 0.0
     standing = StandingPartitions(Standstill(0.0), MagicMock(), attempts, MagicMock(), None)
-    held = view({"x": "run", "q": int(1000 * time.time()) + held_ms})
+    held = reported({"x": "run", "q": int(1000 * time.time()) + held_ms})
     assert [standing.look(held) is not None for _ in range(2)] == [False, stands]

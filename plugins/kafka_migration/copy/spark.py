@@ -47,16 +47,13 @@ class SparkRound:
         self._tasks = [TaskJob(spark, share, at) for at, share in enumerate(orders)]
 
     def is_done(self) -> bool:
-        """True once all jobs have ended."""
         return all(task.is_done() for task in self._tasks)
 
     def tasks(self) -> dict[int, bool]:
-        """The tasks that have begun; True if it ended."""
         states = {at: task.is_over() for at, task in enumerate(self._tasks)}
         return {at: is_over for at, is_over in states.items() if is_over is not None}
 
     def ended(self) -> Ended:
-        """All receipts, with the executors that earned them, and what tasks died of."""
         receipts: list[Receipt] = []
         failed: dict[int, Exception] = {}
         for at, task in enumerate(self._tasks):
@@ -79,7 +76,6 @@ class TaskJob:
         self._thread.start()
 
     def is_done(self) -> bool:
-        """True once the job has ended."""
         return not self._thread.is_alive()
 
     def is_over(self) -> bool | None:
@@ -147,7 +143,6 @@ class SparkRunner:
         self.slots = slots_of(spark.sparkContext)
 
     def start(self, orders: list[TaskOrders]) -> SparkRound:
-        """Begin a round."""
         return SparkRound(self._spark, orders)
 
 

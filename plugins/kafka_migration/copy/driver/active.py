@@ -27,26 +27,18 @@ class Active:
     target_start: int = 0
 
     @classmethod
-    def behind(
-        cls,
-        fence: Resumed,
-        identity: Identity,
-        *,
-        join_bytes: int,
-        most_bytes: int = 0,
-        target_start: int | None = None,
-    ) -> Self:
-        """As it stands right behind a fence of ``identity``. ``target_start``: where the target's log began when this
-        run first saw it, if that was before."""
+    def behind(cls, fence: Resumed, identity: Identity, before: Active | None, *, join_bytes: int) -> Self:
+        """As it stands right behind a fence of ``identity``. ``before`` is how it stood, if this run copied it already:
+        what its batches may hold, and where the target's log began when the run first saw it, stay."""
         return cls(
             position=fence.position,
             opening=fence.opening,
             identity=identity,
             continues=fence.position.source,
             source_epoch=fence.opening.epoch,
-            join_bytes=join_bytes,
-            most_bytes=most_bytes,
-            target_start=fence.target_start if target_start is None else target_start,
+            join_bytes=join_bytes if before is None else before.join_bytes,
+            most_bytes=0 if before is None else before.most_bytes,
+            target_start=fence.target_start if before is None else before.target_start,
         )
 
     def assignment(

@@ -8,7 +8,7 @@ and partitions that have their opening already simply have an empty run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -18,6 +18,8 @@ from kafka.future import Future
 from kafka_migration.copy.driver.link import Link, PinnedTopic
 from kafka_migration.copy.driver.takeover import Fenced, Known, Resumed, Stopped, Unread, take_over
 from kafka_migration.domain.errors import CouldNotFindOut, TakenOver
+from kafka_migration.domain.openings import Openings
+from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Halt, Identity, Position, TopicPartition
 from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.markers import keep_alive
@@ -160,22 +162,29 @@ def known_of(
     positions: Mapping[TopicPartition, Position],
 ) -> dict[TopicPartition, Known]:
     """What the link's state knows of each partition now. ``positions`` are confirmed as the caller itself knows."""
-    progress, openings, skips = link.progress(), link.openings(), link.skips()
+    openings, skips, reported = link.openings(), link.skips(), link.progress()
     known = {}
     for tp in partitions:
-        mine = openings[tp].newest() if tp in openings else ()
-        newest = mine[0].fence if mine else None
-        both = (positions.get(tp), progress[tp][0] if tp in progress else None)
-        confirmed = [position for position in both if position is not None and position.fence == newest]
-        known[tp] = Known(
-            openings=mine,
-            writer=None if newest is None else fences.get(newest),
-            verified=max([o.target for o in mine[:1]] + [position.target for position in confirmed], default=0),
-            reached=max(confirmed, key=lambda position: (position.target, position.source), default=None),
-            skips=skips.get(tp, ()),
-            history=openings.get(tp),
-        )
+        confirmed = [positions[tp]] if tp in positions else []
+        confirmed += [reported[tp][0]] if tp in reported else []
+        known[tp] = _known(openings.get(tp), fences, confirmed, skips.get(tp, ()))
     return known
+
+
+def _known(
+    history: Openings | None, fences: Mapping[int, Identity], positions: list[Position], skips: Sequence[Skip]
+) -> Known:
+    mine = history.newest() if history is not None else ()
+    fence = mine[0].fence if mine else None
+    confirmed = [position for position in positions if position.fence == fence]
+    return Known(
+        openings=mine,
+        writer=None if fence is None else fences.get(fence),
+        verified=max([o.target for o in mine[:1]] + [position.target for position in confirmed], default=0),
+        reached=max(confirmed, key=lambda position: (position.target, position.source), default=None),
+        skips=skips,
+        history=history,
+    )
 
 
 def _is_later(one: Identity, other: Identity) -> bool:

@@ -1,50 +1,79 @@
 """The health of a copy round: what its tasks cannot see or help, and the driver can. One watcher for each danger.
 
-A watcher looks at the round beside its tasks, several times a second, and what it finds ends the round before its time.
-What is done about it is decided between two rounds, when all positions are certain again.
+A watcher looks at the round beside its tasks, several times a second. What it finds has the tasks recalled before their
+time, which ends the round in order: every task settles what it sent, and the driver goes on from certain positions.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kafka_migration.copy.driver.attempts import Attempts
 from kafka_migration.copy.driver.link import Link
-from kafka_migration.copy.driver.pace import Slots, Standstill
+from kafka_migration.copy.driver.outages import PASSING
+from kafka_migration.copy.driver.outcome import Heartbeat
+from kafka_migration.copy.driver.pace import Pace, Slots, Standstill
 from kafka_migration.copy.driver.partitions import Partitions
 from kafka_migration.copy.driver.pinned_topics import PinnedTopics
+from kafka_migration.copy.driver.runner import CopyRound
 from kafka_migration.copy.orders import TaskOrders
 from kafka_migration.copy.task.partition import Stand
 from kafka_migration.domain.controls import Controls
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError
 from kafka_migration.domain.types import Desired, Position, TopicPartition
 from kafka_migration.wire.cluster import LATEST, WireCluster
 from kafka_migration.wire.selector import Selector
 
 Progress = Mapping[TopicPartition, tuple[Position, dict[str, Any]]]
 
+_POLL_SECONDS, _DONE_SECONDS, _SHOWN_SECONDS, _TASKS_SECONDS = 0.25, 0.01, 5.0, 1.0
 _ENDS_EVERY_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundView:
-    """A round at one look: what its tasks were ordered, and what they reported.
+class Round:
+    """A copy round under way, and what was seen of it at the newest look. ``number`` is the round's for people.
 
-    ``positions`` are where it began. ``tasks`` are those that have begun (True: ended), as far as that was asked before
+    ``positions`` are where it began; ``tasks`` those that have begun (True: ended), where that was asked just before
     ``progress`` was read. ``ends`` are the source offsets up to which there is something to copy; they are known at the
-    rarer looks only, as is how many tasks have ``begun``.
+    rarer looks only, every ``seconds``, as is how many tasks have ``begun``.
     """
 
-    orders: Sequence[TaskOrders]
-    positions: Mapping[TopicPartition, Position]
-    progress: Progress
-    desired: Desired = Desired.RUN
-    controls: Controls = field(default_factory=Controls)
-    tasks: Mapping[int, bool] = field(default_factory=dict)
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-    begun: int = 0
+    def __init__(
+        self, under_way: CopyRound, orders: Sequence[TaskOrders], desired: Desired, number: int, seconds: float
+    ) -> None:
+        self.under_way, self.orders, self.desired, self.number = under_way, orders, desired, number
+        self.positions = {a.partition: a.position for share in orders for a in share.assignments}
+        self.controls = Controls()
+        self.tasks: Mapping[int, bool] = {}
+        self.progress: Progress = {}
+        self.ends: Mapping[TopicPartition, int] = {}
+        self.begun = 0
+        self.pace, self.is_long_enough = Pace(self.positions, seconds), False
+        self.shown_at = time.monotonic()
+        self.rare_look_at, self.tasks_at = self.shown_at + seconds, self.shown_at + _TASKS_SECONDS
+        self.ends_at = self.shown_at + orders[0].seconds
+
+    def see(self, link: Link) -> None:
+        self.tasks = {}
+        if self.tasks_at < time.monotonic() < self.ends_at:
+            # Before the progress is read: whoever ended in order has reported the last of it by then.
+            self.tasks, self.tasks_at = self.under_way.tasks(), time.monotonic() + _TASKS_SECONDS
+        self.progress = link.progress()
+        self.pace.see(self.reported)
+
+    @property
+    def reported(self) -> dict[TopicPartition, Position]:
+        """The newest position of each partition that any task has ever reported."""
+        return {tp: position for tp, (position, _) in self.progress.items()}
+
+    def copied(self) -> int:
+        """Source offsets that were copied so far."""
+        both = ((self.progress[tp][0], before) for tp, before in self.positions.items() if tp in self.progress)
+        return sum(max(0, position.source - before.source) for position, before in both)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +86,28 @@ class Finding:
 class Watcher(Protocol):
     """Looks for one thing."""
 
-    def look(self, view: RoundView) -> Finding | None:
+    def look(self, copy_round: Round) -> Finding | None:
         """What is found, if anything. Raises CouldNotFindOut and NotAuthorized where a cluster does not show it."""
 
 
 class Commands:
-    """The link is to stop or to be drained, or the run was interrupted."""
+    """Something else is wanted of the link than when the round began, or the run was interrupted."""
 
     def __init__(self, link: Link, interrupted: Callable[[], bool]) -> None:
         self._link, self._interrupted = link, interrupted
 
-    def look(self, view: RoundView) -> Finding | None:
-        """True once anything else is wanted than when the round began."""
-        is_changed = self._interrupted() or self._link.wanted()[0] is not view.desired
+    def look(self, copy_round: Round) -> Finding | None:
+        is_changed = self._interrupted() or self._link.wanted()[0] is not copy_round.desired
         return Finding() if is_changed else None
 
 
 class StuckPartitions:
-    """A task cannot go on with a partition: the driver has to fence it, or to note its halt."""
+    """A task, by what it reported since the fence, cannot go on with a partition: the driver must fence or halt it."""
 
-    def look(self, view: RoundView) -> Finding | None:
-        """By what was reported since the fence with which the round began."""
-        ours = ((at.fence, *view.progress[tp]) for tp, at in view.positions.items() if tp in view.progress)
+    def look(self, copy_round: Round) -> Finding | None:
+        ours = (
+            (at.fence, *copy_round.progress[tp]) for tp, at in copy_round.positions.items() if tp in copy_round.progress
+        )
         is_stuck = any(report["x"] != Stand.RUN and at.fence == fence for fence, at, report in ours)
         return Finding() if is_stuck else None
 
@@ -86,11 +115,10 @@ class StuckPartitions:
 class DeadTasks:
     """A task ended although it had something left to do."""
 
-    def look(self, view: RoundView) -> Finding | None:
-        """The first of them."""
-        for share in sorted(at for at, is_over in view.tasks.items() if is_over):
-            assignments = view.orders[share].assignments
-            left = [a.partition for a in assignments if not _is_done(a.until, view.progress.get(a.partition))]
+    def look(self, copy_round: Round) -> Finding | None:
+        for share in sorted(at for at, is_over in copy_round.tasks.items() if is_over):
+            assignments = copy_round.orders[share].assignments
+            left = [a.partition for a in assignments if not _is_done(a.until, copy_round.progress.get(a.partition))]
             if left:
                 return Finding(f"a task ended before its time, with {len(left)} partitions, first {min(left)}")
         return None
@@ -104,14 +132,13 @@ def _is_done(until: int | None, progress: tuple[Position, Mapping[str, Any]] | N
 
 
 class LostTopics:
-    """A pinned topic is gone, or another one, or its configs on the target are wrong."""
+    """A pinned topic that is copied, or waits, is gone, or another one, or its configs on the target are wrong."""
 
     def __init__(self, pinned: PinnedTopics, partitions: Partitions) -> None:
         self._pinned, self._partitions = pinned, partitions
 
-    def look(self, view: RoundView) -> Finding | None:
-        """Of the topics that are copied, and of those that wait."""
-        mine = view.positions.keys() | self._partitions.waiting.keys()
+    def look(self, copy_round: Round) -> Finding | None:
+        mine = copy_round.positions.keys() | self._partitions.waiting.keys()
         return Finding() if self._pinned.lost(mine) else None
 
 
@@ -121,8 +148,7 @@ class Joining:
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
 
-    def look(self, _view: RoundView) -> Finding | None:
-        """Fences them as well."""
+    def look(self, _copy_round: Round) -> Finding | None:
         return Finding() if self._partitions.join_beside() else None
 
 
@@ -140,12 +166,13 @@ class ForeignWriters:
         self._beyond: dict[TopicPartition, Position] = {}
         self.suspected: set[TopicPartition] = set()
 
-    def look(self, view: RoundView) -> Finding | None:
-        """A target log ends beyond what the link wrote although nothing moves there."""
+    def look(self, copy_round: Round) -> Finding | None:
         self.suspected = self.beyond(
             {
-                tp: view.progress[tp][0] if tp in view.progress and view.progress[tp][0].fence == at.fence else at
-                for tp, at in view.positions.items()
+                tp: copy_round.progress[tp][0]
+                if tp in copy_round.progress and copy_round.progress[tp][0].fence == at.fence
+                else at
+                for tp, at in copy_round.positions.items()
             }
         )
         if not self.suspected:
@@ -171,8 +198,8 @@ class ForeignWriters:
 
 
 class StandingPartitions:
-    """A partition that has something to copy does not move, and nothing holds it back. ``throttle`` is in force where
-    none was commanded (bytes/s)."""
+    """A partition that has something to copy does not move, and nothing holds it back. Where tasks have no slot, the
+    next round gets as many shares as tasks have begun. ``throttle`` is in force where none was commanded (bytes/s)."""
 
     def __init__(
         self, standstill: Standstill, pinned: PinnedTopics, attempts: Attempts, slots: Slots, throttle: int | None
@@ -180,38 +207,120 @@ class StandingPartitions:
         self._standstill, self._pinned, self._attempts = standstill, pinned, attempts
         self._slots, self._throttle = slots, throttle
 
-    def look(self, view: RoundView) -> Finding | None:
-        """Needs ``ends``. Where tasks have no slot, the next round gets as many shares as tasks have begun."""
-        if view.controls.pause is not None:
+    def look(self, copy_round: Round) -> Finding | None:
+        if copy_round.controls.pause is not None:
             self._standstill.forget()
             return None
-        lagging = self._lagging(view)
-        standing = self._standstill.look(lagging, bytes_per_second=view.controls.rate(self._throttle))
+        lagging = self._lagging(copy_round)
+        standing = self._standstill.look(lagging, bytes_per_second=copy_round.controls.rate(self._throttle))
         if not standing:
             return None
-        first, shares = min(standing), len(view.orders)
+        first, shares = min(standing), len(copy_round.orders)
         what = (
             f"{len(standing)} partitions do not move, first {first} at source offset {lagging[first]} of"
-            f" {view.ends[first]}"
+            f" {copy_round.ends[first]}"
         )
-        if not 0 < view.begun < shares:
+        if not 0 < copy_round.begun < shares:
             return Finding(f"{what}: partitions are shared out anew")
-        self._slots.only(view.begun)
+        self._slots.only(copy_round.begun)
         return Finding(
-            f"{what}: only {view.begun} of {shares} tasks run, as Spark has fewer slots than mirror.num_streams;"
-            f" shared out to {view.begun} from now on"
+            f"{what}: only {copy_round.begun} of {shares} tasks run, as Spark has fewer slots than mirror.num_streams;"
+            f" shared out to {copy_round.begun} from now on"
         )
 
-    def _lagging(self, view: RoundView) -> dict[TopicPartition, int]:
+    def _lagging(self, copy_round: Round) -> dict[TopicPartition, int]:
         """Source positions of partitions that have something to copy, and could."""
         now_ms, lagging = time.time() * 1000, {}
-        for tp, before in view.positions.items():
-            position, report = view.progress.get(tp, (before, {}))
+        for tp, before in copy_round.positions.items():
+            position, report = copy_round.progress.get(tp, (before, {}))
             source = max(before.source, position.source)
             is_throttled = report.get("q", 0) > now_ms
-            if view.ends.get(tp, 0) > source and not is_throttled and self._can_move(tp):
+            if copy_round.ends.get(tp, 0) > source and not is_throttled and self._can_move(tp):
                 lagging[tp] = source
         return lagging
 
     def _can_move(self, tp: TopicPartition) -> bool:
         return self._pinned.leads(tp) and not self._attempts.hold_seconds(tp)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class RoundWatch:
+    """Watches one round after the other: with ``watchers`` at each look, of which the first that finds something
+    counts, and with ``standing`` every ``seconds``, when a round that has a backlog may end as well."""
+
+    link: Link
+    pinned: PinnedTopics
+    attempts: Attempts
+    net: Selector
+    heartbeat: Heartbeat
+    watchers: Sequence[Watcher]
+    standing: Watcher
+    seconds: float
+    tell: Callable[[str], None]
+
+    def watch(self, under_way: CopyRound, orders: Sequence[TaskOrders], desired: Desired, number: int) -> None:
+        """Until the round is over. Raises what ends the run, once the tasks have ended; a claim they see themselves."""
+        copy_round = Round(under_way, orders, desired, number, self.seconds)
+        is_recalled, wrong = False, list[MigrationError]()
+        while not under_way.is_done():
+            self._rest_beside(under_way, _POLL_SECONDS)
+            if is_recalled:
+                continue
+            try:
+                is_recalled = self._recalls(copy_round)
+            except PASSING as error:
+                # The tasks notice an outage themselves, and end with their round at the latest; a permission on the
+                # link's state that is gone for a moment is one, too.
+                self.tell(f"waiting: {error.message}")
+            except MigrationError as error:
+                # Not raised before the tasks have ended: what they wrote meanwhile must be over when this run is.
+                self.tell(f"ending: {error.message}")
+                wrong, is_recalled = [error], True
+                with suppress(CouldNotFindOut):
+                    self.link.recall(orders[0].round_id)
+            else:
+                if time.monotonic() - copy_round.shown_at > _SHOWN_SECONDS:
+                    copy_round.shown_at = time.monotonic()
+                    self.tell(f"round {number}: {copy_round.copied():,} source offsets copied")
+        if wrong:
+            raise wrong[0]
+
+    def _recalls(self, copy_round: Round) -> bool:
+        """Look once; True if the round's tasks were recalled."""
+        before, copy_round.controls = copy_round.controls.describe(), self.link.controls()
+        held = copy_round.controls.describe()
+        if held != before:
+            self.tell(held or "nothing holds the mirror back any more")
+        copy_round.see(self.link)
+        finding = self._first(self.watchers, copy_round)
+        round_id = copy_round.orders[0].round_id
+        self.heartbeat.beat(round_id, if_changed=True)
+        if time.monotonic() > copy_round.rare_look_at:
+            copy_round.rare_look_at = time.monotonic() + self.seconds
+            self.attempts.check_state()
+            self.heartbeat.beat(round_id)
+            copy_round.ends, copy_round.begun = self._ends(copy_round), len(copy_round.under_way.tasks())
+            finding = self._first([self.standing], copy_round) or finding
+            copy_round.is_long_enough = copy_round.pace.is_to_end(copy_round.ends, copy_round.reported)
+        if finding is None and not copy_round.is_long_enough:
+            return False
+        self.link.recall(round_id, is_urgent=finding is not None)
+        return True
+
+    def _first(self, watchers: Sequence[Watcher], copy_round: Round) -> Finding | None:
+        finding = next(filter(None, (watcher.look(copy_round) for watcher in watchers)), None)
+        if finding is not None and finding.text:
+            self.tell(finding.text)
+        return finding
+
+    def _ends(self, copy_round: Round) -> dict[TopicPartition, int]:
+        """How far the tasks are to copy, as far as anybody knows."""
+        until = {a.partition: a.until for share in copy_round.orders for a in share.assignments}
+        found = self.pinned.ends(copy_round.positions)
+        return {tp: end if (last := until[tp]) is None else min(end, last) for tp, end in found.items()}
+
+    def _rest_beside(self, under_way: CopyRound, seconds: float) -> None:
+        """Rest, but no longer than the round: until the next one begins nothing is copied."""
+        for _ in range(round(seconds / _DONE_SECONDS)):
+            if not under_way.is_done():
+                self.net.run(self.net.sleep, _DONE_SECONDS)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kafka_migration.copy.driver.assigning import Assigner
@@ -20,6 +22,7 @@ from kafka_migration.copy.driver.health import (
     ForeignWriters,
     Joining,
     LostTopics,
+    RoundWatch,
     StandingPartitions,
     StuckPartitions,
 )
@@ -32,12 +35,10 @@ from kafka_migration.copy.driver.partitions import Partitions
 from kafka_migration.copy.driver.pinned_topics import PinnedTopics
 from kafka_migration.copy.driver.quarantine import Quarantine
 from kafka_migration.copy.driver.readiness import Readiness
-from kafka_migration.copy.driver.round_watch import RoundWatch
 from kafka_migration.copy.driver.runner import Ended, Runner
 from kafka_migration.copy.driver.survey import recreated
-from kafka_migration.copy.orders import TaskOrders
+from kafka_migration.copy.orders import Limits, TaskOrders
 from kafka_migration.copy.rate_limit import RateDebt
-from kafka_migration.copy.settings import Settings
 from kafka_migration.copy.task.partition import Stand
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, TakenOver
 from kafka_migration.domain.types import Desired, Halt, Receipt, TopicPartition
@@ -48,6 +49,29 @@ __all__ = ["Mirror", "MirrorEnd", "Runner", "Settings"]
 
 _ASK_SECONDS, _BEGIN_SECONDS = 5.0, 120.0
 _LOST_IN_A_ROW = 5
+_STILL_REPORTS = 3
+"""In how many reports of its task, at least, a partition must not have moved before it stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """``streams`` tasks at once; every ``epoch_seconds`` a new copy round begins, unless they are caught up; an outage
+    is borne for ``outage_seconds``; new topics are looked for every ``follow_seconds``. ``held_open`` are configs that
+    every target topic must keep while it is mirrored: where one is different, the topic's partitions halt. A batch that
+    never gets a clear answer is tried for ``unclear_seconds`` at the least before its partition halts."""
+
+    streams: int = 2
+    epoch_seconds: float = 15.0
+    outage_seconds: float = 900.0
+    follow_seconds: float = 30.0
+    unclear_seconds: float = 300.0
+    held_open: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def still_seconds(self) -> float:
+        """For how long a partition that has something to copy may stand before that counts as a standstill."""
+        return max(self.epoch_seconds, _STILL_REPORTS * self.limits.progress_seconds)
 
 
 class Mirror:
@@ -80,7 +104,12 @@ class Mirror:
         both = self._source, self._target
         self._fences = Fences(link, self._target, net, tell, topics=self._topics, may_rewind=may_rewind)
         self._outages = Outages(
-            link, net, self._fences, tell, outage_seconds=settings.outage_seconds, interrupted=interrupted
+            link=link,
+            net=net,
+            fences=self._fences,
+            tell=tell,
+            outage_seconds=settings.outage_seconds,
+            interrupted=interrupted,
         )
         self._attempts = Attempts(link, self._target, limits, tell)
         self._pinned = PinnedTopics(*both, net, tell, held_open=settings.held_open)
@@ -237,7 +266,7 @@ class Mirror:
 
     def _wait_for_brokers(self) -> None:
         """All that is left waits for its brokers: so does the run, as in any outage."""
-        self._partitions.all_wait()
+        self._partitions.wait_briefly(is_brief=False)
         self._idle_since = self._idle_since or time.monotonic()
         patience = self.settings.outage_seconds if self._fences.count else _BEGIN_SECONDS
         if time.monotonic() - self._idle_since > patience:
@@ -275,12 +304,10 @@ class Mirror:
 
     def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The source's last stable offsets; partitions for which no broker reports one wait."""
-        found: dict[TopicPartition, int] = self._outages.wait_out(lambda: self._net.run(self._list, partitions))
+        ask = partial(self._source.offsets_in_reach, partitions, LATEST, seconds=_ASK_SECONDS, committed=True)
+        found: dict[TopicPartition, int] = self._outages.wait_out(lambda: self._net.run(ask))
         self._partitions.set_aside(set(partitions) - found.keys(), "the source does not report where it ends")
         return found
-
-    async def _list(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        return await self._source.offsets_in_reach(tps, LATEST, seconds=_ASK_SECONDS, committed=True)
 
     def _halt_lost(self) -> None:
         mine = self._partitions.active.keys() | self._partitions.waiting.keys()
@@ -327,7 +354,7 @@ class Mirror:
             first = min(ended.failed)
             self.tell(f"{len(ended.failed)} of {len(orders)} tasks died: {in_short(ended.failed[first])}")
             self._outages.wait_out(lambda: self._attempts.lost(self._round_id))
-        self._partitions.round_ended()
+        self._partitions.wait_briefly()
         took, receipts = time.monotonic() - began, ended.receipts
         self._slots.copied(sum(each.records for each in receipts), sum(each.bytes for each in receipts), took)
         self._fold(receipts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from kafka_migration.copy.driver.fencing import Fences
@@ -19,42 +20,36 @@ PASSING = (CouldNotFindOut, NotAuthorized)
 _PAUSE_SECONDS = 2.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outages:
     """Waits them out for ``outage_seconds`` each, once the run has begun to copy. ``interrupted`` asks for a clean end
     of the run."""
 
-    def __init__(
-        self,
-        link: Link,
-        net: Selector,
-        fences: Fences,
-        tell: Callable[[str], None],
-        *,
-        outage_seconds: float,
-        interrupted: Callable[[], bool],
-    ) -> None:
-        self._link, self._net, self._fences, self._tell = link, net, fences, tell
-        self._outage_seconds, self._interrupted = outage_seconds, interrupted
+    link: Link
+    net: Selector
+    fences: Fences
+    tell: Callable[[str], None]
+    outage_seconds: float
+    interrupted: Callable[[], bool]
 
     def wait_out(self, work: Callable[[], T]) -> T:
         """What ``work`` returns. Raises what it raises, if that lasts too long, or the run is to end."""
-        until = time.monotonic() + self._outage_seconds
+        until = time.monotonic() + self.outage_seconds
         while True:
             try:
                 return work()
             except PASSING as error:
-                if time.monotonic() > until or not self._fences.count or self.is_to_stop():
+                if time.monotonic() > until or not self.fences.count or self.is_to_stop():
                     raise
-                self._tell(f"waiting: {error.message}")
+                self.tell(f"waiting: {error.message}")
                 self.pause()
 
     def pause(self) -> None:
-        """Rest before the next try."""
-        self._net.run(self._net.sleep, _PAUSE_SECONDS)
+        self.net.run(self.net.sleep, _PAUSE_SECONDS)
 
     def is_to_stop(self) -> bool:
         """True if somebody wants the run to end, as far as that can be found out."""
         try:
-            return self._interrupted() or self._link.wanted()[0] is Desired.STOP
+            return self.interrupted() or self.link.wanted()[0] is Desired.STOP
         except CouldNotFindOut:
             return False

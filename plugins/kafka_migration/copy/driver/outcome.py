@@ -50,7 +50,6 @@ class MirrorEnd:
     halted: tuple[TopicPartition, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON types only."""
         return {
             "reason": self.reason,
             "epochs": self.rounds,  # the name under which it is stored and printed

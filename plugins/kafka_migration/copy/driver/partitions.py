@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 from kafka_migration.copy.driver.active import Active
 from kafka_migration.copy.driver.attempts import Attempts
@@ -29,38 +30,32 @@ _BRIEFLY_SECONDS, _LOOK_SECONDS = 1.5, 0.1
 longer goes on beside them. With less than the second left, nothing is begun any more."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Partitions:
     """``active`` are those that tasks may copy, ``assigned`` those that the newest round began with. One fence at a
     time. ``takes_newcomers``: what appears meanwhile is taken in, too."""
 
-    def __init__(
-        self,
-        *,
-        link: Link,
-        topics: Mapping[str, PinnedTopic],
-        fences: Fences,
-        readiness: Readiness,
-        newcomers: Newcomers,
-        attempts: Attempts,
-        quarantine: Quarantine,
-        outages: Outages,
-        join_bytes: int,
-        tell: Callable[[str], None],
-    ) -> None:
-        self._link, self._topics, self._fences, self._readiness = link, topics, fences, readiness
-        self._newcomers, self._attempts, self._quarantine = newcomers, attempts, quarantine
-        self._outages, self._join_bytes, self._tell = outages, join_bytes, tell
-        self.active: dict[TopicPartition, Active] = {}
-        self.assigned: set[TopicPartition] = set()
-        self.takes_newcomers = False
-        self._brief_until: float | None = None
-        self._under_way: FenceUnderWay | None = None
-        self._fencing: dict[TopicPartition, Active | None] = {}
+    link: Link
+    topics: Mapping[str, PinnedTopic]
+    fences: Fences
+    readiness: Readiness
+    newcomers: Newcomers
+    attempts: Attempts
+    quarantine: Quarantine
+    outages: Outages
+    join_bytes: int
+    tell: Callable[[str], None]
+    active: dict[TopicPartition, Active] = field(default_factory=dict)
+    assigned: set[TopicPartition] = field(default_factory=set)
+    takes_newcomers: bool = False
+    _brief_until: float | None = None
+    _under_way: FenceUnderWay | None = None
+    _fencing: dict[TopicPartition, Active | None] = field(default_factory=dict)
 
     @property
     def waiting(self) -> Mapping[TopicPartition, Active | None]:
         """Those that wait for their brokers, or a permission, each as it stood when it was last certain, if ever."""
-        return self._readiness.waiting
+        return self.readiness.waiting
 
     @property
     def is_fencing(self) -> bool:
@@ -69,13 +64,9 @@ class Partitions:
 
     # -- between two rounds -----------------------------------------------------------------------------------
 
-    def round_ended(self) -> None:
-        """From now on nothing is copied: those that are sound wait only briefly for the others."""
-        self._brief_until = time.monotonic() + _BRIEFLY_SECONDS
-
-    def all_wait(self) -> None:
-        """Nothing is left that could be copied meanwhile."""
-        self._brief_until = None
+    def wait_briefly(self, *, is_brief: bool = True) -> None:
+        """A round has ended: those that are sound wait only briefly for the others. Not ``is_brief``: none is sound."""
+        self._brief_until = time.monotonic() + _BRIEFLY_SECONDS if is_brief else None
 
     @property
     def _left(self) -> float:
@@ -83,11 +74,10 @@ class Partitions:
         return _BRIEFLY_SECONDS if self._brief_until is None else max(0.0, self._brief_until - time.monotonic())
 
     def take_in(self) -> None:
-        """Take in, before the next round, what can be."""
         if self.active:
             self.assigned = set(self.active)
             if self._left > _LOOK_SECONDS:
-                self._outages.wait_out(lambda: self.join_beside(self._left))
+                self.outages.wait_out(lambda: self.join_beside(self._left))
         elif self.takes_newcomers:
             self.join()
         else:
@@ -95,7 +85,7 @@ class Partitions:
 
     def join(self) -> None:
         """Take in what nobody copies yet: everything at first, and later what appears or is no longer halted."""
-        self.fence(self._outages.wait_out(self._found))
+        self.fence(self.outages.wait_out(self._found))
 
     def join_beside(self, within: float | None = None) -> bool:
         """Take in what nobody copies yet; True if the next round has more to copy. While no round runs, for no longer
@@ -104,16 +94,16 @@ class Partitions:
         limit = float("inf") if within is None else within
         if not self.is_fencing:
             known = self.active.keys() | self.waiting.keys()
-            if self.takes_newcomers and self._newcomers.are_there(known):
+            if self.takes_newcomers and self.newcomers.are_there(known):
                 self._begin(self._found(), limit)
-            elif self._readiness.is_due():
+            elif self.readiness.is_due():
                 self._begin(set(self.waiting), limit)
         self._end_beside(within or 0.0)
         return bool(self.active.keys() - self.assigned)
 
     def _found(self) -> set[TopicPartition]:
         """What nobody copies yet, and can be: those that wait are among them."""
-        ready, stuck = self._newcomers.take(self.active)
+        ready, stuck = self.newcomers.take(self.active)
         for tp, why in stuck.items():
             self.halt(tp, Halt.NO_PARTITION, f"the target topic has no partition {tp.partition}: {why}")
         return ready
@@ -124,10 +114,10 @@ class Partitions:
         if not partitions:
             return
         if not self.active.keys() - partitions:
-            self._outages.wait_out(lambda: self._fence_all(partitions))
+            self.outages.wait_out(lambda: self._fence_all(partitions))
             return
         if not self.is_fencing and self._left > _LOOK_SECONDS:
-            self._outages.wait_out(lambda: self._begin(partitions, self._left))
+            self.outages.wait_out(lambda: self._begin(partitions, self._left))
         else:
             self.set_aside(partitions, "their fence is still to come")
         self._end_beside(self._left)
@@ -137,20 +127,20 @@ class Partitions:
     def set_aside(self, partitions: Collection[TopicPartition], why: str) -> None:
         """``partitions`` are not copied from now on, and wait, because of ``why``."""
         known = {tp: self.active.pop(tp, None) or self.waiting.get(tp) for tp in partitions}
-        self._readiness.set_aside(known, why)
+        self.readiness.set_aside(known, why)
 
     def halt(self, tp: TopicPartition, reason: str, detail: str, *, target: int | None = None) -> None:
         """Halt ``tp`` durably. ``target`` is where the trouble was seen; without, where the partition stands."""
         active = self.active.pop(tp, None) or self.waiting.get(tp)
-        self._readiness.drop([tp])
+        self.readiness.drop([tp])
         # Whatever the fence under way finds of it, it is not taken in.
         self._fencing.pop(tp, None)
-        at = active.position if active is not None else self._outages.wait_out(self._link.positions).get(tp)
+        at = active.position if active is not None else self.outages.wait_out(self.link.positions).get(tp)
         source, stands = (at.source, at.target) if at is not None else (0, 0)
         # Of the topic that this run copied into: by now another one may be pinned under its name.
-        key, seen = self._topics[tp.topic].key, stands if target is None else target
-        self._outages.wait_out(lambda: self._link.halt(tp, str(reason), detail, source, seen, now(), key))
-        self._tell(f"{tp}: {reason}: {detail}")
+        key, seen = self.topics[tp.topic].key, stands if target is None else target
+        self.outages.wait_out(lambda: self.link.halt(tp, str(reason), detail, source, seen, now(), key))
+        self.tell(f"{tp}: {reason}: {detail}")
 
     # -- fences -----------------------------------------------------------------------------------------------
 
@@ -167,7 +157,7 @@ class Partitions:
             if error.topic not in {tp.topic for tp in partitions}:
                 raise
             # Whoever was asked before permitted it, or it was a moment ago. Without this topic, then.
-            self._readiness.refuse(error)
+            self.readiness.refuse(error)
             self._fence_all(partitions)
         except Overtaken:
             if not again:
@@ -179,20 +169,25 @@ class Partitions:
         TakenOver, Refused if the link was sealed, CouldNotFindOut."""
         if not partitions:
             return
-        self._attempts.check()
+        self.attempts.check()
         known = {tp: self.active.get(tp) or self.waiting.get(tp) for tp in partitions}
-        starts = self._readiness.look(partitions, is_beginning=not self._fences.count, within=within)
-        self._readiness.set_aside({tp: known[tp] for tp in partitions - starts.keys()})
-        for tp in self.waiting:
-            self.active.pop(tp, None)
+        starts = self._ready(known, within)
         if not starts:
             return
         if self.waiting.keys() & starts.keys():
             # A broker that was frozen may take what it was sent before only now.
-            self._attempts.closed()
-        positions = {tp: active.position for tp, active in known.items() if active is not None}
-        self._under_way = self._fences.begin(starts, positions=positions, source_starts=starts)
+            self.attempts.closed()
+        positions = {tp: before.position for tp, before in known.items() if before is not None}
+        self._under_way = self.fences.begin(starts, positions=positions, source_starts=starts)
         self._fencing = {tp: known[tp] for tp in starts}
+
+    def _ready(self, known: Mapping[TopicPartition, Active | None], within: float) -> dict[TopicPartition, int]:
+        """Those of ``known`` that can be fenced now, with where their source's log begins; all others wait."""
+        starts = self.readiness.look(known, is_beginning=not self.fences.count, within=within)
+        self.readiness.set_aside({tp: known[tp] for tp in known.keys() - starts.keys()})
+        for tp in self.waiting:
+            self.active.pop(tp, None)
+        return starts
 
     def _end_beside(self, seconds: float | None) -> None:
         """Take in what the fence under way found, if there is one, and it is over within so many seconds. Its
@@ -201,7 +196,7 @@ class Partitions:
         if self._under_way is None:
             return
         known = dict(self._fencing)
-        if not self._fences.is_over(self._under_way, seconds):
+        if not self.fences.is_over(self._under_way, seconds):
             self.set_aside(known.keys() - self.waiting.keys(), "their fence is not over yet")
             return
         try:
@@ -209,7 +204,7 @@ class Partitions:
         except NotAuthorized as error:
             if error.topic not in {tp.topic for tp in known}:
                 raise
-            self._readiness.refuse(error)
+            self.readiness.refuse(error)
             self.set_aside(known, "another partition of their fence may not be written")
         except CouldNotFindOut as error:
             for tp, active in known.items():
@@ -218,9 +213,9 @@ class Partitions:
     def _end(self, under_way: FenceUnderWay) -> None:
         """Take in what the fence found once it is over. Raises what it died of."""
         known, self._fencing, self._under_way = self._fencing, {}, None
-        self._fences.is_over(under_way, None)
-        identity, outcome = self._fences.result(under_way)
-        self._attempts.hold(known)
+        self.fences.is_over(under_way, None)
+        identity, outcome = self.fences.result(under_way)
+        self.attempts.hold(known)
         for tp, before in known.items():
             result = outcome[tp]
             if isinstance(result, Unread):
@@ -228,23 +223,18 @@ class Partitions:
             elif isinstance(result, Stopped) and result.reason in BY_METADATA:
                 # By one broker's answer, a moment after another one reported otherwise.
                 self.active.pop(tp, None)
-                self._readiness.set_aside({tp: before}, result.detail)
+                self.readiness.set_aside({tp: before}, result.detail)
             elif isinstance(result, Stopped):
                 self.halt(tp, result.reason, result.detail, target=result.target_offset)
             else:
-                join_bytes = self._join_bytes if before is None else before.join_bytes
-                most_bytes = 0 if before is None else before.most_bytes
-                start = None if before is None else before.target_start
-                self.active[tp] = Active.behind(
-                    result, identity, join_bytes=join_bytes, most_bytes=most_bytes, target_start=start
-                )
-                hopeless = self._quarantine.hopeless(tp, result.position.source)
+                self.active[tp] = Active.behind(result, identity, before, join_bytes=self.join_bytes)
+                hopeless = self.quarantine.hopeless(tp, result.position.source)
                 if hopeless:
                     self.halt(tp, Halt.REFUSED, hopeless)
-        self._readiness.drop(self.active)
+        self.readiness.drop(self.active)
 
     def _rest(self, tp: TopicPartition, before: Active | None, why: str) -> None:
         """A fence could not find out where ``tp`` stands: it waits, longer each time, for another one."""
         source = -1 if before is None else before.position.source
-        self._readiness.bar(tp, why, self._quarantine.unsettled(tp, source, why, is_passing=True))
+        self.readiness.bar(tp, why, self.quarantine.unsettled(tp, source, why, is_passing=True))
         self.set_aside([tp], why)

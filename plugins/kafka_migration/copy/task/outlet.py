@@ -88,6 +88,13 @@ class Outlet:
         """Await answers, as long as they come: a partition without an unanswered request needs no fence before the next
         round. A broker that has gone silent holds up nobody: its partitions get one. Unless this ``bears_quotas``,
         neither does one whose quota has us wait."""
+        await self._await_answers(seconds, bears_quotas=bears_quotas)
+        waiting = {tp for append, request in self._under_way.items() if self._throttled(append.node) for tp in request}
+        for tp, copy in self.copies.items():
+            for prepared in list(copy.in_flight):
+                copy.unanswered(prepared, "no answer while its copy round ended", is_passing=tp in waiting)
+
+    async def _await_answers(self, seconds: float, *, bears_quotas: bool) -> None:
         began = time.monotonic()
         while self._under_way and time.monotonic() < began + seconds:
             owing = {append.node for append in self._under_way}
@@ -101,10 +108,6 @@ class Outlet:
             if time.monotonic() > newest + self.limits.silent_seconds:
                 break
             await self.loop.woken(0.1)
-        waiting = {tp for append, request in self._under_way.items() if self._throttled(append.node) for tp in request}
-        for tp, copy in self.copies.items():
-            for prepared in list(copy.in_flight):
-                copy.unanswered(prepared, "no answer while its copy round ended", is_passing=tp in waiting)
 
     async def _send_to(self, node: int) -> None:
         try:

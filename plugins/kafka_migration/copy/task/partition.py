@@ -286,25 +286,24 @@ class PartitionCopy:
                 f" {prepared.source_end}",
             )
         else:
-            if answer.error in _PASSING:
-                self.passing += 1
-            else:
-                self.unclear += 1
-            self._unsettle(code_name(answer.error))
+            self._doubt(code_name(answer.error), is_passing=answer.error in _PASSING)
 
     def unanswered(self, prepared: Prepared, why: str, *, is_passing: bool = False) -> None:
         """No answer came: the batch may have been appended, or still be. ``is_passing``: by no fault of its own."""
         if self._settle(prepared) and self.stand is Stand.RUN:
-            if is_passing:
-                self.passing += 1
-            else:
-                self.unclear += 1
-            self._unsettle(why)
+            self._doubt(why, is_passing=is_passing)
 
     def forbid(self, role: str, operation: str) -> None:
         """A broker of cluster ``role`` refuses ``operation`` on the topic."""
         if self.stand is Stand.RUN:
             self.stand, self.detail = Stand.FORBIDDEN, not_authorized(role, operation, self.partition.topic)
+
+    def _doubt(self, why: str, *, is_passing: bool) -> None:
+        if is_passing:
+            self.passing += 1
+        else:
+            self.unclear += 1
+        self._unsettle(why)
 
     def _unsettle(self, why: str) -> None:
         self.stand, self.detail = Stand.UNSETTLED, why
