@@ -135,7 +135,7 @@ class Fences:
         resumed = ((tp, r.opening) for tp, r in outcome.items() if isinstance(r, Resumed))
         self._link.record_openings(resumed, {name: topic.key for name, topic in self._topics.items()})
         self.count += 1
-        self._tell(f"fence {fenced.fence}: {len(outcome) - len(fenced.unread)} partitions")
+        self._tell(f"fence {fenced.fence}: {len(outcome) - len(fenced.unread)} partitions fenced")
         return fenced.identity, outcome
 
     def _note_rewound(self, outcome: Outcome) -> None:

@@ -178,7 +178,10 @@ class ForeignWriters:
         if not self.suspected:
             return None
         first, count = min(self.suspected), len(self.suspected)
-        return Finding(f"target: {count} logs end beyond what was written, first {first}: a fence will show it")
+        return Finding(
+            f"target: {count} partitions hold more than the mirror wrote, first {first}:"
+            " a fence will show what was written"
+        )
 
     def beyond(self, positions: Mapping[TopicPartition, Position]) -> set[TopicPartition]:
         """Partitions whose log ended beyond the one of ``positions``, at two looks between which it stood still; asked

@@ -185,7 +185,9 @@ class Mirror:
         that may be copied.
         """
         if self._slots.streams < self.settings.streams:
-            self.tell(f"Spark has {self._slots.streams} slots for {self.settings.streams} streams: so many copy")
+            self.tell(
+                f"Spark has {self._slots.streams} slots for {self.settings.streams} streams: a task for each slot"
+            )
         try:
             self._source.connect()
             self._target.connect()
@@ -270,7 +272,9 @@ class Mirror:
         self._idle_since = self._idle_since or time.monotonic()
         patience = self.settings.outage_seconds if self._fences.count else _BEGIN_SECONDS
         if time.monotonic() - self._idle_since > patience:
-            raise CouldNotFindOut(self._readiness.describe(), remedy="start these brokers, then run this again")
+            raise CouldNotFindOut(
+                self._readiness.describe(), remedy="start the brokers of these partitions, then run this again"
+            )
         self._outages.wait_out(lambda: self._heartbeat.beat(self._round_id))
         self._outages.pause()
 
@@ -439,7 +443,7 @@ class Mirror:
 
     def _is_troubled(self, tp: TopicPartition, receipt: Receipt) -> bool:
         """True if a request of ``tp`` got no clear answer: it rests, longer each time."""
-        self.tell(f"{tp}: no clear answer ({receipt.detail}); a fence will show it")
+        self.tell(f"{tp}: no clear answer ({receipt.detail}); a fence will show what was written")
         if not (receipt.unclear or receipt.passing):
             return False
         passing = not receipt.unclear

@@ -119,7 +119,7 @@ class Partitions:
         if not self.is_fencing and self._left > _LOOK_SECONDS:
             self.outages.wait_out(lambda: self._begin(partitions, self._left))
         else:
-            self.set_aside(partitions, "their fence is still to come")
+            self.set_aside(partitions, "their fence has not begun yet")
         self._end_beside(self._left)
 
     # -- out of the copy --------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Partitions:
             return
         known = dict(self._fencing)
         if not self.fences.is_over(self._under_way, seconds):
-            self.set_aside(known.keys() - self.waiting.keys(), "their fence is not over yet")
+            self.set_aside(known.keys() - self.waiting.keys(), "their fence has not ended yet")
             return
         try:
             self._end(self._under_way)

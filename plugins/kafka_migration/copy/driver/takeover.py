@@ -202,11 +202,12 @@ class Tail:
 
         ``openings`` are those of the newest fence before, read *after* the marker became visible.
         """
-        source, epoch = source_start, -1
+        source, leader_epoch = source_start, -1
         # Searched: a source with gaps has made millions of them.
         last = bisect_right(openings, self.records, key=lambda opening: opening.records) - 1
         if last >= 0:
-            source, epoch = openings[last].source + (self.records - openings[last].records), openings[last].epoch
+            newest = openings[last]
+            source, leader_epoch = newest.source + (self.records - newest.records), newest.epoch
         reached = self.known.reached
         if (
             reached is not None
@@ -216,16 +217,16 @@ class Tail:
         ):
             # Nothing but markers, aborted or compacted records stood in between, and retention has taken those: not a
             # loss. The leader epoch there is not known.
-            source, epoch = reached.source, -1
+            source, leader_epoch = reached.source, -1
         stands = source
         if reached is not None and reached.records == self.records:
             # Behind the last record, what has none may have been passed over; a skip begins where the position stood.
             stands = max(source, reached.source)
         if (behind := goes_on_at(skips, stands)) != stands:
             # Nobody knows in which leader epoch the record before it was written.
-            source, epoch = behind, -1
+            source, leader_epoch = behind, -1
         opening = RunOpening(
-            fence=fence, records=0, source=source, target=marker + 1, closes=self.data_end, epoch=epoch
+            fence=fence, records=0, source=source, target=marker + 1, closes=self.data_end, epoch=leader_epoch
         )
         position = Position(source=source, target=marker + 1, fence=fence, records=0)
         rewound_from = self.known.confirmed if self.known.is_rewound else -1

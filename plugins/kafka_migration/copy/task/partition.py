@@ -166,21 +166,21 @@ class PartitionCopy:
             # Of what stood there nobody knows the leader epoch.
             self._pass_over(end, -1)
 
-    def _pass_over(self, end: int, epoch: int) -> None:
+    def _pass_over(self, end: int, leader_epoch: int) -> None:
         """Up to ``end`` there is no record to copy: markers, aborted transactions, what compaction left of batches.
 
         The position moves past it together with what stands before it. The run does not go on behind it: the next
         batch needs an opening, as after any gap.
         """
-        self.fetch_offset, self.last_epoch = end, epoch
+        self.fetch_offset, self.last_epoch = end, leader_epoch
         last = self.queue[-1] if self.queue else self.in_flight[-1] if self.in_flight else None
         if last is not None:
-            last.source_end, last.source_epoch = end, epoch
+            last.source_end, last.source_epoch = end, leader_epoch
         else:
-            self.source, self.source_epoch = end, epoch
+            self.source, self.source_epoch = end, leader_epoch
 
     def _prepare(self, piece: Piece, batch: memoryview) -> Sequence[RunOpening]:
-        header, before, epoch = piece.header, self._prepared_records, piece.epoch
+        header, before, leader_epoch = piece.header, self._prepared_records, piece.epoch
         openings: tuple[RunOpening, ...] = ()
         # A new leader epoch begins a run, too: by it a later attempt recognises a source that was truncated meanwhile.
         if header.base_offset != self._next_in_run or header.leader_epoch != self.last_epoch:
@@ -198,7 +198,7 @@ class PartitionCopy:
                 source_start=header.base_offset,
                 source_end=piece.end,
                 continues=piece.continues,
-                source_epoch=epoch,
+                source_epoch=leader_epoch,
                 records_before=before,
                 records=header.records,
                 max_timestamp=header.max_timestamp,
@@ -210,17 +210,17 @@ class PartitionCopy:
         )
         self.queued_bytes += len(data)
         self._prepared_records += header.records
-        self.fetch_offset, self._next_in_run, self.last_epoch = piece.end, piece.continues, epoch
+        self.fetch_offset, self._next_in_run, self.last_epoch = piece.end, piece.continues, leader_epoch
         return openings
 
-    def _opening(self, records: int, source: int, epoch: int) -> RunOpening:
+    def _opening(self, records: int, source: int, leader_epoch: int) -> RunOpening:
         return RunOpening(
             fence=self.assignment.position.fence,
             records=records,
             source=source,
             target=self.assignment.fence_end + records,
             closes=self.assignment.closes if records == 0 else None,
-            epoch=epoch,
+            epoch=leader_epoch,
         )
 
     def openings_are_durable(self, openings: list[RunOpening]) -> None:
