@@ -195,7 +195,7 @@ def _mirror(plan: Path, _runs: int) -> dict[str, Any]:
         "records": outcome.records,
         "halted": len(outcome.halted),
         "first_epoch_seconds": round(first.all[0].over_at - first.all[0].began, 3),
-        "idle_epochs": second.epochs,
+        "idle_epochs": second.rounds,
         "idle_fence_seconds": round(epoch.began - began, 3),
         "idle_epoch_seconds": round(epoch.over_at - epoch.began, 3),
         "idle_end_seconds": round(ended - epoch.began - _IDLE_SECONDS, 3),

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from kafka_migration.cli.app import main
 from kafka_migration.cli.output import Output
-from kafka_migration.copy.driver.epochs import Settings
+from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
 from kafka_migration.steps import mirror
 from tests.copy.bench import scaled

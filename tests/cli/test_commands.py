@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from kafka_migration.cli import watching
 from kafka_migration.cli.app import COMMANDS, app
 from kafka_migration.cli.commands import copying, proof
-from kafka_migration.copy.driver.epochs import MirrorEnd
+from kafka_migration.copy.driver.mirror import MirrorEnd
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
 from kafka_migration.domain.seal import Seal
@@ -635,7 +635,7 @@ def halted(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     phase_create.apply(ctx)
     histories.mirroring(terminal.shop)
     ctx.link.halt(ORDERS, "FOREIGN_WRITER", "somebody", 40, 41, ctx.stamp())
-    end = MirrorEnd(reason="caught_up", epochs=1, fences=1, records=0, bytes=0, batches=0, executors=(), halted=())
+    end = MirrorEnd(reason="caught_up", rounds=1, fences=1, records=0, bytes=0, batches=0, executors=(), halted=())
     monkeypatch.setattr(mirror_job, "run", lambda *_, **__: end)
     monkeypatch.setattr(watching, "lag_beside", lambda *_: nullcontext(lambda _text: None))
     return terminal
@@ -701,7 +701,7 @@ def test_copy_afresh_asks_nobody_where_a_machine_reads(halted: Terminal, monkeyp
 def test_mirror_that_somebody_has_stopped_was_not_interrupted(
     desired: Desired, code: int, halted: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    end = MirrorEnd(reason="stopped", epochs=1, fences=1, records=0, bytes=0, batches=0, executors=(), halted=())
+    end = MirrorEnd(reason="stopped", rounds=1, fences=1, records=0, bytes=0, batches=0, executors=(), halted=())
     monkeypatch.setattr(mirror_job, "run", lambda *_, **__: end)
     halted.shop.ctx().link.wish(Wish(desired=desired))
     result = halted.run("mirror")
@@ -713,7 +713,7 @@ def test_mirror_that_left_a_partition_halted_says_so_by_its_exit_code(
     halted: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = MirrorEnd(
-        reason="caught_up", epochs=1, fences=1, records=0, bytes=0, batches=0, executors=(), halted=(ORDERS,)
+        reason="caught_up", rounds=1, fences=1, records=0, bytes=0, batches=0, executors=(), halted=(ORDERS,)
     )
     monkeypatch.setattr(mirror_job, "run", lambda *_, **__: end)
     assert halted.run("mirror").exit_code == 1

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from demo.brokers import EmbeddedKafka
 from kafka_migration.approvals.cutover import CutoverGate
-from kafka_migration.copy.driver.epochs import MirrorEnd, Settings
+from kafka_migration.copy.driver.mirror import MirrorEnd, Settings
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.groups import translate

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_migration.copy.driver.epochs import Mirror, Settings
+from kafka_migration.copy.driver.mirror import Mirror, Settings
 from kafka_migration.copy.driver.runner import Ended
 from kafka_migration.copy.orders import Limits, TaskOrders
 from kafka_migration.copy.task.task import run_task
@@ -35,7 +35,7 @@ DATA_CLIENT = "mirror-data"
 OPEN_ENDED = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 
 
-class ThreadEpoch:
+class ThreadRound:
     """An epoch whose tasks are threads of this process."""
 
     def __init__(self, orders: list[TaskOrders]) -> None:
@@ -76,9 +76,9 @@ class ThreadRunner:
     def __init__(self) -> None:
         self.orders: list[list[TaskOrders]] = []
 
-    def start(self, orders: list[TaskOrders]) -> ThreadEpoch:
+    def start(self, orders: list[TaskOrders]) -> ThreadRound:
         self.orders.append(orders)
-        return ThreadEpoch(orders)
+        return ThreadRound(orders)
 
 
 @dataclass

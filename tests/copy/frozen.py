@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kafka_migration.copy.driver.epochs import Settings
+from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.state.link import LinkState

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from demo.brokers import EmbeddedKafka
-from kafka_migration.copy.driver.epochs import Settings
+from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.state.link import LinkTopic, Wish

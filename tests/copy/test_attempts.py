@@ -110,7 +110,7 @@ def test_orders_show_no_credentials_and_survive_a_process_boundary():
     secrets = {"bootstrap_servers": "b:9092", "sasl_plain_password": "hunter2"}
     orders = TaskOrders(
         link="l",
-        epoch=1,
+        round_id=1,
         seconds=1.0,
         commands_from=0,
         assignments=(),

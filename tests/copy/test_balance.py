@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from kafka_migration.copy.orders import Limits
-from kafka_migration.copy.shares import balance, share_of
+from kafka_migration.copy.driver.assigning import balance
+from kafka_migration.copy.rate_limit import rate_share
 from kafka_migration.domain.types import TopicPartition
 
 
@@ -46,6 +46,6 @@ def test_no_partitions_make_no_shares_and_no_streams_make_one():
 
 
 def test_throttle_is_shared_and_never_zero():
-    assert share_of(Limits(throttle_bytes_per_second=1_000), 3).throttle_bytes_per_second == 333
-    assert share_of(Limits(throttle_bytes_per_second=2), 3).throttle_bytes_per_second == 1
-    assert share_of(Limits(), 3).throttle_bytes_per_second is None
+    assert rate_share(1_000, 3) == 333
+    assert rate_share(2, 3) == 1
+    assert rate_share(None, 3) is None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from kafka_migration.copy.driver.epochs import Settings
+from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.controls import Pause, Throttle
 from kafka_migration.domain.types import TopicPartition
@@ -130,7 +130,7 @@ def test_log_that_is_compacted_while_it_is_read_arrives_as_it_was_or_is(both, to
         both.link.resume(by="ada", at="now")
         both.link.throttle(Throttle(bytes_per_second=None, by="ada", at="now"))
         until_caught_up(both)
-    assert (ends[0].halted, ends[0].fences, ends[0].epochs) == ((), 1, 1), "all of it fell between fetches of one run"
+    assert (ends[0].halted, ends[0].fences, ends[0].rounds) == ((), 1, 1), "all of it fell between fetches of one run"
     assert thinned > 100
     written = dict(enumerate(each for part in range(PARTS) for each in _written(part)))
     source, target = rows(both.source, topic), rows(both.target, topic)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 import confluent_kafka
 import pytest
 
-from kafka_migration.copy.driver.epochs import MirrorEnd, Settings
+from kafka_migration.copy.driver.mirror import MirrorEnd, Settings
 from kafka_migration.domain.controls import Pause, Throttle
 from kafka_migration.domain.errors import MigrationError, TakenOver
 from kafka_migration.domain.types import Desired, TopicPartition

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
-from kafka_migration.copy.driver.epochs import MirrorEnd, Settings
+from kafka_migration.copy.driver.mirror import MirrorEnd, Settings
 from kafka_migration.copy.task import intake
 from kafka_migration.domain.errors import HaltedPartition, MigrationError, TakenOver
 from kafka_migration.domain.types import Desired, Halt, TopicPartition

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_migration.copy.driver import drift
-from kafka_migration.copy.driver.drift import SettingsWatch
+from kafka_migration.copy.driver.drift import ConfigDrift
 from kafka_migration.domain.held_open import KEEPS_RECORDS
 
 
@@ -24,11 +24,11 @@ class World:
         found = {it: {**KEEPS_RECORDS, **self.changed.get(it, {})} for it in topics if it not in self.refused}
         return found, {it: code for it, code in self.refused.items() if it in topics}
 
-    def watch(self, held_open: Mapping[str, str] = KEEPS_RECORDS) -> SettingsWatch:
-        return SettingsWatch(self, self, self.told.append, held_open=held_open)  # type: ignore[arg-type]
+    def watch(self, held_open: Mapping[str, str] = KEEPS_RECORDS) -> ConfigDrift:
+        return ConfigDrift(self, self, self.told.append, held_open=held_open)  # type: ignore[arg-type]
 
 
-def _look(watch: SettingsWatch, topics: Collection[str]) -> dict[str, str]:
+def _look(watch: ConfigDrift, topics: Collection[str]) -> dict[str, str]:
     watch.look(topics)
     return watch.drifted(topics)
 
@@ -77,7 +77,7 @@ def test_topic_whose_settings_are_not_told_is_named_once_and_halts_nothing() -> 
     watch = world.watch()
     assert [_look(watch, ["a", "b"]) for _ in range(3)] == [{}, {}, {}]
     assert len(world.told) == 1
-    assert "settings of topic b: TOPIC_AUTHORIZATION_FAILED (29)" in world.told[0]
+    assert "configs of topic b, so a change of them goes unnoticed: TOPIC_AUTHORIZATION_FAILED (29)" in world.told[0]
 
 
 def test_nothing_is_asked_where_nothing_must_be_held_open() -> None:

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from kafka_migration.copy.driver.epochs import Settings
+from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.controls import Throttle
 from kafka_migration.domain.types import Desired, TopicPartition

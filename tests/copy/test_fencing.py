@@ -9,7 +9,7 @@ from confluent_kafka.cimpl import NewPartitions
 from kafka.protocol.producer import EndTxnRequest
 
 from kafka_migration.copy.driver import attempts, takeover
-from kafka_migration.copy.driver.epochs import Settings
+from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.domain.errors import HaltedPartition, TakenOver
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Halt, TopicPartition

@@ -9,10 +9,10 @@ from kafka.future import Future
 
 from kafka_migration.copy.lease import Hold
 from kafka_migration.copy.orders import Assignment, Limits
+from kafka_migration.copy.rate_limit import RateLimit
 from kafka_migration.copy.task.loop import Loop
 from kafka_migration.copy.task.outlet import Outlet
 from kafka_migration.copy.task.partition import PartitionCopy, Prepared
-from kafka_migration.copy.valve import Valve
 from kafka_migration.domain.types import Position, TopicPartition
 from kafka_migration.wire.cluster import NO_TOPIC_ID, Leader
 
@@ -58,8 +58,8 @@ def test_broker_that_takes_nothing_for_a_second_is_looked_up_again_though_nothin
     loop, copy = Loop(), _copy()
     lease: Any = SimpleNamespace(holds=True)
     target: Any = Gone()
-    valve = Valve(is_open=True, bytes_per_second=None)
-    outlet = Outlet(loop, target, {TP: copy}, Limits(), valve, lease, Hold({}, None))
+    rate_limit = RateLimit(is_paused=False, bytes_per_second=None)
+    outlet = Outlet(loop, target, {TP: copy}, Limits(), rate_limit, lease, Hold({}, None))
 
     async def until_stale() -> None:
         outlet.start()

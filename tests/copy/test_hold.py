@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_migration.copy.driver.epochs import Settings
+from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.types import TopicPartition
 from tests.copy.bench import SHORT, assert_same, bench, records

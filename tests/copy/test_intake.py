@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from kafka_migration.copy.orders import Assignment, Limits
+from kafka_migration.copy.rate_limit import RateLimit
 from kafka_migration.copy.task.intake import Intake
 from kafka_migration.copy.task.loop import Loop
 from kafka_migration.copy.task.partition import PartitionCopy
-from kafka_migration.copy.valve import Valve
 from kafka_migration.domain.codes import NOT_LEADER, OFFSET_OUT_OF_RANGE
 from kafka_migration.domain.types import Halt, Position, TopicPartition
 from kafka_migration.wire.cluster import EARLIEST, Leader
@@ -66,7 +66,7 @@ class World:
             cast(Any, self.source),
             {TP: self.copy},
             Limits(),
-            Valve(is_open=True, bytes_per_second=None),
+            RateLimit(is_paused=False, bytes_per_second=None),
             nothing,
         )
 

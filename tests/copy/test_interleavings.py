@@ -13,7 +13,7 @@ import pytest
 from kafka.protocol.producer import ProduceResponse
 
 from demo.brokers import EmbeddedKafka
-from kafka_migration.copy.driver.epochs import MirrorEnd, Settings
+from kafka_migration.copy.driver.mirror import MirrorEnd, Settings
 from kafka_migration.copy.orders import Limits
 from tests.copy.bench import SHORT, Bench, assert_same, bench, records
 from tests.kafka_tools import log_ends, produce, topic_ids

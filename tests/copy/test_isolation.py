@@ -14,7 +14,7 @@ from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, NotAu
 from kafka_migration.domain.ledger import PROGRESS_TOPIC
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.wire.keyed import KeyedAppender
-from tests.copy.bench import ThreadEpoch, ThreadRunner, assert_same, bench, records
+from tests.copy.bench import ThreadRound, ThreadRunner, assert_same, bench, records
 from tests.copy.test_watching import LONG, Running, running
 from tests.kafka_tools import ToSend, log_ends, produce, topic_ids
 from tests.proxy import FETCH, METADATA, PRODUCE, Frame, Proxy
@@ -35,7 +35,7 @@ def _until(live: Running, topic: str, offset: int) -> None:
     assert live.error is None
 
 
-class OneDies(ThreadEpoch):
+class OneDies(ThreadRound):
     """The task that copies topic b dies once it is told to, and has copied something."""
 
     def _work(self, orders: TaskOrders) -> None:
@@ -46,9 +46,9 @@ class OneDies(ThreadEpoch):
 
 
 class Perilous(ThreadRunner):
-    def start(self, orders: list[TaskOrders]) -> ThreadEpoch:
+    def start(self, orders: list[TaskOrders]) -> ThreadRound:
         self.orders.append(orders)
-        return OneDies(orders) if len(self.orders) == 1 else ThreadEpoch(orders)
+        return OneDies(orders) if len(self.orders) == 1 else ThreadRound(orders)
 
 
 def test_task_that_dies_costs_the_others_neither_their_receipts_nor_a_fence(
@@ -61,7 +61,7 @@ def test_task_that_dies_costs_the_others_neither_their_receipts_nor_a_fence(
         with running(it, LONG, Perilous()) as live:
             for topic in topics:
                 _until(live, topic, 100)
-            it.link.recall(live.runner.orders[0][0].epoch)
+            it.link.recall(live.runner.orders[0][0].round_id)
             wait_until(lambda: len(live.runner.orders) > 1, "the next epoch begins")
             for topic in topics:
                 produce(it.source, topic, records(100, 1, 2))
@@ -112,7 +112,7 @@ def test_progress_that_cannot_be_written_costs_no_epoch_and_is_written_once_it_c
         assert assert_same(it) == 200
 
 
-class KilledBy(ThreadEpoch):
+class KilledBy(ThreadRound):
     """A task that copies partition 2 of topic b dies before it has copied anything of it."""
 
     def _work(self, orders: TaskOrders) -> None:
@@ -138,7 +138,7 @@ def test_partition_that_kills_its_task_is_found_and_halted_and_all_others_are_co
         killer = TopicPartition(b, 2)
 
     class Runner(ThreadRunner):
-        def start(self, orders: list[TaskOrders]) -> ThreadEpoch:
+        def start(self, orders: list[TaskOrders]) -> ThreadRound:
             self.orders.append(orders)
             return Killed(orders)
 

@@ -20,7 +20,7 @@ from kafka_migration.wire.batch import readdress
 from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.fence import take_identity
 from kafka_migration.wire.markers import keep_alive
-from tests.copy.bench import Bench, ThreadEpoch, ThreadRunner, assert_same, bench, records
+from tests.copy.bench import Bench, ThreadRound, ThreadRunner, assert_same, bench, records
 from tests.copy.test_interleavings import FENCED, QUICK, SMALL_BATCHES
 from tests.kafka_tools import delete_topic, produce, read_all
 from tests.waiting import wait_until
@@ -36,7 +36,7 @@ class Killed(BaseException):
     """The driver's process ends here."""
 
 
-class DiesWithReceipts(ThreadEpoch):
+class DiesWithReceipts(ThreadRound):
     def ended(self):
         super().ended()
         raise Killed

@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from demo.brokers import EmbeddedKafka
-from kafka_migration.copy.driver.epochs import Settings
+from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.wire import codecs

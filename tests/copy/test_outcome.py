@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_migration.copy.driver.outcome import epochs_lost, in_short
+from kafka_migration.copy.driver.outcome import in_short, rounds_lost
 from kafka_migration.domain.errors import CouldNotFindOut
 
 JVM = """An error occurred while calling o55.collectToPython.
@@ -24,4 +24,4 @@ Caused by: java.io.EOFException: the worker is gone
 )
 def test_one_line_says_of_what(error, said):
     assert in_short(error) == said
-    assert said in epochs_lost(3, error).message
+    assert said in rounds_lost(3, error).message

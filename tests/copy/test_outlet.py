@@ -12,10 +12,10 @@ from kafka.future import Future
 
 from kafka_migration.copy.lease import Hold, Lease
 from kafka_migration.copy.orders import Assignment, Limits
+from kafka_migration.copy.rate_limit import RateLimit
 from kafka_migration.copy.task.loop import Loop
 from kafka_migration.copy.task.outlet import Outlet
 from kafka_migration.copy.task.partition import PartitionCopy, Stand
-from kafka_migration.copy.valve import Valve
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.domain.types import Position, TopicPartition
 from kafka_migration.wire.cluster import Leader, WireCluster
@@ -28,8 +28,8 @@ FENCE_END = 8
 NOT_LEADER = 6
 
 
-class Gauge(Valve):
-    """A valve that counts how often a sender looked whether something may be sent."""
+class Gauge(RateLimit):
+    """A rate_limit that counts how often a sender looked whether something may be sent."""
 
     looks = 0
 
@@ -94,21 +94,21 @@ class World:
         self,
         *tps: TopicPartition,
         limits: Limits | None = None,
-        valve: Gauge | None = None,
+        rate_limit: Gauge | None = None,
         hold: Hold | None = None,
         armed: bool = False,
         alone: TopicPartition | None = None,
     ) -> None:
         self.loop, self.now = Loop(), 1000.0
         self.target, limits = Target(self.loop), limits or Limits()
-        self.valve = valve or Gauge(is_open=True, bytes_per_second=None)
+        self.rate_limit = rate_limit or Gauge(is_paused=False, bytes_per_second=None)
         self.lease = Lease(Tail(), "shop", 10, clock=lambda: self.now)  # type: ignore[arg-type]
         self.copies = {tp: _copy(tp, limits, is_alone=tp == alone) for tp in tps}
         self.target.lead(dict.fromkeys(tps, Leader(1, -1)))
         for copy in self.copies.values():
             copy.armed_by = Leader(1, -1) if armed else None
         hold = hold or Hold({}, None)
-        self.outlet = Outlet(self.loop, self.target, self.copies, limits, self.valve, self.lease, hold)
+        self.outlet = Outlet(self.loop, self.target, self.copies, limits, self.rate_limit, self.lease, hold)
 
     def run(self, work: Callable[["World"], Any], *, has_lease: bool = True) -> None:
         """Run ``work`` beside the outlet."""
@@ -140,8 +140,8 @@ class World:
 
     async def nothing_more_than(self, count: int) -> None:
         """Once the senders have looked about them a few times, there are as many requests as that and no more."""
-        before = self.valve.looks
-        await self.until(lambda: self.valve.looks > before + 3, "the sender looks whether it may send")
+        before = self.rate_limit.looks
+        await self.until(lambda: self.rate_limit.looks > before + 3, "the sender looks whether it may send")
         assert len(self.target.requests) == count
 
 
@@ -214,10 +214,10 @@ def test_batch_that_never_got_a_clear_answer_is_a_request_of_its_own(alone: Topi
 def test_paused_mirror_sends_nothing() -> None:
     async def work(it: World) -> None:
         await it.nothing_more_than(0)
-        it.valve.is_open = True
+        it.rate_limit.is_paused = False
         await it.until_sent(1)
 
-    World(TP, valve=Gauge(is_open=False, bytes_per_second=None)).run(work)
+    World(TP, rate_limit=Gauge(is_paused=True, bytes_per_second=None)).run(work)
 
 
 def test_partition_that_is_held_waits_and_the_others_do_not() -> None:
@@ -237,7 +237,7 @@ def test_what_a_connection_did_not_take_is_sent_later_as_it_was_and_costs_no_roo
     size = len(made_batch([b"v"]))
     now = [0.0]
     # Room for one batch, once: nothing comes after it.
-    valve = Gauge(is_open=True, bytes_per_second=4 * size, clock=lambda: now[0])
+    rate_limit = Gauge(is_paused=False, bytes_per_second=4 * size, clock=lambda: now[0])
     now[0] = 1.0
 
     async def work(it: World) -> None:
@@ -250,7 +250,7 @@ def test_what_a_connection_did_not_take_is_sent_later_as_it_was_and_costs_no_roo
         assert it.copies[TP].stand is Stand.RUN, "the first batch went first"
         await it.nothing_more_than(1)
 
-    World(TP, valve=valve).run(work)
+    World(TP, rate_limit=rate_limit).run(work)
 
 
 def test_broker_gets_only_so_many_requests_before_it_answers() -> None:
@@ -347,7 +347,7 @@ def test_end_of_an_epoch_awaits_answers_and_gives_up_on_those_that_do_not_come()
         assert time.monotonic() < began + 60, "whoever is silent is not waited for"
         left = second.partitions
         assert {tp for tp, copy in it.copies.items() if copy.stand is Stand.UNSETTLED} == left
-        assert all("no answer while its epoch ended" in it.copies[tp].detail for tp in left)
+        assert all("no answer while its copy round ended" in it.copies[tp].detail for tp in left)
         second.answer()
         assert {it.copies[tp].records for tp in left} == {0}, "too late to count"
 

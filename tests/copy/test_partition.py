@@ -198,7 +198,7 @@ def test_success_at_another_place_halts(at, reason):
 @pytest.mark.parametrize(
     ("answer", "halt", "said"),
     [
-        ((1_700_000_000_000, 2), Halt.ALTERED, "source offsets 100 to 103 got the timestamp 1700000000000"),
+        ((1_700_000_000_000, 2), Halt.ALTERED, "the target gave source offsets 100 to 103 the timestamp 1700000000000"),
         ((-1, 5), Halt.LOG_REGRESSED, "log began at 4, and begins at 5 now"),
         ((-1, 4), "", ""),
         ((-1, -1), "", ""),

@@ -7,7 +7,7 @@ import pytest
 from kafka.protocol.producer import ProduceResponse
 
 from demo.brokers import EmbeddedKafka
-from kafka_migration.copy.driver.epochs import Settings
+from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
 from tests.chaos.administration import set_quota
 from tests.copy.bench import DATA_CLIENT, assert_same, bench, scaled
@@ -44,5 +44,5 @@ def test_quota_that_holds_data_back_for_half_a_minute_costs_no_lease_and_no_fenc
         finally:
             set_quota(it.target, DATA_CLIENT, "producer_byte_rate", None)
         assert max(throttles) > HELD_BACK_SECONDS
-        assert (outcome.halted, outcome.fences, outcome.epochs) == ((), 1, 1), told
+        assert (outcome.halted, outcome.fences, outcome.rounds) == ((), 1, 1), told
         assert assert_same(it) == 240

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_migration.copy.driver.epochs import Settings
+from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.errors import MigrationError, TakenOver
 from kafka_migration.state.link import LinkState

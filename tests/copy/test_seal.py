@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from kafka_migration.copy.driver import sealing, takeover
-from kafka_migration.copy.driver.epochs import Settings
-from kafka_migration.copy.driver.lookout import Lookout
+from kafka_migration.copy.driver.mirror import Settings
+from kafka_migration.copy.driver.pinned_topics import PinnedTopics
 from kafka_migration.copy.driver.sealing import seal
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.errors import CouldNotFindOut, HaltedPartition, MigrationError, Refused
@@ -140,12 +140,12 @@ class Killed(BaseException):
 def test_settings_that_are_restored_behind_the_seal_halt_nothing(source_cluster, target_cluster, topic, monkeypatch):
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it:
 
-        def look(_self: Lookout, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[Halt, str]]:
+        def look(_self: PinnedTopics, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[Halt, str]]:
             """Sealed and restored between the run's newest look at the link's state and this."""
             it.link.record_seal(Seal(at="noon", ends={}))
             return dict.fromkeys(partitions, (Halt.CONFIG_DRIFT, "retention.ms"))
 
-        monkeypatch.setattr(Lookout, "lost", look)
+        monkeypatch.setattr(PinnedTopics, "lost", look)
         with pytest.raises(Refused, match="sealed"):
             it.mirror(settings=QUICK).run()
         assert it.link.halts() == {}
@@ -198,7 +198,7 @@ def test_link_that_holds_more_than_it_knows_of_is_not_sealed(source_cluster, tar
         with wired(it.target, topic) as wire:
             ((answer,),) = wire.append({tp: ours})
             assert answer.error == 0
-        with pytest.raises(Refused, match=f"data end at {position.target + 5}"):
+        with pytest.raises(Refused, match=f"records end at offset {position.target + 5}"):
             _seal(it)
         assert not it.link.seal().is_complete  # type: ignore[union-attr]
 

@@ -121,7 +121,7 @@ def test_session_that_would_run_a_task_twice_is_refused_also_where_nothing_is_se
 ONE_TASK_ENDS = """
 import sys
 from dataclasses import replace
-from kafka_migration.copy.driver.epochs import Mirror, Settings
+from kafka_migration.copy.driver.mirror import Mirror, Settings
 from kafka_migration.copy.driver import pace
 from kafka_migration.copy.session import open_session
 from kafka_migration.copy.spark import SparkRunner

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from kafka_migration.copy.driver.epochs import Settings
+from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.driver.runner import Ended
 from kafka_migration.copy.orders import Limits, TaskOrders
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.types import Halt, TopicPartition
-from tests.copy.bench import BRIEF, SHORT, Bench, ThreadEpoch, ThreadRunner, bench, records
+from tests.copy.bench import BRIEF, SHORT, Bench, ThreadRound, ThreadRunner, bench, records
 from tests.copy.everywhere import assert_same_everywhere, running, until_caught_up
 from tests.copy.test_watching import LONG
 from tests.copy.test_watching import running as watched
@@ -180,12 +180,12 @@ def test_aborted_records_and_markers_that_retention_takes_are_no_loss(both, topi
 class FirstIsLost(ThreadRunner):
     """The first epoch ends in order, but what its tasks say of it is lost, as with a worker that dies."""
 
-    def start(self, orders: list[TaskOrders]) -> ThreadEpoch:
+    def start(self, orders: list[TaskOrders]) -> ThreadRound:
         self.orders.append(orders)
-        return ThreadEpoch(orders) if len(self.orders) > 1 else Lost(orders)
+        return ThreadRound(orders) if len(self.orders) > 1 else Lost(orders)
 
 
-class Lost(ThreadEpoch):
+class Lost(ThreadRound):
     def ended(self) -> Ended:
         super().ended()
         return Ended(failed=dict.fromkeys(range(len(self._threads)), CouldNotFindOut("the worker died")))
@@ -201,7 +201,7 @@ def test_markers_that_retention_takes_while_the_mirror_runs_are_no_loss_behind_i
     with watched(both, LONG, FirstIsLost()) as mirror:
         wait_until(lambda: mirror.copied(topic) == 10, "all is copied, and the marker passed over")
         delete_records(both.source, {tp: 10})
-        both.link.recall(mirror.runner.orders[0][0].epoch)
+        both.link.recall(mirror.runner.orders[0][0].round_id)
         wait_until(lambda: len(mirror.runner.orders) == 2, "it fences, and goes on", deadline_seconds=30)
         produce(both.source, topic, records(5, 1, seed=2))
         wait_until(lambda: mirror.copied(topic) == 15 or both.link.halts(), "it goes on", deadline_seconds=30)
@@ -222,7 +222,7 @@ def test_backlog_of_transactions_takes_no_fence_at_the_end_of_each_epoch_but_whe
             wait_until(lambda at=epoch: len(mirror.runner.orders) == at, "an epoch begins")
             wait_until(lambda at=stood: mirror.copied(topic) > at, "it copies")
             assert mirror.copied(topic) < stable_ends(both.source, both.topics)[TopicPartition(topic, 0)]
-            both.link.recall(mirror.runner.orders[-1][0].epoch, is_urgent=is_urgent)
+            both.link.recall(mirror.runner.orders[-1][0].round_id, is_urgent=is_urgent)
         wait_until(lambda: len(mirror.runner.orders) == 4, "an epoch follows the last that was recalled")
         until_caught_up(both)
     assert (mirror.error, both.link.halts()) == (None, {})

@@ -1,4 +1,4 @@
-"""What has the driver end an epoch before its time, rule by rule: without tasks and brokers."""
+"""What has the driver end a round before its time, rule by rule: without tasks and brokers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from kafka_migration.copy.driver.health import Round, StandingPartitions, StuckPartitions
 from kafka_migration.copy.driver.pace import Standstill
-from kafka_migration.copy.driver.watching import EpochWatch
-from kafka_migration.domain.controls import Controls
-from kafka_migration.domain.types import Position, TopicPartition
+from kafka_migration.domain.types import Desired, Position, TopicPartition
 
 TP = TopicPartition("t", 0)
 FENCE = 5
@@ -21,23 +20,11 @@ def at(source: int = 100, fence: int = FENCE) -> Position:
     return Position(source=source, target=source, fence=fence, records=0)
 
 
-@pytest.fixture
-def watch() -> EpochWatch:
-    """Of one partition, which stands for too long at the second look."""
-    attempts = MagicMock()
-    attempts.hold_seconds.return_value = 0.0
-    others: dict[str, Any] = dict.fromkeys(
-        ("link", "lookout", "net", "slots", "tell", "interrupted", "say_running", "newcomers", "trespass"), MagicMock()
-    )
-    found = EpochWatch(
-        **others,
-        attempts=attempts,
-        standstill=Standstill(0.0),
-        epoch_seconds=15.0,
-        throttle=None,
-        waiting={},
-    )
-    found._positions = {TP: at()}
+def reported(report: dict[str, Any], fence: int = FENCE) -> Round:
+    """A round of one partition, of which a task has reported."""
+    assignment = MagicMock(partition=TP, position=at(), until=None)
+    found = Round(MagicMock(), [MagicMock(assignments=[assignment], seconds=600.0)], Desired.RUN, 1, 15.0)
+    found.progress, found.ends, found.begun = {TP: (at(fence=fence), report)}, {TP: 200}, 1
     return found
 
 
@@ -46,15 +33,17 @@ def watch() -> EpochWatch:
     [("unsettled", FENCE, True), ("CORRUPT", FENCE, True), ("run", FENCE, False), ("unsettled", FENCE - 1, False)],
 )
 def test_driver_is_needed_by_what_is_told_behind_the_fence_of_this_epoch(
-    state: str, fence: int, is_needed: bool, watch: EpochWatch
+    state: str, fence: int, is_needed: bool
 ) -> None:
-    assert watch._needs_driver({TP: (at(fence=fence), {"x": state})}) is is_needed
+    finding = StuckPartitions().look(reported({"x": state}, fence))
+    assert (finding is not None) is is_needed
 
 
 @pytest.mark.parametrize(("held_ms", "stands"), [(60_000, False), (-60_000, True)])
-def test_partition_that_a_quota_holds_back_does_not_stand_for_as_long_as_it_does(
-    held_ms: int, stands: bool, watch: EpochWatch
-) -> None:
-    progress = {TP: (at(), {"x": "run", "q": int(1000 * time.time()) + held_ms})}
-    looks = [watch._stands({TP: 200}, progress, Controls(), 1) for _ in range(2)]
-    assert looks == [False, stands]
+def test_partition_that_a_quota_holds_back_does_not_stand_for_as_long_as_it_does(held_ms: int, stands: bool) -> None:
+    """One that stands for too long at the second look."""
+    attempts = MagicMock()
+    attempts.hold_seconds.return_value = 0.0
+    standing = StandingPartitions(Standstill(0.0), MagicMock(), attempts, MagicMock(), None)
+    held = reported({"x": "run", "q": int(1000 * time.time()) + held_ms})
+    assert [standing.look(held) is not None for _ in range(2)] == [False, stands]

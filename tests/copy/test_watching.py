@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from kafka_migration.copy.driver.epochs import Settings
+from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.errors import MigrationError, StateConflict
 from kafka_migration.domain.types import Desired, Halt, TopicPartition
 from kafka_migration.state.link import LinkState, Wish
-from tests.copy.bench import BRIEF, Bench, ThreadEpoch, ThreadRunner, bench, records
+from tests.copy.bench import BRIEF, Bench, ThreadRound, ThreadRunner, bench, records
 from tests.kafka_tools import delete_topic, produce
 from tests.waiting import UNDER_LOAD, wait_until
 
@@ -92,7 +92,7 @@ def test_topic_that_is_deleted_while_idle_halts_and_the_others_go_on(
         assert len(it.link.halts()) == 1
 
 
-class OneSlotEpoch(ThreadEpoch):
+class OneSlotRound(ThreadRound):
     """As on one free core: the second task begins when the first has ended."""
 
     def __init__(self, orders) -> None:
@@ -111,7 +111,7 @@ class OneSlotEpoch(ThreadEpoch):
 class OneSlot(ThreadRunner):
     def start(self, orders):
         self.orders.append(orders)
-        return OneSlotEpoch(orders)
+        return OneSlotRound(orders)
 
 
 def test_task_without_a_slot_gets_its_turn_and_a_word_says_so(source_cluster, target_cluster, topics):
@@ -137,7 +137,7 @@ def test_known_slots_cap_the_streams_from_the_start(source_cluster, target_clust
     assert "1 slots for 2 streams" in said[0]
 
 
-class OneDies(ThreadEpoch):
+class OneDies(ThreadRound):
     def _work(self, orders):
         if any(a.partition.topic.endswith("-b") for a in orders.assignments):
             raise StateConflict("the state is of another version")
@@ -166,10 +166,10 @@ class Slack(ThreadRunner):
 
     def start(self, orders):
         self.orders.append(orders)
-        return ThreadEpoch(orders) if len(self.orders) > 1 else OneHangs(orders)
+        return ThreadRound(orders) if len(self.orders) > 1 else OneHangs(orders)
 
 
-class OneHangs(ThreadEpoch):
+class OneHangs(ThreadRound):
     def _work(self, orders):
         hangs = any(a.partition.topic.endswith("-b") for a in orders.assignments)
         super()._work(replace(orders, is_paused=hangs))

@@ -1,7 +1,7 @@
 """How much is under way to a broker that throttles."""
 
 from kafka_migration.copy.orders import Limits
-from kafka_migration.copy.task.window import Window
+from kafka_migration.copy.task.outlet import Window
 
 LIMITS = Limits(in_flight_requests=5, request_bytes=8_000_000)
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import ResourceType
 
 from demo.brokers import EmbeddedKafka
-from kafka_migration.copy.driver.epochs import Mirror, Settings
+from kafka_migration.copy.driver.mirror import Mirror, Settings
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import Desired

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafka_migration.copy.driver.epochs import MirrorEnd, Settings
+from kafka_migration.copy.driver.mirror import MirrorEnd, Settings
 from kafka_migration.domain.errors import (
     CouldNotFindOut,
     HaltedPartition,
@@ -82,7 +82,7 @@ def test_mirror_tells_the_journal_how_it_ended(
     halted: tuple[TopicPartition, ...], outcome: str, detail: str, ctx: Context
 ) -> None:
     Played.end = MirrorEnd(
-        reason="drained", epochs=2, fences=1, records=7, bytes=70, batches=3, executors=(), halted=halted
+        reason="drained", rounds=2, fences=1, records=7, bytes=70, batches=3, executors=(), halted=halted
     )
     assert mirror.apply(ctx, runner=None).records == 7  # type: ignore[arg-type]
     told = ctx.journal.read("phase", "mirror") or {}

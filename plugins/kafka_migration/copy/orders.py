@@ -15,7 +15,7 @@ JOIN_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """One partition to copy in an epoch, from a position that is certain.
+    """One partition to copy in a round, from a position that is certain.
 
     ``fence_end`` is the target offset after the newest fence's marker, so that records land at
     ``fence_end + records since the fence``. ``closes`` is where the data of earlier fences ended.
@@ -92,15 +92,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOrders:
-    """One task's share of one epoch, number ``share`` of ``tasks``. ``commands_from`` is the offset of the links topic
-    from which commands count; ``is_paused`` and the limits' throttle say what was commanded before.
+    """One task's share of one copy round, number ``share`` of ``tasks``. ``commands_from`` is the offset of the links
+    topic from which commands count; ``is_paused`` and the limits' throttle are what was commanded before.
 
     ``owed_bytes`` were sent beyond the throttle before. ``young_ms``: records at most so old may be appended in spite
     of a hold; None: none may. ``state_ids`` are the ids of the internal topics that the run began with.
     """
 
     link: str
-    epoch: int
+    round_id: int
     seconds: float
     commands_from: int
     assignments: tuple[Assignment, ...]

@@ -13,7 +13,7 @@ from pathlib import Path
 from kafka_migration.domain.errors import BadInput
 
 _ROOT = Path(__file__).resolve().parent.parent
-_EPOCH = (1980, 1, 1, 0, 0, 0)
+_OLDEST = (1980, 1, 1, 0, 0, 0)
 
 
 def is_zipped() -> bool:
@@ -25,8 +25,8 @@ def package_zip(directory: Path | None = None) -> Path:
     """Write the package's modules and resources into ``directory``; the same sources give the same file.
 
     The name holds a digest of the content, so that executors which keep files by name never run an older version.
-    Always written: workers run what is in the file, with the credentials of both clusters, and the name alone says
-    nothing about who wrote it. For the same reason nobody else may write to ``directory``: BadInput is raised
+    Always written: workers run what is in the file, with the credentials of both clusters, and the name alone is no
+    proof of who wrote it. For the same reason nobody else may write to ``directory``: BadInput is raised
     otherwise. Without ``directory`` the file goes to a folder of this process, which goes when the process ends.
     """
     folder = Path(_own_folder().name) if directory is None else directory
@@ -42,7 +42,7 @@ def package_zip(directory: Path | None = None) -> Path:
     handle, part = tempfile.mkstemp(dir=folder, suffix=".part")
     with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in contents.items():
-            archive.writestr(zipfile.ZipInfo(str(Path(_ROOT.name) / name), _EPOCH), content, zipfile.ZIP_DEFLATED)
+            archive.writestr(zipfile.ZipInfo(str(Path(_ROOT.name) / name), _OLDEST), content, zipfile.ZIP_DEFLATED)
     target = folder / f"kafka_migration-{digest.hexdigest()[:16]}.zip"
     os.replace(part, target)
     return target

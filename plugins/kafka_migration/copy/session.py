@@ -23,10 +23,10 @@ def open_session(
     conf: Mapping[str, str] | None = None,
     tell: Callable[[str], None] = print,
 ) -> SparkSession:
-    """A session called ``name``; ``master`` None leaves it to spark-submit (or local, if nobody says).
+    """A session called ``name``; ``master`` None leaves it to spark-submit (or local, without one).
 
     The caller stops it. Executors get the package from ``--py-files`` if it came so, else from here. Workers run this
-    interpreter unless PYSPARK_PYTHON says otherwise: Spark's own default is whatever ``python3`` means on the PATH,
+    interpreter unless PYSPARK_PYTHON names another: Spark's own default is whatever ``python3`` means on the PATH,
     which lacks our packages. ``tell`` is given a warning where the session is open to the network.
     """
     from pyspark import SparkConf, SparkContext
@@ -39,7 +39,7 @@ def open_session(
         SparkContext._ensure_initialized()
         master = SparkConf().get("spark.master")
     master = master or "local[*]"
-    # Spark's progress bar counts tasks of an epoch, and would write over the lines that count records.
+    # Spark's progress bar counts tasks of a round, and would write over the lines that count records.
     shown = {"spark.ui.showConsoleProgress": "false"}
     for key, value in {**settings_for(master), **shown, **REQUIRED_CONF, **(conf or {})}.items():
         builder = builder.config(key, value)
@@ -54,8 +54,8 @@ def open_session(
 
 
 def close_session(session: SparkSession) -> None:
-    """Stop ``session``. Where its JVM is gone nothing is left to stop, and the error that says so would hide the one
-    that ends the run."""
+    """Stop ``session``. Where its JVM is gone nothing is left to stop, and the error for that would hide the one that
+    ends the run."""
     from py4j.protocol import Py4JError
 
     with suppress(Py4JError, OSError):

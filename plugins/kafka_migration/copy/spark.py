@@ -1,4 +1,4 @@
-"""Epochs as Spark jobs: one per stream, receipts back as rows.
+"""Copy rounds as Spark jobs: one per stream, receipts back as rows.
 
 Any master will do (local, standalone, YARN, Kubernetes). Credentials travel inside the pickled function, which Spark
 neither logs nor shows; nothing of them is in the configuration, the command line or the plan.
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-#: Settings without which rule 1 of the exactly-once argument (one producer epoch, one attempt) would not hold.
+#: Configs without which rule 1 of the exactly-once argument (one producer epoch, one attempt) would not hold.
 REQUIRED_CONF = {
     "spark.task.maxFailures": "1",
     "spark.speculation": "false",
     "spark.python.worker.reuse": "true",
 }
 _UNSET = {"spark.task.maxFailures": "4"}
-"""What Spark does where nobody set anything else, if that is not what is required."""
+"""Spark's own default, where that is not what is required."""
 _COLUMNS = {
     name: "string" if name in ("topic", "stand", "halt", "detail") else "bigint"
     for name in (f.name for f in fields(Receipt))
@@ -40,23 +40,20 @@ _COLUMNS = {
 _SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in (*_COLUMNS.items(), ("error", "string")))
 
 
-class SparkEpoch:
-    """An epoch: each task is a Spark job of its own, so that one that dies takes no other with it."""
+class SparkRound:
+    """A copy round: each task is a Spark job of its own, so that one that dies takes no other with it."""
 
     def __init__(self, spark: SparkSession, orders: list[TaskOrders]) -> None:
-        self._tasks = [TaskJob(spark, it, at) for at, it in enumerate(orders)]
+        self._tasks = [TaskJob(spark, share, at) for at, share in enumerate(orders)]
 
     def is_done(self) -> bool:
-        """True once all jobs have ended."""
         return all(task.is_done() for task in self._tasks)
 
     def tasks(self) -> dict[int, bool]:
-        """The tasks that have begun; True if it ended."""
         states = {at: task.is_over() for at, task in enumerate(self._tasks)}
         return {at: is_over for at, is_over in states.items() if is_over is not None}
 
     def ended(self) -> Ended:
-        """All receipts, with the executors that earned them, and what tasks died of."""
         receipts: list[Receipt] = []
         failed: dict[int, Exception] = {}
         for at, task in enumerate(self._tasks):
@@ -68,18 +65,17 @@ class SparkEpoch:
 
 
 class TaskJob:
-    """One task of an epoch as a Spark job, watched from a thread."""
+    """One task of a round as a Spark job, watched from a thread."""
 
     def __init__(self, spark: SparkSession, orders: TaskOrders, at: int) -> None:
         self._spark, self._orders = spark, orders
         self._rows: list[Any] = []
         self._error: BaseException | None = None
-        self._group = f"{orders.link} epoch {orders.epoch} task {at}"
+        self._group = f"{orders.link} round {orders.round_id} task {at}"
         self._thread = threading.Thread(target=self._work, name=self._group, daemon=True)
         self._thread.start()
 
     def is_done(self) -> bool:
-        """True once the job has ended."""
         return not self._thread.is_alive()
 
     def is_over(self) -> bool | None:
@@ -132,7 +128,7 @@ class TaskJob:
 
 
 class SparkRunner:
-    """Runs epochs on a Spark session, which the caller owns."""
+    """Runs copy rounds on a Spark session, which the caller owns."""
 
     def __init__(self, spark: SparkSession) -> None:
         conf = spark.sparkContext.getConf()
@@ -146,9 +142,8 @@ class SparkRunner:
         self._spark = spark
         self.slots = slots_of(spark.sparkContext)
 
-    def start(self, orders: list[TaskOrders]) -> SparkEpoch:
-        """Begin an epoch."""
-        return SparkEpoch(self._spark, orders)
+    def start(self, orders: list[TaskOrders]) -> SparkRound:
+        return SparkRound(self._spark, orders)
 
 
 def slots_of(context: SparkContext) -> int | None:

@@ -82,6 +82,31 @@ def _may_create(clients: Clients, names: list[str]) -> frozenset[str]:
 
 
 def _may_describe_configs(clients: Clients, names: list[str]) -> frozenset[str]:
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    return _not_denied(
+        clients,
+        "DescribeConfigs",
+        resources,
+        lambda admin, seconds: admin.describe_configs(resources, request_timeout=seconds),
+    )
+
+
+def _may_alter_configs(clients: Clients, names: list[str]) -> frozenset[str]:
+    """Asked to validate only."""
+    entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+    resources = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]) for name in names]
+    return _not_denied(
+        clients,
+        "AlterConfigs",
+        resources,
+        lambda admin, seconds: admin.incremental_alter_configs(resources, request_timeout=seconds, validate_only=True),
+    )
+
+
+def _not_denied(
+    clients: Clients, operation: str, resources: list[ConfigResource], ask: Callable[[Any, float], Any]
+) -> frozenset[str]:
+    """The topics among ``resources`` of which ``ask`` is not answered by a refusal of the authorizer."""
     denied: list[str] = []
 
     def note(resource: ConfigResource, error: KafkaError) -> bool:
@@ -89,37 +114,9 @@ def _may_describe_configs(clients: Clients, names: list[str]) -> frozenset[str]:
             denied.append(resource.name)
         return error.code() in _ABSENT
 
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     if resources:
-        clients.call_each(
-            clients.asked("DescribeConfigs", "topic"),
-            lambda admin, seconds: admin.describe_configs(resources, request_timeout=seconds),
-            on_error=note,
-            name=lambda resource: resource.name,
-        )
-    return frozenset(names) - frozenset(denied)
-
-
-def _may_alter_configs(clients: Clients, names: list[str]) -> frozenset[str]:
-    denied: list[str] = []
-
-    def note(resource: ConfigResource, error: KafkaError) -> bool:
-        if error.code() == _TOPIC_AUTHORIZATION_FAILED:
-            denied.append(resource.name)
-        return error.code() in (UNKNOWN_TOPIC, _TOPIC_AUTHORIZATION_FAILED)
-
-    entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
-    resources = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]) for name in names]
-    if resources:
-        clients.call_each(
-            clients.asked("AlterConfigs", "topic"),
-            lambda admin, seconds: admin.incremental_alter_configs(
-                resources, request_timeout=seconds, validate_only=True
-            ),
-            on_error=note,
-            name=lambda resource: resource.name,
-        )
-    return frozenset(names) - frozenset(denied)
+        clients.call_each(clients.asked(operation, "topic"), ask, on_error=note, name=lambda resource: resource.name)
+    return frozenset(resource.name for resource in resources) - frozenset(denied)
 
 
 def _may_read(clients: Clients, names: list[str]) -> frozenset[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kafka_migration.copy.driver.epochs import Mirror, MirrorEnd, Runner, Settings
+from kafka_migration.copy.driver.mirror import Mirror, MirrorEnd, Runner, Settings
 from kafka_migration.domain.controls import Throttle
 from kafka_migration.domain.errors import (
     BadInput,
@@ -103,7 +103,7 @@ def apply(
 
     ``throttle_bytes_per_second`` replaces what was commanded before; without it that stays in force, as a pause does.
     A wish to stop or to drain that an earlier run has already obeyed is taken back: whoever starts the mirror wants it
-    to run. One that it failed to obey stands. Raises what :meth:`kafka_migration.copy.driver.epochs.Mirror.run` raises.
+    to run. One that it failed to obey stands. Raises what :meth:`kafka_migration.copy.driver.mirror.Mirror.run` raises.
     """
     if throttle_bytes_per_second is not None and throttle_bytes_per_second < 1:
         raise BadInput(

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kafka_migration.copy.driver.epochs import MirrorEnd
+from kafka_migration.copy.driver.mirror import MirrorEnd
 from kafka_migration.copy.session import close_session, open_session
 from kafka_migration.copy.spark import SparkRunner
 from kafka_migration.domain.errors import MigrationError

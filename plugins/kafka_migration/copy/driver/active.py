@@ -1,11 +1,11 @@
-"""A partition between two epochs, as the driver knows it."""
+"""A partition between two copy rounds, as the driver knows it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Self
 
-from kafka_migration.copy.driver.book import PinnedTopic
+from kafka_migration.copy.driver.link import PinnedTopic
 from kafka_migration.copy.driver.takeover import Resumed
 from kafka_migration.copy.orders import Assignment
 from kafka_migration.domain.errors import StateConflict
@@ -27,32 +27,24 @@ class Active:
     target_start: int = 0
 
     @classmethod
-    def behind(
-        cls,
-        fence: Resumed,
-        identity: Identity,
-        *,
-        join_bytes: int,
-        most_bytes: int = 0,
-        target_start: int | None = None,
-    ) -> Self:
-        """As it stands right behind a fence of ``identity``. ``target_start``: where the target's log began when this
-        run first saw it, if that was before."""
+    def behind(cls, fence: Resumed, identity: Identity, before: Active | None, *, join_bytes: int) -> Self:
+        """As it stands right behind a fence of ``identity``. ``before`` is how it stood, if this run copied it already:
+        what its batches may hold, and where the target's log began when the run first saw it, stay."""
         return cls(
             position=fence.position,
             opening=fence.opening,
             identity=identity,
             continues=fence.position.source,
             source_epoch=fence.opening.epoch,
-            join_bytes=join_bytes,
-            most_bytes=most_bytes,
-            target_start=fence.target_start if target_start is None else target_start,
+            join_bytes=join_bytes if before is None else before.join_bytes,
+            most_bytes=0 if before is None else before.most_bytes,
+            target_start=fence.target_start if before is None else before.target_start,
         )
 
     def assignment(
         self, tp: TopicPartition, topic: PinnedTopic, until: int | None, hold_seconds: float, *, is_alone: bool = False
     ) -> Assignment:
-        """What a task is told of it."""
+        """The partition as it is handed to a task."""
         return Assignment(
             partition=tp,
             position=self.position,
@@ -74,11 +66,11 @@ class Active:
         )
 
     def after(self, receipt: Receipt) -> Self:
-        """Where it stands after what ``receipt`` tells. Raises StateConflict if that does not go on from here."""
+        """Where it stands after ``receipt``. Raises StateConflict if the receipt does not begin at this position."""
         if (receipt.fence, receipt.target_start) != (self.position.fence, self.position.target):
             raise StateConflict(
-                f"{receipt.topic}-{receipt.partition}: a receipt from fence {receipt.fence}, target offset"
-                f" {receipt.target_start} does not go on where the partition stands: {self.position}",
+                f"{receipt.topic}-{receipt.partition}: a task's receipt begins at fence {receipt.fence}, target offset"
+                f" {receipt.target_start}, but the partition stands at {self.position}",
                 remedy="report this; the state is unharmed, and the mirror can be started again",
             )
         position = Position(

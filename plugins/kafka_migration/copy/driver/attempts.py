@@ -4,7 +4,7 @@ A run claims the link before its first fence, durably, under a name of its own. 
 their next look (:mod:`kafka_migration.copy.lease`), or lose their lease without one. So everything that an earlier
 attempt ever sends is sent within a lease of the claim, and what it sent has landed, or never will, within the time that
 an append is waited for, and what a broker needs for what it has received. Until then the fence must not be forgotten.
-If all earlier attempts said that they had ended, with every request answered, nothing is held.
+If all earlier attempts recorded that they had ended, with every request answered, nothing is held.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable
 
-from kafka_migration.copy.driver.book import LinkBook
+import kafka.errors as kafka_errors
+from kafka.protocol.admin import DescribeConfigsRequest
+
 from kafka_migration.copy.driver.fencing import now
-from kafka_migration.copy.driver.memory import producer_memory_ms
+from kafka_migration.copy.driver.link import Link
 from kafka_migration.copy.lease import seconds_passed
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.errors import Refused, StateConflict, TakenOver
@@ -23,6 +25,7 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.cluster import NO_TOPIC_ID, WireCluster
 
 _STATE = (LINKS_TOPIC, OFFSET_MAP_TOPIC, PROGRESS_TOPIC)
+_BROKER, _MEMORY = 4, "producer.id.expiration.ms"
 
 
 class Attempts:
@@ -30,7 +33,7 @@ class Attempts:
 
     def __init__(
         self,
-        link: LinkBook,
+        link: Link,
         target: WireCluster,
         limits: Limits,
         tell: Callable[[str], None],
@@ -62,7 +65,8 @@ class Attempts:
         if any(is_running for name, is_running in found if name != self.name):
             self._dead_at = claimed + self._unseen
             self._tell(
-                f"an earlier run did not record how it ended: old records wait {self._unseen:g} s behind the fence"
+                f"an earlier run did not record how it ended: records with old timestamps are held back for"
+                f" {self._unseen:g} s after the fence"
             )
 
     def check(self) -> None:
@@ -72,7 +76,7 @@ class Attempts:
         if self.name not in found or not self._before.issuperset(found):
             raise TakenOver(f"link {self._link.name}")
         if not any(is_running for name, is_running in found.items() if name != self.name):
-            # They have said so since; until then nobody knew.
+            # They have recorded their end since; until then nobody knew of it.
             self._dead_at = float("-inf")
 
     def ended(self) -> None:
@@ -89,9 +93,9 @@ class Attempts:
     def _unseen(self) -> float:
         return self._limits.lease_seconds + self._limits.late_seconds
 
-    def lost(self, epoch: int) -> None:
-        """The end of ``epoch``'s tasks was not observed: they may be alive, somewhere. They are told to stop."""
-        self._link.recall(epoch)
+    def lost(self, round_id: int) -> None:
+        """The end of a round's tasks was not observed: they may be alive, somewhere. They are recalled."""
+        self._link.recall(round_id)
         self._mine_dead_at = self._clock() + self._unseen
 
     def closed(self) -> None:
@@ -119,8 +123,8 @@ class Attempts:
             self._memory_known = True
             if self._memory_ms is not None and self._memory_ms < 2_000 * self._unseen:
                 self._tell(
-                    f"producer.id.expiration.ms of the target is {self._memory_ms}: a fence may be forgotten while it"
-                    f" is needed, set it to {int(2_000 * self._unseen)} or more"
+                    f"target: {_MEMORY} is {self._memory_ms}, so brokers may forget a fence while it is still needed;"
+                    f" set {_MEMORY} to {int(2_000 * self._unseen)} or more on every broker"
                 )
         young = None if self._memory_ms is None else int(self._memory_ms / 2 - 1000 * self._unseen)
         return young if young is not None and young > 0 else None
@@ -137,13 +141,13 @@ class Attempts:
         for name, topic_id in found.items():
             if self.state_ids.setdefault(name, topic_id) != topic_id:
                 raise StateConflict(
-                    f"target: {name} was deleted and created again while the mirror ran",
+                    f"target: internal topic {name} was deleted and created again while the mirror ran",
                     remedy="find out who deleted it, and start the mirror again: it halts each partition whose records"
                     " it can no longer explain, and `mirror --again TOPIC` copies such a topic afresh",
                 )
 
 
-def refuse_sealed(link: LinkBook) -> None:
+def refuse_sealed(link: Link) -> None:
     """Raises Refused if ``link`` is sealed, completely or about to be."""
     seal = link.seal()
     if seal is not None:
@@ -151,3 +155,30 @@ def refuse_sealed(link: LinkBook) -> None:
             f"link {link.name} was sealed at {seal.at}: its mirror may not write any more",
             remedy="if producers write to the source again, `mirror --unseal` takes the seal away and goes on",
         )
+
+
+async def producer_memory_ms(cluster: WireCluster) -> int | None:
+    """The shortest ``producer.id.expiration.ms`` of all brokers (KIP-854), or None if any does not report it.
+
+    Needs DescribeConfigs on the cluster; brokers before 3.4 do not know the config.
+    """
+    found: list[int] = []
+    for broker in cluster.manager.cluster.brokers():
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_BROKER, resource_name=str(broker.node_id), configuration_keys=[_MEMORY]
+        )
+        try:
+            response = await cluster.send(DescribeConfigsRequest(resources=[resource]), broker.node_id)
+        except kafka_errors.KafkaError:
+            return None
+        values = [
+            int(config.value)
+            for result in response.results
+            if not result.error_code
+            for config in result.configs
+            if config.name == _MEMORY and config.value is not None
+        ]
+        if not values:
+            return None
+        found += values
+    return min(found, default=None)

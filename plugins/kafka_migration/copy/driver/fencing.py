@@ -1,23 +1,25 @@
 """The driver's fences: who may write, from where on, and what of it is durable before anybody does.
 
 Killed at any point it leaves state that the next fence can judge by. Before ``record_fence`` there is a marker at most,
-and markers of the link's own producer are known; before ``record_openings`` nobody writes with the new epoch, and
-partitions that have their opening already simply have an empty run.
+and markers of the link's own producer are known; before ``record_openings`` nobody writes with the new producer epoch,
+and partitions that have their opening already simply have an empty run.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
 from kafka.future import Future
 
-from kafka_migration.copy.driver.book import LinkBook
+from kafka_migration.copy.driver.link import Link, PinnedTopic
 from kafka_migration.copy.driver.takeover import Fenced, Known, Resumed, Stopped, Unread, take_over
 from kafka_migration.domain.errors import CouldNotFindOut, TakenOver
+from kafka_migration.domain.openings import Openings
+from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Halt, Identity, Position, TopicPartition
 from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.markers import keep_alive
@@ -44,20 +46,19 @@ class Fences:
 
     def __init__(
         self,
-        link: LinkBook,
+        link: Link,
         target: WireCluster,
         net: Selector,
         tell: Callable[[str], None],
         *,
-        topic_keys: Mapping[str, str] | None = None,
+        topics: Mapping[str, PinnedTopic],
         may_rewind: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``topic_keys`` are of the topics that this run copies into: later others may be pinned under their names.
+        """``topics`` are those that this run copies into: later others may be pinned under their names.
 
-        Without, openings are of those that are pinned when they are made. ``may_rewind``: whether nobody depends yet on
-        target offsets that a log may have lost.
+        ``may_rewind``: whether nobody depends yet on target offsets that a log may have lost.
         """
-        self._link, self._target, self._net, self._tell, self._topic_keys = link, target, net, tell, topic_keys
+        self._link, self._target, self._net, self._tell, self._topics = link, target, net, tell, topics
         self._may_rewind = may_rewind
         self._newest: Identity | None = None
         self._used_at = time.monotonic()
@@ -95,17 +96,17 @@ class Fences:
         future = self._net.call_soon_with_future(work)
         return FenceUnderWay(wanted, dict(positions), dict(source_starts), future)
 
-    def is_over(self, it: FenceUnderWay, seconds: float | None) -> bool:
+    def is_over(self, under_way: FenceUnderWay, seconds: float | None) -> bool:
         """True if the fence is over; waits for that so long, or to its end."""
         until = float("inf") if seconds is None else time.monotonic() + seconds
-        while not it.future.is_done and time.monotonic() < until:
+        while not under_way.future.is_done and time.monotonic() < until:
             self._net.run(self._net.sleep, _LOOK_SECONDS)
-        return bool(it.future.is_done)
+        return bool(under_way.future.is_done)
 
     def keep_alive(self, *, every: float = _KEEP_ALIVE_SECONDS) -> None:
         """Use the transactional id once in a while: brokers forget one that nobody used for days.
 
-        Raises TakenOver. A failure is told, and costs nothing yet: the next fence copes with a forgotten id.
+        Raises TakenOver. A failure is shown, and costs nothing yet: the next fence copes with a forgotten id.
         """
         if self._newest is None or time.monotonic() - self._used_at < every:
             return
@@ -116,70 +117,74 @@ class Fences:
             self._tell(f"the transactional id could not be kept from expiring: {error.message}")
         self._used_at = time.monotonic()
 
-    def result(self, it: FenceUnderWay) -> tuple[Identity, Outcome]:
+    def result(self, under_way: FenceUnderWay) -> tuple[Identity, Outcome]:
         """Where each partition of a fence that is over stands; openings are durable on return.
 
         Raises TakenOver, CouldNotFindOut (then it may be tried again), NotAuthorized, StateConflict; Overtaken if state
         moved on meanwhile.
         """
-        if it.future.exception is not None:
-            raise it.future.exception
-        fenced: Fenced = it.future.value
+        if under_way.future.exception is not None:
+            raise under_way.future.exception
+        fenced: Fenced = under_way.future.value
         self._newest, self._used_at = fenced.identity, time.monotonic()
         # Only now: an earlier attempt may have made openings durable until the very marker (see takeover).
-        known = known_of(self._link, it.wanted, dict(self._link.fences()), it.positions)
-        outcome = fenced.resume(known, it.source_starts)
+        known = known_of(self._link, under_way.wanted, dict(self._link.fences()), under_way.positions)
+        outcome = fenced.resume(known, under_way.source_starts)
         self._link.record_fence(fenced.fence, fenced.identity, at=now())
         self._note_rewound(outcome)
         resumed = ((tp, r.opening) for tp, r in outcome.items() if isinstance(r, Resumed))
-        self._link.record_openings(resumed, self._topic_keys)
+        self._link.record_openings(resumed, {name: topic.key for name, topic in self._topics.items()})
         self.count += 1
-        self._tell(f"fence {fenced.fence}: {len(outcome) - len(fenced.unread)} partitions")
+        self._tell(f"fence {fenced.fence}: {len(outcome) - len(fenced.unread)} partitions fenced")
         return fenced.identity, outcome
 
     def _note_rewound(self, outcome: Outcome) -> None:
         """Keep what was lost, before the offset map forgets it; halt instead where a group was moved meanwhile."""
-        for tp, it in outcome.items():
-            if not isinstance(it, Resumed) or it.rewound_from < 0:
+        for tp, result in outcome.items():
+            if not isinstance(result, Resumed) or result.rewound_from < 0:
                 continue
-            end, source = it.opening.closes or 0, it.position.source
+            end, confirmed, source = result.opening.closes or 0, result.rewound_from, result.position.source
             if not self._may_rewind():
-                detail = f"the target's log ends at {end}, although everything up to {it.rewound_from} was confirmed"
+                detail = f"the target's log ends at {end}, although everything up to {confirmed} was confirmed"
                 outcome[tp] = Stopped(reason=Halt.LOG_REGRESSED, detail=detail, target_offset=end)
                 continue
-            self._link.record_rewind(tp, fence=it.opening.fence, lost=(end, it.rewound_from), source=source, at=now())
+            self._link.record_rewind(tp, fence=result.opening.fence, lost=(end, confirmed), source=source, at=now())
             self._tell(
-                f"{tp}: the target lost its offsets {end} to {it.rewound_from - 1}, which were confirmed; copied again"
-                f" from source offset {source}"
+                f"{tp}: the target lost its offsets {end} to {confirmed - 1}, which were confirmed; they are copied"
+                f" again from source offset {source}"
             )
 
 
 def known_of(
-    link: LinkBook,
+    link: Link,
     partitions: Iterable[TopicPartition],
     fences: Mapping[int, Identity],
     positions: Mapping[TopicPartition, Position],
 ) -> dict[TopicPartition, Known]:
-    """What state says of each partition now. ``positions`` are what the caller itself knows to be confirmed."""
-    told, openings, skips = link.progress(), link.openings(), link.skips()
+    """What the link's state knows of each partition now. ``positions`` are confirmed as the caller itself knows."""
+    openings, skips, reported = link.openings(), link.skips(), link.progress()
     known = {}
     for tp in partitions:
-        mine = openings[tp].newest() if tp in openings else ()
-        newest = mine[0].fence if mine else None
-        confirmed = [p for p in (positions.get(tp), told[tp][0] if tp in told else None) if p is not None]
-        verified = max([o.target for o in mine[:1]] + [p.target for p in confirmed if p.fence == newest], default=0)
-        writer = None if newest is None else fences.get(newest)
-        reached = max((p for p in confirmed if p.fence == newest), key=lambda p: (p.target, p.source), default=None)
-        given_up = skips.get(tp, ())
-        known[tp] = Known(
-            openings=mine,
-            writer=writer,
-            verified=verified,
-            reached=reached,
-            skips=given_up,
-            history=openings.get(tp),
-        )
+        confirmed = [positions[tp]] if tp in positions else []
+        confirmed += [reported[tp][0]] if tp in reported else []
+        known[tp] = _known(openings.get(tp), fences, confirmed, skips.get(tp, ()))
     return known
+
+
+def _known(
+    history: Openings | None, fences: Mapping[int, Identity], positions: list[Position], skips: Sequence[Skip]
+) -> Known:
+    mine = history.newest() if history is not None else ()
+    fence = mine[0].fence if mine else None
+    confirmed = [position for position in positions if position.fence == fence]
+    return Known(
+        openings=mine,
+        writer=None if fence is None else fences.get(fence),
+        verified=max([o.target for o in mine[:1]] + [position.target for position in confirmed], default=0),
+        reached=max(confirmed, key=lambda position: (position.target, position.source), default=None),
+        skips=skips,
+        history=history,
+    )
 
 
 def _is_later(one: Identity, other: Identity) -> bool:

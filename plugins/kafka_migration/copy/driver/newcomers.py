@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from kafka_migration.copy.driver.book import LinkBook, PinnedTopic
+from kafka_migration.copy.driver.link import Link, PinnedTopic
 from kafka_migration.copy.driver.survey import BY_METADATA, is_pinned, recreated
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, NotAuthorized, Refused, TakenOver
 from kafka_migration.domain.types import TopicPartition
@@ -35,48 +36,40 @@ class NoGrowth:
     """The target stays as it is."""
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Refused."""
         raise Refused(f"target topic {topic} is not given {partitions} partitions: nobody may change it here")
 
     def follow(self) -> Mapping[str, PinnedTopic]:
-        """None."""
         return {}
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Newcomers:
-    """Looks for newcomers every few seconds. ``topics`` is the run's own, and grows with what is followed."""
+    """Looks for newcomers every few seconds. ``topics`` is the run's own, and grows with what is followed; ``lifted``
+    is given the topics that were thought gone, or other ones, and are there."""
 
-    def __init__(
-        self,
-        *,
-        link: LinkBook,
-        growth: Growth,
-        topics: MutableMapping[str, PinnedTopic],
-        source: WireCluster,
-        target: WireCluster,
-        net: Selector,
-        tell: Callable[[str], None],
-        follow_seconds: float,
-        lifted: Callable[[Iterable[str]], None] = lambda _topics: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """``lifted`` is given the topics that were thought gone, or other ones, and are there."""
-        self._lifted = lifted
-        self._link, self._growth, self._topics = link, growth, topics
-        self._source, self._target, self._net = source, target, net
-        self._tell, self._follow_seconds, self._clock = tell, follow_seconds, clock
-        self._looked_at = self._followed_at = float("-inf")
-        self._found = False
-        self._back: set[str] = set()
-        self._told = ""
+    link: Link
+    growth: Growth
+    topics: MutableMapping[str, PinnedTopic]
+    source: WireCluster
+    target: WireCluster
+    net: Selector
+    tell: Callable[[str], None]
+    follow_seconds: float
+    lifted: Callable[[Iterable[str]], None] = lambda _topics: None
+    clock: Callable[[], float] = time.monotonic
+    _looked_at: float = float("-inf")
+    _followed_at: float = float("-inf")
+    _found: bool = False
+    _back: set[str] = field(default_factory=set)
+    _shown: str = ""
 
     def are_there(self, active: Iterable[TopicPartition]) -> bool:
         """True if there is a partition that is neither in ``active`` nor halted, by the newest metadata.
 
         Raises CouldNotFindOut where a cluster does not answer.
         """
-        if self._clock() - self._looked_at >= _EVERY_SECONDS:
-            self._looked_at = self._clock()
+        if self.clock() - self._looked_at >= _EVERY_SECONDS:
+            self._looked_at = self.clock()
             self._lift()
             self._follow()
             self._found = bool(self._candidates(active))
@@ -95,10 +88,10 @@ class Newcomers:
         for topic in sorted({tp.topic for tp in wanted}):
             lacking = {tp for tp in wanted if tp.topic == topic and not self._is_on_target(tp)}
             if lacking:
-                count = 1 + max(self._source.partitions[topic])
+                count = 1 + max(self.source.partitions[topic])
                 try:
-                    self._growth.grow(topic, count)
-                    self._tell(f"target topic {topic} has {count} partitions now, as its source has")
+                    self.growth.grow(topic, count)
+                    self.tell(f"target topic {topic} has {count} partitions now, as its source has")
                 except (Refused, NotAuthorized) as error:
                     stuck |= dict.fromkeys(lacking, error.message)
                 else:
@@ -108,58 +101,65 @@ class Newcomers:
     def _candidates(self, active: Iterable[TopicPartition]) -> set[TopicPartition]:
         there = {
             TopicPartition(name, partition)
-            for name in self._topics
+            for name in self.topics
             # Those of another topic under the name are none of ours; ours is gone, and has halted or will.
             # Of what the target does not describe nobody knows whether partitions are lacking there.
-            if not any(recreated(it, name) for it in (self._source, self._target)) and name in self._target.partitions
-            for partition in self._source.partitions.get(name, ())
+            if not self._is_another(name) and name in self.target.partitions
+            for partition in self.source.partitions.get(name, ())
         }
         new = there - set(active)
-        return new - self._link.halted() if new else new
+        return new - self.link.halted() if new else new
+
+    def _is_another(self, topic: str) -> bool:
+        return any(recreated(cluster, topic) for cluster in (self.source, self.target))
 
     def _is_on_target(self, tp: TopicPartition) -> bool:
-        return tp.partition in self._target.partitions.get(tp.topic, ())
+        return tp.partition in self.target.partitions.get(tp.topic, ())
 
     def _lift(self) -> None:
-        """Take halts back that said that a topic is gone, or another one, where both clusters have the pinned one."""
-        doubted = {tp for tp, halt in self._link.halts().items() if halt.reason in BY_METADATA}
-        back = {tp.topic for tp in doubted if tp.topic in self._topics}
-        for cluster in (self._source, self._target):
-            problems = self._net.run(cluster.refresh, back) if back else {}
-            back = {name for name in back - problems.keys() if is_pinned(cluster, name)}
+        """Take halts back for which a topic was gone, or another one, where both clusters have the pinned one."""
+        doubted = {tp for tp, halt in self.link.halts().items() if halt.reason in BY_METADATA}
+        back = self._as_pinned({tp.topic for tp in doubted if tp.topic in self.topics})
         # Twice in a row, as what takes a topic away is asked more than once.
         lasting, self._back = back & self._back, back
         if lasting:
-            self._lifted(lasting)
-            self._link.lift({tp: None for tp in doubted if tp.topic in lasting})
-            self._tell(f"topics are there again, as they were pinned, and go on: {', '.join(sorted(lasting))}")
+            self.lifted(lasting)
+            self.link.lift({tp: None for tp in doubted if tp.topic in lasting})
+            self.tell(f"topics that were gone are there again, and are copied on: {', '.join(sorted(lasting))}")
+
+    def _as_pinned(self, topics: set[str]) -> set[str]:
+        """Those of ``topics`` that both clusters have, as they were pinned."""
+        for cluster in (self.source, self.target):
+            problems = self.net.run(cluster.refresh, topics) if topics else {}
+            topics = {name for name in topics - problems.keys() if is_pinned(cluster, name)}
+        return topics
 
     def _follow(self) -> None:
-        if self._clock() - self._followed_at < self._follow_seconds:
+        if self.clock() - self._followed_at < self.follow_seconds:
             return
-        self._followed_at = self._clock()
+        self._followed_at = self.clock()
         try:
-            pinned = self._growth.follow()
+            pinned = self.growth.follow()
         except (CouldNotFindOut, TakenOver):
             raise
         except MigrationError as error:
             # Not worth the end of the copy: what is copied goes on, and a person reads why nothing joins.
-            self._tell_once(f"new topics do not join: {error}")
+            self._show_once(f"new topics do not join: {error}")
             return
-        new = {name: topic for name, topic in pinned.items() if name not in self._topics}
+        new = {name: topic for name, topic in pinned.items() if name not in self.topics}
         if new:
-            self._tell(f"new topics join: {', '.join(sorted(new))}")
+            self.tell(f"new topics join: {', '.join(sorted(new))}")
             for name, topic in new.items():
-                self._source.pinned[name], self._target.pinned[name] = topic.source_id, topic.target_id
-            for cluster in (self._source, self._target):
-                self._net.run(cluster.refresh, set(new))
-            self._topics.update(new)
+                self.source.pinned[name], self.target.pinned[name] = topic.source_id, topic.target_id
+            for cluster in (self.source, self.target):
+                self.net.run(cluster.refresh, set(new))
+            self.topics.update(new)
 
     def _await_partitions(self, topic: str, partitions: set[TopicPartition]) -> None:
         deadline = time.monotonic() + _VISIBLE_SECONDS
-        self._net.run(lambda: self._target.wait_for_leaders(partitions, deadline=deadline))
+        self.net.run(lambda: self.target.wait_for_leaders(partitions, deadline=deadline))
 
-    def _tell_once(self, text: str) -> None:
-        if text != self._told:
-            self._told = text
-            self._tell(text)
+    def _show_once(self, text: str) -> None:
+        if text != self._shown:
+            self._shown = text
+            self.tell(text)

@@ -1,6 +1,6 @@
-"""When an epoch has run long enough: between two of them nothing is copied, so one that is caught up goes on.
+"""When a copy round has run long enough: between two of them nothing is copied, so one that is caught up goes on.
 
-But not while somebody in it waits in vain: a partition that stands, or a task without a slot.
+But not while a partition in it waits in vain: one that does not move, or whose task has no slot.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Callable, Mapping
 from kafka_migration.domain.types import Position, TopicPartition
 
 LONGEST_SECONDS = 600.0
-"""An epoch ends after so long in any case: only then what it did becomes part of the driver's own account."""
+"""A round ends after so long in any case: only then what it did becomes part of the driver's own account."""
 _AROUND_SECONDS, _AROUND_OFFSETS = 5.0, 1_000
 SMALL_BACKLOG = 50_000
 """Records that a task copies while another one would still begin."""
 _TASK_RECORDS_PER_SECOND, _TASK_BYTES_PER_SECOND, _TASK_PARTITIONS = 10_000, 16 * 1024 * 1024, 500
 """What one task carries easily, records coming one by one."""
-_TELLING_SECONDS = 10.0
+_MEASURABLE_SECONDS = 10.0
 _LARGE_BYTES = 1024 * 1024
 """What most topics take in one batch at most (max.message.bytes)."""
 
 
 class Pace:
-    """One epoch's, from its beginning at ``positions``. It is to last ``seconds`` while there is a backlog."""
+    """One round's, from its beginning at ``positions``. It is to last ``seconds`` while there is a backlog."""
 
     def __init__(
         self,
@@ -35,25 +35,25 @@ class Pace:
         self._positions, self._seconds, self._clock, self._began = dict(positions), seconds, clock, clock()
         self._moves_since: float | None = None
 
-    def see(self, told: Mapping[TopicPartition, Position]) -> None:
-        """Look, often, whether anything was copied yet. ``told`` are the newest positions."""
+    def see(self, reported: Mapping[TopicPartition, Position]) -> None:
+        """Look, often, whether anything was copied yet. ``reported`` are the newest positions."""
         if self._moves_since is None and any(
-            tp in told and told[tp].source > before.source for tp, before in self._positions.items()
+            tp in reported and reported[tp].source > before.source for tp, before in self._positions.items()
         ):
             self._moves_since = self._clock()
 
-    def is_to_end(self, ends: Mapping[TopicPartition, int], told: Mapping[TopicPartition, Position]) -> bool:
-        """True if there is a backlog to share out anew: more than what arrives while tasks tell how far they are.
+    def is_to_end(self, ends: Mapping[TopicPartition, int], reported: Mapping[TopicPartition, Position]) -> bool:
+        """True if there is a backlog to share out anew: more than what arrives between two reports of the tasks.
 
-        ``ends`` are the source's. Not before the tasks have copied for half of the epoch: where Spark begins late, the
-        next one would do so, too, and whoever stands is found apart.
+        ``ends`` are the source's. Not before the tasks have copied for half of the round: where Spark begins late, the
+        next one would do so, too, and partitions that do not move are found apart.
         """
         now = self._clock()
         if self._moves_since is None or now - self._moves_since < self._seconds / 2:
             return False
         copied = lag = 0
         for tp, before in self._positions.items():
-            at = told.get(tp, before)
+            at = reported.get(tp, before)
             copied += max(0, at.source - before.source)
             lag += max(0, ends.get(tp, 0) - max(at.source, before.source))
         rate = copied / max(1.0, now - self._began)
@@ -61,7 +61,7 @@ class Pace:
 
 
 class Standstill:
-    """Finds partitions that have something to copy and do not move, over all epochs of a run."""
+    """Finds partitions that have something to copy and do not move, over all rounds of a run."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         """``seconds`` is how long a partition may stand; after each alarm twice as long, until it moves."""
@@ -92,9 +92,10 @@ class Standstill:
 
 
 class Slots:
-    """How many tasks run side by side: ``streams``, if Spark has as many slots. ``known`` is what it says, if it does.
+    """How many tasks run side by side: ``streams``, if Spark has as many slots. ``known`` are those that Spark reports,
+    if it does.
 
-    What was only seen (fewer tasks began than were ordered) counts for the length of the longest epoch: slots may come.
+    What was only seen (fewer tasks began than were ordered) counts for the length of the longest round: slots may come.
 
     What is caught up and gets little goes through as few tasks as carry it. Each task asks the brokers for itself, so
     two of them make twice the requests for the same records; where clients and brokers share their cores, every record
@@ -111,15 +112,15 @@ class Slots:
         self._seen, self._until = slots, self._clock() + LONGEST_SECONDS
 
     def copied(self, records: int, size: int, seconds: float) -> None:
-        """An epoch of so many seconds copied so much."""
+        """A round of so many seconds copied so much."""
         rates = records / max(1.0, seconds), size / max(1.0, seconds)
-        if seconds < _TELLING_SECONDS:
+        if seconds < _MEASURABLE_SECONDS:
             # Half of it was the start of its tasks.
             rates = max(rates[0], self._records_per_second), max(rates[1], self._bytes_per_second)
         self._records_per_second, self._bytes_per_second = rates
 
     def wanted(self, backlog: int, partitions: int) -> int:
-        """Into how many shares an epoch is dealt that begins with ``backlog`` records to copy."""
+        """Into how many shares a round is split that begins with ``backlog`` records to copy."""
         if backlog > SMALL_BACKLOG:
             return self.now
         busy = max(

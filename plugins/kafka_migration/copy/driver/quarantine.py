@@ -1,7 +1,7 @@
 """Partitions that hinder again and again where they stand, and what is tried with each before it is halted.
 
 A request that never gets a clear answer costs a fence each time, and a partition that kills its task costs all that is
-copied beside it a new start. Neither may go on for ever, and neither says by itself whose fault it is:
+copied beside it a new start. Neither may go on for ever, and neither shows by itself whose fault it is:
 
 - a batch without a clear answer is sent alone from the second time on, as the source stored it: what it was sent
   together with may have been too large for whatever stands between. It rests longer each time. If it still gets none
@@ -24,13 +24,14 @@ _NARROW_SECONDS = 10.0
 
 
 @dataclass(slots=True)
-class _Round:
+class _Unclear:
     """How often a partition went without a clear answer at one source offset, and since when."""
 
     source: int
     since: float
     detail: str
     times: int = 0
+    """All times, passing ones among them."""
     unclear: int = 0
 
 
@@ -47,7 +48,7 @@ class Quarantine:
     alone: set[TopicPartition] = field(default_factory=set)
     suspects: set[TopicPartition] = field(default_factory=set)
     tried: set[TopicPartition] = field(default_factory=set)
-    _rounds: dict[TopicPartition, _Round] = field(default_factory=dict)
+    _unclear: dict[TopicPartition, _Unclear] = field(default_factory=dict)
     _deaths_alone: int = 0
 
     # -- requests without a clear answer ------------------------------------------------------------------------------
@@ -58,9 +59,9 @@ class Quarantine:
         ``is_passing``: an answer about a broker or a topic, not about a batch. However often it comes, it is not the
         batch's fault; but each time costs the others a new start, and the link one of its producer epochs.
         """
-        found = self._rounds.get(tp)
+        found = self._unclear.get(tp)
         if found is None or found.source != source:
-            found = self._rounds[tp] = _Round(source, self.clock(), detail)
+            found = self._unclear[tp] = _Unclear(source, self.clock(), detail)
         found.times, found.unclear, found.detail = found.times + 1, found.unclear + (not is_passing), detail
         if found.unclear > 1:
             self.alone.add(tp)
@@ -69,14 +70,14 @@ class Quarantine:
 
     def hopeless(self, tp: TopicPartition, source: int) -> str:
         """Why ``tp``, which was fenced at ``source``, is not to be tried again; empty if it is."""
-        found = self._rounds.get(tp)
+        found = self._unclear.get(tp)
         if found is None or found.source != source:
             return ""
         seconds = self.clock() - found.since
         if found.unclear < _TIMES or seconds < self.patience_seconds:
             return ""
         # Whoever lifts the halt has it tried anew.
-        del self._rounds[tp]
+        del self._unclear[tp]
         return (
             f"the batch at source offset {source} got no clear answer {found.unclear} times within {seconds:.0f} s, the"
             f" last {found.unclear - 2} times in a request of its own; the last time: {found.detail}"
@@ -111,7 +112,7 @@ class Quarantine:
             self._deaths_alone = 0
 
     def resting(self) -> Mapping[TopicPartition, float]:
-        """Suspects whose turn has not come, and for how many seconds they wait before it is looked at again."""
+        """Suspects that are not tried yet, and for how many seconds they wait before the next look at them."""
         return dict.fromkeys(self.suspects - self.tried, _NARROW_SECONDS)
 
     def _split(self) -> None:

@@ -1,4 +1,4 @@
-"""Where epochs run, as the driver sees it: on Spark, or wherever a test lets them run."""
+"""Where copy rounds run, as the driver sees it: on Spark, or wherever a test lets them run."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kafka_migration.domain.types import Receipt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What the tasks of an epoch did: ``receipts`` of those that ended in order, and what the others died of, by the
-    index of their orders. Of these nothing is known but what they told while they ran."""
+    """What the tasks of a round did: ``receipts`` of those that ended in order, and what the others died of, by the
+    index of their orders. Of these nothing is known but what they reported while they ran."""
 
     receipts: list[Receipt] = field(default_factory=list)
     failed: Mapping[int, Exception] = field(default_factory=dict)
 
 
-class EpochUnderWay(Protocol):
-    """An epoch that runs somewhere."""
+class CopyRound(Protocol):
+    """A round that runs somewhere."""
 
     def is_done(self) -> bool:
         """True once it has ended, well or not."""
@@ -29,15 +29,15 @@ class EpochUnderWay(Protocol):
         """The tasks that have begun (indexes of the orders), as far as is known now: True if it ended, well or not."""
 
     def ended(self) -> Ended:
-        """Wait for its end, and tell of it."""
+        """Wait for its end, and return what its tasks did."""
 
 
 class Runner(Protocol):
-    """Where epochs run: one task per element of ``orders``."""
+    """Where rounds run: one task per element of ``orders``."""
 
     @property
     def slots(self) -> int | None:
         """How many tasks can run side by side; None if that is not known, or may change."""
 
-    def start(self, orders: list[TaskOrders]) -> EpochUnderWay:
-        """Begin an epoch."""
+    def start(self, orders: list[TaskOrders]) -> CopyRound:
+        """Begin a round."""

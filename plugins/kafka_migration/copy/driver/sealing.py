@@ -1,18 +1,18 @@
-"""Sealing a link: a fence whose epoch no mirror gets, read back in every partition (docs/mirror.md, rule 8)."""
+"""Sealing a link: a fence whose producer epoch no mirror gets, read back in each partition (docs/mirror.md, rule 8)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
-from kafka_migration.copy.driver.book import LinkBook
 from kafka_migration.copy.driver.fencing import known_of, now
-from kafka_migration.copy.driver.takeover import Fenced, take_over
+from kafka_migration.copy.driver.link import Link
+from kafka_migration.copy.driver.takeover import Fenced, Stopped, take_over
 from kafka_migration.domain.errors import HaltedPartition, Refused, TakenOver
 from kafka_migration.domain.seal import Seal
-from kafka_migration.domain.types import Identity
+from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.wire.cluster import LATEST, WireCluster
 from kafka_migration.wire.fence import Forgotten, await_markers, is_marker_of
 from kafka_migration.wire.markers import keep_alive
@@ -21,18 +21,13 @@ from kafka_migration.wire.selector import Selector
 _SECONDS, _ASK_SECONDS = 120.0, 30.0
 
 
-class SealableLink(LinkBook, Protocol):
-    """A link whose seal can be written."""
-
-    def record_seal(self, seal: Seal) -> None: ...
-
-
-def seal(link: SealableLink, target: Mapping[str, Any], tell: Callable[[str], None] = lambda _text: None) -> Seal:
+def seal(link: Link, target: Mapping[str, Any], tell: Callable[[str], None] = lambda _text: None) -> Seal:
     """Seal ``link``, which was drained; a second call proves the seal again. Killed anywhere, the next call converges.
 
     The wish stands first, and durably: from then on every task stops at its next look, and no mirror begins. The seal
     itself is the marker. ``target`` are kafka-python properties. Raises HaltedPartition where the log is not what the
-    link wrote, Refused if it holds more than the link knows of, CouldNotFindOut if nobody tells whether the seal holds.
+    link wrote, Refused if it holds more than the link knows of, CouldNotFindOut if it stays unknown whether the seal
+    holds.
     """
     net = Selector()
     cluster = WireCluster(net, target, "target")
@@ -56,45 +51,42 @@ def seal(link: SealableLink, target: Mapping[str, Any], tell: Callable[[str], No
         net.close()
 
 
-def _fence(cluster: WireCluster, net: Selector, link: SealableLink) -> Fenced:
+def _fence(cluster: WireCluster, net: Selector, link: Link) -> Fenced:
     fences, positions = dict(link.fences()), link.positions()
     known = known_of(link, positions, fences, positions)
     fenced: Fenced = net.run(
         lambda: take_over(cluster, transactional_id=link.transactional_id, known=known, fences=fences)
     )
     for tp, tail in fenced.tails.items():
-        stopped = tail.stopped
-        if stopped is not None:
-            raise HaltedPartition(
-                topic=tp.topic,
-                partition=tp.partition,
-                reason=str(stopped.reason),
-                detail=stopped.detail,
-                target_offset=stopped.target_offset,
-                remedy="`mirror --unseal` goes on, and halts this partition; `status` then says what can be done",
-            )
+        if tail.stopped is not None:
+            raise _halted(tp, tail.stopped)
         if tail.data_end != positions[tp].target:
             raise Refused(
-                f"{tp}: the target's data end at {tail.data_end}, the mirror's position is {positions[tp].target}",
+                f"{tp}: the target's records end at offset {tail.data_end}, but the mirror's position is"
+                f" {positions[tp].target}",
                 remedy="a mirror wrote until just now: run `mirror --unseal --until-caught-up`, then stop again",
             )
-    for tp, gone in fenced.stopped.items():
-        raise HaltedPartition(
-            topic=tp.topic,
-            partition=tp.partition,
-            reason=str(gone.reason),
-            detail=gone.detail,
-            target_offset=gone.target_offset,
-            remedy="`mirror --unseal` goes on, and halts this partition; `status` then says what can be done",
-        )
+    for tp, stopped in fenced.stopped.items():
+        raise _halted(tp, stopped)
     link.record_fence(fenced.fence, fenced.identity, at=now())
     return fenced
 
 
-def _still_holds(cluster: WireCluster, net: Selector, link: SealableLink, found: Seal, identity: Identity) -> bool:
+def _halted(tp: TopicPartition, stopped: Stopped) -> HaltedPartition:
+    return HaltedPartition(
+        topic=tp.topic,
+        partition=tp.partition,
+        reason=str(stopped.reason),
+        detail=stopped.detail,
+        target_offset=stopped.target_offset,
+        remedy="`mirror --unseal` goes on, and halts this partition; `status` then shows what can be done",
+    )
+
+
+def _still_holds(cluster: WireCluster, net: Selector, link: Link, found: Seal, identity: Identity) -> bool:
     """True if nobody has fenced the link since, and the seal's markers stand where they stood.
 
-    Raises CouldNotFindOut where that cannot be told: no reason to fence again, which moves the final ends.
+    Raises CouldNotFindOut where that stays unknown: no reason to fence again, which moves the final ends.
     """
     fences, ends = link.fences(), dict(found.ends)
     if not fences or fences[max(fences)] != identity:

@@ -1,8 +1,8 @@
 """What became of the topics that the link pinned: still there, hidden, gone, or others under the same name.
 
-A halt is for a person to lift, so none is founded on what one broker says, or on trouble that passes: a broker that has
-just started may not know all topics, and one that is cut off goes on with what it knew. A topic is lost once every
-broker that answers has said so for ten seconds.
+A halt is for a person to lift, so none is founded on what one broker reports, or on trouble that passes: a broker that
+has just started may not know all topics, and one that is cut off goes on with what it knew. A topic is lost once every
+broker that answers has reported so for ten seconds.
 """
 
 from __future__ import annotations
@@ -39,24 +39,16 @@ class Survey:
 
     @property
     def is_in_doubt(self) -> bool:
-        """True if a topic may be lost, and more looks will tell."""
+        """True if a topic may be lost, and more looks will show it."""
         return bool(self._since)
 
     def look(self, topics: Collection[str]) -> None:
         """Look once. Raises CouldNotFindOut where the cluster does not answer."""
         cluster = self._cluster
         problems: dict[str, int] = self._net.run(cluster.refresh, set(topics))
-        self.hidden = {
-            topic: not_authorized(cluster.role, "Describe", topic)
-            if code in UNAUTHORIZED
-            else f"{cluster.role}: topic {topic}: {code_name(code)}"
-            for topic, code in problems.items()
-        }
+        self.hidden = {topic: undescribed(cluster, topic, code) for topic, code in problems.items()}
         doubted = {
-            topic
-            for topic in topics
-            if topic not in self.lost
-            and _loss(cluster, topic, problems.get(topic, 0), cluster.topic_ids.get(topic, NO_TOPIC_ID)) is not None
+            topic for topic in topics if topic not in self.lost and _loss_now(cluster, topic, problems.get(topic, 0))
         }
         found = self._agreed(doubted) if doubted else {}
         for topic in self._since.keys() - found.keys():
@@ -70,18 +62,18 @@ class Survey:
                 del self._since[topic]
 
     def _agreed(self, topics: Collection[str]) -> dict[str, Loss]:
-        """Those of ``topics`` of which all brokers that answer say the same, and none that it is the pinned one."""
+        """Those of ``topics`` of which all brokers that answer report the same, and none the pinned one."""
         reports = self._net.run(self._cluster.reports, topics)
         agreed: dict[str, Loss] = {}
         for topic in topics:
-            said = [
+            losses = {
                 _loss(self._cluster, topic, report[topic].error, report[topic].topic_id)
                 for report in reports
                 if topic in report
-            ]
-            first = said[0] if said else None
-            if first is not None and all(it == first for it in said):
-                agreed[topic] = first
+            }
+            loss = losses.pop() if len(losses) == 1 else None
+            if loss is not None:
+                agreed[topic] = loss
         return agreed
 
 
@@ -89,16 +81,27 @@ def _loss(cluster: WireCluster, topic: str, error: int, topic_id: uuid.UUID) -> 
     if error == UNKNOWN_TOPIC:
         return Halt.TOPIC_MISSING, f"the {cluster.role} has no topic of this name"
     pinned = cluster.pinned.get(topic, NO_TOPIC_ID)
-    # A broker that gives no id says nothing of whose topic it is.
+    # A broker that gives no id is no proof of whose topic it is.
     if not error and pinned.int and topic_id.int and topic_id != pinned:
         return Halt.RECREATED, f"the {cluster.role} topic was deleted and created again"
     return None
 
 
+def _loss_now(cluster: WireCluster, topic: str, error: int = 0) -> Loss | None:
+    return _loss(cluster, topic, error, cluster.topic_ids.get(topic, NO_TOPIC_ID))
+
+
 def recreated(cluster: WireCluster, topic: str) -> Loss | None:
     """Name and detail of the halt of a topic that is another one by the newest metadata; None if it is the pinned one,
-    or nobody says which."""
-    return _loss(cluster, topic, 0, cluster.topic_ids.get(topic, NO_TOPIC_ID))
+    or that is unknown."""
+    return _loss_now(cluster, topic)
+
+
+def undescribed(cluster: WireCluster, topic: str, code: int) -> str:
+    """Why a cluster, which answered with error ``code``, does not describe ``topic``."""
+    if code in UNAUTHORIZED:
+        return not_authorized(cluster.role, "Describe", topic)
+    return f"{cluster.role}: topic {topic}: {code_name(code)}"
 
 
 def is_pinned(cluster: WireCluster, topic: str) -> bool:
@@ -108,7 +111,7 @@ def is_pinned(cluster: WireCluster, topic: str) -> bool:
 
 
 async def survey(cluster: WireCluster, topics: Iterable[str]) -> dict[str, Loss]:
-    """Topics that are not what ``cluster.pinned`` says, by one broker's word; one counts as missing only after ten
+    """Topics that are not the ones in ``cluster.pinned``, by one broker's answer; one counts as missing only after ten
     seconds. For whoever only refuses to go on, and halts nothing.
 
     Raises NotAuthorized, and CouldNotFindOut for any other answer that stays.
@@ -124,12 +127,12 @@ async def survey(cluster: WireCluster, topics: Iterable[str]) -> dict[str, Loss]
         await cluster.net.sleep(0.2)
     lost: dict[str, Loss] = {}
     for name in sorted(names):
-        loss = _loss(cluster, name, problems.get(name, 0), cluster.topic_ids.get(name, NO_TOPIC_ID))
+        loss = _loss_now(cluster, name, problems.get(name, 0))
         if loss is not None:
             lost[name] = loss
         elif name in problems:
             raise CouldNotFindOut(
-                f"{cluster.role}: nothing is known of topic {name}: {code_name(problems[name])}",
+                f"{cluster.role}: topic {name} cannot be described: {code_name(problems[name])}",
                 remedy="check the brokers' state, then run this again",
             )
     return lost

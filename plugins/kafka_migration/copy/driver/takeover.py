@@ -1,7 +1,7 @@
-"""Taking a link over: fence every partition, explain every record above what is known, and say where to go on.
+"""Taking a link over: fence every partition, explain every record above what is known, and find where to go on.
 
 The tail of each target partition is read from the last verified offset up to the fence's marker. Each batch must be
-one that the link itself wrote, at the place that its sequence says (docs/mirror.md, rule 5). What cannot be explained
+one that the link itself wrote, at the place of its sequence (docs/mirror.md, rule 5). What cannot be explained
 halts the partition: counting it as progress would turn a duplicate, a hole or a foreign record into silent loss.
 
 It has two halves, because state must be read *between* them: until the marker is visible an earlier attempt may still
@@ -30,7 +30,7 @@ from kafka_migration.wire.markers import write_markers_directly
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What state says of a partition.
+    """What the link's state knows of a partition.
 
     ``openings`` of its newest fence, in order (empty if it was never fenced); ``writer`` is who wrote since that
     fence; ``verified`` a target offset below which everything is known to be ours; ``reached`` the furthest confirmed
@@ -138,11 +138,10 @@ class Tail:
         return self.stopped is None
 
     def _judge(self, header: BatchHeader, producer_id: int) -> None:
-        writer = self.known.writer
+        author, writer = Identity(header.producer_id, header.producer_epoch), self.known.writer
         if self._awaits_marker:
             self._awaits_marker = False
-            theirs = Identity(header.producer_id, header.producer_epoch)
-            if not header.is_control or theirs != writer or header.base_offset != self.known.verified:
+            if not header.is_control or author != writer or header.base_offset != self.known.verified:
                 detail = (
                     f"the marker of fence {self.known.fence} is not at target offset {self.known.verified} any more"
                 )
@@ -150,33 +149,34 @@ class Tail:
             return
         # The writer's own id is another one only where brokers forgot it.
         is_marker = header.is_control and header.producer_id in (producer_id, writer.producer_id if writer else -1)
-        ours = (
-            writer is not None
-            and not header.is_control
-            and (header.producer_id, header.producer_epoch) == (writer.producer_id, writer.producer_epoch)
-        )
-        if not is_marker and (not ours or self.marker_seen):
-            detail = f"a batch of producer {header.producer_id}, epoch {header.producer_epoch}, is not this link's"
-            self._stop(Halt.FOREIGN_WRITER, header, detail)
-            return
-        place = header.base_offset - self.known.fence_end
-        if ours and place % MAX_SEQUENCE != header.base_sequence:
-            ahead = (place - header.base_sequence) % MAX_SEQUENCE < MAX_SEQUENCE // 2
-            # More records stand before it than were sent before it, or fewer.
-            what = "records before it come twice" if ahead else "records before it are missing"
-            detail = f"the batch with sequence {header.base_sequence} stands at place {place}: {what}"
-            self._stop(Halt.DUPLICATED if ahead else Halt.LOG_REGRESSED, header, detail)
-            return
-        if header.base_offset != self._next:
-            self._stop(Halt.LOG_REGRESSED, header, f"nothing begins at target offset {self._next}")
+        is_ours = not header.is_control and author == writer
+        trouble = self._trouble(header, is_marker=is_marker, is_ours=is_ours)
+        if trouble is not None:
+            self._stop(trouble[0], header, trouble[1])
             return
         self._next = header.next_offset
         if is_marker:
             self.marker_seen = True
-            self.markers.add(Identity(header.producer_id, header.producer_epoch))
+            self.markers.add(author)
         else:
             self.data_end = header.next_offset
-            self.records = place + header.records
+            self.records = header.base_offset - self.known.fence_end + header.records
+
+    def _trouble(self, header: BatchHeader, *, is_marker: bool, is_ours: bool) -> tuple[Halt, str] | None:
+        """Why what stands here cannot be explained; None if it can."""
+        if not is_marker and (not is_ours or self.marker_seen):
+            detail = f"a batch of producer {header.producer_id}, epoch {header.producer_epoch}, is not this link's"
+            return Halt.FOREIGN_WRITER, detail
+        place = header.base_offset - self.known.fence_end
+        if is_ours and place % MAX_SEQUENCE != header.base_sequence:
+            ahead = (place - header.base_sequence) % MAX_SEQUENCE < MAX_SEQUENCE // 2
+            # More records stand before it than were sent before it, or fewer.
+            what = "records before it come twice" if ahead else "records before it are missing"
+            detail = f"the batch with sequence {header.base_sequence} stands at place {place}: {what}"
+            return (Halt.DUPLICATED if ahead else Halt.LOG_REGRESSED), detail
+        if header.base_offset != self._next:
+            return Halt.LOG_REGRESSED, f"nothing begins at target offset {self._next}"
+        return None
 
     def shows(self, fence: Identity) -> bool:
         """True if a marker of ``fence``, or of a later one of the same producer, stands in what was seen."""
@@ -202,11 +202,12 @@ class Tail:
 
         ``openings`` are those of the newest fence before, read *after* the marker became visible.
         """
-        source, epoch = source_start, -1
+        source, leader_epoch = source_start, -1
         # Searched: a source with gaps has made millions of them.
-        last = bisect_right(openings, self.records, key=lambda it: it.records) - 1
+        last = bisect_right(openings, self.records, key=lambda opening: opening.records) - 1
         if last >= 0:
-            source, epoch = openings[last].source + (self.records - openings[last].records), openings[last].epoch
+            newest = openings[last]
+            source, leader_epoch = newest.source + (self.records - newest.records), newest.epoch
         reached = self.known.reached
         if (
             reached is not None
@@ -216,16 +217,16 @@ class Tail:
         ):
             # Nothing but markers, aborted or compacted records stood in between, and retention has taken those: not a
             # loss. The leader epoch there is not known.
-            source, epoch = reached.source, -1
+            source, leader_epoch = reached.source, -1
         stands = source
         if reached is not None and reached.records == self.records:
             # Behind the last record, what has none may have been passed over; a skip begins where the position stood.
             stands = max(source, reached.source)
         if (behind := goes_on_at(skips, stands)) != stands:
-            # Nobody knows in which epoch the record before it was written.
-            source, epoch = behind, -1
+            # Nobody knows in which leader epoch the record before it was written.
+            source, leader_epoch = behind, -1
         opening = RunOpening(
-            fence=fence, records=0, source=source, target=marker + 1, closes=self.data_end, epoch=epoch
+            fence=fence, records=0, source=source, target=marker + 1, closes=self.data_end, epoch=leader_epoch
         )
         position = Position(source=source, target=marker + 1, fence=fence, records=0)
         rewound_from = self.known.confirmed if self.known.is_rewound else -1
@@ -237,11 +238,12 @@ _ASK_SECONDS = 15.0
 
 
 def fence_number(fences: Mapping[int, Identity], identity: Identity, *, above: int = -1) -> int:
-    """The name of ``identity``'s fence after ``fences``: its epoch, counted on where the producer is another.
+    """The name of ``identity``'s fence after ``fences``: its producer epoch, counted on where the producer is another.
 
-    The broker hands out an epoch once, so two mirrors that fence at the same time cannot take the same name, and a
-    later fence has a higher one. A transactional id gets another producer, and epochs from 0, once 32,766 of them are
-    used up, or the brokers forgot it. ``above`` is the newest fence that the offset map knows: ``fences`` may be lost.
+    The broker hands out a producer epoch once, so two mirrors that fence at the same time cannot take the same name,
+    and a later fence has a higher one. A transactional id gets another producer, and producer epochs from 0, once
+    32,766 of them are used up, or the brokers forgot it. ``above`` is the newest fence that the offset map knows:
+    ``fences`` may be lost.
     """
     newest = max(fences, default=0)
     generation = newest // _EPOCHS + (bool(fences) and identity.producer_id != fences[newest].producer_id)
@@ -265,7 +267,7 @@ class Fenced:
     def resume(
         self, known: Mapping[TopicPartition, Known], source_starts: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, Resumed | Stopped | Unread]:
-        """Where each partition goes on, by what state says *now*. Raises Overtaken if a fence appeared meanwhile."""
+        """Where each partition goes on, by the state as it is *now*. Raises Overtaken if a fence appeared meanwhile."""
         outcome: dict[TopicPartition, Resumed | Stopped | Unread] = dict(self.stopped)
         outcome |= {tp: Unread(why) for tp, why in self.unread.items()}
         for tp, tail in self.tails.items():
@@ -309,46 +311,30 @@ async def take_over(
     left = [tp for tp in known if tp not in stopped]
     # Not for long: until the marker is begun, whose leader is gone can still be left out of the fence.
     soon = min(deadline, time.monotonic() + _ASK_SECONDS)
-    unread: dict[TopicPartition, str] = {}
-
-    async def listed(partitions: list[TopicPartition], when: int, until: float) -> dict[TopicPartition, int]:
-        if needs_all:
-            return await target.list_offsets(partitions, when, deadline=until)
-        found = await target.offsets_in_reach(partitions, when, seconds=UNREAD_SECONDS)
-        unread.update(dict.fromkeys(set(partitions) - found.keys(), "its leader does not report its offsets"))
-        return found
-
-    both = [target.net.call_soon_with_future(listed, left, when, soon) for when in (EARLIEST, LATEST)]
+    unread: dict[TopicPartition, str] | None = None if needs_all else {}
+    both = [target.net.call_soon_with_future(_listed, target, left, when, soon, unread) for when in (EARLIEST, LATEST)]
     starts, ends = [await listing for listing in both]
-    left = [tp for tp in left if tp not in unread]
     tails: dict[TopicPartition, Tail] = {}
     for tp in left:
-        state = known[tp]
-        if not state.openings:
-            # A fence whose author died before it was recorded left its marker: so even a partition that nothing is
-            # known of is read from its log start, and only markers of ours may stand there.
-            tails[tp] = Tail(Known(openings=(), writer=None, verified=starts[tp]))
-        elif ends[tp] < state.verified and may_rewind() and (rewound := state.rewound(fences, starts[tp], ends[tp])):
-            tails[tp] = Tail(rewound)
-        elif ends[tp] < state.verified:
-            detail = f"the target's log ends at {ends[tp]}, although everything up to {state.verified} was confirmed"
-            stopped[tp] = Stopped(reason=Halt.LOG_REGRESSED, detail=detail, target_offset=ends[tp])
-        elif starts[tp] > state.verified:
-            detail = f"the target's log starts at {starts[tp]}: what was written from {state.verified} on was deleted"
-            stopped[tp] = Stopped(reason=Halt.LOG_REGRESSED, detail=detail, target_offset=starts[tp])
+        if unread and tp in unread:
+            continue
+        found = _tail_of(known[tp], starts[tp], ends[tp], fences, may_rewind)
+        if isinstance(found, Stopped):
+            stopped[tp] = found
         else:
-            tails[tp] = Tail(state)
+            tails[tp] = found
     identity = await take_identity(target, transactional_id, deadline=deadline)
-    previous, forgotten = fences[max(fences)] if fences else None, None
-    if previous is not None and identity.producer_id != previous.producer_id:
-        forgotten = Identity(previous.producer_id, previous.producer_epoch + 1)
+    previous = fences[max(fences)] if fences else identity
+    is_forgotten = identity.producer_id != previous.producer_id
+    forgotten = Identity(previous.producer_id, previous.producer_epoch + 1)
+    if is_forgotten:
         await _fence_forgotten(target, transactional_id, forgotten, sorted(tails), deadline=deadline)
     markers: dict[TopicPartition, int] = {}
     if tails:
         await write_markers(target, transactional_id, identity, sorted(tails), deadline=deadline)
         await await_completion(target, transactional_id, identity, deadline=deadline)
         # Only now: no more than what stands there by now is written for any fence.
-        written = await listed(sorted(tails), LATEST, deadline)
+        written = await _listed(target, sorted(tails), LATEST, deadline, unread)
         markers = await await_markers(
             target,
             identity,
@@ -356,24 +342,60 @@ async def take_over(
             lambda tp, header: tails[tp].see(header, identity.producer_id),
             deadline=deadline,
             ends=written,
-            unread=None if needs_all else unread,
+            unread=unread,
         )
-    unbound = [tp for tp in markers if forgotten is not None and not tails[tp].shows(forgotten)]
+    unbound = [tp for tp in markers if not tails[tp].shows(forgotten)] if is_forgotten else []
     if unbound:
         raise CouldNotFindOut(
             f"target: {len(unbound)} partitions do not show the marker of the forgotten producer, first {min(unbound)}",
             remedy="run this again",
         )
-    above = max((it.fence for it in known.values() if it.fence is not None), default=-1)
+    above = max((state.fence for state in known.values() if state.fence is not None), default=-1)
     return Fenced(
         fence=fence_number(fences, identity, above=above),
         identity=identity,
         markers=markers,
         tails=tails,
         stopped=stopped,
-        unread=unread,
+        unread=unread or {},
         target_starts=starts,
     )
+
+
+async def _listed(
+    target: WireCluster,
+    partitions: list[TopicPartition],
+    when: int,
+    until: float,
+    unread: dict[TopicPartition, str] | None,
+) -> dict[TopicPartition, int]:
+    """Offsets of ``partitions``: of all until the time ``until``, or, if ``unread`` are kept apart, of as many as their
+    leaders report within some seconds."""
+    if unread is None:
+        return await target.list_offsets(partitions, when, deadline=until)
+    found = await target.offsets_in_reach(partitions, when, seconds=UNREAD_SECONDS)
+    unread.update(dict.fromkeys(set(partitions) - found.keys(), "its leader does not report its offsets"))
+    return found
+
+
+def _tail_of(
+    state: Known, start: int, end: int, fences: Mapping[int, Identity], may_rewind: Callable[[], bool]
+) -> Tail | Stopped:
+    """What judges the batches of a log from ``start`` to ``end``; Stopped if these contradict what is verified."""
+    if not state.openings:
+        # A fence whose author died before it was recorded left its marker: so even a partition that nothing is known of
+        # is read from its log start, and only markers of ours may stand there.
+        return Tail(Known(openings=(), writer=None, verified=start))
+    if end < state.verified:
+        rewound = state.rewound(fences, start, end) if may_rewind() else None
+        if rewound is not None:
+            return Tail(rewound)
+        detail = f"the target's log ends at {end}, although everything up to {state.verified} was confirmed"
+        return Stopped(reason=Halt.LOG_REGRESSED, detail=detail, target_offset=end)
+    if start > state.verified:
+        detail = f"the target's log starts at {start}: what was written from {state.verified} on was deleted"
+        return Stopped(reason=Halt.LOG_REGRESSED, detail=detail, target_offset=start)
+    return Tail(state)
 
 
 async def _gone(target: WireCluster, known: Mapping[TopicPartition, Known]) -> dict[TopicPartition, Stopped]:
@@ -403,7 +425,7 @@ async def _fence_forgotten(
         await write_markers_directly(target, forgotten, partitions, deadline=deadline)
     except NotAuthorized as error:
         raise StateConflict(
-            f"the target forgot transactional id {transactional_id}, or it used up its epochs: it was producer"
+            f"the target forgot transactional id {transactional_id}, or it used up its producer epochs: it was producer"
             f" {forgotten.producer_id}, and now is another, so this fence does not bind what that one may still send",
             remedy="grant ClusterAction on the cluster to the target's principal for this run, which then fences the"
             " earlier producer directly; or see that no earlier mirror of this link runs, and copy its topics afresh"

@@ -10,10 +10,10 @@ from functools import partial
 import kafka.errors as kafka_errors
 
 from kafka_migration.copy.orders import Limits
+from kafka_migration.copy.rate_limit import RateLimit
+from kafka_migration.copy.task.fairness import FetchOrder
 from kafka_migration.copy.task.loop import Loop
 from kafka_migration.copy.task.partition import PartitionCopy, Stand
-from kafka_migration.copy.task.turns import Turns
-from kafka_migration.copy.valve import Valve
 from kafka_migration.domain.codes import FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE, STALE_LEADER, UNAUTHORIZED
 from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.offset_map import RunOpening
@@ -49,14 +49,14 @@ class Intake:
         source: WireCluster,
         copies: Mapping[TopicPartition, PartitionCopy],
         limits: Limits,
-        valve: Valve,
+        rate_limit: RateLimit,
         write_ahead: Written,
     ) -> None:
         self.loop, self.source, self.copies, self.limits, self.write_ahead = loop, source, copies, limits, write_ahead
-        self.valve = valve
+        self.rate_limit = rate_limit
         self.is_stale = self.is_closed = False
         self._busy: set[int] = set()
-        self._turns = Turns()
+        self._fetch_order = FetchOrder()
         self._trouble: dict[TopicPartition, tuple[float, float]] = {}
         # Logs that a leader called cut, and which metadata that was by.
         self._cut: dict[TopicPartition, int] = {}
@@ -107,7 +107,7 @@ class Intake:
                     answers = await ask(
                         [
                             FetchFrom(c.partition, c.fetch_offset, size, c.last_epoch)
-                            for c in (self._turns.order(wanted) if session.begins else wanted)
+                            for c in (self._fetch_order.order(wanted) if session.begins else wanted)
                         ],
                         max_wait_ms=_LONG_POLL_MS if patient else _SHORT_POLL_MS,
                         max_bytes=self.limits.fetch_bytes,
@@ -127,7 +127,7 @@ class Intake:
                 if self._is_over:
                     # What came too late is not taken: its openings would be written ahead for batches never sent.
                     return
-                if self.valve.is_open:
+                if not self.rate_limit.is_paused:
                     await self._take(answers)
                 if sum(len(answer.records) for answer in answers) < _LITTLE_BYTES:
                     # A third of a core is left to others.
@@ -140,7 +140,7 @@ class Intake:
     def _wanted(self, mine: list[PartitionCopy]) -> tuple[list[PartitionCopy], int]:
         """What to ask for, and how many bytes of each. Nothing while the mirror is paused."""
         wanted, size = (
-            [c for c in mine if c.wants_fetch] if self.valve.is_open else [],
+            [] if self.rate_limit.is_paused else [c for c in mine if c.wants_fetch],
             self.limits.partition_fetch_bytes,
         )
         if sum(c.queued_bytes for c in self.copies.values()) >= self.limits.task_queue_bytes:
@@ -151,7 +151,7 @@ class Intake:
     async def _take(self, answers: list[Fetched]) -> None:
         openings: list[tuple[PartitionCopy, list[RunOpening]]] = []
         troubled: list[tuple[PartitionCopy, int]] = []
-        self._turns.served([answer.partition for answer in answers if answer.records])
+        self._fetch_order.served([answer.partition for answer in answers if answer.records])
         is_empty = not any(answer.records for answer in answers)
         for answer in answers:
             copy = self.copies[answer.partition]
@@ -190,7 +190,7 @@ class Intake:
             else:
                 self._whole.add(copy.partition.topic)
         except (CouldNotFindOut, kafka_errors.KafkaError) as error:
-            # It is asked again: the broker goes on to say nothing.
+            # It is asked again: the broker goes on to send nothing.
             log.info("fetch %s: nothing up to offset %d: %s", copy.partition, end, error)
 
     async def _on_error(self, copy: PartitionCopy, code: int) -> None:
@@ -228,7 +228,7 @@ class Intake:
 
     def _is_deposed(self, copy: PartitionCopy) -> bool:
         """True if who leads by the newest metadata led before what was copied last was written: one that was cut off,
-        and does not know that another one leads now. Its log says nothing, while others may yet say who leads."""
+        and does not know that another one leads now. Its log proves nothing, while others may yet report who leads."""
         leader = self.source.leaders.get(copy.partition)
         return leader is not None and 0 <= leader.epoch < copy.last_epoch
 

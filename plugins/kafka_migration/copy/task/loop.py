@@ -50,13 +50,13 @@ class Loop:
     def fail(self, error: BaseException) -> None:
         """Something died: end the task in order; what it copied so far stands in the link's state.
 
-        Connection trouble that nobody bore is for the driver to bear; anything unforeseen is not, since it would only
-        come again.
+        Connection trouble that no coroutine handled is for the driver to wait out; anything unforeseen is not, since it
+        would only come again.
         """
         if self._closed or isinstance(error, GeneratorExit):
             return
         if self.error is None:
-            # Where it was raised says something only of what nobody foresaw.
+            # The place where it was raised only helps with what nobody foresaw.
             log.error("mirror task ends: %s", error, exc_info=None if isinstance(error, MigrationError) else error)
             if isinstance(error, MigrationError):
                 self.error = error

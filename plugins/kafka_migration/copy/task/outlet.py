@@ -8,11 +8,10 @@ from functools import partial
 
 from kafka_migration.copy.lease import Hold, Lease
 from kafka_migration.copy.orders import Limits
+from kafka_migration.copy.rate_limit import RateLimit
+from kafka_migration.copy.task.fairness import FairBytes
 from kafka_migration.copy.task.loop import Loop
 from kafka_migration.copy.task.partition import PartitionCopy, Prepared
-from kafka_migration.copy.task.turns import FairBytes
-from kafka_migration.copy.task.window import Window
-from kafka_migration.copy.valve import Valve
 from kafka_migration.domain.codes import STALE_LEADER
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.cluster import WireCluster
@@ -20,6 +19,31 @@ from kafka_migration.wire.produce import Append
 from kafka_migration.wire.produce_request import Appended
 
 _NOT_READY_SECONDS = 1.0
+_WINDOW_SECONDS, _LEAST_BYTES = 1.0, 64 * 1024
+
+
+class Window:
+    """How much may be under way to one broker: all that ``limits`` allow, until an answer shows that the broker
+    throttles; then one request at a time, of as much as its quota takes in about a second, until an answer comes
+    without a throttle.
+
+    A broker that throttles a client reads nothing more from its connection. What was sent meanwhile stays unread there,
+    for as long as all of what came before it is worth: by the quota's rate, minutes for a few requests of full size.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.requests, self.bytes = limits.in_flight_requests, limits.request_bytes
+
+    def answered(self, size: int, throttle_seconds: float) -> None:
+        """A request of ``size`` bytes was answered, and the broker lets its client wait for so long."""
+        if throttle_seconds > 0:
+            self.requests = 1
+            self.bytes = max(_LEAST_BYTES, min(self.bytes, int(size * _WINDOW_SECONDS / throttle_seconds)))
+        elif self.bytes < self._limits.request_bytes:
+            self.bytes = min(2 * self.bytes, self._limits.request_bytes)
+        else:
+            self.requests = self._limits.in_flight_requests
 
 
 class Outlet:
@@ -31,11 +55,11 @@ class Outlet:
         target: WireCluster,
         copies: Mapping[TopicPartition, PartitionCopy],
         limits: Limits,
-        valve: Valve,
+        rate_limit: RateLimit,
         lease: Lease,
         hold: Hold,
     ) -> None:
-        self.loop, self.target, self.copies, self.limits, self.valve = loop, target, copies, limits, valve
+        self.loop, self.target, self.copies, self.limits, self.rate_limit = loop, target, copies, limits, rate_limit
         self.lease, self.hold = lease, hold
         self._busy: set[int] = set()
         self._fair = FairBytes()
@@ -63,8 +87,15 @@ class Outlet:
 
     async def settle(self, seconds: float, *, bears_quotas: bool = True) -> None:
         """Await answers, as long as they come: a partition without an unanswered request needs no fence before the next
-        epoch. A broker that has gone silent holds up nobody: its partitions get one. Unless this ``bears_quotas``,
+        round. A broker that has gone silent holds up nobody: its partitions get one. Unless this ``bears_quotas``,
         neither does one whose quota has us wait."""
+        await self._await_answers(seconds, bears_quotas=bears_quotas)
+        waiting = {tp for append, request in self._under_way.items() if self._throttled(append.node) for tp in request}
+        for tp, copy in self.copies.items():
+            for prepared in list(copy.in_flight):
+                copy.unanswered(prepared, "no answer while its copy round ended", is_passing=tp in waiting)
+
+    async def _await_answers(self, seconds: float, *, bears_quotas: bool) -> None:
         began = time.monotonic()
         while self._under_way and time.monotonic() < began + seconds:
             owing = {append.node for append in self._under_way}
@@ -78,10 +109,6 @@ class Outlet:
             if time.monotonic() > newest + self.limits.silent_seconds:
                 break
             await self.loop.woken(0.1)
-        waiting = {tp for append, request in self._under_way.items() if self._throttled(append.node) for tp in request}
-        for tp, copy in self.copies.items():
-            for prepared in list(copy.in_flight):
-                copy.unanswered(prepared, "no answer while its epoch ended", is_passing=tp in waiting)
 
     async def _send_to(self, node: int) -> None:
         try:
@@ -95,7 +122,7 @@ class Outlet:
                     return
                 in_flight = sum(1 for append in self._under_way if append.node == node)
                 request = {}
-                room = 0 if self._throttled(node) else self.valve.room(window.bytes)
+                room = 0 if self._throttled(node) else self.rate_limit.room(window.bytes)
                 # The clock is looked at last, and once more before each write to the socket.
                 if in_flight < window.requests and room and self.lease.holds:
                     request = self._next_request(node, mine, room)
@@ -112,7 +139,7 @@ class Outlet:
                 if append.was_not_sent:
                     for tp, prepared in request.items():
                         self.copies[tp].not_sent(prepared)
-                        self.valve.spend(-len(prepared.data))
+                        self.rate_limit.spend(-len(prepared.data))
                     self._look_again(node)
                     await self.loop.woken(0.05)
                     continue
@@ -123,7 +150,7 @@ class Outlet:
             self._busy.discard(node)
 
     def _look_again(self, node: int) -> None:
-        """A broker that takes nothing may be gone, and another one lead: nothing under way would tell."""
+        """A broker that takes nothing may be gone, and another one lead: nothing under way would show it."""
         since = self._not_ready.setdefault(node, time.monotonic())
         if time.monotonic() - since > _NOT_READY_SECONDS:
             self.is_stale = True
@@ -136,7 +163,7 @@ class Outlet:
         return self.lease.holds
 
     def _next_request(self, node: int, mine: list[PartitionCopy], room: int) -> dict[TopicPartition, Prepared]:
-        """One batch each of as many partitions as fit ``room`` (one always does), in the order that fairness says."""
+        """One batch each of as many partitions as fit ``room`` (one always does), in fair order."""
         blocked = {
             tp
             for append, request in self._under_way.items()
@@ -159,7 +186,7 @@ class Outlet:
             self._fair.sent(copy.partition, length)
             if copy.assignment.is_alone:
                 break
-        self.valve.spend(size)
+        self.rate_limit.spend(size)
         return request
 
     def _answered(self, append: Append, answers: list[Appended], throttle: float, error: Exception | None) -> None:
@@ -168,7 +195,7 @@ class Outlet:
             waiting = self._under_way.pop(append)
             self._answered_at[append.node] = time.monotonic()
             if error is None:
-                self._windows[append.node].answered(sum(len(it.data) for it in waiting.values()), throttle)
+                self._windows[append.node].answered(sum(len(prepared.data) for prepared in waiting.values()), throttle)
             self._settle(waiting, answers, error)
         except Exception as unexpected:  # kafka-python would swallow it
             self.loop.fail(unexpected)

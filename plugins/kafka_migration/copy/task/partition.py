@@ -37,9 +37,9 @@ class Stand(enum.StrEnum):
 
     RUN = "run"
     UNSETTLED = "unsettled"
-    """A request got no clear answer. Only a fence tells what was appended (docs/mirror.md, rules 2 and 4)."""
+    """A request got no clear answer. Only a fence shows what was appended (docs/mirror.md, rules 2 and 4)."""
     FORBIDDEN = "forbidden"
-    """A cluster does not permit what the copy needs. Once it does, a fence tells what was appended."""
+    """A cluster does not permit what the copy needs. Once it does, a fence shows what was appended."""
     TAKEN_OVER = "taken_over"
     HALTED = "halted"
 
@@ -149,8 +149,9 @@ class PartitionCopy:
         """The source had room for a batch in its answer, and put none in, of any partition.
 
         Below its end, that may mean that compaction has removed everything up to there (brokers before 4.0 remove even
-        the last batch of a log; KAFKA-17076), or that the broker was late with what lies in remote storage. Said twice,
-        the end is returned up to which there seems to be nothing: whoever knows more may have it passed over.
+        the last batch of a log; KAFKA-17076), or that the broker was late with what lies in remote storage. At the
+        second such answer the end is returned up to which there seems to be nothing: whoever knows more may have it
+        passed over.
         """
         end, before = fetched.last_stable_offset, self._empty_up_to
         if self.stand is not Stand.RUN or self.halting is not None or end <= self.fetch_offset or self.is_past_end:
@@ -165,27 +166,27 @@ class PartitionCopy:
             # Of what stood there nobody knows the leader epoch.
             self._pass_over(end, -1)
 
-    def _pass_over(self, end: int, epoch: int) -> None:
+    def _pass_over(self, end: int, leader_epoch: int) -> None:
         """Up to ``end`` there is no record to copy: markers, aborted transactions, what compaction left of batches.
 
         The position moves past it together with what stands before it. The run does not go on behind it: the next
         batch needs an opening, as after any gap.
         """
-        self.fetch_offset, self.last_epoch = end, epoch
+        self.fetch_offset, self.last_epoch = end, leader_epoch
         last = self.queue[-1] if self.queue else self.in_flight[-1] if self.in_flight else None
         if last is not None:
-            last.source_end, last.source_epoch = end, epoch
+            last.source_end, last.source_epoch = end, leader_epoch
         else:
-            self.source, self.source_epoch = end, epoch
+            self.source, self.source_epoch = end, leader_epoch
 
     def _prepare(self, piece: Piece, batch: memoryview) -> Sequence[RunOpening]:
-        header, before, epoch = piece.header, self._prepared_records, piece.epoch
+        header, before, leader_epoch = piece.header, self._prepared_records, piece.epoch
         openings: tuple[RunOpening, ...] = ()
         # A new leader epoch begins a run, too: by it a later attempt recognises a source that was truncated meanwhile.
         if header.base_offset != self._next_in_run or header.leader_epoch != self.last_epoch:
             openings = (self._opening(before, header.base_offset, header.leader_epoch),)
         if piece.runs:
-            openings += tuple(self._opening(before + it.before, it.source, it.epoch) for it in piece.runs[1:])
+            openings += tuple(self._opening(before + run.before, run.source, run.epoch) for run in piece.runs[1:])
         data = readdress(
             batch,
             producer_id=self.assignment.producer_id,
@@ -197,7 +198,7 @@ class PartitionCopy:
                 source_start=header.base_offset,
                 source_end=piece.end,
                 continues=piece.continues,
-                source_epoch=epoch,
+                source_epoch=leader_epoch,
                 records_before=before,
                 records=header.records,
                 max_timestamp=header.max_timestamp,
@@ -209,17 +210,17 @@ class PartitionCopy:
         )
         self.queued_bytes += len(data)
         self._prepared_records += header.records
-        self.fetch_offset, self._next_in_run, self.last_epoch = piece.end, piece.continues, epoch
+        self.fetch_offset, self._next_in_run, self.last_epoch = piece.end, piece.continues, leader_epoch
         return openings
 
-    def _opening(self, records: int, source: int, epoch: int) -> RunOpening:
+    def _opening(self, records: int, source: int, leader_epoch: int) -> RunOpening:
         return RunOpening(
             fence=self.assignment.position.fence,
             records=records,
             source=source,
             target=self.assignment.fence_end + records,
             closes=self.assignment.closes if records == 0 else None,
-            epoch=epoch,
+            epoch=leader_epoch,
         )
 
     def openings_are_durable(self, openings: list[RunOpening]) -> None:
@@ -257,7 +258,7 @@ class PartitionCopy:
         self.queued_bytes += len(prepared.data)
 
     def answered(self, prepared: Prepared, answer: Appended) -> None:
-        """The broker's answer. Success counts only where the record count says that the batch must be."""
+        """The broker's answer. Success counts only at the offset where the record count puts the batch."""
         if not self._settle(prepared) or self.stand is not Stand.RUN:
             return
         if answer.error == 0:
@@ -267,14 +268,14 @@ class PartitionCopy:
         elif answer.error in UNAUTHORIZED:
             self.forbid("target", "Write")
         elif answer.error in TOO_LARGE and prepared.records > 1:
-            # The topic takes less than what we joined, or made anew, or than the source's. Nothing was appended, but
+            # The topic takes less than what we joined, or re-encoded, or than the source's. Nothing was appended, but
             # what was sent after it waits in vain.
             if prepared.joined > 1:
                 self.join_bytes = len(prepared.data) // 2
             else:
                 self.most_bytes = len(prepared.data) // 2
             self._unsettle(
-                f"a batch of {len(prepared.data)} bytes is too large for the target: from now on smaller ones"
+                f"a batch of {len(prepared.data)} bytes is too large for the target; smaller ones are sent from now on"
             )
         elif answer.error in REFUSED_FOR_GOOD:
             why = f"{code_name(answer.error)} {answer.message}".strip()
@@ -285,25 +286,24 @@ class PartitionCopy:
                 f" {prepared.source_end}",
             )
         else:
-            if answer.error in _PASSING:
-                self.passing += 1
-            else:
-                self.unclear += 1
-            self._unsettle(code_name(answer.error))
+            self._doubt(code_name(answer.error), is_passing=answer.error in _PASSING)
 
     def unanswered(self, prepared: Prepared, why: str, *, is_passing: bool = False) -> None:
         """No answer came: the batch may have been appended, or still be. ``is_passing``: by no fault of its own."""
         if self._settle(prepared) and self.stand is Stand.RUN:
-            if is_passing:
-                self.passing += 1
-            else:
-                self.unclear += 1
-            self._unsettle(why)
+            self._doubt(why, is_passing=is_passing)
 
     def forbid(self, role: str, operation: str) -> None:
         """A broker of cluster ``role`` refuses ``operation`` on the topic."""
         if self.stand is Stand.RUN:
             self.stand, self.detail = Stand.FORBIDDEN, not_authorized(role, operation, self.partition.topic)
+
+    def _doubt(self, why: str, *, is_passing: bool) -> None:
+        if is_passing:
+            self.passing += 1
+        else:
+            self.unclear += 1
+        self._unsettle(why)
 
     def _unsettle(self, why: str) -> None:
         self.stand, self.detail = Stand.UNSETTLED, why
@@ -331,15 +331,14 @@ class PartitionCopy:
         elif answer.log_append_time_ms >= 0:
             self._halt(
                 Halt.ALTERED,
-                f"source offsets {prepared.source_start} to {prepared.source_end} got the timestamp"
-                f" {answer.log_append_time_ms} on the target, instead of their own: message.timestamp.type is not"
-                " CreateTime there",
+                f"the target gave source offsets {prepared.source_start} to {prepared.source_end} the timestamp"
+                f" {answer.log_append_time_ms} instead of their own: message.timestamp.type is not CreateTime there",
             )
         elif log_start > self.assignment.target_start:
             self._halt(
                 Halt.LOG_REGRESSED,
-                f"the target's log began at {self.assignment.target_start}, and begins at {log_start} now: what stood"
-                " between was deleted",
+                f"the target's log began at {self.assignment.target_start}, and begins at {log_start} now: the records"
+                " between were deleted",
             )
         else:
             self.armed_by = prepared.leader
@@ -388,7 +387,7 @@ class PartitionCopy:
         self.queue.clear()
         self.queued_bytes = 0
 
-    # -- telling ----------------------------------------------------------------------------------------------
+    # -- reporting --------------------------------------------------------------------------------------------
 
     @property
     def position(self) -> Position:

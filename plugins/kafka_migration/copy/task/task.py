@@ -1,4 +1,4 @@
-"""One task of the mirror: tails its partitions from source to target until its epoch ends.
+"""One task of the mirror: tails its partitions from source to target until its copy round ends.
 
 Runs inside a Spark task (or any Python process) on a single event loop with three sets of connections: fetches from
 the source (:mod:`~kafka_migration.copy.task.intake`), appends to the target
@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from kafka_migration.copy.lease import Hold, Lease
 from kafka_migration.copy.orders import TaskOrders
-from kafka_migration.copy.shares import rate_share
+from kafka_migration.copy.rate_limit import RateLimit, rate_share
 from kafka_migration.copy.task.intake import Intake
 from kafka_migration.copy.task.loop import Loop
 from kafka_migration.copy.task.outlet import Outlet
 from kafka_migration.copy.task.partition import PartitionCopy
-from kafka_migration.copy.valve import Valve
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.offset_map import RunOpening
@@ -57,20 +57,26 @@ class CopyTask:
             self.source.pinned[a.partition.topic] = a.source_topic_id
             self.target.pinned[a.partition.topic] = a.target_topic_id
         self.state.pinned.update(orders.state_ids)
-        self.valve = Valve(
-            is_open=not orders.is_paused,
+        self.rate_limit = RateLimit(
+            is_paused=orders.is_paused,
             bytes_per_second=self.limits.throttle_bytes_per_second,
             owed=orders.owed_bytes,
         )
-        self.intake = Intake(self.loop, self.source, self.copies, self.limits, self.valve, self._write_ahead)
+        self.intake = Intake(self.loop, self.source, self.copies, self.limits, self.rate_limit, self._write_ahead)
         tail = KeyedTail(self.state, TopicPartition(ledger.LINKS_TOPIC, 0), orders.commands_from)
         self.lease = Lease(tail, orders.link, orders.limits.lease_seconds)
         hold = Hold({a.partition: a.hold_seconds for a in orders.assignments}, orders.young_ms)
-        self.outlet = Outlet(self.loop, self.target, self.copies, self.limits, self.valve, self.lease, hold)
+        self.outlet = Outlet(self.loop, self.target, self.copies, self.limits, self.rate_limit, self.lease, hold)
         self._writing = 0
         self._recalled = self._is_urgent = False
-        self._told: dict[TopicPartition, ledger.Told] = {}
-        self._tell_from = 0
+        self._commands: dict[bytes, Callable[[dict[str, Any]], None]] = {
+            ledger.link_key(orders.link, "desired"): self._on_desired,
+            ledger.link_key(orders.link, "recall"): self._on_recall,
+            ledger.link_key(orders.link, ledger.PAUSE): self._on_pause,
+            ledger.link_key(orders.link, ledger.THROTTLE): self._on_throttle,
+        }
+        self._reported: dict[TopicPartition, ledger.Told] = {}
+        self._report_from_ms = 0
         self._openings = KeyedAppender(
             self.state, ledger.OFFSET_MAP_TOPIC, partitions=ledger.PARTITIONS[ledger.OFFSET_MAP_TOPIC]
         )
@@ -79,7 +85,7 @@ class CopyTask:
         )
 
     def run(self) -> list[Receipt]:
-        """Copy until the epoch ends, a command says so, or nothing is left to do.
+        """Copy until the round ends, a command ends it, or nothing is left to do.
 
         Raises the error of a cluster that cannot be reached or does not permit what is needed. Whatever happened to
         single partitions stands in their receipts.
@@ -100,8 +106,22 @@ class CopyTask:
         links = TopicPartition(ledger.LINKS_TOPIC, 0)
         await self.state.wait_for_leaders([links], deadline=time.monotonic() + 30)
         ends_at = time.monotonic() + self.orders.seconds
-        telling = self.loop.spawn(self._tell_progress)
+        reporting = self.loop.spawn(self._report_progress)
         helpers = [self.loop.spawn(self._obey_commands), self.loop.spawn(self._keep_leaders)]
+        await self._copy_until(ends_at)
+        await self._send_runs_ahead()
+        self.loop.ending = True
+        await self._settle()
+        # A hint, and the driver that recalled this task goes on without.
+        await self.loop.ended(reporting, _FAREWELL_SECONDS if self._recalled else 60)
+        for helper in helpers:
+            # Not worth waiting for: a source that does not answer must not keep the round from its end.
+            await self.loop.ended(helper, 0.5)
+        if self.loop.error is None and reporting.is_done:
+            last = self.loop.spawn(self._write_progress)
+            await self.loop.ended(last, _FAREWELL_SECONDS if self._recalled else _PROGRESS_PATIENCE)
+
+    async def _copy_until(self, ends_at: float) -> None:
         while not self.loop.ending and not self._recalled and time.monotonic() < ends_at:
             self.intake.start()
             self.outlet.start()
@@ -111,24 +131,13 @@ class CopyTask:
                 break
             # Not woken: that is thousands of times a second, and each time every partition is looked at.
             await self.loop.rest(min(0.1, max(0.001, ends_at - time.monotonic())))
-        await self._send_runs_ahead()
-        self.loop.ending = True
-        await self._settle()
-        # A hint, and the driver that recalled this task goes on without.
-        await self.loop.ended(telling, _FAREWELL_SECONDS if self._recalled else 60)
-        for helper in helpers:
-            # Not worth waiting for: a source that does not answer must not keep the epoch from its end.
-            await self.loop.ended(helper, 0.5)
-        if self.loop.error is None and telling.is_done:
-            last = self.loop.spawn(self._write_progress)
-            await self.loop.ended(last, _FAREWELL_SECONDS if self._recalled else _PROGRESS_PATIENCE)
 
     async def _send_runs_ahead(self) -> None:
         """Fetch no more, and for some seconds send what runs were written ahead for: dropped, it takes a fence, in
-        each epoch of a backlog with gaps, and a producer has 32,766 of them (docs/mirror.md, Limits)."""
+        each round of a backlog with gaps, and a producer has 32,766 of them (docs/mirror.md, Limits)."""
         self.intake.is_closed = True
         began = time.monotonic()
-        while not self.loop.ending and self.valve.is_open:
+        while not self.loop.ending and not self.rate_limit.is_paused:
             if time.monotonic() > began + (_URGENT_SECONDS if self._is_urgent else self.limits.flush_seconds):
                 break
             if self._recalled and not self.lease.holds:
@@ -187,37 +196,19 @@ class CopyTask:
                 await self.outlet.refresh()
 
     async def _obey_commands(self) -> None:
-        """End the epoch once the link's desired state changes, the driver recalls its tasks, or the lease is lost;
+        """End the round once the link's desired state changes, the driver recalls its tasks, or the lease is lost;
         pause and throttle. Each look renews the lease."""
-        desired = ledger.link_key(self.orders.link, "desired")
-        recall = ledger.link_key(self.orders.link, "recall")
-        pause = ledger.link_key(self.orders.link, ledger.PAUSE)
-        throttle = ledger.link_key(self.orders.link, ledger.THROTTLE)
         while not self.loop.ending:
             for key, value in await self.lease.renew():
-                if value is None:
-                    continue
-                if key == desired:
-                    wanted = ledger.decode(value, where=desired.decode())["desired"]
-                    self.loop.ending = self.loop.ending or wanted != Desired.RUN
-                elif key == recall:
-                    order = ledger.decode(value, where=recall.decode())
-                    if order["epoch"] >= self.orders.epoch:
-                        # Earlier versions know no urgency.
-                        self._recalled, self._is_urgent = True, bool(order.get("is_urgent"))
-                        self.lease.let_lapse()
-                elif key == pause:
-                    self.valve.is_open = not ledger.decode(value, where=pause.decode())["paused"]
-                elif key == throttle:
-                    rate = ledger.decode(value, where=throttle.decode())["bytes_per_second"]
-                    self.valve.throttle(rate_share(rate, self.orders.tasks))
+                if key is not None and value is not None and key in self._commands:
+                    self._commands[key](ledger.decode(value, where=key.decode()))
             self.loop.ending = self.loop.ending or bool(self.lease.lost)
             bears = self.limits.lease_seconds + self.limits.late_seconds
             if self.lease.lapsed_seconds > bears and not self._state_throttled():
-                # No word of the driver reaches this task, not even its recall; or that has come, and by now the driver
-                # takes it for dead.
+                # No command of the driver reaches this task, not even its recall; or that has come, and by now the
+                # driver takes it for dead.
                 raise CouldNotFindOut(
-                    "target: what was sent was not answered in time after the epoch was recalled"
+                    "target: appends were not answered in time after the copy round was recalled"
                     if self._recalled
                     else f"target: {ledger.LINKS_TOPIC} does not answer, so nothing may be sent",
                     remedy="run the mirror again",
@@ -226,7 +217,22 @@ class CopyTask:
             await self.loop.rest(self.limits.command_seconds)
         self.loop.wake()
 
-    async def _tell_progress(self) -> None:
+    def _on_desired(self, value: dict[str, Any]) -> None:
+        self.loop.ending = self.loop.ending or value["desired"] != Desired.RUN
+
+    def _on_recall(self, value: dict[str, Any]) -> None:
+        if value["epoch"] >= self.orders.round_id:
+            # Earlier versions know no urgency.
+            self._recalled, self._is_urgent = True, bool(value.get("is_urgent"))
+            self.lease.let_lapse()
+
+    def _on_pause(self, value: dict[str, Any]) -> None:
+        self.rate_limit.is_paused = value["paused"]
+
+    def _on_throttle(self, value: dict[str, Any]) -> None:
+        self.rate_limit.set_rate(rate_share(value["bytes_per_second"], self.orders.tasks))
+
+    async def _report_progress(self) -> None:
         while not self.loop.ending:
             await self.loop.rest(self.limits.progress_seconds)
             await self._write_progress()
@@ -235,28 +241,33 @@ class CopyTask:
         """All partitions of this task in one record, if one of them moved; less often if there are very many, unless
         the driver is waited for."""
         now = int(time.time() * 1000)
-        told = {tp: self._told_now(tp, now) for tp in self.copies}
-        news = {tp for tp, it in told.items() if self._differs(tp, it)}
-        if not news or (now < self._tell_from and not any(told[tp].state != self._told[tp].state for tp in news)):
+        news = self._news(now)
+        if not news or (now < self._report_from_ms and not self._changes_state(news)):
             return
-        self._told |= {tp: told[tp] for tp in news}
-        entries = ledger.progress_records(self.orders.link, str(self.orders.share), self._told)
-        self._tell_from = now + 1000 * sum(len(value) for _, value in entries) // _PROGRESS_BYTES_PER_SECOND
+        self._reported |= news
+        entries = ledger.progress_records(self.orders.link, str(self.orders.share), self._reported)
+        self._report_from_ms = now + 1000 * sum(len(value) for _, value in entries) // _PROGRESS_BYTES_PER_SECOND
         try:
             await self._progress.put(entries, deadline=time.monotonic() + _PROGRESS_PATIENCE)
         except (CouldNotFindOut, NotAuthorized) as error:
-            # A hint, and no more: the next record says all of it again.
+            # A hint, and no more: the next record reports all of it again.
             log.warning("the copy's progress cannot be written: %s", error.message)
-            self._told, self._tell_from = {}, 0
+            self._reported, self._report_from_ms = {}, 0
 
-    def _told_now(self, tp: TopicPartition, now: int) -> ledger.Told:
-        copy, held = self.copies[tp], self.target.throttled_seconds([tp])
-        state = copy.halt or str(copy.stand)
-        return ledger.Told(copy.position, copy.bytes, state, now, now + int(1000 * held) if held else 0)
+    def _changes_state(self, news: Mapping[TopicPartition, ledger.Told]) -> bool:
+        """True if a partition halted, or waits for a fence: the driver waits to see that."""
+        return any(report.state != self._reported[tp].state for tp, report in news.items())
 
-    def _differs(self, tp: TopicPartition, now: ledger.Told) -> bool:
-        before = self._told.get(tp)
-        return before is None or now._replace(at_ms=before.at_ms) != before
+    def _news(self, now_ms: int) -> dict[TopicPartition, ledger.Told]:
+        """The reports that differ from those written before in more than their time."""
+        news = {}
+        for tp, copy in self.copies.items():
+            held, before = self.target.throttled_seconds([tp]), self._reported.get(tp)
+            held_until = now_ms + int(1000 * held) if held else 0
+            report = ledger.Told(copy.position, copy.bytes, copy.halt or str(copy.stand), now_ms, held_until)
+            if before is None or report._replace(at_ms=before.at_ms) != before:
+                news[tp] = report
+        return news
 
 
 def run_task(orders: TaskOrders) -> Iterable[Receipt]:

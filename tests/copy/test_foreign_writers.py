@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kafka_migration.copy.driver.trespass import Trespass
+from kafka_migration.copy.driver.health import ForeignWriters
 from kafka_migration.domain.types import Position, TopicPartition
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -27,11 +27,11 @@ class World:
         self.asked.append(set(tps))
         return {tp: self.ends[tp] for tp in tps}
 
-    def look(self, trespass: Trespass, seconds: float = 5.0, **told: int) -> set[TopicPartition]:
+    def look(self, writers: ForeignWriters, seconds: float = 5.0, **told: int) -> set[TopicPartition]:
         self.now += seconds
         targets = {TP: told.get("first", 10), OTHER: told.get("other", 10)}
         positions = {tp: Position(source=at, target=at, fence=1, records=at) for tp, at in targets.items()}
-        return trespass.look(positions)
+        return writers.beyond(positions)
 
 
 @pytest.fixture
@@ -40,36 +40,38 @@ def world() -> World:
 
 
 @pytest.fixture
-def trespass(world: World) -> Trespass:
-    return Trespass(world, world, clock=lambda: world.now)  # type: ignore[arg-type]
+def writers(world: World) -> ForeignWriters:
+    return ForeignWriters(world, world, clock=lambda: world.now)  # type: ignore[arg-type]
 
 
-def test_end_beyond_a_position_that_rests_is_suspect_at_the_second_look(world: World, trespass: Trespass) -> None:
-    assert world.look(trespass) == set()
+def test_end_beyond_a_position_that_rests_is_suspect_at_the_second_look(world: World, writers: ForeignWriters) -> None:
+    assert world.look(writers) == set()
     world.ends[TP] = 11
-    assert world.look(trespass) == set()
-    assert world.look(trespass) == {TP}
+    assert world.look(writers) == set()
+    assert world.look(writers) == {TP}
 
 
-def test_position_that_moves_is_not_suspect_however_far_its_end_is_ahead(world: World, trespass: Trespass) -> None:
+def test_position_that_moves_is_not_suspect_however_far_its_end_is_ahead(world: World, writers: ForeignWriters) -> None:
     for at in range(10, 60, 10):
         world.ends[TP] = at + 30
-        assert world.look(trespass, first=at) == set()
+        assert world.look(writers, first=at) == set()
     world.ends[TP] = 60
-    assert world.look(trespass, first=60) == set()
+    assert world.look(writers, first=60) == set()
 
 
-def test_answer_that_was_late_is_forgotten(world: World, trespass: Trespass) -> None:
+def test_answer_that_was_late_is_forgotten(world: World, writers: ForeignWriters) -> None:
     world.ends[TP] = 11
-    assert world.look(trespass) == set()
-    assert world.look(trespass, first=11) == set()
+    assert world.look(writers) == set()
+    assert world.look(writers, first=11) == set()
     world.ends[TP] = 12
-    assert world.look(trespass, first=11) == set(), "seen once since"
+    assert world.look(writers, first=11) == set(), "seen once since"
 
 
-def test_ends_are_asked_for_every_five_seconds_and_only_where_somebody_leads(world: World, trespass: Trespass) -> None:
+def test_ends_are_asked_for_every_five_seconds_and_only_where_somebody_leads(
+    world: World, writers: ForeignWriters
+) -> None:
     del world.leaders[OTHER]
-    world.look(trespass)
-    world.look(trespass, seconds=4.9)
-    world.look(trespass, seconds=0.1)
+    world.look(writers)
+    world.look(writers, seconds=4.9)
+    world.look(writers, seconds=0.1)
     assert world.asked == [{TP}, {TP}]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from kafka.future import Future
 
-from kafka_migration.copy.driver import epochs, trespass
-from kafka_migration.copy.driver.epochs import Mirror, MirrorEnd, Settings
+from kafka_migration.copy.driver import health, mirror
 from kafka_migration.copy.driver.fencing import FenceUnderWay, Outcome
+from kafka_migration.copy.driver.mirror import Mirror, MirrorEnd, Settings
 from kafka_migration.copy.driver.newcomers import Newcomers, NoGrowth
 from kafka_migration.copy.driver.takeover import Resumed, Stopped
 from kafka_migration.copy.orders import Assignment, Limits, TaskOrders
@@ -136,8 +136,8 @@ class Run(ThreadRunner):
         self.told: list[str] = []
         self._epochs: list[Work] = []
         monkeypatch.setattr(bench, "run_task", self._task)
-        monkeypatch.setattr(epochs, "WireCluster", Cluster)
-        monkeypatch.setattr(epochs, "Fences", lambda *_, **__: self.fences)
+        monkeypatch.setattr(mirror, "WireCluster", Cluster)
+        monkeypatch.setattr(mirror, "Fences", lambda *_, **__: self.fences)
         monkeypatch.setattr(Cluster, "grown", {})
         monkeypatch.setattr(Cluster, "silent", set())
 
@@ -210,7 +210,7 @@ def test_epoch_with_clear_answers_goes_on_where_it_ended_without_a_fence(run: Ru
     end = run.mirror(copied(), copied())
     assert run.fences.made == [{TP, OTHER}]
     assert {tp: it.position.source for tp, it in run.assignments(1).items()} == {TP: 1, OTHER: 1}
-    assert (end.reason, end.epochs, end.fences, end.records, end.bytes, end.batches) == ("stopped", 2, 1, 4, 40, 4)
+    assert (end.reason, end.rounds, end.fences, end.records, end.bytes, end.batches) == ("stopped", 2, 1, 4, 40, 4)
     assert set(run.link.attempts().values()) == {False}, "the next run need not wait for this one"
 
 
@@ -267,7 +267,7 @@ def test_partition_that_its_task_halted_is_noted_as_halted_and_the_other_goes_on
 def test_partition_in_which_somebody_else_may_have_written_is_fenced_although_its_answers_were_clear(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trespass, "_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(health, "_ENDS_EVERY_SECONDS", 0.0)
     Cluster.grown[OTHER] = 100
 
     def until_recalled(orders: TaskOrders) -> list[Receipt]:
@@ -298,7 +298,7 @@ def test_epoch_that_a_seal_ended_says_so(run: Run) -> None:
 def test_lost_epoch_is_recalled_fenced_and_held_for_as_long_as_its_tasks_may_be_alive(run: Run) -> None:
     run.mirror(dies, copied())
     assert run.fences.made == [{TP, OTHER}] * 2
-    assert run.link.recalled[0] == run.orders[0][0].epoch
+    assert run.link.recalled[0] == run.orders[0][0].round_id
     assert all(it.hold_seconds > LONG for it in run.assignments(1).values()), "longer than behind closed connections"
     assert any("RuntimeError: the worker is gone" in text for text in run.told)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kafka_migration.copy.task.turns import FairBytes, Turns
+from kafka_migration.copy.task.fairness import FairBytes, FetchOrder
 from kafka_migration.domain.types import TopicPartition
 
 
@@ -16,7 +16,7 @@ def _partitions(count: int) -> list[Of]:
 
 
 def test_partitions_that_fill_a_response_go_to_the_end():
-    turns, all_of_them = Turns(), _partitions(6)
+    turns, all_of_them = FetchOrder(), _partitions(6)
     asked: list[list[int]] = []
     for _ in range(3):
         order = turns.order(all_of_them)
@@ -27,7 +27,7 @@ def test_partitions_that_fill_a_response_go_to_the_end():
 
 
 def test_partition_without_records_stays_in_front_until_it_has_some():
-    turns, all_of_them = Turns(), _partitions(3)
+    turns, all_of_them = FetchOrder(), _partitions(3)
     turns.served([TopicPartition("t", 0), TopicPartition("t", 2)])
     turns.served([TopicPartition("t", 0)])
     assert [it.partition.partition for it in turns.order(all_of_them)] == [1, 2, 0]

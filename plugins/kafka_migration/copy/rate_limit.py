@@ -9,28 +9,28 @@ _BURST_SECONDS = 0.25
 """What was not sent for so long may be sent at once: smaller, and a busy loop would not reach its rate."""
 
 
-class Valve:
+class RateLimit:
     """A token bucket of bytes. What was sent may exceed it by one batch, which is then paid for by waiting."""
 
     def __init__(
         self,
         *,
-        is_open: bool,
+        is_paused: bool,
         bytes_per_second: int | None,
         owed: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``owed`` bytes were sent too many before, and are paid for first."""
-        self.is_open, self._clock = is_open, clock
+        self.is_paused, self._clock = is_paused, clock
         self._rate, self._tokens, self._at = bytes_per_second, -float(owed), clock()
 
-    def throttle(self, bytes_per_second: int | None) -> None:
-        """From now on at most so much; None for no limit. Debts of the rate before are dropped."""
+    def set_rate(self, bytes_per_second: int | None) -> None:
+        """From now on at most so much; None for no limit. What is owed at the rate before is dropped."""
         self._rate, self._tokens, self._at = bytes_per_second, 0.0, self._clock()
 
     def room(self, most: int) -> int:
         """Bytes that a request may hold now, at most ``most``; 0: none may be sent."""
-        if not self.is_open:
+        if self.is_paused:
             return 0
         if self._rate is None:
             return most
@@ -46,10 +46,10 @@ class Valve:
             self._tokens -= size
 
 
-class Debt:
-    """What the mirror sent beyond its throttle, in bytes, from one epoch to the next.
+class RateDebt:
+    """What the mirror sent beyond its throttle, in bytes, from one copy round to the next.
 
-    Without it each epoch would begin with a batch on credit.
+    Without it each round would begin with a batch on credit.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -70,3 +70,8 @@ class Debt:
         else:
             self._bytes = max(0.0, self._bytes - (self._at - at) * bytes_per_second)
         return int(self._bytes)
+
+
+def rate_share(bytes_per_second: int | None, tasks: int) -> int | None:
+    """One task's part of a rate of the whole mirror; None: no limit."""
+    return None if bytes_per_second is None else max(1, bytes_per_second // max(1, tasks))

@@ -1,4 +1,4 @@
-"""What the tasks of an epoch are told: partitions are dealt out among them by backlog."""
+"""The orders of a copy round's tasks: partitions, and the mirror's throttle, are shared out among them by backlog."""
 
 from __future__ import annotations
 
@@ -8,35 +8,34 @@ from typing import Any
 
 from kafka_migration.copy.driver.active import Active
 from kafka_migration.copy.driver.attempts import Attempts
-from kafka_migration.copy.driver.book import LinkBook, PinnedTopic
-from kafka_migration.copy.driver.lookout import Lookout
+from kafka_migration.copy.driver.link import Link, PinnedTopic
 from kafka_migration.copy.driver.pace import LONGEST_SECONDS, Slots
+from kafka_migration.copy.driver.pinned_topics import PinnedTopics
 from kafka_migration.copy.driver.quarantine import Quarantine
 from kafka_migration.copy.orders import Limits, TaskOrders
-from kafka_migration.copy.shares import balance, share_of
-from kafka_migration.copy.valve import Debt
+from kafka_migration.copy.rate_limit import RateDebt, rate_share
 from kafka_migration.domain.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dealer:
-    """Deals for one run. ``source`` and ``target`` are kafka-python properties; they hold credentials."""
+class Assigner:
+    """Shares out the partitions of one run. ``source`` and ``target`` are kafka-python properties, with credentials."""
 
-    link: LinkBook
+    link: Link
     source: Mapping[str, Any] = field(repr=False)
     target: Mapping[str, Any] = field(repr=False)
     topics: Mapping[str, PinnedTopic]
     attempts: Attempts
-    lookout: Lookout
+    pinned: PinnedTopics
     slots: Slots
     limits: Limits
-    debt: Debt
+    debt: RateDebt
 
-    def deal(
+    def assign(
         self,
         active: Mapping[TopicPartition, Active],
         until: Mapping[TopicPartition, int],
-        epoch: int,
+        round_id: int,
         quarantine: Quarantine,
     ) -> list[TaskOrders]:
         """One share per task; ``until`` are the source offsets at which partitions end, if they do. Who may have killed
@@ -50,16 +49,17 @@ class Dealer:
         # and a claim or a seal that stands before it is seen here.
         self.attempts.check()
         controls, limits = self.link.controls(), self.limits
-        limits = replace(limits, throttle_bytes_per_second=controls.rate(limits.throttle_bytes_per_second))
-        ends = self.lookout.ends(active)
-        backlog = {tp: ends.get(tp, 0) - it.position.source for tp, it in active.items()}
+        rate = controls.rate(limits.throttle_bytes_per_second)
+        ends = self.pinned.ends(active)
+        backlog = {tp: ends.get(tp, 0) - partition.position.source for tp, partition in active.items()}
         apart = {tp: backlog.pop(tp) for tp in quarantine.tried & active.keys()} if self.slots.now > 1 else {}
         tasks = self.slots.now - 1 if apart else self.slots.wanted(sum(backlog.values()), len(backlog))
         shares = balance(backlog, tasks) + balance(apart, 1)
+        owed = self.debt.now(rate) // max(1, len(shares))
         return [
             TaskOrders(
                 link=self.link.name,
-                epoch=epoch,
+                round_id=round_id,
                 seconds=LONGEST_SECONDS,
                 commands_from=commands_from,
                 assignments=tuple(
@@ -72,15 +72,25 @@ class Dealer:
                     )
                     for tp in share
                 ),
-                limits=share_of(limits, len(shares)),
+                limits=replace(limits, throttle_bytes_per_second=rate_share(rate, len(shares))),
                 is_paused=controls.pause is not None,
                 tasks=len(shares),
                 share=number,
                 source=dict(self.source),
                 target=dict(self.target),
                 young_ms=self.attempts.young_ms(),
-                owed_bytes=self.debt.now(limits.throttle_bytes_per_second) // len(shares),
+                owed_bytes=owed,
                 state_ids=self.attempts.state_ids,
             )
             for number, share in enumerate(shares)
         ]
+
+
+def balance(backlog: Mapping[TopicPartition, int], streams: int) -> list[list[TopicPartition]]:
+    """Partitions in at most ``streams`` shares of about equal backlog (source offsets), largest first; none empty."""
+    shares: list[tuple[int, list[TopicPartition]]] = [(0, []) for _ in range(max(1, streams))]
+    for tp in sorted(backlog, key=lambda tp: (-backlog[tp], tp)):
+        at = min(range(len(shares)), key=lambda i: (shares[i][0], len(shares[i][1])))
+        shares[at][1].append(tp)
+        shares[at] = (shares[at][0] + max(0, backlog[tp]), shares[at][1])
+    return [share for _, share in shares if share]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import kafka.errors as kafka_errors
 
 from kafka_migration.copy.driver.active import Active
-from kafka_migration.copy.driver.survey import recreated
+from kafka_migration.copy.driver.survey import recreated, undescribed
 from kafka_migration.domain.codes import UNAUTHORIZED
 from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.types import TopicPartition
@@ -25,7 +25,6 @@ from kafka_migration.wire.cluster import (
     READ,
     WRITE,
     WireCluster,
-    code_name,
     not_authorized,
 )
 from kafka_migration.wire.configs import topic_configs
@@ -37,13 +36,14 @@ _PATIENCE_SECONDS, _BESIDE_SECONDS, _EVERY_SECONDS = 5.0, 1.0, 2.0
 """Between two leaders there is always a moment without one; less is borne where others stand still meanwhile. Whoever
 is known to wait is asked for once each time."""
 _REFUSED_SECONDS = 10.0
-"""A broker that refused is believed for so long, whatever others say of the permission."""
+"""A broker that refused is believed for so long, whatever others report of the permission."""
 _OPERATIONS = {READ: "Read", WRITE: "Write"}
 _MIN_IN_SYNC = "min.insync.replicas"
 
 
-class Reach:
-    """Looks at both clusters, and keeps who waits: ``waiting``, each as it stood when it was last certain, if ever."""
+class Readiness:
+    """Looks at both clusters, and keeps the partitions that wait: ``waiting``, each as it stood when it was last
+    certain, if ever."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Reach:
 
     def set_aside(self, partitions: Mapping[TopicPartition, Active | None], why: str = "") -> None:
         """``partitions`` wait from now on, beside those that do already, because of ``why``, or of what the newest look
-        at them found; says so."""
+        at them found, which is shown."""
         if why:
             self._why |= dict.fromkeys(partitions, why)
         elif partitions:
@@ -135,18 +135,11 @@ class Reach:
         return "; ".join(f"{len(tps)} partitions wait, first {min(tps)}: {why}" for why, tps in by_reason.items())
 
     async def _look(self, wanted: set[TopicPartition], patience: float) -> dict[TopicPartition, int]:
-        self._refused = {what: it for what, it in self._refused.items() if it[1] > self._clock()}
-        barred = await self._barred({tp.topic for tp in wanted})
-        barred |= {what: why for what, (why, _) in self._refused.items()}
-        why = {tp: barred.get(tp) or barred.get(tp.topic) for tp in wanted}
-        self._why |= {tp: text for tp, text in why.items() if text}
-        wanted = {tp for tp in wanted if not why[tp]}
+        wanted = wanted - await self._barred(wanted)
         # The leader's, as everything that the fence reads.
         there = (await self._target.offsets_in_reach(wanted, LATEST, seconds=patience)).keys()
         starts = await self._source.offsets_in_reach(there, EARLIEST, seconds=patience)
-        short = {tp for tp in starts if self._target.replicas[tp].in_sync < self._target.replicas[tp].count}
-        wanted_in_sync = {topic: await self._wanted_in_sync(topic) for topic in {tp.topic for tp in short}}
-        unsafe = {tp for tp in short if self._target.replicas[tp].lack(wanted_in_sync[tp.topic])}
+        unsafe = await self._unsafe(starts)
         for tp in wanted:
             self._why[tp] = "the target has no leader that answers"
             if tp in there:
@@ -155,26 +148,47 @@ class Reach:
                 self._why[tp] = f"the target has fewer replicas in sync than its {_MIN_IN_SYNC}"
         return {tp: start for tp, start in starts.items() if tp not in unsafe}
 
-    async def _barred(self, topics: set[str]) -> dict[str | TopicPartition, str]:
+    async def _barred(self, wanted: set[TopicPartition]) -> set[TopicPartition]:
+        """Those of ``wanted`` that cannot be fenced whatever their leaders answer; notes why."""
+        self._refused = {what: refusal for what, refusal in self._refused.items() if refusal[1] > self._clock()}
+        barred = await self._barred_topics({tp.topic for tp in wanted})
+        barred |= {what: why for what, (why, _) in self._refused.items()}
+        why = {tp: text for tp in wanted if (text := barred.get(tp) or barred.get(tp.topic))}
+        self._why |= why
+        return set(why)
+
+    async def _barred_topics(self, topics: set[str]) -> dict[str | TopicPartition, str]:
         """Those of ``topics`` that may not be copied just now, or are not the pinned ones, with why."""
         barred: dict[str | TopicPartition, str] = {}
         self._lacking = {
-            topic: it for topic, it in self._lacking.items() if topic not in topics or topic in self._refused
+            topic: error for topic, error in self._lacking.items() if topic not in topics or topic in self._refused
         }
         for cluster, needed in ((self._target, (READ, WRITE)), (self._source, (READ,))):
             problems = await cluster.refresh(topics, operations=True)
             for topic in topics:
-                code, lacking = problems.get(topic, 0), [it for it in needed if not cluster.permits(topic, it)]
-                another = None if code else recreated(cluster, topic)
-                if code in UNAUTHORIZED or (not code and lacking):
-                    operation = _OPERATIONS[lacking[0]] if lacking else "Describe"
-                    self._lacking[topic] = NotAuthorized(cluster.role, operation, f"topic {topic}")
-                    barred[topic] = not_authorized(cluster.role, operation, topic)
-                elif code:
-                    barred[topic] = f"{cluster.role}: topic {topic}: {code_name(code)}"
-                elif another is not None:
-                    barred[topic] = another[1]
+                why = self._bar_to(cluster, topic, problems.get(topic, 0), needed)
+                if why:
+                    barred[topic] = why
         return barred
+
+    def _bar_to(self, cluster: WireCluster, topic: str, code: int, needed: tuple[int, ...]) -> str:
+        """Why ``topic``, of which metadata reported ``code``, may not be copied; empty if it may."""
+        lacking = [operation for operation in needed if not cluster.permits(topic, operation)]
+        if code in UNAUTHORIZED or (not code and lacking):
+            operation = _OPERATIONS[lacking[0]] if lacking else "Describe"
+            self._lacking[topic] = NotAuthorized(cluster.role, operation, f"topic {topic}")
+            return not_authorized(cluster.role, operation, topic)
+        if code:
+            return undescribed(cluster, topic, code)
+        another = recreated(cluster, topic)
+        return "" if another is None else another[1]
+
+    async def _unsafe(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Those of ``partitions`` whose target has too few replicas in sync to take a marker."""
+        replicas = self._target.replicas
+        short = {tp for tp in partitions if replicas[tp].in_sync < replicas[tp].count}
+        needed = {topic: await self._wanted_in_sync(topic) for topic in {tp.topic for tp in short}}
+        return {tp for tp in short if replicas[tp].lack(needed[tp.topic])}
 
     async def _wanted_in_sync(self, topic: str) -> int:
         try:

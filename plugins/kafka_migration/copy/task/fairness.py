@@ -1,4 +1,4 @@
-"""Whose turn it is: how partitions of one task share what can be fetched and sent, heavy and small ones alike."""
+"""How partitions of one task share what can be fetched and sent, heavy and small ones alike."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class OfPartition(Protocol):
 T = TypeVar("T", bound=OfPartition)
 
 
-class Turns:
+class FetchOrder:
     """The order in which to ask for partitions. Brokers fill a response in the order asked, up to its size.
 
     Who got something goes to the end, as in Kafka's own consumer (KIP-41), so that as many heavy partitions as fill a
@@ -31,7 +31,7 @@ class Turns:
 
     def order(self, wanted: Iterable[T]) -> list[T]:
         """``wanted``, those that got something longest ago first."""
-        return sorted(wanted, key=lambda it: self._served.get(it.partition, 0))
+        return sorted(wanted, key=lambda each: self._served.get(each.partition, 0))
 
     def served(self, partitions: Sequence[TopicPartition]) -> None:
         """These got something, in this order."""
@@ -52,7 +52,7 @@ class FairBytes:
 
     def order(self, ready: list[T]) -> list[T]:
         """``ready``, those that were given least lately first."""
-        return sorted(ready, key=lambda it: self._start(it.partition)) if len(ready) > 1 else ready
+        return sorted(ready, key=lambda each: self._start(each.partition)) if len(ready) > 1 else ready
 
     def sent(self, partition: TopicPartition, size: int) -> None:
         """``size`` bytes of this partition were its turn."""

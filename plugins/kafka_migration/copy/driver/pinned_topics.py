@@ -1,6 +1,6 @@
 """What becomes of the pinned topics on both clusters while the mirror runs.
 
-Tasks only see a topic that answers. One that was deleted has no leader to ask, and in a long epoch nobody would notice;
+Tasks only see a topic that answers. One that was deleted has no leader to ask, and in a long round nobody would notice;
 so the driver asks for metadata beside them.
 """
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from kafka_migration.copy.driver.drift import SettingsWatch
+from kafka_migration.copy.driver.drift import ConfigDrift
 from kafka_migration.copy.driver.survey import Loss, Survey
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.wire.cluster import LATEST, WireCluster
@@ -19,8 +19,8 @@ from kafka_migration.wire.selector import Selector
 _EVERY_SECONDS, _IN_DOUBT_SECONDS = 5.0, 1.0
 
 
-class Lookout:
-    """Looks at both clusters every few seconds, and tells of partitions that nobody leads."""
+class PinnedTopics:
+    """Looks at both clusters every few seconds, and reports partitions without a leader."""
 
     def __init__(
         self,
@@ -32,13 +32,13 @@ class Lookout:
         held_open: Mapping[str, str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``held_open`` are the settings that the target's topics must have."""
+        """``held_open`` are the configs that the target's topics must have."""
         self._source, self._clusters, self._net, self._tell, self._clock = source, (source, target), net, tell, clock
-        self._settings = SettingsWatch(target, net, tell, held_open=held_open)
+        self._configs = ConfigDrift(target, net, tell, held_open=held_open)
         self._looked_at = float("-inf")
-        self._surveys = {it.role: Survey(it, net, clock=clock) for it in self._clusters}
+        self._surveys = {cluster.role: Survey(cluster, net, clock=clock) for cluster in self._clusters}
         self._leaderless: dict[str, set[TopicPartition]] = {}
-        self._told: dict[str, set[TopicPartition]] = {}
+        self._reported: dict[str, set[TopicPartition]] = {}
         self._hidden_before: dict[str, set[str]] = {}
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -47,19 +47,19 @@ class Lookout:
         return self._net.run(lambda: work(wanted, seconds=1, answer_seconds=1))  # type: ignore[no-any-return]
 
     def lost(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Loss]:
-        """Those of ``partitions`` whose topic is gone or another one now, as all brokers have said for ten seconds, or
-        not held open on the target any more: reason and detail.
+        """Those of ``partitions`` whose topic is gone or another one now, as all brokers have reported for ten seconds,
+        or whose configs on the target are wrong: reason and detail.
 
         Raises CouldNotFindOut where a cluster does not answer.
         """
         wanted = list(partitions)
-        every = _IN_DOUBT_SECONDS if any(it.is_in_doubt for it in self._surveys.values()) else _EVERY_SECONDS
+        every = _IN_DOUBT_SECONDS if any(survey.is_in_doubt for survey in self._surveys.values()) else _EVERY_SECONDS
         if self._clock() - self._looked_at >= every:
             self._looked_at = self._clock()
             for cluster in self._clusters:
                 self._look(cluster, wanted)
-            self._settings.look({tp.topic for tp in wanted} - self._lost().keys())
-        drifted = self._settings.drifted({tp.topic for tp in wanted})
+            self._configs.look({tp.topic for tp in wanted} - self._lost().keys())
+        drifted = self._configs.drifted({tp.topic for tp in wanted})
         lost = {topic: (Halt.CONFIG_DRIFT, detail) for topic, detail in drifted.items()} | self._lost()
         return {tp: lost[tp.topic] for tp in wanted if tp.topic in lost}
 
@@ -71,10 +71,10 @@ class Lookout:
 
     def hidden(self) -> dict[str, str]:
         """Topics that a cluster did not describe at the newest look, with why."""
-        return {topic: why for it in self._surveys.values() for topic, why in it.hidden.items()}
+        return {topic: why for survey in self._surveys.values() for topic, why in survey.hidden.items()}
 
     def _lost(self) -> dict[str, Loss]:
-        return {topic: loss for it in self._surveys.values() for topic, loss in it.lost.items()}
+        return {topic: loss for survey in self._surveys.values() for topic, loss in survey.lost.items()}
 
     def leads(self, tp: TopicPartition) -> bool:
         """True if both clusters named a leader at the newest look."""
@@ -87,10 +87,10 @@ class Lookout:
         hidden = self._surveys[cluster.role].hidden
         lasting = {tp for tp in leaderless & self._leaderless.get(cluster.role, set()) if tp.topic not in hidden}
         self._leaderless[cluster.role] = leaderless
-        if lasting and lasting != self._told.get(cluster.role):
+        if lasting and lasting != self._reported.get(cluster.role):
             first = min(lasting)
             self._tell(f"{cluster.role}: {len(lasting)} partitions without a leader, first {first}; the others go on")
-        self._told[cluster.role] = lasting
+        self._reported[cluster.role] = lasting
         for topic in sorted(hidden.keys() - self._hidden_before.get(cluster.role, set())):
             self._tell(f"{hidden[topic]}; the others go on")
         self._hidden_before[cluster.role] = set(hidden)
