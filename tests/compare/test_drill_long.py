@@ -12,7 +12,7 @@ from kafka_migration.compare.explain.places import Places
 from kafka_migration.compare.explain.result import Drilled, Fault
 from kafka_migration.compare.explain.stream import Stream
 from tests.compare.drill_sides import NOW, Side, pinned
-from tests.mutation.logs import Content, log_of
+from tests.mutation.logs import Content, Log, log_of
 
 Sides = dict[int, Sequence[Content]]
 _SIZES = (250, 97)
@@ -131,12 +131,15 @@ def test_rows_longer_than_the_window_get_no_class_but_a_note(monkeypatch):
 def test_what_is_kept_of_long_rows_is_bounded():
     records = _records(5_000, 10)
     mine, theirs = log_of(records, _SIZES), log_of(records[:10], _SIZES)
-    it = pinned(mine, mine, theirs, 0)
-    left = Leftovers(most_thin=2_000)
-    sides = [lambda at, log=log: Side({0: log}).chunks(it.tp, at, it.source_end) for log in (mine, theirs)]
+    range_ = pinned(mine, mine, theirs, 0)
+    left = Leftovers(most_in_rows=2_000)
+
+    def stream(log: Log) -> Stream:
+        return Stream(lambda at: Side({0: log}).chunks(range_.tp, at, range_.source_end), 0, lambda: None)
+
     with pytest.raises(TooMany):
-        Aligner(Places(it), left).by_content(sides[0], 0, sides[1], 0)
-    assert sum(len(one.digests) for one in left.thin.values()) == 2_000
+        Aligner(Places(range_), left, stream(mine), stream(theirs)).by_content()
+    assert sum(len(row.digests) for row in left.rows.values()) == 2_000
 
 
 def _watch_held(monkeypatch: pytest.MonkeyPatch) -> list[int]:

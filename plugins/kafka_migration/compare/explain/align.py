@@ -2,28 +2,30 @@
 
 A record that was dropped shifts all that follow, so places alone would call every later record wrong. Here the two
 sequences are followed by content, as ``diff`` does: whole batches by their bytes, records where batches differ, and
-where records differ what lies ahead is searched for the nearest point from which both go on alike, up to a million
-records away. Memory is bounded by that window, of which digests are held, and by :class:`Leftovers`.
+where records differ what lies ahead is searched for the nearest point from which both go on alike
+(:mod:`kafka_migration.compare.explain.resync`), up to a million records away. Memory is bounded by that window, of
+which digests are held, and by :class:`Leftovers`.
 
 Of compacted logs that is impossible, since too little of what follows is alike; they are followed by place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from kafka_migration.compare.digests import SOURCE, TARGET
 from kafka_migration.compare.explain.fields import Record, is_likely_the_same
-from kafka_migration.compare.explain.left import Left, Leftovers, Misplaced, left_of
-from kafka_migration.compare.explain.log import Chunk
+from kafka_migration.compare.explain.left import Left, Leftovers
 from kafka_migration.compare.explain.places import Places
 from kafka_migration.compare.explain.resync import anchors, nearest
-from kafka_migration.compare.explain.stream import OpenAt, Stream
+from kafka_migration.compare.explain.stream import Stream
 
 if TYPE_CHECKING:
+    from kafka_migration.compare.explain.log import Chunk
     from kafka_migration.compare.explain.stream import Digests
 
 _SMALLEST_WINDOW, _LARGEST_WINDOW = 64, 1 << 20
@@ -38,13 +40,11 @@ class Apart(Exception):
 
 
 class Aligner:
-    """Follows the unequal regions of one partition, and puts what is left into ``left``.
+    """Follows one unequal region of a partition, of which ``source`` and ``target`` begin where both stood alike, and
+    puts what has no equal into ``left``."""
 
-    ``watch`` is called now and then, and may raise to end it.
-    """
-
-    def __init__(self, places: Places, left: Leftovers, watch: Callable[[], None] = lambda: None) -> None:
-        self._places, self._left, self._watch = places, left, watch
+    def __init__(self, places: Places, left: Leftovers, source: Stream, target: Stream) -> None:
+        self._places, self._left, self._source, self._target = places, left, source, target
         self._tp = places.range.tp
         # By how many records the target is ahead: shifted records are a consequence, and no finding of their own.
         self._ahead = 0
@@ -52,72 +52,82 @@ class Aligner:
         # Nothing is alike yet, behind what nobody can read: that one side has more may be due to what is lost there.
         self._is_open = False
 
-    def by_content(
-        self, source: OpenAt, start: int, target: OpenAt, low: int, *, are_open: tuple[bool, bool] = (False, False)
-    ) -> None:
-        """Follow both to their ends, from ``start`` and ``low`` on, where both stood alike.
+    def by_content(self, *, opens_unread: bool = False, ends_unread: bool = False) -> None:
+        """Follow both to their ends.
 
-        ``are_open`` tells of beginning and end whether something lies beyond them that cannot be read: there, records
-        may have shifted over the border, and what one side has more is not kept.
+        Something that cannot be read lies before the beginning (``opens_unread``) or behind the end (``ends_unread``):
+        there, records may have shifted over the border, and what one side has more is not kept.
         Raises TooMany and Apart, and what reading raises.
         """
-        mine, theirs = Stream(source, start, self._watch), Stream(target, low, self._watch)
-        self._ahead, self._is_misplaced, self._is_open = 0, False, are_open[0]
+        mine, theirs = self._source, self._target
+        self._is_open = opens_unread
         while True:
-            one, other = mine.peek(), theirs.peek()
-            if one is not None and other is not None and one.is_twin(other):
-                self._twins(one, other)
-                self._is_open = False
-                mine.skip()
-                theirs.skip()
-                continue
+            self._pass_twins()
             if not (mine.fill(1) | theirs.fill(1)):
                 return
-            self._alike(mine, theirs)
+            self._pass_alike()
             if mine.ready and theirs.ready:
-                self._resync(mine, theirs)
+                self._resync()
             elif (mine.ready and theirs.is_over) or (theirs.ready and mine.is_over):
-                if are_open[1]:
+                if ends_unread:
                     return
                 self._one_after_the_other(mine.each(), theirs.each())
 
-    def by_place(self, source: OpenAt, start: int, target: OpenAt, low: int) -> None:
+    def by_place(self) -> None:
         """The same of compacted logs, which have gaps everywhere."""
-        mine, theirs = Stream(source, start, self._watch), Stream(target, low, self._watch)
+        mine, theirs = self._source, self._target
         while mine.fill(1) | theirs.fill(1):
-            place = self._places.source_of(theirs.ready[0].offset) if theirs.ready else None
-            if theirs.ready and place is None:
-                self._differ([], theirs.take(1))
-            elif place is not None and mine.ready and mine.ready[0].offset == place:
+            here = mine.ready[0].offset if mine.ready else math.inf
+            there = self._place_of_next()
+            if here == there:
                 one, other = mine.ready.popleft(), theirs.ready.popleft()
                 if one.content != other.content:
-                    self._differ([one], [other], is_pair=True)
-            elif mine.ready and (place is None or mine.ready[0].offset < place):
-                self._differ(mine.take(1), [])
+                    self._keep([one], [other])
+            elif here < there:
+                self._keep(mine.take(1), [])
             else:
-                self._differ([], theirs.take(1))
+                self._keep([], theirs.take(1))
+
+    def _place_of_next(self) -> float:
+        """Where the target's next record stands on the source: before all others if the map has none there."""
+        if not self._target.ready:
+            return math.inf
+        place = self._places.source_of(self._target.ready[0].offset)
+        return -1 if place is None else place
+
+    def _pass_twins(self) -> None:
+        """Move past whole batches that are the same on both sides."""
+        while True:
+            one, other = self._source.peek(), self._target.peek()
+            if one is None or other is None or not one.is_twin(other):
+                return
+            self._twins(one, other)
+            self._is_open = False
+            self._source.skip()
+            self._target.skip()
 
     def _twins(self, one: Chunk, other: Chunk) -> None:
         last = one.header.records - 1
-        if not (self._stands(one.first, other.first) and self._stands(one.first + last, other.first + last)):
-            for mine, its in zip(one.records(), other.records(), strict=True):
-                self._stood(mine, its)
-        else:
+        if self._stands(one.first, other.first) and self._stands(one.first + last, other.first + last):
             self._is_misplaced = False
+            return
+        for mine, its in zip(one.records(), other.records(), strict=True):
+            self._stood(mine, its)
 
     def _stands(self, source: int, target: int) -> bool:
         return self._places.source_of(target) == source
 
     def _stood(self, mine: Record, its: Record) -> None:
-        """Both are equal: whether they stand where the map says."""
+        """Both are equal: check that they stand where the map has them."""
         if self._stands(mine.offset, its.offset):
             self._is_misplaced = False
         elif not self._ahead and not self._is_misplaced:
             self._is_misplaced = True
-            self._left.misplaced.append(Misplaced(self._tp, mine, its, self._places.target_of(mine.offset)))
+            self._left.misplaced.append((Left.of(SOURCE, mine, self._places), Left.of(TARGET, its, self._places)))
 
-    def _alike(self, mine: Stream, theirs: Stream) -> None:
-        one, other = mine.ready, theirs.ready
+    def _pass_alike(self) -> None:
+        """Move past records that are the same on both sides."""
+        one, other = self._source.ready, self._target.ready
         while one and other:
             a, b = one[0], other[0]
             if a[1] != b[1] or a[2] != b[2]:
@@ -127,76 +137,87 @@ class Aligner:
             self._is_open = False
             self._stood(a, b)
 
-    def _resync(self, mine: Stream, theirs: Stream) -> None:
-        """Go on to where both are alike again."""
-        window, ahead, ahead_there = _SMALLEST_WINDOW, mine.look(), theirs.look()
+    def _resync(self) -> None:
+        """Go on to where both are alike again. Raises Apart."""
+        window, ahead, ahead_there = _SMALLEST_WINDOW, self._source.look(), self._target.look()
         while True:
             (ones, is_end), (others, is_end_there) = ahead.first(window), ahead_there.first(window)
             found = nearest(ones, others, (is_end, is_end_there))
-            if found is not None and self._is_open and found[0] != found[1]:
-                self._ahead += sum(1 for _ in theirs.each(found[1])) - sum(1 for _ in mine.each(found[0]))
-                return
             if found is not None:
-                self._gap(mine, theirs, ones[: found[0]], others[: found[1]])
+                self._leave_behind(ones[: found[0]], others[: found[1]])
                 return
-            if (is_end and is_end_there) or (window >= _LARGEST_WINDOW and _are_altered(mine.ready, theirs.ready)):
-                self._gap(mine, theirs, ones, others)
+            is_largest = window >= _LARGEST_WINDOW
+            if (is_end and is_end_there) or (is_largest and _are_altered(self._source.ready, self._target.ready)):
+                self._gap(ones, others)
                 return
-            if window >= _LARGEST_WINDOW:
+            if is_largest:
                 raise Apart
             window *= 4
 
-    def _gap(self, mine: Stream, theirs: Stream, ones: Digests, others: Digests) -> None:
+    def _leave_behind(self, ones: Digests, others: Digests) -> None:
+        """What stands before the point from which both go on alike."""
+        if not self._is_open or len(ones) == len(others):
+            self._gap(ones, others)
+            return
+        count, count_there = (sum(1 for _ in records) for records in self._each(len(ones), len(others)))
+        self._ahead += count_there - count
+
+    def _gap(self, ones: Digests, others: Digests) -> None:
         """Between two points where both are alike: what is next on each side, by its digests."""
-        if self._is_small(mine, theirs, len(ones), len(others)):
-            self._differ(mine.take(len(ones)), theirs.take(len(others)))
+        if self._is_small(len(ones), len(others)):
+            self._differ(*self._take(len(ones), len(others)))
             return
         at = there = 0
         for one, other in [*anchors(ones, others), (len(ones), len(others))]:
-            self._piece(mine, theirs, one - at, other - there)
+            self._piece(one - at, other - there)
             if one < len(ones):
-                self._stood(*mine.take(1), *theirs.take(1))
+                self._stood(*self._source.take(1), *self._target.take(1))
             at, there = one + 1, other + 1
 
-    def _piece(self, mine: Stream, theirs: Stream, count: int, count_there: int) -> None:
-        if self._is_small(mine, theirs, count, count_there):
-            self._differ(mine.take(count), theirs.take(count_there))
+    def _piece(self, count: int, count_there: int) -> None:
+        if self._is_small(count, count_there):
+            self._differ(*self._take(count, count_there))
         elif count == count_there:
             # As many: each is in the stead of its fellow.
             while count:
                 lot = min(count, _SMALLEST_WINDOW)
-                self._differ(mine.take(lot), theirs.take(lot))
+                self._differ(*self._take(lot, lot))
                 count -= lot
         else:
-            self._one_after_the_other(mine.each(count), theirs.each(count_there))
+            self._one_after_the_other(*self._each(count, count_there))
 
-    def _is_small(self, mine: Stream, theirs: Stream, count: int, count_there: int) -> bool:
+    def _take(self, count: int, count_there: int) -> tuple[list[Record], list[Record]]:
+        return self._source.take(count), self._target.take(count_there)
+
+    def _each(self, count: int, count_there: int) -> tuple[Iterator[Record], Iterator[Record]]:
+        return self._source.each(count), self._target.each(count_there)
+
+    def _is_small(self, count: int, count_there: int) -> bool:
         """Whether so many are in memory, and can be compared each with each."""
-        if count > len(mine.ready) or count_there > len(theirs.ready):
+        if count > len(self._source.ready) or count_there > len(self._target.ready):
             return False
         return count * count_there <= _REFINED and (bool(count and count_there) or max(count, count_there) <= _WHOLE)
 
     def _one_after_the_other(self, ones: Iterator[Record], others: Iterator[Record]) -> None:
         """Long rows that each side has alone: their first records whole, of the others only that there are such."""
         self._keep(_first_of(ones), _first_of(others))
-        for side, them, step in ((SOURCE, ones, -1), (TARGET, others, 1)):
-            for record in them:
-                self._left.add_thin(side, self._tp, record)
+        for side, records, step in ((SOURCE, ones, -1), (TARGET, others, 1)):
+            for record in records:
+                self._left.add_to_row(side, self._tp, record)
                 self._ahead += step
 
-    def _differ(self, ones: Sequence[Record], others: Sequence[Record], *, is_pair: bool = False) -> None:
+    def _differ(self, ones: Sequence[Record], others: Sequence[Record]) -> None:
         """Neither of both is where the other is; between them there may be records that are alike."""
-        if is_pair or not ones or not others or len(ones) * len(others) > _REFINED:
+        if not ones or not others or len(ones) * len(others) > _REFINED:
             self._keep(ones, others)
-            return
-        if len(ones) == len(others):
-            moved = [n for n, (mine, its) in enumerate(zip(ones, others, strict=True)) if mine.content != its.content]
-            if len(moved) == 2 and ones[moved[0]].content == others[moved[1]].content:
-                # Two that changed places: both are out of order, while a matcher would see one that moved.
-                self._keep([ones[n] for n in moved], [others[n] for n in moved])
-                return
-        matcher = SequenceMatcher(None, [it.content for it in ones], [it.content for it in others], autojunk=False)
-        for tag, low, high, low_there, high_there in matcher.get_opcodes():
+        elif swapped := _swapped(ones, others):
+            self._keep([ones[n] for n in swapped], [others[n] for n in swapped])
+        else:
+            self._refine(ones, others)
+
+    def _refine(self, ones: Sequence[Record], others: Sequence[Record]) -> None:
+        contents = [record.content for record in ones], [record.content for record in others]
+        for tag, low, high, low_there, high_there in SequenceMatcher(None, *contents, autojunk=False).get_opcodes():
             if tag != "equal":
                 self._keep(ones[low:high], others[low_there:high_there])
                 continue
@@ -204,15 +225,22 @@ class Aligner:
                 self._stood(mine, its)
 
     def _keep(self, ones: Sequence[Record], others: Sequence[Record]) -> None:
-        mine = [left_of(SOURCE, it, self._places) for it in ones]
-        theirs = [left_of(TARGET, it, self._places) for it in others]
+        mine = [Left.of(SOURCE, record, self._places) for record in ones]
+        theirs = [Left.of(TARGET, record, self._places) for record in others]
         for one, other in _pairs(mine, theirs):
             one.twin, other.twin = other, one
         self._ahead += len(others) - len(ones)
-        for left in mine:
-            self._left.add(self._left.source, left)
-        for left in theirs:
-            self._left.add(self._left.target, left)
+        for left in (*mine, *theirs):
+            self._left.add(left)
+
+
+def _swapped(ones: Sequence[Record], others: Sequence[Record]) -> list[int]:
+    """Which two changed places, if nothing else differs: both are out of order, while a matcher would see one that
+    moved."""
+    if len(ones) != len(others):
+        return []
+    differ = [n for n, (mine, its) in enumerate(zip(ones, others, strict=True)) if mine.content != its.content]
+    return differ if len(differ) == 2 and ones[differ[0]].content == others[differ[1]].content else []
 
 
 def _pairs(ones: Sequence[Left], others: Sequence[Left]) -> Iterator[tuple[Left, Left]]:

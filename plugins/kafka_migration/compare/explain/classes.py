@@ -8,42 +8,52 @@ on the target has been written twice if the source has it, and is foreign if not
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from kafka_migration.compare.digests import TARGET
-from kafka_migration.compare.explain.fields import Record, altered, is_likely_the_same, shown
-from kafka_migration.compare.explain.left import Content, Left, Leftovers, Thin
+from kafka_migration.compare.digests import SOURCE, TARGET
+from kafka_migration.compare.explain.fields import altered, is_likely_the_same, shown
+from kafka_migration.compare.explain.left import Left, Leftovers, Row
+from kafka_migration.compare.explain.originals import Original, Originals
 from kafka_migration.compare.explain.places import Places
-from kafka_migration.compare.explain.result import Drilled, Example, Fault
-from kafka_migration.compare.explain.thin import moved, thicken, with_rest
+from kafka_migration.compare.explain.result import Altered, Drilled, Example, Fault
 from kafka_migration.domain.types import TopicPartition
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Originals:
-    """What the source has of records that are on the target only: by identity of a :class:`Left`, where (its own
-    partition first); of digests those that it has. ``note`` says what was not looked through."""
-
-    places: Mapping[int, tuple[TopicPartition, int]] = field(default_factory=dict)
-    digests: Collection[int] = ()
-    note: str = ""
-
-
-Search = Callable[[Collection[Left], Mapping[TopicPartition, Thin]], Originals]
+Search = Callable[[Collection[Left], Mapping[TopicPartition, Row]], Originals]
 
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """A fault, where to list it, and the records on both sides."""
+    """A fault, where to list it, and the records on both sides: at least one. ``original`` is where the source has
+    what the target has once more."""
 
     fault: Fault
     tp: TopicPartition
     place: int
     source: Left | None
     target: Left | None
-    original: tuple[TopicPartition, int] | None = None
+    original: Original | None = None
     detail: str = ""
+
+    @property
+    def record(self) -> Left:
+        """What it is about: the source's record, if there is one."""
+        found = self.source or self.target
+        if found is None:
+            raise ValueError(f"a finding of no record: {self}")
+        return found
+
+    @property
+    def order(self) -> tuple[bool, int, bool, int]:
+        """By place. A record that is wrong where it stands comes before one that stands in addition."""
+        if self.fault is Fault.MISPLACED:
+            return True, 0, False, 0
+        at = self.target.record.offset if self.target is not None else -1
+        return False, self.place, self.source is None, at
+
+
+_Pass = Callable[[Sequence[Left], Sequence[Left]], Iterator[_Finding]]
 
 
 def classify(
@@ -59,164 +69,143 @@ def classify(
 
     ``by_place`` were followed by place: a loss there has shifted what comes after it, too.
     """
-    found: list[_Finding] = []
-    thicken(left, places)
-    lost, extra = _moved(left, found)
-    lost, extra = _mutated(lost, extra, found)
-    if by_place:
-        found = _without_shifted(found, lost, extra, frozenset(by_place))
-    found += [_Finding(Fault.LOSS, it.tp, it.place, it, None) for it in lost]
-    in_rows = moved(left)
-    extra_rows = left.thin_of(TARGET)
+    left.make_whole(places)
+    found, lost, extra = _passes(left, (_reordered, _misrouted, _mutated))
+    found = _without_shifted(found, lost, extra, by_place)
+    found += [_Finding(Fault.LOSS, one.tp, one.place, one, None) for one in lost]
+    in_rows = left.take_moved()
+    extra_rows = left.rows_of(TARGET)
     originals = search(extra, extra_rows) if extra or extra_rows else Originals()
-    for it in extra:
-        original = originals.places.get(id(it))
-        fault = Fault.FOREIGN if original is None else Fault.DUPLICATE
-        found.append(_Finding(fault, it.tp, it.place, None, it, original, _extra_detail(it, original, originals.note)))
-    by_partition: defaultdict[TopicPartition, list[_Finding]] = defaultdict(list)
-    for finding in found:
-        by_partition[finding.tp].append(finding)
-    examples_of = {
-        tp: [_example(it, places, private) for it in sorted(them, key=_order)[:examples]]
-        for tp, them in by_partition.items()
-    }
-    counts = {tp: Counter(it.fault for it in them) for tp, them in by_partition.items()}
-    for tp, more in with_rest(left, in_rows, originals.digests).items():
-        counts.setdefault(tp, Counter()).update(more)
-    for misplaced in left.misplaced:
-        counts.setdefault(misplaced.tp, Counter())[Fault.MISPLACED] += 1
-        mine = examples_of.setdefault(misplaced.tp, [])
-        if len(mine) < examples:
-            mine.append(_misplaced(misplaced.tp, misplaced.source, misplaced.target, misplaced.expected, private))
+    found += [_of_target_only(one, originals) for one in extra]
+    found += [_misplaced(source, target) for source, target in left.misplaced]
+    left.count_rest(in_rows, originals.digests)
+    of_partition: defaultdict[TopicPartition, list[_Finding]] = defaultdict(list)
+    for finding in sorted(found, key=lambda one: one.order):
+        of_partition[finding.tp].append(finding)
     return [
-        Drilled(
-            topic=tp.topic,
-            partition=tp.partition,
-            counts={fault: counts[tp][fault] for fault in Fault if counts[tp][fault]},
-            examples=tuple(examples_of.get(tp, ())),
-            notes=(originals.note,) if originals.note and counts[tp][Fault.FOREIGN] else (),
+        _drilled(
+            tp,
+            Counter(finding.fault for finding in of_partition[tp]) + in_rows[tp],
+            [_example(finding, places, private) for finding in of_partition[tp][:examples]],
+            originals.note,
         )
-        for tp in sorted(counts)
+        for tp in sorted(of_partition.keys() | in_rows.keys())
     ]
 
 
-def _order(it: _Finding) -> tuple[int, int, int]:
-    # A record that is wrong where it stands comes before one that stands in addition.
-    return it.place, it.source is None, it.target.record.offset if it.target is not None else -1
+def _drilled(tp: TopicPartition, counts: Counter[Fault], examples: Iterable[Example], note: str) -> Drilled:
+    """Of one partition; ``note`` names where no original was looked for."""
+    return Drilled(
+        topic=tp.topic,
+        partition=tp.partition,
+        counts={fault: counts[fault] for fault in Fault if counts[fault]},
+        examples=tuple(examples),
+        notes=(note,) if note and counts[Fault.FOREIGN] else (),
+    )
 
 
-def _moved(left: Leftovers, found: list[_Finding]) -> tuple[list[Left], list[Left]]:
-    """Takes out what has an equal elsewhere; what is left of source and target."""
-    waiting: defaultdict[tuple[TopicPartition, Content], deque[Left]] = defaultdict(deque)
-    anywhere: defaultdict[Content, deque[Left]] = defaultdict(deque)
-    for it in left.source:
-        waiting[it.tp, it.record.content].append(it)
-        anywhere[it.record.content].append(it)
-    used: set[int] = set()
-    extra = []
-    for it in left.target:
-        mine = waiting.get((it.tp, it.record.content))
-        if mine:
-            one = mine.popleft()
-            used.add(id(one))
-            found.append(_Finding(Fault.REORDER, it.tp, one.place, one, it))
-        else:
-            extra.append(it)
-    still = []
-    for it in extra:
-        others = anywhere.get(it.record.content, deque())
-        while others and id(others[0]) in used:
-            others.popleft()
-        if others:
-            one = others.popleft()
-            used.add(id(one))
-            found.append(_Finding(Fault.MISROUTE, one.tp, one.place, one, it))
-            found.append(_Finding(Fault.MISROUTE, it.tp, it.place, one, it))
-        else:
-            still.append(it)
-    return [it for it in left.source if id(it) not in used], still
+def _passes(left: Leftovers, passes: Iterable[_Pass]) -> tuple[list[_Finding], list[Left], list[Left]]:
+    """Findings of one pass after the other, each over what those before it left; and what all left on both sides."""
+    found: list[_Finding] = []
+    lost, extra = left.of(SOURCE), left.of(TARGET)
+    for one_pass in passes:
+        new = list(one_pass(lost, extra))
+        used = {one for finding in new for one in (finding.source, finding.target)}
+        lost, extra = [one for one in lost if one not in used], [one for one in extra if one not in used]
+        found += new
+    return found, lost, extra
 
 
-def _mutated(lost: Sequence[Left], extra: Sequence[Left], found: list[_Finding]) -> tuple[list[Left], list[Left]]:
-    """Takes out what stands in another's stead, and is that record but for a part."""
-    there = {id(it) for it in extra}
-    used: set[int] = set()
-    for it in lost:
-        twin = it.twin
-        if twin is not None and id(twin) in there and is_likely_the_same(it.record, twin.record):
-            used |= {id(it), id(twin)}
-            found.append(_Finding(Fault.MUTATION, it.tp, it.place, it, twin))
-    return [it for it in lost if id(it) not in used], [it for it in extra if id(it) not in used]
+def _reordered(lost: Sequence[Left], extra: Sequence[Left]) -> Iterator[_Finding]:
+    for source, target in _equal(lost, extra, lambda one: (one.tp, one.record.content)):
+        yield _Finding(Fault.REORDER, target.tp, source.place, source, target)
+
+
+def _misrouted(lost: Sequence[Left], extra: Sequence[Left]) -> Iterator[_Finding]:
+    for source, target in _equal(lost, extra, lambda one: one.record.content):
+        yield _Finding(Fault.MISROUTE, source.tp, source.place, source, target)
+        yield _Finding(Fault.MISROUTE, target.tp, target.place, source, target)
+
+
+def _mutated(lost: Sequence[Left], extra: Sequence[Left]) -> Iterator[_Finding]:
+    """What stands in another's stead, and is that record but for a part."""
+    there = set(extra)
+    for source in lost:
+        twin = source.twin
+        if twin is not None and twin in there and is_likely_the_same(source.record, twin.record):
+            yield _Finding(Fault.MUTATION, source.tp, source.place, source, twin)
+
+
+def _equal(lost: Iterable[Left], extra: Iterable[Left], key: Callable[[Left], Any]) -> Iterator[tuple[Left, Left]]:
+    """Pairs of source and target with the same ``key``, each record once, in the target's order."""
+    waiting: defaultdict[Any, deque[Left]] = defaultdict(deque)
+    for source in lost:
+        waiting[key(source)].append(source)
+    for target in extra:
+        if sources := waiting.get(key(target)):
+            yield sources.popleft(), target
 
 
 def _without_shifted(
-    found: Iterable[_Finding], lost: Iterable[Left], extra: Iterable[Left], by_place: frozenset[TopicPartition]
+    found: Iterable[_Finding], lost: Iterable[Left], extra: Iterable[Left], by_place: Collection[TopicPartition]
 ) -> list[_Finding]:
-    first: dict[tuple[TopicPartition, bool], int] = {}
-    for is_extra, them in ((False, lost), (True, extra)):
-        for it in them:
-            place = first.get((it.tp, is_extra), it.place)
-            first[it.tp, is_extra] = min(place, it.place)
+    begins: dict[tuple[TopicPartition, str], int] = {}
+    for one in (*lost, *extra):
+        begins[one.tp, one.side] = min(begins.get((one.tp, one.side), one.place), one.place)
 
-    def is_shifted(it: _Finding) -> bool:
-        if it.fault is not Fault.REORDER or it.tp not in by_place or it.source is None or it.target is None:
+    def is_shifted(finding: _Finding) -> bool:
+        source, target = finding.source, finding.target
+        if finding.fault is not Fault.REORDER or finding.tp not in by_place or source is None or target is None:
             return False
-        begins = first.get((it.tp, it.target.place > it.source.place))
-        return begins is not None and min(it.source.place, it.target.place) >= begins
+        # Behind a record in addition all others stand later, behind a lost one earlier.
+        begin = begins.get((finding.tp, TARGET if target.place > source.place else SOURCE))
+        return begin is not None and min(source.place, target.place) >= begin
 
-    return [it for it in found if not is_shifted(it)]
+    return [finding for finding in found if not is_shifted(finding)]
 
 
-def _extra_detail(it: Left, original: tuple[TopicPartition, int] | None, note: str) -> str:
+def _of_target_only(target: Left, originals: Originals) -> _Finding:
+    original = originals.places.get(target)
     if original is None:
-        return "never was on the source" if not note else "not found on the source"
+        detail = "not found on the source" if originals.note else "never was on the source"
+        return _Finding(Fault.FOREIGN, target.tp, target.place, None, target, detail=detail)
     tp, offset = original
-    return f"partition {tp.partition} of the source has it at offset {offset}" if tp != it.tp else ""
+    detail = f"partition {tp.partition} of the source has it at offset {offset}" if tp != target.tp else ""
+    return _Finding(Fault.DUPLICATE, target.tp, target.place, None, target, original, detail)
 
 
-def _example(it: _Finding, places: Mapping[TopicPartition, Places], private: bool) -> Example:
-    source, target = it.source, it.target
-    record = (source or target or it).record  # type: ignore[union-attr]
-    home = source.tp if source is not None else it.tp
-    elsewhere = target is not None and source is not None and target.tp != source.tp
-    source_offset = source.record.offset if source is not None else None
-    if it.original is not None and it.original[0] == it.tp:
-        source_offset = it.original[1]
+def _misplaced(source: Left, target: Left) -> _Finding:
+    detail = "it and what follows it is equal, but not where the offset map says"
+    return _Finding(Fault.MISPLACED, source.tp, source.place, source, target, detail=detail)
+
+
+def _example(finding: _Finding, places: Mapping[TopicPartition, Places], private: bool) -> Example:
+    source, target, home = finding.source, finding.target, finding.record.tp
+    record = finding.record.record
+    source_offset, source_timestamp = _stands(source)
+    target_offset, target_timestamp = _stands(target)
+    if finding.original is not None and finding.original[0] == finding.tp:
+        source_offset = finding.original[1]
+    parts: tuple[Altered, ...] = ()
+    if finding.fault is Fault.MUTATION and source is not None and target is not None:
+        parts = altered(source.record, target.record, private=private)
     return Example(
-        fault=it.fault,
+        fault=finding.fault,
         topic=home.topic,
         partition=home.partition,
         source_offset=source_offset,
-        target_offset=target.record.offset if target is not None else None,
+        target_offset=target_offset,
         expected_target=None if source is None else places[home].target_of(source.record.offset),
-        found_in=target.tp.partition if target is not None and elsewhere else None,
-        source_timestamp=source.record.timestamp if source is not None else None,
-        target_timestamp=target.record.timestamp if target is not None else None,
+        found_in=target.tp.partition if target is not None and target.tp != home else None,
+        source_timestamp=source_timestamp,
+        target_timestamp=target_timestamp,
         key=shown(record.key, private=private),
         content=shown(record.value, private=private),
-        altered=altered(source.record, target.record, private=private)
-        if it.fault is Fault.MUTATION and source is not None and target is not None
-        else (),
-        detail=it.detail,
+        altered=parts,
+        detail=finding.detail,
     )
 
 
-def _misplaced(tp: TopicPartition, source: Record, target: Record, expected: int | None, private: bool) -> Example:
-    return Example(
-        fault=Fault.MISPLACED,
-        topic=tp.topic,
-        partition=tp.partition,
-        source_offset=source.offset,
-        target_offset=target.offset,
-        expected_target=expected,
-        source_timestamp=source.timestamp,
-        target_timestamp=target.timestamp,
-        key=shown(source.key, private=private),
-        content=shown(source.value, private=private),
-        detail="it and what follows it is equal, but not where the offset map says",
-    )
-
-
-def with_note(it: Drilled, note: str) -> Drilled:
-    """``it``, and one more note."""
-    return replace(it, notes=(*it.notes, note))
+def _stands(left: Left | None) -> tuple[int | None, int | None]:
+    """Offset and timestamp of a record, None if there is none."""
+    return (None, None) if left is None else (left.record.offset, left.record.timestamp)

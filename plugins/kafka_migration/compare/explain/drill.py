@@ -6,7 +6,7 @@ went to another partition is one finding and not two. A record that is on the ta
 where alone the topic is read beyond its unequal segments.
 
 Memory is bounded by a window of digests, and by how many differing records are kept; time by a deadline. Where any of
-these ends it, a note says what was not looked through: never silence.
+these ends it, a note names what was not looked through: never silence.
 """
 
 from __future__ import annotations
@@ -14,28 +14,26 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from kafka_migration.compare.digests import SOURCE, TARGET
+from kafka_migration.compare.digests import SOURCE, TARGET, Digest
 from kafka_migration.compare.explain.align import Aligner, Apart
-from kafka_migration.compare.explain.classes import Originals, classify, with_note
+from kafka_migration.compare.explain.classes import classify
 from kafka_migration.compare.explain.fields import Record
-from kafka_migration.compare.explain.left import Content, Left, Leftovers, Thin, TooMany
+from kafka_migration.compare.explain.left import Left, Leftovers, Row, TooMany
 from kafka_migration.compare.explain.log import Chunk, Chunks
+from kafka_migration.compare.explain.originals import Enough, Originals, OriginalSearch
 from kafka_migration.compare.explain.places import Places, regions
-from kafka_migration.compare.explain.result import Drilled
-from kafka_migration.compare.explain.stream import digest
-from kafka_migration.compare.explain.visibility import Visibility
+from kafka_migration.compare.explain.result import Drilled, Example, Fault
+from kafka_migration.compare.explain.stream import Stream
+from kafka_migration.compare.placing import usual_attributes
 from kafka_migration.compare.records.compacted import BEHIND, NOT_MIRRORED, Missing, Seen, is_explained
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.batch import CorruptBatch
-
-#: A record that is on the target only is looked for among so many records of the source.
-_MOST_SEARCHED = 50_000_000
 
 
 class Log(Protocol):
@@ -71,14 +69,74 @@ class _Late(Exception):
     """The deadline has passed."""
 
 
-class _Enough(Exception):
-    """As much was read as shall be."""
+class _Partition:
+    """One partition of a drill-down: its scope, what its batches look like to consumers, and notes on how far it was
+    looked at."""
+
+    def __init__(self, scope: Scope, examples: int) -> None:
+        self._examples = examples
+        self.scope, self.range, self.tp = scope, scope.range, scope.range.tp
+        self.places = Places(scope.range)
+        self.notes: list[str] = []
+        # Batches of the target whose attributes the mirror never writes: how many records stand in them, and of the
+        # first where they begin, and these attributes. Counted once, however often one is read.
+        self._odd_records, self._odd_batches = 0, list[tuple[int, int]]()
+        self._highest = -1
+        if scope.unread:
+            rows = ", ".join(f"{start}..{end}" for start, end in regions(scope.unread))
+            self.notes.append(
+                f"source offsets {rows} could not be read: what stands there, and at their borders, is not looked at"
+            )
+
+    def may_explain(self, left: Left) -> bool:
+        """Whether compaction may have taken a record from the other side: it stands alone, and was to be there."""
+        is_compacted = self.range.compacted if left.missing_on == SOURCE else self.range.target_compacted
+        return is_compacted and left.tp == self.tp and left.twin is None and left.in_run
+
+    def watched(self, chunks: Chunks) -> Chunks:
+        """``chunks`` of the target, whose attributes are looked at as they pass."""
+        usual = usual_attributes(self.range)
+        for chunk in chunks:
+            if isinstance(chunk, Chunk) and chunk.first > self._highest:
+                self._highest = chunk.first
+                odd = chunk.header.attributes & ~usual & 0xFFFF
+                if odd:
+                    self._odd_records += chunk.header.records
+                    if len(self._odd_batches) < self._examples:
+                        self._odd_batches.append((chunk.first, odd))
+            yield chunk
+
+    def result(self, classified: Drilled | None, *, is_explained: bool) -> Drilled:
+        """What was classified, with attributes and notes. A batch is one example, at its first record.
+        ``is_explained``: compaction took something."""
+        drilled = classified or Drilled(topic=self.tp.topic, partition=self.tp.partition)
+        if self._odd_records:
+            odd = [self._odd_example(first, attributes) for first, attributes in self._odd_batches]
+            drilled = replace(
+                drilled,
+                counts={**drilled.counts, Fault.VISIBILITY: self._odd_records},
+                examples=(*drilled.examples, *odd)[: self._examples],
+            )
+        if not drilled.counts and not self.notes and not is_explained:
+            self.notes.append("read again, no record differs: the first reader and this one disagree")
+        return replace(drilled, notes=(*drilled.notes, *self.notes))
+
+    def _odd_example(self, first: int, attributes: int) -> Example:
+        return Example(
+            fault=Fault.VISIBILITY,
+            topic=self.tp.topic,
+            partition=self.tp.partition,
+            source_offset=self.places.source_of(first),
+            target_offset=first,
+            detail=f"the batch that begins here has attributes that the mirror never writes:"
+            f" {Digest(attributes=attributes).attribute_names}",
+        )
 
 
 class Drill:
     """Drills into unequal segments. ``pinned`` are all ranges of the validation: where to look for a record.
 
-    ``mirrored`` says up to which source offset the target has had a partition's records by now; ``until`` is a
+    ``mirrored`` gives the source offset up to which the target has had a partition's records by now; ``until`` is a
     monotonic time.
     """
 
@@ -99,54 +157,37 @@ class Drill:
         self._examples, self._private, self._until = examples, private, until
         self._clock, self._now_ms, self._mirrored = clock, now_ms, mirrored
         self._ranges: defaultdict[str, list[PartitionRange]] = defaultdict(list)
-        for it in pinned:
-            self._ranges[it.topic].append(it)
+        for pinned_range in pinned:
+            self._ranges[pinned_range.topic].append(pinned_range)
 
     def topic(self, scopes: Sequence[Scope]) -> Found:
-        """Drill into the partitions of one topic. Never raises for what cannot be read: a note says so."""
-        left, notes = Leftovers(), dict[TopicPartition, list[str]]()
-        places = {scope.range.tp: Places(scope.range) for scope in scopes}
-        visible = {tp: Visibility(it, self._examples) for tp, it in places.items()}
-        for scope in scopes:
-            said = [_not_looked_at(scope), self._follow(scope, places[scope.range.tp], left, visible[scope.range.tp])]
-            notes[scope.range.tp] = [note for note in said if note]
-        keyed = frozenset(scope.range.tp for scope in scopes if scope.range.by_key)
-        explained: dict[TopicPartition, frozenset[int]] = {}
-        for scope in scopes:
-            if scope.range.by_key:
-                explained[scope.range.tp] = self._explain(scope.range, left, notes[scope.range.tp])
-        drilled = {
-            it.tp: it
-            for it in classify(
-                left, places, self._search, examples=self._examples, private=self._private, by_place=keyed
-            )
-        }
-        for tp in places:
-            mine = visible[tp].added_to(drilled.get(tp) or Drilled(topic=tp.topic, partition=tp.partition))
-            if not mine.counts and not notes[tp] and not explained.get(tp):
-                notes[tp].append("read again, no record differs: the first reader and this one disagree")
-            for note in notes[tp]:
-                mine = with_note(mine, note)
-            drilled[tp] = mine
-        return Found(drilled=tuple(drilled[tp] for tp in sorted(drilled)), explained=explained)
+        """Drill into the partitions of one topic. Never raises for what cannot be read: that becomes a note."""
+        left, parts = Leftovers(), [_Partition(scope, self._examples) for scope in scopes]
+        for part in parts:
+            part.notes += filter(None, [self._follow(part, left)])
+        explained = {part.tp: self._explain(part, left) for part in parts if part.range.by_key}
+        classified = classify(
+            left,
+            {part.tp: part.places for part in parts},
+            self._search,
+            examples=self._examples,
+            private=self._private,
+            by_place=explained.keys(),
+        )
+        by_tp = {drilled.tp: drilled for drilled in classified}
+        parts.sort(key=lambda part: part.tp)
+        drilled = [part.result(by_tp.get(part.tp), is_explained=bool(explained.get(part.tp))) for part in parts]
+        return Found(drilled=tuple(drilled), explained=explained)
 
     # -- following ------------------------------------------------------------------------------------------------
 
-    def _follow(self, scope: Scope, places: Places, left: Leftovers, visible: Visibility) -> str:
+    def _follow(self, part: _Partition, left: Leftovers) -> str:
         """Follow all regions; why it ended early, if so."""
-        it, at = scope.range, scope.range.source_start
-        aligner = Aligner(places, left, self._watch)
+        at = part.range.source_start
         try:
-            for start, end in regions(scope.spans):
+            for start, end in regions(part.scope.spans):
                 at = start
-                low, high = places.window(start, end)
-                source = partial(self._source, it, end=end)
-                target = partial(self._target, it, visible, end=high)
-                if it.by_key:
-                    aligner.by_place(source, start, target, low)
-                else:
-                    ends = any(it == start for _, it in scope.unread), any(it == end for it, _ in scope.unread)
-                    aligner.by_content(source, start, target, low, are_open=ends)
+                self._follow_region(part, left, start, end)
         except TooMany:
             return f"too many records differ from source offset {at} on: not all were looked at"
         except Apart:
@@ -160,18 +201,32 @@ class Drill:
             return f"source offsets from {at} on could not be read again: {error}"
         return ""
 
-    def _source(self, it: PartitionRange, start: int, end: int) -> Chunks:
+    def _follow_region(self, part: _Partition, left: Leftovers, start: int, end: int) -> None:
+        low, high = part.places.window(start, end)
+        source = Stream(partial(self._source, part.range, end=end), start, self._watch)
+        target = Stream(partial(self._target, part, end=high), low, self._watch)
+        aligner = Aligner(part.places, left, source, target)
+        if part.range.by_key:
+            aligner.by_place()
+            return
+        unread = part.scope.unread
+        aligner.by_content(
+            opens_unread=any(behind == start for _, behind in unread),
+            ends_unread=any(begin == end for begin, _ in unread),
+        )
+
+    def _source(self, pinned: PartitionRange, start: int, end: int) -> Chunks:
         """What stands on the source, around what was given up: that is not even read, since it may be damaged."""
         at = start
-        for low, high in it.left_out:
+        for low, high in pinned.left_out:
             if at < min(low, end):
-                yield from self._logs[SOURCE].chunks(it.tp, at, min(low, end))
+                yield from self._logs[SOURCE].chunks(pinned.tp, at, min(low, end))
             at = max(at, high)
         if at < end:
-            yield from self._logs[SOURCE].chunks(it.tp, at, end)
+            yield from self._logs[SOURCE].chunks(pinned.tp, at, end)
 
-    def _target(self, it: PartitionRange, visible: Visibility, start: int, end: int) -> Chunks:
-        return visible.watched(self._logs[TARGET].chunks(it.tp, start, end))
+    def _target(self, part: _Partition, start: int, end: int) -> Chunks:
+        return part.watched(self._logs[TARGET].chunks(part.tp, start, end))
 
     def _watch(self) -> None:
         if self._clock() > self._until:
@@ -179,60 +234,54 @@ class Drill:
 
     # -- compaction -----------------------------------------------------------------------------------------------
 
-    def _explain(self, it: PartitionRange, left: Leftovers, notes: list[str]) -> frozenset[int]:
+    def _explain(self, part: _Partition, left: Leftovers) -> frozenset[int]:
         """Take out of ``left`` what compaction explains; the places that are empty on a side for it."""
-        asked = [
-            (one, side)
-            for one, side in [*((one, TARGET) for one in left.source), *((one, SOURCE) for one in left.target)]
-            if one.tp == it.tp
-            and one.twin is None
-            and one.in_run
-            and (it.compacted if side == SOURCE else it.target_compacted)
-        ]
+        asked = [one for one in (*left.of(SOURCE), *left.of(TARGET)) if part.may_explain(one)]
         if not asked:
             return frozenset()
         try:
-            seen = self._seen(it, {one.record.key for one, _ in asked})
+            seen = self._seen(part, {one.record.key for one in asked})
         except _Late:
-            notes.append("no time was left to find out what compaction took")
+            part.notes.append("no time was left to find out what compaction took")
             return frozenset()
         except (MigrationError, CorruptBatch) as error:
-            notes.append(f"what compaction took could not be found out: {error}")
+            part.notes.append(f"what compaction took could not be found out: {error}")
             return frozenset()
-        gone, places = set(), set()
-        for one, missing_on in asked:
-            record = one.record
-            missing = Missing(
-                place=one.place, key=record.key, is_tombstone=record.value is None, timestamp=record.timestamp
-            )
-            kept = it.source_tombstones_ms if missing_on == SOURCE else it.target_tombstones_ms
-            mine = seen.get(record.key) or Seen()
-            if is_explained(missing, mine, missing_on=missing_on, now_ms=self._now_ms(), tombstones_ms=kept):
-                gone.add(id(one))
-                # By now it is there: no place that is empty, but one to be read again.
-                if one.place not in mine.places[missing_on]:
-                    places.add(one.place)
-        left.source = [one for one in left.source if id(one) not in gone]
-        left.target = [one for one in left.target if id(one) not in gone]
+        gone = {one for one in asked if self._is_explained(one, part.range, seen[one.record.key])}
+        left.drop(gone)
         if gone:
-            notes.append(f"{len(gone)} records were compacted away while they were read")
-        return frozenset(places)
+            part.notes.append(f"{len(gone)} records were compacted away while they were read")
+        # Of which one is there by now: no place that is empty, but one to be read again.
+        return frozenset(one.place for one in gone if one.place not in seen[one.record.key].places[one.missing_on])
 
-    def _seen(self, it: PartitionRange, keys: Collection[bytes | None]) -> dict[bytes | None, Seen]:
+    def _is_explained(self, one: Left, pinned: PartitionRange, seen: Seen) -> bool:
+        record = one.record
+        missing = Missing(
+            place=one.place, key=record.key, is_tombstone=record.value is None, timestamp=record.timestamp
+        )
+        kept_ms = pinned.source_tombstones_ms if one.missing_on == SOURCE else pinned.target_tombstones_ms
+        return is_explained(missing, seen, missing_on=one.missing_on, now_ms=self._now_ms(), tombstones_ms=kept_ms)
+
+    def _seen(self, part: _Partition, keys: Collection[bytes | None]) -> dict[bytes | None, Seen]:
         """What both logs hold of ``keys`` by now, up to their ends."""
-        places, found = Places(it), {key: Seen() for key in keys}
+        pinned, places, found = part.range, Places(part.range), {key: Seen() for key in keys}
         # Asked first: whatever lay before it then is not newer than what is read now.
-        mirrored = max(it.source_end, self._mirrored(it.tp))
+        mirrored = max(pinned.source_end, self._mirrored(part.tp))
+
+        def source_place(offset: int) -> int:
+            if offset < pinned.source_end:
+                return offset
+            return NOT_MIRRORED if offset >= mirrored else BEHIND
+
+        def target_place(offset: int) -> int | None:
+            return places.source_of(offset) if offset < pinned.target_end else BEHIND
+
+        place_of: dict[str, Callable[[int], int | None]] = {SOURCE: source_place, TARGET: target_place}
         for side, log in self._logs.items():
-            pinned_end = it.source_end if side == SOURCE else it.target_end
-            for record in self._records(log.chunks(it.tp, *log.ends(it.tp))):
+            for record in self._records(log.chunks(part.tp, *log.ends(part.tp))):
                 seen = found.get(record.key)
-                if seen is None:
-                    continue
-                place = record.offset if side == SOURCE else places.source_of(record.offset)
-                if record.offset >= pinned_end:
-                    place = NOT_MIRRORED if side == SOURCE and record.offset >= mirrored else BEHIND
-                if place is not None:
+                place = place_of[side](record.offset) if seen is not None else None
+                if seen is not None and place is not None:
                     seen.places[side].add(place)
         return found
 
@@ -243,52 +292,21 @@ class Drill:
 
     # -- searching ------------------------------------------------------------------------------------------------
 
-    def _search(self, wanted: Collection[Left], thin: Mapping[TopicPartition, Thin]) -> Originals:
-        """Where the source has the records that are on the target only, and which of ``thin`` it has."""
-        by_content: defaultdict[Content, list[Left]] = defaultdict(list)
-        for it in wanted:
-            by_content[it.record.content].append(it)
-        oldest = min([stamp for stamp, _ in by_content] + [it.oldest for it in thin.values()])
-        found: dict[int, tuple[TopicPartition, int]] = {}
-        open_homes = {id(it) for it in wanted}
-        open_digests = {one for it in thin.values() for one in it.digests}
-        digests: set[int] = set()
-        homes = {it.tp for it in wanted} | thin.keys()
-        count, note = 0, ""
-        (topic,) = {tp.topic for tp in homes}
+    def _search(self, wanted: Collection[Left], rows: Mapping[TopicPartition, Row]) -> Originals:
+        """Where the source has the records that are on the target only, and which of ``rows`` it has."""
+        search, note = OriginalSearch(wanted, rows), ""
+        (topic,) = {tp.topic for tp in search.homes}
         try:
-            for pinned in sorted(self._ranges[topic], key=lambda one: one.tp not in homes):
+            for pinned in sorted(self._ranges[topic], key=lambda one: one.tp not in search.homes):
                 for chunk in self._source(pinned, pinned.source_start, pinned.source_end):
                     self._watch()
-                    if isinstance(chunk, Chunk):
-                        count += chunk.header.records
-                        if chunk.newest is not None and chunk.newest < oldest:
-                            # None of its records is as new as any that is looked for.
-                            continue
-                    for record in chunk.records():
-                        for one in by_content.get(record.content, ()):
-                            if id(one) in open_homes and (id(one) not in found or one.tp == pinned.tp):
-                                found[id(one)] = (pinned.tp, record.offset)
-                                open_homes -= {id(one)} if one.tp == pinned.tp else set()
-                        if open_digests and (mine := digest(record)) in open_digests:
-                            open_digests.discard(mine)
-                            digests.add(mine)
-                    if count > _MOST_SEARCHED:
-                        raise _Enough
-                open_homes -= found.keys()
-                if not open_homes and not open_digests:
+                    search.look_at(pinned.tp, chunk)
+                if search.is_over():
                     break
-        except _Enough:
-            note = f"only {count:,} records of the source were looked through for its original"
+        except Enough as error:
+            note = str(error)
         except _Late:
             note = "no time was left to look for its original on all of the source"
         except (MigrationError, CorruptBatch) as error:
             note = f"the source could not be looked through for its original: {error}"
-        return Originals(places=found, digests=digests, note=note)
-
-
-def _not_looked_at(scope: Scope) -> str:
-    if not scope.unread:
-        return ""
-    rows = ", ".join(f"{start}..{end}" for start, end in regions(scope.unread))
-    return f"source offsets {rows} could not be read: what stands there, and at their borders, is not looked at"
+        return search.found(note)

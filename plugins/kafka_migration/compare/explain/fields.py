@@ -1,15 +1,18 @@
-"""Which part of a record differs, and in which bytes."""
+"""A record as a log holds it; and of two, which part differs, and in which bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import xxhash
+
 from kafka_migration.compare.explain.result import Altered, Part
 from kafka_migration.wire.records import read_varint
 
 #: Of a payload, so many bytes are shown: from the first that differs on.
 _SHOWN_BYTES = 32
+_BITS = (1 << 64) - 1
 
 Header = tuple[bytes, bytes | None]
 
@@ -49,9 +52,22 @@ class Record(NamedTuple):
         return tuple(found)
 
 
+def digest(record: Record) -> int:
+    """A hash of everything but its place. It finds accidents, not forgers."""
+    return xxhash.xxh3_64_intdigest(record.rest, record.timestamp & _BITS)
+
+
 def altered(source: Record, target: Record, *, private: bool) -> tuple[Altered, ...]:
-    """The parts that differ, in the order in which a record holds them."""
-    return tuple(_altered(source, target, private))
+    """The parts that differ: timestamp, key, value, headers."""
+    found = []
+    if source.timestamp != target.timestamp:
+        # A time is no payload.
+        found.append(Altered(part=Part.TIMESTAMP, source=str(source.timestamp), target=str(target.timestamp)))
+    if source.key != target.key:
+        found.append(_bytes(Part.KEY, source.key, target.key, private))
+    if source.value != target.value:
+        found.append(_bytes(Part.VALUE, source.value, target.value, private))
+    return (*found, *_altered_headers(source.headers, target.headers, private))
 
 
 def is_likely_the_same(source: Record, target: Record) -> bool:
@@ -61,9 +77,9 @@ def is_likely_the_same(source: Record, target: Record) -> bool:
     equal.append(source.timestamp == target.timestamp)
     if sum(equal) >= 3:
         return True
-    # Nulls and records without headers are alike in every log, and say nothing.
-    told = (equal[0] and bool(source.key)) or (equal[1] and bool(source.value)) or (equal[2] and bool(source.headers))
-    return sum(equal) == 2 and (told or equal[3])
+    # Nulls and records without headers are alike in every log, and prove nothing.
+    parts = zip(equal, (source.key, source.value, source.headers, True), strict=True)
+    return sum(equal) == 2 and any(is_equal and bool(part) for is_equal, part in parts)
 
 
 def shown(payload: bytes | None, *, private: bool) -> str | None:
@@ -73,15 +89,7 @@ def shown(payload: bytes | None, *, private: bool) -> str | None:
     return payload[:_SHOWN_BYTES].hex() + ("…" if len(payload) > _SHOWN_BYTES else "")
 
 
-def _altered(source: Record, target: Record, private: bool) -> Iterator[Altered]:
-    if source.timestamp != target.timestamp:
-        # A time is no payload.
-        yield Altered(part=Part.TIMESTAMP, source=str(source.timestamp), target=str(target.timestamp))
-    if source.key != target.key:
-        yield _bytes(Part.KEY, source.key, target.key, private)
-    if source.value != target.value:
-        yield _bytes(Part.VALUE, source.value, target.value, private)
-    mine, theirs = source.headers, target.headers
+def _altered_headers(mine: Sequence[Header], theirs: Sequence[Header], private: bool) -> Iterator[Altered]:
     if mine == theirs:
         return
     if len(mine) != len(theirs):

@@ -44,7 +44,7 @@ class Expired(CouldNotFindOut):
 
 class Chunk:
     """A batch's records from ``start`` to ``end`` (not included), not decoded yet. ``newest`` is their largest
-    timestamp, as far as the header tells (None if it does not)."""
+    timestamp, None if the header has none."""
 
     __slots__ = ("batch", "end", "first", "header", "is_whole", "start")
 
@@ -177,7 +177,7 @@ class LogReader:
             return bool(self._cluster.net.run(lambda: can_be_empty(self._cluster, tp.topic)))
         except kafka_errors.KafkaError as error:
             raise CouldNotFindOut(
-                f"{tp}: the {self._cluster.role} does not say how it is configured: {error}",
+                f"{tp}: the {self._cluster.role} does not answer which configs the topic has: {error}",
                 remedy="check that its brokers are up, then run `validate` again",
             ) from error
 
@@ -231,7 +231,7 @@ class LogReader:
             header, batch = found
             if header.magic != 2:
                 piece, at = old_messages(view, at, since, _RAW_BYTES)
-                kept = [it for it in _of_piece(piece) if start <= it.offset < end]
+                kept = [record for record in _of_piece(piece) if start <= record.offset < end]
                 yield (Old(kept) if kept else None), max(piece.end, since)
                 continue
             at += header.size

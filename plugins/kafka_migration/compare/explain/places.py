@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from kafka_migration.compare.request import PartitionRange
 
@@ -12,9 +12,9 @@ class Places:
 
     __slots__ = ("_at", "_runs", "_sources", "_targets", "range")
 
-    def __init__(self, it: PartitionRange) -> None:
-        self.range, self._runs = it, it.runs
-        self._targets, self._sources = it.runs.targets, it.runs.sources
+    def __init__(self, pinned: PartitionRange) -> None:
+        self.range, self._runs = pinned, pinned.runs
+        self._targets, self._sources = pinned.runs.targets, pinned.runs.sources
         self._at = 0
 
     def source_of(self, target: int) -> int | None:
@@ -49,10 +49,10 @@ class Places:
 
         A gap belongs to the record behind it, as in :mod:`kafka_migration.compare.segments`.
         """
-        it = self.range
-        low = it.target_start if start <= it.source_start else self._behind(start)
-        high = it.target_end if end >= it.source_end else self._behind(end)
-        return min(low, it.target_end), min(high, it.target_end)
+        pinned = self.range
+        low = pinned.target_start if start <= pinned.source_start else self._behind(start)
+        high = pinned.target_end if end >= pinned.source_end else self._behind(end)
+        return min(low, pinned.target_end), min(high, pinned.target_end)
 
     def _behind(self, source: int) -> int:
         """The target offset behind the last record whose source offset is below ``source``."""
@@ -63,15 +63,10 @@ class Places:
         return run.target + min(run.length, source - run.source)
 
 
-def regions(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def regions(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """``spans`` (from, and up to without), with neighbours joined. Records shift over the borders of segments."""
-    low = high = -1
+    joined: list[tuple[int, int]] = []
     for start, end in sorted(spans):
-        if start == high:
-            high = end
-            continue
-        if low >= 0:
-            yield low, high
-        low, high = start, end
-    if low >= 0:
-        yield low, high
+        is_next = bool(joined) and joined[-1][1] == start
+        joined.append((joined.pop()[0] if is_next else start, end))
+    return joined

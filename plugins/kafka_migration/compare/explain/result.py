@@ -1,10 +1,10 @@
-"""What a drill-down says: the first records that differ, each with its class, its place on both sides, and bytes."""
+"""What a drill-down finds: the first records that differ, each with its class, its place on both sides, and bytes."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kafka_migration.domain.types import TopicPartition
@@ -14,9 +14,9 @@ class Fault(enum.StrEnum):
     """What is wrong with one record. A truncated tail is loss.
 
     A record that changed places is REORDER if it did so among its fellows, MISROUTE if it stands in another partition,
-    and MISPLACED if nothing is wrong with it or its neighbours, but the offset map says that it stands elsewhere: a
-    group would be moved to an offset beside it. VISIBILITY is of a record that may be equal, in a batch of the target
-    whose attributes the mirror never writes: consumers of committed records may not see it, or it may be deleted early.
+    and MISPLACED if nothing is wrong with it or its neighbours, but the offset map has it elsewhere: a group
+    would be moved to an offset beside it. VISIBILITY is of a record that may be equal, in a batch of the target whose
+    attributes the mirror never writes: consumers of committed records may not see it, or it may be deleted early.
     """
 
     LOSS = "loss"
@@ -47,12 +47,12 @@ class Altered:
     in hexadecimal; "null" for null, and None if payloads are private. ``which`` counts headers, from 0."""
 
     part: Part
+    which: int | None = None
     at: int = 0
     source: str | None = None
     target: str | None = None
     source_bytes: int | None = None
     target_bytes: int | None = None
-    which: int | None = None
 
     @property
     def is_null_against_empty(self) -> bool:
@@ -62,16 +62,13 @@ class Altered:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
-        return {
-            "part": str(self.part),
-            "which": self.which,
-            "at": self.at,
-            "source": self.source,
-            "target": self.target,
-            "source_bytes": self.source_bytes,
-            "target_bytes": self.target_bytes,
-            "null_against_empty": self.is_null_against_empty,
-        }
+        return {**asdict(self), "part": str(self.part), "null_against_empty": self.is_null_against_empty}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Altered:
+        """The inverse of :meth:`as_dict`."""
+        given = {name: item for name, item in value.items() if name != "null_against_empty"}
+        return cls(**{**given, "part": Part(given["part"])})
 
     @property
     def text(self) -> str:
@@ -91,7 +88,7 @@ class Example:
     """One wrong record. Offsets and timestamps (ms) are None on the side where there is none.
 
     ``target_offset`` is where it stands, in ``found_in`` if that is another partition; ``expected_target`` where the
-    offset map says that it should. ``key`` is in hexadecimal, its first bytes; None if it is null or private.
+    offset map has it. ``key`` is in hexadecimal, its first bytes; None if it is null or private.
     ``content`` is the same of what stands there: the value.
     """
 
@@ -123,7 +120,7 @@ class Example:
             "target_timestamp": self.target_timestamp,
             "key": self.key,
             "content": self.content,
-            "altered": [it.as_dict() for it in self.altered],
+            "altered": [part.as_dict() for part in self.altered],
             "detail": self.detail,
             "text": self.text,
         }
@@ -139,17 +136,16 @@ class Example:
             places.append(f"target {there}offset {self.target_offset}")
         if self.expected_target is not None and self.expected_target != self.target_offset:
             places.append(f"expected at {self.expected_target}")
-        said = f"{self.fault}: {', '.join(places)}"
-        more = [it.text for it in self.altered] + ([self.detail] if self.detail else [])
-        return f"{said}: {'; '.join(more)}" if more else said
+        more = "; ".join(filter(None, (*(part.text for part in self.altered), self.detail)))
+        return ": ".join(filter(None, (str(self.fault), ", ".join(places), more)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drilled:
     """What was found in the unequal segments of one partition: how many records of each class, and the first of them.
 
-    ``notes`` say what it does not tell: what was not looked through, and why, or what compaction explains. A reader
-    that failed leaves a note, never an exception: the verdict stands without it.
+    ``notes`` name what was not looked through, and why, or what compaction explains. A reader that failed leaves a
+    note, never an exception: the verdict stands without it.
     """
 
     topic: str
@@ -171,37 +167,25 @@ class Drilled:
     @property
     def text(self) -> str:
         """Counts by class, and notes."""
-        said = [f"{count} {fault}" for fault, count in self.counts.items()]
-        return "; ".join([", ".join(said), *self.notes] if said else self.notes)
+        counts = ", ".join(f"{count} {fault}" for fault, count in self.counts.items())
+        return "; ".join(filter(None, (counts, *self.notes)))
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
         return {
             "counts": {str(fault): count for fault, count in self.counts.items()},
-            "examples": [it.as_dict() for it in self.examples],
+            "examples": [example.as_dict() for example in self.examples],
             "notes": list(self.notes),
         }
 
 
 def masked(drilled: Mapping[str, Any]) -> dict[str, Any]:
     """What :meth:`Drilled.as_dict` gave, as it would be if payloads had been private: without bytes of them."""
-    return {**drilled, "examples": [_masked(it) for it in drilled["examples"]]}
+    return {**drilled, "examples": [_masked(example) for example in drilled["examples"]]}
 
 
 def _masked(example: Mapping[str, Any]) -> dict[str, Any]:
-    altered = tuple(
-        Altered(
-            part=Part(it["part"]),
-            at=it["at"],
-            # A time is no payload.
-            source=it["source"] if it["part"] == Part.TIMESTAMP else None,
-            target=it["target"] if it["part"] == Part.TIMESTAMP else None,
-            source_bytes=it["source_bytes"],
-            target_bytes=it["target_bytes"],
-            which=it["which"],
-        )
-        for it in example["altered"]
-    )
+    parts = [Altered.from_dict(part) for part in example["altered"]]
     return Example(
         fault=Fault(example["class"]),
         topic=example["topic"],
@@ -212,6 +196,9 @@ def _masked(example: Mapping[str, Any]) -> dict[str, Any]:
         found_in=example["found_in_partition"],
         source_timestamp=example["source_timestamp"],
         target_timestamp=example["target_timestamp"],
-        altered=altered,
+        # A time is no payload.
+        altered=tuple(
+            part if part.part is Part.TIMESTAMP else replace(part, source=None, target=None) for part in parts
+        ),
         detail=example["detail"],
     ).as_dict()

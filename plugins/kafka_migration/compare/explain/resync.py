@@ -20,10 +20,10 @@ _TRIED_PER_RECORD = 16
 
 
 def nearest(ones: Digests, others: Digests, are_ends: tuple[bool, bool]) -> tuple[int, int] | None:
-    """How many of each to leave behind, so that both go on alike; the fewest in all. None if nothing here says so.
+    """How many of each to leave behind, so that both go on alike; the fewest in all. None if nothing here shows where.
 
-    ``are_ends`` tells of each whether its log ends with it: there is nothing more to compare there, while at the end of
-    a window nobody knows.
+    ``are_ends``: whether the log of each ends with it. There is nothing more to compare there, while at the end of a
+    window nobody knows.
     """
     import numpy as np  # only who drills down pays for it
 

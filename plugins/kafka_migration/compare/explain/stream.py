@@ -12,9 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import xxhash
-
-from kafka_migration.compare.explain.fields import Record
+from kafka_migration.compare.explain.fields import Record, digest
 from kafka_migration.compare.explain.log import Chunk, Chunks, Old
 
 if TYPE_CHECKING:
@@ -24,15 +22,9 @@ if TYPE_CHECKING:
 
 #: Of a side, records of so many bytes are held while it is searched.
 _HELD_BYTES = 16 << 20
-_BITS = (1 << 64) - 1
 
 #: What stands at an offset and behind it, up to the end of what is followed.
 OpenAt = Callable[[int], Chunks]
-
-
-def digest(record: Record) -> int:
-    """A hash of everything but its place. It finds accidents, not forgers."""
-    return xxhash.xxh3_64_intdigest(record.rest, record.timestamp & _BITS)
 
 
 class Stream:
@@ -111,9 +103,9 @@ class Lookahead:
         """The first ``count``, fewer if there are no more; and whether the log ends with the last of them."""
         import numpy as np  # only who drills down pays for it
 
-        # One more, which tells whether there is one.
-        for one in self._digests:
-            self._found.append(one)
+        # One more than asked for, to know whether there is one.
+        for found in self._digests:
+            self._found.append(found)
             if len(self._found) > count:
                 break
         return np.array(self._found[:count], dtype=np.uint64), len(self._found) <= count
