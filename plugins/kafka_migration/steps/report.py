@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.approvals import record as approval_record
 from kafka_migration.compare.result import Equality
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused
-from kafka_migration.groups import sides, source_after
+from kafka_migration.groups import sides
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link.flight import was_drained
 from kafka_migration.link.losses import losses, sentence
@@ -202,7 +202,7 @@ def _mirror(ctx: Context) -> dict[str, Any]:
 def _groups(ctx: Context) -> list[dict[str, Any]]:
     records = [record for _, record in sorted(GroupRecord.all(ctx.journal).items()) if record.steps]
     try:
-        on_source = source_after.gone_on(ctx, records)
+        on_source = sides.back_on_source(ctx, records)
         unknown = ""
     except MigrationError as error:
         on_source, unknown = {}, error.message
@@ -215,7 +215,7 @@ def _groups(ctx: Context) -> list[dict[str, Any]]:
 def _groups_left(ctx: Context) -> dict[str, str]:
     """Groups that the plan selects and that were not moved, above all those that came late; empty if nobody can say."""
     try:
-        return sides.unmoved(ctx)
+        return {group: str(left) for group, left in sides.unmoved(ctx).items()}
     except MigrationError:
         # That the source does not answer is said of the groups that were moved.
         return {}

@@ -17,7 +17,7 @@ from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.lag import sample
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
-from kafka_migration.groups import sides, source_after
+from kafka_migration.groups import sides
 from kafka_migration.link import seal
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.link.lag import LagMeter, LagReport, undecided
@@ -91,7 +91,7 @@ def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, Partition
         _lag(report),
         _halts(report),
         as_declared(create.verify(ctx)),
-        source_after.check(ctx),
+        sides.check_back(ctx),
         *sides.check(ctx),
     )
     return Gate.of("stop", checks), report, after

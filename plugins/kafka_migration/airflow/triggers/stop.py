@@ -53,7 +53,7 @@ class StopWatch:
 
     def look(self) -> Decision | None:
         """Compare with the look before."""
-        from kafka_migration.groups import source_after
+        from kafka_migration.groups import sides
         from kafka_migration.link.lag import undecided
 
         report = self._meter.read()
@@ -70,7 +70,7 @@ class StopWatch:
             return Decision(exit_code=1, message=f"halted partitions never drain: {halted}\n  remedy: {remedy}")
         if self._groups_at is None or now - self._groups_at >= GROUPS_SECONDS:
             self._groups_at = now
-            groups = source_after.check(self._ctx)
+            groups = sides.check_back(self._ctx)
             if groups.verdict is Verdict.FAIL:
                 remedy = f"{groups.remedy}; then clear this task. The mirror runs on"
                 message = f"moved groups are active on the source again: {groups.evidence}\n  remedy: {remedy}"
