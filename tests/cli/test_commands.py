@@ -539,7 +539,7 @@ def test_stop_while_producers_write_is_refused_and_names_them(terminal: Terminal
     result = terminal.run("stop")
     assert result.exit_code == 1
     words = " ".join(result.stdout.split())
-    assert "source log ends are still: 3 partitions still grow" in words
+    assert "source log ends are still: 3 source partitions still grow" in words
     assert "the mirror runs on" in words
 
 

@@ -146,7 +146,7 @@ def check(ctx: Context) -> tuple[CheckResult, ...]:
 
 
 def check_back(ctx: Context) -> CheckResult:
-    """No moved group has gone on on the source, as a named check."""
+    """No moved group is active on the source again, as a named check."""
     return _checked(ctx, CHECK_BACK, _check_back)
 
 
