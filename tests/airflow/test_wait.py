@@ -8,7 +8,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 
 from kafka_migration.airflow.steps import WaitOperator
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
-from kafka_migration.groups import sides, source_after
+from kafka_migration.groups import sides
 from kafka_migration.steps import stop
 
 
@@ -71,7 +71,7 @@ def test_producer_that_came_back_has_the_stop_tried_again(snapshot, opened, monk
 @pytest.mark.parametrize(
     "name",
     [
-        source_after.CHECK,
+        sides.CHECK_BACK,
         sides.CHECK_SIDES,
         sides.CHECK_MOVED,
         "no partition is halted",

@@ -9,7 +9,7 @@ import pytest
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.lag import LagSample, LagTrend
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.groups import source_after
+from kafka_migration.groups import sides
 from kafka_migration.groups import watch as watch_groups
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.groups.sides import Lookout
@@ -160,7 +160,7 @@ def test_moved_group_that_is_active_on_the_source_again_ends_the_wait_within_a_m
     rest = CheckResult(name="rest", verdict=Verdict.PASS, evidence="none")
     seen = CheckResult(name="rest", verdict=verdict, evidence="audit committed again", remedy="stop audit")
     results = [rest, seen]
-    monkeypatch.setattr(source_after, "check", lambda _ctx: results.pop(0))
+    monkeypatch.setattr(sides, "check_back", lambda _ctx: results.pop(0))
     measured.samples += [(t, 1, 100 + t) for t in range(0, 60, 3)]
     decided = [it for it in verdicts(StopWatch(ctx), measured, 20) if it is not None]
     assert results == [], "asked twice in a minute, and not at every look"

@@ -482,7 +482,7 @@ def test_watch_shows_who_lives_and_exits_by_it(terminal: Terminal) -> None:
     histories.moved(terminal.shop, "shop.late", upto=Step.STARTED)
     late = terminal.run("watch", "--seconds", "0")
     assert late.exit_code == 1
-    assert "undo group shop.late" in " ".join(late.stdout.split())
+    assert "undo --group shop.late" in " ".join(late.stdout.split())
 
 
 def test_undo_of_a_group_that_was_not_touched_is_refused(terminal: Terminal) -> None:
@@ -539,7 +539,7 @@ def test_stop_while_producers_write_is_refused_and_names_them(terminal: Terminal
     result = terminal.run("stop")
     assert result.exit_code == 1
     words = " ".join(result.stdout.split())
-    assert "source log ends are still: 3 partitions still grow" in words
+    assert "source log ends are still: 3 source partitions still grow" in words
     assert "the mirror runs on" in words
 
 

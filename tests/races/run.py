@@ -14,7 +14,7 @@ from kafka_migration.approvals.cutover import CutoverGate
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.ledger import JOURNAL_TOPIC
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.groups import hands
+from kafka_migration.groups import move
 from kafka_migration.groups.hooks import HookCall, HookRun
 from kafka_migration.groups.record import GroupRecord
 from kafka_migration.kafka.topic_log import TopicLog
@@ -77,8 +77,8 @@ def hooks_of(applications: dict[str, Application]) -> Iterator[None]:
         return done
 
     with (
-        patch.object(hands, "run_hook", run_hook),
-        patch.object(hands, "require_runnable", lambda *_, **__: None),
+        patch.object(move, "run_hook", run_hook),
+        patch.object(move, "require_runnable", lambda *_, **__: None),
         patch.object(CutoverGate, "ask", lambda _gate: "open"),
     ):
         yield

@@ -358,7 +358,7 @@ def test_group_further_ahead_on_the_target_is_not_rewound(world: World) -> None:
     world.commit("source", group, {tp: 20})
     world.commit("target", group, {tp: 11})
     outcome = refused(world, cutover.apply(world.ctx()))
-    assert f"{tp} (there 11, translated 10)" in outcome.reason
+    assert f"{tp} (committed 11, translated 10)" in outcome.reason
     assert world.committed("target", group) == {tp: 11}
 
 
@@ -378,7 +378,7 @@ def test_group_that_goes_ahead_on_the_target_after_the_translation_is_not_rewoun
 
     monkeypatch.setattr(world.target, "group_state", look)
     outcome = refused(world, cutover.apply(world.ctx()))
-    assert f"{tp} (there 55, translated 10)" in outcome.reason
+    assert f"{tp} (committed 55, translated 10)" in outcome.reason
     assert world.committed("target", group) == {tp: 55}
 
 
@@ -476,7 +476,7 @@ def test_foreign_commit_between_write_and_read_back_is_found(
 
     monkeypatch.setattr(world.target, "commit", write_twice)
     outcome = refused(world, cutover.apply(world.ctx()))
-    assert "not what was written" in outcome.reason
+    assert "differ from what was written" in outcome.reason
     assert "read 4 ''" in outcome.reason
 
 
@@ -485,7 +485,7 @@ def test_group_that_is_more_than_its_offsets_is_refused(protocol: str, fake_worl
     world = fake_world
     group = world.group("app")
     world.source.join(group, [world.topic("orders")], protocol=protocol)
-    assert f"of protocol {protocol}" in refused(world, cutover.apply(world.ctx())).reason
+    assert f"uses protocol {protocol}" in refused(world, cutover.apply(world.ctx())).reason
 
 
 def test_group_of_the_consumer_protocol_is_moved(fake_world: FakeWorld) -> None:

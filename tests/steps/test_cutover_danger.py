@@ -387,7 +387,7 @@ def test_group_that_first_appears_after_the_others_were_moved_is_named(world: Wo
     assert [str(it.verdict) for it in sides.check(ctx)] == ["PASS", "PASS"]
     late = world.group("late")
     world.commit("source", late, {tp: 15})
-    assert sides.unmoved(ctx) == {late: "no members"}
+    assert {group: str(left) for group, left in sides.unmoved(ctx).items()} == {late: "no members"}
     assert [str(it.verdict) for it in sides.check(ctx)] == ["PASS", "WARN"]
     world.join("source", late, [tp.topic])
     _, moved = sides.check(ctx)

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.groups import hands, move
+from kafka_migration.groups import move
 from kafka_migration.groups.hooks import HookCall, HookRun, run_hook
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.migration.context import Context
@@ -53,7 +53,7 @@ class Shop:
         ctx.journal = Journal(MortalStore(self.world.store, killer), "moving")
         ctx.target = MortalCluster(ctx.target, killer)  # type: ignore[assignment]
         # In memory, hundreds of runs: they call without HTTP, which the other scenarios show.
-        patch.setattr(hands, "run_hook", killer.around(run_hook if self.world.is_real else self._directly))
+        patch.setattr(move, "run_hook", killer.around(run_hook if self.world.is_real else self._directly))
         return ctx
 
     def _directly(self, call: HookCall, **_: object) -> HookRun:
@@ -179,7 +179,7 @@ def test_offsets_that_a_rehearsal_commits_after_a_refusal_are_not_taken_for_the_
     world.commit("target", shop.group, {shop.tp: 70})
     outcome = finished(shop).groups[0]
     assert outcome.outcome is Fate.REFUSED
-    assert f"{shop.tp} (there 70, translated 10)" in outcome.reason
+    assert f"{shop.tp} (committed 70, translated 10)" in outcome.reason
     assert world.committed("target", shop.group) == {shop.tp: 70}
 
 
@@ -278,7 +278,7 @@ def test_offsets_of_a_stranger_between_write_and_read_back_are_not_taken_for_the
 
     monkeypatch.setattr(world.target, "commit", write_and_be_overtaken)
     assert "further ahead" in finished(shop).groups[0].reason
-    assert any("not what was written" in line for line in world.told)
+    assert any("differ from what was written" in line for line in world.told)
     monkeypatch.undo()
     assert "further ahead" in finished(shop).groups[0].reason
     world.join("target", shop.group, [shop.tp.topic])
@@ -443,6 +443,6 @@ def test_record_of_a_later_version_is_not_guessed_at(fake_world: FakeWorld) -> N
     group = fake_world.group("app")
     fake_world.commit("source", group, {TopicPartition(fake_world.topic("orders"), 0): 20})
     fake_world.store.put(f"moving/group/{group}", {"format": 2, "steps": {}})
-    with pytest.raises(Exception, match="not one that this version knows") as caught:
+    with pytest.raises(Exception, match="this version cannot read") as caught:
         cutover.apply(fake_world.ctx())
     assert caught.value.exit_code == 3  # type: ignore[attr-defined]

@@ -212,7 +212,7 @@ def test_group_ahead_on_the_target_is_refused_before_it_is_stopped(world: FakeWo
     tp, groups = running(world, hooks, "a")
     world.commit("target", groups[0], {tp: 70})
     outcome = cutover.apply(world.ctx(consumers=hooks.consumers), groups).groups[0]
-    assert f"{tp} (there 70, translated 10)" in outcome.reason
+    assert f"{tp} (committed 70, translated 10)" in outcome.reason
     assert hooks.calls == []
     assert not world.source.group_state(groups[0]).is_empty
 
@@ -245,7 +245,7 @@ def test_start_that_fails_leaves_a_record_of_a_stopped_group(world: FakeWorld, h
 
     hooks.act = fails  # type: ignore[method-assign]
     result = cutover.apply(world.ctx(consumers=hooks.consumers), groups)
-    assert "its consumers were stopped, and run on neither side" in result.groups[0].remedy
+    assert "its consumers were stopped and run on neither side" in result.groups[0].remedy
     assert f"`undo --group {groups[0]}`" in result.groups[0].remedy
     assert any("its consumers stay stopped" in line for line in world.told)
     assert (result.groups[0].outcome, result.exit_code) == (Fate.REFUSED, 3), "it is worth another try"

@@ -174,7 +174,7 @@ def test_command_that_takes_too_long_is_ended_with_its_children(tool: Path, tmp_
     pid = tmp_path / "pid"
     script(tool, f"sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; echo waiting; wait")
     began = time.monotonic()
-    with pytest.raises(HookUnanswered, match=r"within 1 s, and was ended; its output: waiting") as caught:
+    with pytest.raises(HookUnanswered, match=r"within 1 s, and was killed; its output: waiting") as caught:
         run_hook(call_of({"command": ["tool"], "timeout_seconds": 1}), environ=allowing(tool))
     assert isinstance(caught.value, CouldNotFindOut)
     assert time.monotonic() - began < 120

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.inventory import check_clusters, check_times, check_topics
+from kafka_migration.inventory.facts import Finding
 from kafka_migration.kafka.facts import Inventory, ProducerFacts, TopicFacts
 from kafka_migration.kafka.types import ConfigValue, DiskUse, LogDir, TimeSpan
 from kafka_migration.topics.declared import Action
@@ -78,7 +79,7 @@ def facts(*topics: TopicFacts, **changes: Any) -> Any:
     return SimpleNamespace(
         inventory=inventory,
         steps=steps,
-        target_setting=settings.get,
+        target_config=settings.get,
         ctx=SimpleNamespace(
             target=target,
             clock=SimpleNamespace(now=lambda: NOW),
@@ -94,7 +95,7 @@ def disk(usable: int | None) -> LogDir:
 
 
 class TestRoom:
-    def room(self, *topics: TopicFacts, **changes: Any) -> CheckResult:
+    def room(self, *topics: TopicFacts, **changes: Any) -> Finding:
         return check_clusters.room(facts(*topics, **changes))
 
     def test_bytes_times_replicas_and_a_fifth_must_be_free(self) -> None:
@@ -120,7 +121,7 @@ class TestRoom:
 
 
 class TestRetention:
-    def retention(self, *topics: TopicFacts, **changes: Any) -> CheckResult:
+    def retention(self, *topics: TopicFacts, **changes: Any) -> Finding:
         return check_topics.retention(facts(*topics, **changes))
 
     def test_long_retention_passes(self) -> None:
@@ -160,7 +161,7 @@ class TestRetention:
 
 
 class TestExpiration:
-    def expiration(self, *topics: TopicFacts, **changes: Any) -> CheckResult:
+    def expiration(self, *topics: TopicFacts, **changes: Any) -> Finding:
         return check_times.producer_id_expiration(facts(*topics, **changes))
 
     @pytest.mark.parametrize(
@@ -191,12 +192,12 @@ class TestExpiration:
         def denied(_name: str) -> int:
             raise NotAuthorized("target", "DescribeConfigs", "broker 1")
 
-        it.target_setting = denied
+        it.target_config = denied
         assert check_times.producer_id_expiration(it).verdict is Verdict.WARN
 
 
 class TestRecordTimes:
-    def times(self, topic: TopicFacts, there: dict[str, str] | None = None, **changes: Any) -> CheckResult:
+    def times(self, topic: TopicFacts, there: dict[str, str] | None = None, **changes: Any) -> Finding:
         """``there``: settings of the topic where the target has it; else it is to be made, held open."""
         it = facts(topic, settings={"log.message.timestamp.after.max.ms": 3_600_000}, **changes)
         spec = SimpleNamespace(configs=dict(HELD_OPEN))
@@ -276,7 +277,7 @@ class TestSizes:
 class TestKinds:
     @pytest.mark.parametrize(("version", "is_old"), [("0.10.2-IV0", True), ("0.11.0-IV2", False), ("3.0-IV1", False)])
     def test_old_message_formats_are_named(self, version: str, is_old: bool) -> None:
-        result = check_topics.made_anew(facts(replace(TOPIC, configs={"message.format.version": version})))
+        result = check_topics.re_encoded(facts(replace(TOPIC, configs={"message.format.version": version})))
         assert result.verdict is Verdict.PASS
         assert (f"(format {version})" in result.evidence) is is_old
 

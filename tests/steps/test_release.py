@@ -53,7 +53,7 @@ def test_topics_that_stay_held_open_are_named_with_what_an_adopted_one_had_befor
     shop.target.add_topic("shop.payments", configs={"retention.ms": "1000", "segment.bytes": "5000"})
     create.apply(shop.ctx(topics={"include": [r"shop\..*"], "adopt": ["shop.payments"]}))
     release.apply(shop.ctx())
-    assert "held open still (retention.ms=-1," in shop.told[-2]
+    assert "retention is still disabled (retention.ms=-1," in shop.told[-2]
     assert "): shop.orders, shop.payments; `restore` gives" in shop.told[-2]
     assert shop.told[-1] == "shop.payments had retention.ms=1000 before it was adopted"
     shop.target.delete_topics(["shop.payments"])

@@ -156,7 +156,7 @@ def test_what_went_wrong_is_listed_as_exceptions(shop: Migration, tmp_path: Path
         "phase validate ended as refused: DIFFERENT",
         "phase stop_mirror ended as refused: 2 partitions still grow",
         "shop.orders-1 is halted: CORRUPT at source offset 70: a checksum",
-        "validation says DIFFERENT",
+        "the verdict of the validation is DIFFERENT",
         "group shop.app is not moved (last step: stopped)",
         "group shop.late was moved, and has not been active on the target yet",
     ]
@@ -245,7 +245,7 @@ def test_source_that_does_not_answer_leaves_unknown_whether_groups_rest_there(
     ctx = finished.ctx()
     with finished.source.failing("group_states", ClusterUnreachable("source", "127.0.0.1:1", "timed out")):
         (said,) = report.apply(ctx, tmp_path).report["exceptions"]
-        assert "whether 1 moved groups have gone on on the source is unknown: " in said
+        assert "whether 1 moved groups are active on the source again is unknown: " in said
         # Once it was proved at the stop gate, the source may be switched off.
         ctx.link.wish(Wish(desired=Desired.DRAIN, reason="", at=ctx.stamp()))
         ctx.link.record_run({"state": "ended", "reason": "drained", "at": ctx.stamp()})

@@ -66,9 +66,9 @@ def test_what_is_given_up_is_told_and_kept_with_offsets_name_and_reason(
     ctx = shop.ctx()
     assert ctx.link.halts() == {}
     assert shop.told[-2:] == [
-        "shop.orders-0: go on at source offset 40 (halted: DATA_LOSS at 10); offsets 10..40 are given up: 30",
+        "shop.orders-0: resume at source offset 40 (halted: DATA_LOSS at 10); offsets 10..40 are given up: 30",
         (
-            "shop.orders-1: go on at source offset 25 (halted: REFUSED at 10); offsets 10..25 are given up: 15,"
+            "shop.orders-1: resume at source offset 25 (halted: REFUSED at 10); offsets 10..25 are given up: 15,"
             " 15 of them still on the source"
         ),
     ]

@@ -93,7 +93,7 @@ def test_source_end_that_moves_within_the_window_is_refused_with_its_rate(sealed
     shop.clock.at(9, lambda: shop.source.append(histories.PAYMENTS, 50))
     result = stop.apply(ctx)
     assert not result.stopped
-    assert failed(result) == {"source log ends are still": "1 partitions still grow: shop.payments-0 +50 (5/s)"}
+    assert failed(result) == {"source log ends are still": "1 source partitions still grow: shop.payments-0 +50 (5/s)"}
     assert not sealed
     assert link.wished().desired is Desired.RUN
 
@@ -102,7 +102,9 @@ def test_single_record_within_the_window_keeps_the_gate_shut(sealed: list[Contex
     shop = Migration()
     ctx, _ = mirrored(shop, at=150, **DRAIN)
     shop.clock.at(9, lambda: shop.source.append(histories.PAYMENTS, 1))
-    assert failed(stop.apply(ctx)) == {"source log ends are still": "1 partitions still grow: shop.payments-0 +1 (0/s)"}
+    assert failed(stop.apply(ctx)) == {
+        "source log ends are still": "1 source partitions still grow: shop.payments-0 +1 (0/s)"
+    }
     assert not sealed
 
 
@@ -180,7 +182,7 @@ def test_drain_of_a_mirror_that_died_says_to_start_it_again_and_takes_one_that_i
     link.record_run({"at": ctx.stamp(), "state": "running"})
     with pytest.raises(CouldNotFindOut, match="its heartbeat has stopped") as failed:
         stop.apply(ctx)
-    assert "start the mirror again: it obeys, and ends" in failed.value.remedy
+    assert "start the mirror again, which then ends as asked" in failed.value.remedy
     assert not sealed
     shop.clock.at(50, lambda: link.record_run({"at": ctx.stamp(), "state": "ended"}))
     assert stop.apply(ctx).stopped

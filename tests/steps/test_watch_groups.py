@@ -43,7 +43,7 @@ def test_members_alone_are_no_life_where_there_is_something_to_read(world: World
     life = watched(world, seconds=0.5)
     assert life.life is Life.LATE
     assert "1 members on the target, no commit past" in life.evidence
-    assert f"undo group {group}" in life.remedy
+    assert f"`undo --group {group}`" in life.remedy
 
 
 def test_group_at_the_end_lives_with_members_and_its_commits(world: World) -> None:

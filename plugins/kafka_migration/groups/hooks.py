@@ -1,13 +1,13 @@
 """Running the plan's hooks: how consumers are stopped and started by what a company already has.
 
-A plan names programs and URLs, and many people may write plans. So which of them may be used is said by whoever runs
-this process, in environment variables that no plan can change, and nothing goes through a shell:
+A plan names programs and URLs, and many people may write plans. So whoever runs this process allows them, in
+environment variables that no plan can change, and nothing goes through a shell:
 
 - ``KAFKA_MIGRATION_ALLOWED_COMMANDS``: absolute paths of executables, separated by colons. Empty or unset: none.
 - ``KAFKA_MIGRATION_COMMAND_ENVIRONMENT``: names of further variables that commands may see, separated by colons.
 - ``KAFKA_MIGRATION_ALLOWED_URLS``: see :mod:`kafka_migration.groups.hooks_http`.
 
-A hook may run twice for one group (a kill between running it and noting that down), so it has to be idempotent.
+A hook may run twice for one group (a kill between running it and recording that), so it has to be idempotent.
 """
 
 from __future__ import annotations
@@ -32,16 +32,19 @@ from kafka_migration.plans.hooks import Hook, HttpCall, fill
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.problems import is_secret_name
 
+Side = Literal["source", "target"]
+Phase = Literal["cutover", "undo"]
+
 ALLOWED_COMMANDS = "KAFKA_MIGRATION_ALLOWED_COMMANDS"
 COMMAND_ENVIRONMENT = "KAFKA_MIGRATION_COMMAND_ENVIRONMENT"
 
 #: What every command sees of this process's environment. Nothing that could carry a secret.
 _HARMLESS = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-#: Request Timeout and Too Many Requests: like 5xx, the server says nothing of what it would do with another call.
+#: Request Timeout and Too Many Requests: as with 5xx, another call may fare better.
 _MAY_PASS = (408, 429)
 _SHOWN_CHARACTERS, _READ_BYTES = 600, 65_536
+#: Characters from which on a value is looked for in a command's output: shorter ones would be found in any text.
 _SECRET = 6
-"""Characters from which on a value is looked for in what a command says: shorter ones would be found in any text."""
 _NAMED_SECRET = re.compile(
     r"(?i)((?:authorization|password|passwd|secret|token|api[-_]?key|credentials?)[\w-]*[\"']?\s*[=:]\s*(?:bearer\s+|basic\s+)?)"
     r"(?!<hidden>)[^\s,;&]+"
@@ -50,7 +53,7 @@ _UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\uffff]+")
 
 
 class HookFailed(Refused):
-    """A hook ran and said no: another exit code than 0, another answer than 2xx."""
+    """A hook ran and failed: another exit code than 0, another answer than 2xx."""
 
 
 class HookUnanswered(CouldNotFindOut):
@@ -64,8 +67,8 @@ class HookCall:
     hook: Hook
     group: str
     migration: str
-    cluster: Literal["source", "target"]
-    phase: Literal["cutover", "undo"]
+    cluster: Side
+    phase: Phase
 
     @property
     def values(self) -> dict[str, str]:
@@ -83,7 +86,7 @@ class HookCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookRun:
-    """What a hook did: ``seconds`` it took, and the shortened end of what it said."""
+    """What a hook did: ``seconds`` it took, and the shortened end of its output."""
 
     what: str
     seconds: float
@@ -96,17 +99,17 @@ class HookRun:
 def run_hook(call: HookCall, *, environ: Mapping[str, str] | None = None) -> HookRun:
     """Run a command or an HTTP call to its end. ``environ`` is the administrator's; by default the process's own.
 
-    Raises HookFailed if it says no, HookUnanswered if it does not answer in time, Refused if it may not run.
+    Raises HookFailed if it fails, HookUnanswered if it does not answer in time, Refused if it may not run.
     """
     environ = os.environ if environ is None else environ
     began = time.monotonic()
     if call.hook.command:
-        said = _run_command(call, environ)
+        output = _run_command(call, environ)
     elif call.hook.http:
-        said = _run_http(call, call.hook.http, environ)
+        output = _run_http(call, call.hook.http, environ)
     else:
         raise ValueError("waiting is the caller's: only the caller knows what for")
-    return HookRun(what=str(call), seconds=time.monotonic() - began, said=said)
+    return HookRun(what=str(call), seconds=time.monotonic() - began, said=output)
 
 
 def require_runnable(call: HookCall, *, environ: Mapping[str, str] | None = None) -> None:
@@ -156,20 +159,14 @@ def allowed_program(program: str, environ: Mapping[str, str]) -> str:
     What runs is the path in the administrator's list, never the plan's spelling: two links to one program that acts
     by its name (busybox) are equal once resolved, yet not the same command.
     """
-    listed = [path for path in environ.get(ALLOWED_COMMANDS, "").split(":") if path.startswith("/")]
-    if program.startswith("/"):
-        wanted = os.path.realpath(program)
-        found = [path for path in listed if path == program] or [p for p in listed if os.path.realpath(p) == wanted]
-    else:
-        found = [path for path in listed if Path(path).name == program]
-    different = {os.path.realpath(path) for path in found}
+    allowed = [path for path in environ.get(ALLOWED_COMMANDS, "").split(":") if path.startswith("/")]
+    found = _meant(program, allowed)
     if not found:
-        names = ", ".join(listed) or "nothing"
         raise Refused(
-            f"command {program} is not allowed here (allowed: {names})",
+            f"command {program} is not allowed here (allowed: {', '.join(allowed) or 'nothing'})",
             remedy=f"have the administrator add its absolute path to {ALLOWED_COMMANDS} where the hooks run",
         )
-    if len(different) > 1:
+    if len({os.path.realpath(path) for path in found}) > 1:
         raise Refused(
             f"command {program} is ambiguous: {', '.join(sorted(found))}",
             remedy="write the absolute path into the plan",
@@ -181,6 +178,14 @@ def allowed_program(program: str, environ: Mapping[str, str]) -> str:
             remedy=f"install it there, or correct {ALLOWED_COMMANDS}",
         )
     return path
+
+
+def _meant(program: str, allowed: list[str]) -> list[str]:
+    """Which of the allowed paths a plan's ``program`` may mean."""
+    if not program.startswith("/"):
+        return [path for path in allowed if Path(path).name == program]
+    same = [path for path in allowed if path == program]
+    return same or [path for path in allowed if os.path.realpath(path) == os.path.realpath(program)]
 
 
 def _arguments(command: tuple[str, ...], values: Mapping[str, str]) -> list[str]:
@@ -205,10 +210,10 @@ def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
     arguments = _safe_arguments(call, command)
     names = [*_HARMLESS, *environ.get(COMMAND_ENVIRONMENT, "").split(":")]
     child_environment = {name: environ[name] for name in names if name in environ}
-    # What the administrator hands on may be secret, and what the command says goes into messages and the journal.
+    # What the administrator hands on may be secret, and the command's output goes into messages and the journal.
     secrets = [value for name, value in child_environment.items() if _may_be_secret(name) and len(value) >= _SECRET]
     # Into a file, not a pipe: a command that leaves consumers running passes its output on to them, and a pipe would
-    # then stay open, and this call hang, for as long as they live.
+    # then stay open, and this call hang, for as long as they run.
     with tempfile.TemporaryFile() as output, Leash() as leash:
         try:
             process = subprocess.Popen(
@@ -229,9 +234,9 @@ def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
             code = process.wait(call.hook.command_timeout)
         except subprocess.TimeoutExpired:
             raise HookUnanswered(
-                f"{call}: did not end within {call.hook.command_timeout:g} s, and was ended; its output:"
+                f"{call}: did not end within {call.hook.command_timeout:g} s, and was killed; its output:"
                 f" {_tail(output, secrets)}",
-                remedy="look at what it does, or give it a longer timeout_seconds",
+                remedy="check what it does, or give it a longer timeout_seconds",
             ) from None
         finally:
             # Whatever ended the wait (a timeout, Ctrl-C, the end of the task), nothing of the command outlives this
@@ -239,11 +244,11 @@ def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        said = _tail(output, secrets)
+        shown = _tail(output, secrets)
     if code != 0:
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        raise HookFailed(f"{call}: {how}; its output: {said}", remedy="make it succeed by hand, then run this again")
-    return said
+        raise HookFailed(f"{call}: {how}; its output: {shown}", remedy="make it succeed by hand, then run this again")
+    return shown
 
 
 def _may_be_secret(variable: str) -> bool:

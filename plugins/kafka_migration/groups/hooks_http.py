@@ -1,4 +1,4 @@
-"""HTTP hooks: which URLs may be called is said by whoever runs this process, never by a plan.
+"""HTTP hooks: whoever runs this process allows the URLs that may be called, never a plan.
 
 ``KAFKA_MIGRATION_ALLOWED_URLS``: URL prefixes, separated by blanks. Scheme, host and port must be equal, the path must
 begin with the prefix's, whole segments at a time, and what the prefix asks for in its query must be asked for likewise.
@@ -23,7 +23,7 @@ _MOST_DECODINGS = 5
 
 
 class NoAnswer(Exception):
-    """The server did not answer, or not in time; the message says how."""
+    """The server did not answer, or not in time, as the message has it."""
 
 
 def require_allowed(url: str, environ: Mapping[str, str]) -> None:
@@ -59,8 +59,8 @@ def _segments(path: str) -> list[str] | None:
         return None
     segments = path.replace("\\", "/").strip("/").split("/")
     # Parameters of a segment (..;a=b) are dropped by some servers before dots are resolved. A group may be called so.
-    is_odd = any(it.partition(";")[0] in (".", "..") or not it.isprintable() for it in segments)
-    return None if is_odd else [it for it in segments if it]
+    is_odd = any(part.partition(";")[0] in (".", "..") or not part.isprintable() for part in segments)
+    return None if is_odd else [part for part in segments if part]
 
 
 def _server(url: SplitResult) -> tuple[str, str | None, int | None]:
@@ -88,7 +88,7 @@ def _header(name: str, value: str, environ: Mapping[str, str]) -> str:
 
 
 def call_http(http: HttpCall, url: str, environ: Mapping[str, str]) -> int:
-    """Make the call and return the answer's status. What else the server says is not read: it may echo a secret.
+    """Make the call and return the answer's status. The rest of the answer is not read: it may echo a secret.
 
     Redirects are not followed: their target is nobody's choice here. Raises Refused before the call if it may not be
     made, NoAnswer if none came in time.

@@ -5,14 +5,14 @@ such commits move from look to look, while the group is empty at each. A group w
 has some, Kafka takes commits from them alone, and none from a member that has left.
 
 Looks are taken when targets are created, when the cutover is approved, when groups are listed, and when one is moved.
-The journal keeps one small value for each group: the last look, and what all of them together say.
+The journal keeps one small value for each group: the last look, and what all of them together show.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -37,7 +37,7 @@ Commits = Mapping[TopicPartition, CommittedOffset]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """The last look at a group, and what all looks together say.
+    """The last look at a group, and what all looks together show.
 
     ``commits`` is a digest, empty if they may not be read. ``members_at`` is when it was last seen with members.
     ``moved_seconds``: the shortest time between two looks in a row, both without members, between which its commits
@@ -53,7 +53,7 @@ class Look:
 
     @property
     def commits_alone(self) -> bool:
-        """Whether somebody commits for this group who is no member of it."""
+        """Whether some client commits for this group without being a member of it."""
         return self.moved_seconds is not None
 
     def rest_seconds(self, plan: Plan) -> float:
@@ -64,28 +64,16 @@ class Look:
 
     def then(self, at: datetime, state: GroupState, commits: Commits | None) -> Look:
         """This look, and the next one."""
-        found = "" if commits is None else digest_of({str(tp): it.offset for tp, it in sorted(commits.items())})
+        found = "" if commits is None else digest_of({str(tp): commit.offset for tp, commit in sorted(commits.items())})
         if state.members:
             # Commits that moved before were a member's that came and went: nobody else can commit beside this one.
-            return Look(
-                at=at,
-                commits=found,
-                has_members=True,
-                members_at=at,
-                subscription=subscribed_topics(state) or self.subscription,
-            )
+            topics = subscribed_topics(state) or self.subscription
+            return Look(at=at, commits=found, has_members=True, members_at=at, subscription=topics)
         moved = self.moved_seconds
         if not self.has_members and found and self.commits and found != self.commits:
             gap = (at - self.at).total_seconds()
             moved = gap if moved is None else min(gap, moved)
-        return Look(
-            at=at,
-            commits=found,
-            has_members=False,
-            members_at=self.members_at,
-            moved_seconds=moved,
-            subscription=self.subscription,
-        )
+        return replace(self, at=at, commits=found, has_members=False, moved_seconds=moved)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types: what the journal holds."""
@@ -125,8 +113,8 @@ class Look:
             )
         except (KeyError, ValueError, TypeError) as error:
             raise StateConflict(
-                f"the journal's looks at group {group} are not those that this version knows ({error})",
-                remedy="go on with the version of this tool that wrote them",
+                f"this version cannot read the journal's looks at group {group} ({error})",
+                remedy="use the version of this tool that wrote them",
             ) from error
 
 
@@ -143,14 +131,14 @@ def take(ctx: Context, groups: Iterable[str]) -> dict[str, Look]:
     """Look at ``groups`` now, in a few requests for all of them, and keep what was seen (not in a dry run)."""
     names = list(groups)
     states = ctx.source.group_states(names)
-    movable = [it for it in names if states[it].protocol in MOVABLE_PROTOCOLS]
+    movable = [name for name in names if states[name].protocol in MOVABLE_PROTOCOLS]
     commits: Mapping[str, Commits] = {}
-    # The preflight names who may not read them, and the move asks again: here they are unknown then.
+    # The preflight names commits that may not be read, and the move asks again: here they are unknown then.
     with suppress(NotAuthorized):
         commits = ctx.source.committed_of(movable)
     before, now = Look.all(ctx.journal), ctx.clock.now()
-    seen = {it: before.get(it, Look(at=now, commits="", has_members=False)) for it in names}
-    looks = {it: seen[it].then(now, states[it], commits.get(it)) for it in names}
+    nothing = Look(at=now, commits="", has_members=False)
+    looks = {name: before.get(name, nothing).then(now, states[name], commits.get(name)) for name in names}
     if not ctx.dry_run:
         ctx.journal.record_all(KIND, {group: look.as_dict() for group, look in looks.items()})
     return looks

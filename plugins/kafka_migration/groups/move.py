@@ -2,39 +2,45 @@
 
 What can go wrong, and what closes it:
 
-- *The process dies anywhere.* Every step is in the journal before and after; :meth:`Mover.move` goes on from there.
-  What can go stale in the meantime (empty, at rest) is proved again, so a run never writes on the word of an old one.
+- *The process dies anywhere.* Every step is in the journal before and after; :meth:`Mover.move` resumes from there.
+  What can go stale in the meantime (empty, commits unchanged) is proved again, so a run never writes on what an older
+  one saw.
 - *A group without members is not yet stopped:* its consumers may be restarting, or commit without being members. So
-  commits of one that was never seen with members must rest, too, and all of it is looked at once more right before the
-  write and right after it.
+  the commits of one that was never seen with members must stay unchanged for a while, too, and all of this is proved
+  once more right before the write and right after it.
 - *The group runs on the target already* when a later run finds it. Its offsets are not touched again then; Kafka
   itself refuses to write the offsets of a group with members.
 - *Somebody else moves the same group.* Whoever claimed it last owns it: the claim is looked at right before every hook,
   commit and entry, and who lost it ends there (docs/adr/0010).
-- *The group is up on the other side* when it is to be started: that is proved right before every start.
+- *The group is up on the other side* when it is to be started: that is proved right before every start
+  (:mod:`kafka_migration.groups.proof`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from kafka_migration.domain.errors import MigrationError, Refused, TakenOver
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, TakenOver
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups import looks
-from kafka_migration.groups.hands import Hands, polls
-from kafka_migration.groups.hooks import HookRun
-from kafka_migration.groups.looks import MOVABLE_PROTOCOLS, Look
+from kafka_migration.groups.hooks import HookCall, HookRun, HookUnanswered, Phase, Side, require_runnable, run_hook
+from kafka_migration.groups.looks import MOVABLE_PROTOCOLS, Commits, Look
 from kafka_migration.groups.proof import (
-    require_left_on_source,
+    CommitsWithoutMembers,
+    CommittedSince,
+    GroupNotEmpty,
+    WouldRewind,
+    accept_if_written,
+    beyond,
+    must_move_again,
+    require_empty,
+    require_target_alone,
     require_unused_on_target,
-    require_written_on_target,
 )
 from kafka_migration.groups.record import GroupRecord, Step, Translation, commits_as_evidence, offsets_of
-from kafka_migration.groups.refusals import CommitsAlone, GroupLives, Side, WentOn, WouldRewind
-from kafka_migration.groups.resume import accept_if_written, came_back
 from kafka_migration.groups.translate import (
     GroupView,
     Positions,
@@ -42,20 +48,41 @@ from kafka_migration.groups.translate import (
     current_positions,
     view_groups,
 )
-from kafka_migration.kafka.types import CommittedOffset
+from kafka_migration.kafka.types import CommittedOffset, GroupState
 from kafka_migration.link.ready import NotCopied
+from kafka_migration.plans.hooks import Hook
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
-Commits = Mapping[TopicPartition, CommittedOffset]
+T = TypeVar("T")
+Proof = Callable[["Context", GroupRecord], None]
+
+#: The longest time between two looks while waiting, in seconds. The first come sooner: a group stands still meanwhile.
+POLL_SECONDS = 0.25
+_FIRST_POLL_SECONDS = 0.02
+
+#: For how long a cluster that does not answer is asked again, and a hook without an answer called again, while a group
+#: stands still. Giving up at the first hiccup (a coordinator that moves) would leave its consumers stopped until a
+#: person looks.
+PATIENCE_SECONDS = 30.0
+HOOK_AGAIN_SECONDS = 1.0
 
 
-class Mover(Hands):
-    """Moves groups, one at a time, and each from wherever its record says it is."""
+class Mover:
+    """Moves groups, one at a time, and each from wherever its record has it.
+
+    ``tick`` is called while it waits. ``environ`` is what hooks are allowed by (default: the process's environment).
+    """
+
+    def __init__(
+        self, ctx: Context, *, environ: Mapping[str, str] | None = None, tick: Callable[[], None] = lambda: None
+    ) -> None:
+        self.ctx, self._environ, self._tick = ctx, environ, tick
+        self._ticked = float("-inf")
 
     def move(self, group: str) -> GroupRecord:
-        """Move a group from wherever its record says it is, up to started. Raises with nothing half-written.
+        """Move a group from wherever its record has it, up to started. Raises with nothing half-written.
 
         The group is this mover's from here on; whoever moved it before ends, by TakenOver, before it touches anything.
         """
@@ -66,21 +93,21 @@ class Mover(Hands):
             # Begun between that look and the claim, which has ended it: so it is finished here.
             self.move_back(record)
             raise Refused(
-                f"group {group} was being moved back to the source, and that is done now",
-                remedy="run this again, if it is to be moved",
+                f"group {group} was being moved back to the source by another command; this run has finished that",
+                remedy="run this again if the group is to be moved to the target",
             )
         if record.has(Step.UNDONE):
             record.restart()
         view = self._view(group)
         accept_if_written(self.ctx, record, view)
-        if record.has(Step.READ_BACK) and not came_back(self.ctx, record, view):
+        if record.has(Step.READ_BACK) and not must_move_again(self.ctx, record, view):
             self._start(record)
             return record
-        look = self.asked(lambda: looks.take(self.ctx, [group])[group])
+        look = self._asked(lambda: looks.take(self.ctx, [group])[group])
         try:
             if record.is_stopped:
                 # By an earlier try: it stands still, so a cluster that does not answer is worth waiting for.
-                self.asked(lambda: self.require_movable(view, look))
+                self._asked(lambda: self.require_movable(view, look))
             else:
                 self.require_movable(view, look)
             self._require_copied(view)
@@ -98,7 +125,7 @@ class Mover(Hands):
         return record
 
     def leave_running(self, group: str, because: MigrationError) -> None:
-        """Start a group that an earlier run left stopped, where its record says it is, and move it no further."""
+        """Start a group that an earlier run left stopped, where its record has it, and move it no further."""
         if GroupRecord.load(self.ctx.journal, group).is_stopped:
             record = GroupRecord.own(self.ctx.journal, group, at=self.ctx.stamp())
             if record.has(Step.READ_BACK):
@@ -107,21 +134,21 @@ class Mover(Hands):
                 self._start_again(record, because)
 
     def move_back(self, record: GroupRecord) -> None:
-        """Have the source go on with a group that this mover owns: stop it on the target, prove that, start it there.
+        """Return a group that this mover owns to the source: stop it on the target, prove that, start it there.
 
-        If it has gone on on the target, it is left running there, and WentOn is raised.
+        If it has committed on the target since, it is left running there, and CommittedSince is raised.
         """
         group, plan = record.group, self.ctx.plan
         stop, start = plan.stop_hooks(group), plan.start_hooks(group)
-        runs_there = not self.asked(lambda: self.ctx.target.group_state(group)).is_empty
+        runs_there = not self._asked(lambda: self.ctx.target.group_state(group)).is_empty
         record.mark(Step.UNDOING, self.ctx.clock.now())
         if runs_there or record.has(Step.STARTING):
-            self.run_hooks(record, stop, "target", "undo")
+            self._run_hooks(record, stop, "target", "undo")
         rest = 0.0 if runs_there else plan.cutover.rest_seconds
-        self.wait_for_rest("target", group, plan.consumers.wait_seconds if stop else 0.0, rest)
+        self._wait_until_at_rest("target", group, plan.consumers.wait_seconds if stop else 0.0, rest)
         try:
-            runs = self.run_hooks(record, start, "source", "undo", prove=require_unused_on_target)
-        except WentOn:
+            runs = self._run_hooks(record, start, "source", "undo", prove=require_unused_on_target)
+        except CommittedSince:
             record.forget(Step.UNDOING, Step.STARTING, Step.STARTED)
             if record.has(Step.READ_BACK):
                 self.ctx.tell(f"{group}: not moved back, so its consumers are started on the target again")
@@ -129,8 +156,10 @@ class Mover(Hands):
             raise
         record.mark(Step.UNDONE, self.ctx.clock.now(), hooks=[run.as_dict() for run in runs])
 
+    # -- before anything is stopped ---------------------------------------------------------------------------------
+
     def _view(self, group: str) -> GroupView:
-        return self.asked(lambda: view_groups(self.ctx, [group])[group])
+        return self._asked(lambda: view_groups(self.ctx, [group])[group])
 
     def _refuse_undoing(self, record: GroupRecord) -> None:
         if record.has(Step.UNDOING) and not record.has(Step.UNDONE):
@@ -144,24 +173,19 @@ class Mover(Hands):
         self.require_protocol(view)
         plan, group = self.ctx.plan, view.group
         if not view.state.is_empty and not plan.stop_hooks(group):
-            raise GroupLives("source", view.state)
-        there = self.ctx.target.group_state(group)
-        if not there.is_empty:
-            raise GroupLives("target", there)
+            raise GroupNotEmpty("source", view.state)
+        require_empty(self.ctx, group, "target")
         if view.uncommitted and plan.cutover.uncommitted == "refuse":
             raise UncommittedPartitions(group, view.uncommitted)
-        look = Look.load(self.ctx.journal, group) if look is None else look
-        is_declared = plan.stop_hooks(group) or group in plan.cutover.stopped_groups
-        if look is not None and look.moved_seconds is not None and not is_declared:
-            raise CommitsAlone(group, look.moved_seconds)
+        self._refuse_commits_without_members(group, look)
         self._require_not_ahead(group, self.ctx.target.committed(group), current_positions(self.ctx, view).translations)
-        self.require_hooks(view.group, stop_on="source", start_on="target", phase="cutover")
+        self.require_hooks(group, stop_on="source", start_on="target", phase="cutover")
 
     def require_protocol(self, view: GroupView) -> None:
         """Refuse a group that is more than what it committed, or does not exist."""
         if view.state.protocol not in MOVABLE_PROTOCOLS:
             raise Refused(
-                f"group {view.group} is of protocol {view.state.protocol}: it is more than its committed offsets",
+                f"group {view.group} uses protocol {view.state.protocol}, whose state is not only committed offsets",
                 remedy="move its application by its own procedure, and exclude the group from the plan",
             )
         if not view.is_concerned and not view.state.exists:
@@ -170,10 +194,29 @@ class Mover(Hands):
                 remedy="check its name; a group is forgotten when its last committed offset has expired",
             )
 
+    def require_hooks(self, group: str, *, stop_on: Side, start_on: Side, phase: Phase) -> None:
+        """Refuse before anything is stopped, if a hook that stops it, or starts it later, may not run here."""
+        calls = [self.call(hook, group, stop_on, phase) for hook in self.ctx.plan.stop_hooks(group)]
+        calls += [self.call(hook, group, start_on, phase) for hook in self.ctx.plan.start_hooks(group)]
+        for call in calls:
+            require_runnable(call, environ=self._environ)
+
+    def _refuse_commits_without_members(self, group: str, look: Look | None) -> None:
+        plan = self.ctx.plan
+        look = Look.load(self.ctx.journal, group) if look is None else look
+        is_declared = plan.stop_hooks(group) or group in plan.cutover.stopped_groups
+        if look is not None and look.moved_seconds is not None and not is_declared:
+            raise CommitsWithoutMembers(group, look.moved_seconds)
+
+    def _require_not_ahead(self, group: str, there: Commits, translations: Iterable[Translation]) -> None:
+        ahead = beyond(translations, there)
+        if ahead and not self.ctx.plan.cutover.rewind:
+            raise WouldRewind(group, ahead, there)
+
     def _require_copied(self, view: GroupView) -> None:
         """Before the group is stopped: wait until the mirror has copied up to what it has committed by now.
 
-        It goes on meanwhile, so what is left to copy once it has stopped is little.
+        It continues meanwhile, so what is left to copy once it has stopped is little.
         """
         if self.ctx.plan.stop_hooks(view.group):
             self._copied(view, {}, "no consumer was stopped")
@@ -181,22 +224,22 @@ class Mover(Hands):
     # -- stop -------------------------------------------------------------------------------------------------------
 
     def _stop(self, record: GroupRecord, view: GroupView, look: Look) -> Commits:
-        group, now = view.group, self.ctx.clock.now
-        live = not view.state.is_empty
-        if live and record.has(Step.STOPPED):
+        group, now, hooks = view.group, self.ctx.clock.now, self.ctx.plan.stop_hooks(view.group)
+        is_active = not view.state.is_empty
+        if is_active and record.has(Step.STOPPED):
             # It was stopped, and came back before it was moved: what was found out then is void.
             record.restart()
         runs: list[HookRun] = []
-        active_at = now().isoformat() if live else record.evidence(Step.STOPPING, "active_at")
+        active_at = now().isoformat() if is_active else record.evidence(Step.STOPPING, "active_at")
         if not record.has(Step.STOPPED):
             before = record.evidence(Step.STOPPING, "target_before")
             if before is None:
-                before = commits_as_evidence(self.asked(lambda: self.ctx.target.committed(group)))
+                before = commits_as_evidence(self._asked(lambda: self.ctx.target.committed(group)))
             members = len(view.state.members)
             record.mark(Step.STOPPING, now(), active_at=active_at, members=members, target_before=before)
-            runs = self.run_hooks(record, self.ctx.plan.stop_hooks(group), "source", "cutover")
-        patience = self.ctx.plan.consumers.wait_seconds if self.ctx.plan.stop_hooks(group) else 0.0
-        commits, last_active = self.wait_for_rest("source", group, patience, look.rest_seconds(self.ctx.plan))
+            runs = self._run_hooks(record, hooks, "source", "cutover")
+        patience = self.ctx.plan.consumers.wait_seconds if hooks else 0.0
+        commits, last_active = self._wait_until_at_rest("source", group, patience, look.rest_seconds(self.ctx.plan))
         record.mark(
             Step.STOPPED,
             now(),
@@ -205,56 +248,63 @@ class Mover(Hands):
         )
         return commits
 
-    def wait_for_rest(self, side: Side, group: str, patience: float, rest: float) -> tuple[Commits, datetime | None]:
+    def _wait_until_at_rest(
+        self, side: Side, group: str, patience: float, rest: float
+    ) -> tuple[Commits, datetime | None]:
         """Wait until a group is empty and two reads of its commits, ``rest`` seconds apart, are equal.
 
-        Returns the commits, and when the group was last seen to do something. Raises GroupLives or Refused once
+        Returns the commits, and when the group was last seen to do something. Raises GroupNotEmpty or Refused once
         ``patience`` seconds are over; one try is made in any case.
         """
         ctx, last_active = self.ctx, None
-        cluster = ctx.source if side == "source" else ctx.target
         deadline = ctx.clock.monotonic() + patience
-        pauses = polls()
+        pauses = _polls()
         while True:
-            moved: tuple[TopicPartition, ...] = ()
-            state = self.asked(lambda: cluster.group_state(group))
-            if state.is_empty:
-                before = self.asked(lambda: cluster.committed(group))
-                if rest:
-                    self.sleep(rest)
-                # The state last: a consumer that comes, commits and is still there shows in either.
-                after = self.asked(lambda: cluster.committed(group))
-                state = self.asked(lambda: cluster.group_state(group))
-                if state.is_empty and before == after:
-                    return after, last_active
-                moved = tuple(tp for tp in {*before, *after} if before.get(tp) != after.get(tp))
+            state, before, after = self._commits_at_rest(side, group, rest)
+            if state.is_empty and before == after:
+                return after, last_active
             last_active = ctx.clock.now()
             if ctx.clock.monotonic() >= deadline:
                 if not state.is_empty:
-                    raise GroupLives(side, state)
+                    raise GroupNotEmpty(side, state)
+                moved = sorted(tp for tp in {*before, *after} if before.get(tp) != after.get(tp))
                 raise Refused(
-                    f"group {group} has no members on the {side}, but still commits: {listed(sorted(moved))}"
-                    f" moved within {rest:g} s",
+                    f"group {group} has no members on the {side}, but still commits: {listed(moved)} changed within"
+                    f" {rest:g} s",
                     remedy="find the client that commits for this group without being a member, and stop it",
                 )
             self.sleep(next(pauses))
+
+    def _commits_at_rest(self, side: Side, group: str, rest: float) -> tuple[GroupState, Commits, Commits]:
+        """The group's state now, and its commits ``rest`` seconds ago and now; none if it is not empty."""
+        cluster = self.ctx.source if side == "source" else self.ctx.target
+        state = self._asked(lambda: cluster.group_state(group))
+        if not state.is_empty:
+            return state, {}, {}
+        before = self._asked(lambda: cluster.committed(group))
+        if rest:
+            self.sleep(rest)
+        # The state last: a consumer that comes, commits and is still there shows in either.
+        after = self._asked(lambda: cluster.committed(group))
+        return self._asked(lambda: cluster.group_state(group)), before, after
 
     # -- translate and write ----------------------------------------------------------------------------------------
 
     def _translate(self, record: GroupRecord, view: GroupView) -> tuple[Translation, ...]:
         ctx = self.ctx
-        positions = self._copied(view, {it.tp: it for it in record.translations}, "its consumers stand still")
-        there = self.asked(lambda: ctx.target.committed(view.group))
+        kept = {move.tp: move for move in record.translations}
+        positions = self._copied(view, kept, "its consumers are stopped")
+        there = self._asked(lambda: ctx.target.committed(view.group))
         self._require_not_ahead(view.group, there, positions.translations)
         before = record.evidence(Step.TRANSLATED, "target_before")
         if before is None:
             before = commits_as_evidence(there)
-        # A write of an earlier translation says nothing about this one.
+        # A write of an earlier translation shows nothing about this one.
         record.forget(Step.WRITING, Step.WRITTEN)
         record.mark(
             Step.TRANSLATED,
             ctx.clock.now(),
-            positions=[it.as_dict() for it in positions.translations],
+            positions=[move.as_dict() for move in positions.translations],
             target_before=before,
             flags=list(view.flags),
         )
@@ -264,9 +314,9 @@ class Mover(Hands):
         """The group's positions, as soon as the mirror has copied up to all of its commits as ``view`` has them."""
         ctx = self.ctx
         deadline = ctx.clock.monotonic() + ctx.plan.consumers.wait_seconds
-        pauses = polls()
+        pauses = _polls()
         while True:
-            positions = self.asked(lambda: current_positions(ctx, view, kept=kept))
+            positions = self._asked(lambda: current_positions(ctx, view, kept=kept))
             if not positions.pending:
                 return positions
             self._refuse_hopeless(view, positions)
@@ -279,18 +329,9 @@ class Mover(Hands):
                 raise NotCopied(
                     f"group {view.group}: the mirror has not copied up to its commits within"
                     f" {ctx.plan.consumers.wait_seconds:g} s ({why}); {meanwhile}",
-                    remedy="see that the mirror runs and its lag falls, then run this again",
+                    remedy="check that the mirror runs and that its lag falls (`status`), then run this again",
                 )
             self.sleep(next(pauses))
-
-    def _require_not_ahead(self, group: str, there: Commits, translations: tuple[Translation, ...]) -> None:
-        ahead = {
-            it.tp: (there[it.tp].offset, it.target)
-            for it in translations
-            if it.tp in there and there[it.tp].offset > it.target
-        }
-        if ahead and not self.ctx.plan.cutover.rewind:
-            raise WouldRewind(group, ahead)
 
     def _refuse_hopeless(self, view: GroupView, positions: Positions) -> None:
         """Refuse at once what no waiting changes: the group stands still meanwhile."""
@@ -299,23 +340,23 @@ class Mover(Hands):
         if halted:
             raise Refused(
                 f"group {view.group}: the mirror halted before its commits of {listed(halted)}",
-                remedy="resolve the halt (`status` says how, such as `mirror --again TOPIC`), then run this again",
+                remedy="resolve the halt (`status` shows how, such as `mirror --again TOPIC`), then run this again",
             )
         absent = [tp for tp in sorted(positions.pending) if tp not in view.committed]
         if absent:
             raise Refused(
-                f"group {view.group}: {listed(absent)} does not exist on the target",
+                f"group {view.group} reads {listed(absent)}, which do not exist on the target",
                 remedy="run `create` first",
             )
         ends = self.ctx.source.ends(list(positions.pending))
-        beyond = [
+        beyond_end = [
             f"{tp} (committed {view.committed[tp].offset}, end {ends[tp].end})"
             for tp in sorted(ends)
             if view.committed[tp].offset > ends[tp].end
         ]
-        if beyond:
+        if beyond_end:
             raise Refused(
-                f"group {view.group} committed beyond the source's log end: {listed(beyond)}",
+                f"group {view.group} committed beyond the source's log end: {listed(beyond_end)}",
                 remedy="the topic was recreated or truncated under the group; correct its commit on the source first",
             )
 
@@ -323,11 +364,9 @@ class Mover(Hands):
         ctx, group = self.ctx, record.group
         # The wait for the mirror may have been long: what was proved before it is proved again.
         self._require_still(group, commits)
-        there = self.asked(lambda: ctx.target.group_state(group))
-        if not there.is_empty:
-            raise GroupLives("target", there)
-        wanted = {it.tp: CommittedOffset(offset=it.target, metadata=it.metadata) for it in translations}
-        now_there = self.asked(lambda: ctx.target.committed(group))
+        self._asked(lambda: require_empty(ctx, group, "target"))
+        wanted = {move.tp: CommittedOffset(offset=move.target, metadata=move.metadata) for move in translations}
+        now_there = self._asked(lambda: ctx.target.committed(group))
         self._require_not_ahead(group, now_there, translations)
         changes = {tp: commit for tp, commit in wanted.items() if now_there.get(tp) != commit}
         record.mark(Step.WRITING, ctx.clock.now(), target_before=commits_as_evidence(now_there))
@@ -337,11 +376,11 @@ class Mover(Hands):
             ctx.target.commit(group, changes)
 
         # The same offsets again are no harm, and what a failure left is read back below.
-        self.asked(commit)
+        self._asked(commit)
         record.mark(Step.WRITTEN, ctx.clock.now(), partitions=len(changes))
-        found = self.asked(lambda: ctx.target.committed(group))
+        found = self._asked(lambda: ctx.target.committed(group))
         different = [
-            f"{tp} (written {commit.offset} {commit.metadata!r}, read {_said(found.get(tp))})"
+            f"{tp} (written {_in_words(commit)}, read {_in_words(found.get(tp))})"
             for tp, commit in sorted(wanted.items())
             if found.get(tp) != commit
         ]
@@ -349,17 +388,15 @@ class Mover(Hands):
             # Nor may a later run take what stands there for the group's own progress.
             record.forget(Step.WRITING, Step.WRITTEN)
             raise Refused(
-                f"group {group}: what the target has is not what was written: {listed(different)}",
+                f"group {group}: the target's commits differ from what was written: {listed(different)}",
                 remedy="find out who else commits for this group on the target, then run this again",
             )
         self._require_still(group, commits)
         record.mark(Step.READ_BACK, ctx.clock.now(), offsets=offsets_of(found, translations))
 
     def _require_still(self, group: str, commits: Commits) -> None:
-        state = self.asked(lambda: self.ctx.source.group_state(group))
-        if not state.is_empty:
-            raise GroupLives("source", state)
-        if self.asked(lambda: self.ctx.source.committed(group)) != commits:
+        self._asked(lambda: require_empty(self.ctx, group, "source"))
+        if self._asked(lambda: self.ctx.source.committed(group)) != commits:
             raise Refused(
                 f"group {group} committed on the source again while it was moved",
                 remedy="stop all of its consumers for good, then run this again",
@@ -375,14 +412,14 @@ class Mover(Hands):
         if record.has(Step.STARTED) and (record.has(Step.ALIVE) or not ctx.target.group_state(group).is_empty):
             return
         record.mark(Step.STARTING, ctx.clock.now())
-        runs = self.run_hooks(record, ctx.plan.start_hooks(group), "target", "cutover", prove=_require_target_alone)
+        runs = self._run_hooks(record, ctx.plan.start_hooks(group), "target", "cutover", prove=require_target_alone)
         record.mark(Step.STARTED, ctx.clock.now(), hooks=[run.as_dict() for run in runs])
 
     def _start_again(self, record: GroupRecord, error: MigrationError) -> None:
         """Start a group on the source again that was stopped and could not be moved, rather than leave it stopped.
 
         Only if it is proved empty on the target, and not ahead there. What cannot be proved, or a hook that fails,
-        leaves it stopped, as the record then says: a later run tries again.
+        leaves it stopped, as its record then has it: a later run tries again.
         """
         plan, group = self.ctx.plan, record.group
         by_hooks = all(
@@ -391,22 +428,84 @@ class Mover(Hands):
         if not record.has(Step.STOPPING) or not by_hooks:
             return
         try:
-            self.asked(lambda: require_unused_on_target(self.ctx, record))
+            self._asked(lambda: require_unused_on_target(self.ctx, record))
             # First, so that a run which is killed in the middle is followed by one that stops it anew.
             record.forget(Step.STOPPED, Step.TRANSLATED, Step.WRITING, Step.WRITTEN)
             self.ctx.tell(f"{group}: not moved, so its consumers are started on the source again")
-            runs = self.run_hooks(record, plan.start_hooks(group), "source", "undo", prove=require_unused_on_target)
+            runs = self._run_hooks(record, plan.start_hooks(group), "source", "undo", prove=require_unused_on_target)
             record.mark(Step.UNDONE, self.ctx.clock.now(), because=error.message, hooks=[run.as_dict() for run in runs])
         except TakenOver:
             raise
         except MigrationError as failed:
             self.ctx.tell(f"{group}: its consumers stay stopped: {failed.message}")
 
+    # -- hooks, and clusters that may need to be asked again --------------------------------------------------------
 
-def _require_target_alone(ctx: Context, record: GroupRecord) -> None:
-    require_left_on_source(ctx, record)
-    require_written_on_target(ctx, record)
+    def call(self, hook: Hook, group: str, cluster: Side, phase: Phase) -> HookCall:
+        """``hook`` for one group."""
+        return HookCall(hook=hook, group=group, migration=self.ctx.plan.name, cluster=cluster, phase=phase)
+
+    def _run_hooks(
+        self,
+        record: GroupRecord,
+        hooks: tuple[Hook, ...],
+        cluster: Side,
+        phase: Phase,
+        *,
+        prove: Proof = lambda _ctx, _record: None,
+    ) -> list[HookRun]:
+        """Run hooks in order, each right after ``prove`` and a look at the claim; one without an answer is run again.
+
+        A hook is the one effect that nothing undoes, so nothing stands between that look and the call. ``wait`` runs
+        nothing: whoever stops waits for rest, whoever starts is watched.
+        """
+        calls = [self.call(hook, record.group, cluster, phase) for hook in hooks if not hook.wait]
+        if not calls:
+            prove(self.ctx, record)
+        return [self._run_hook(record, call, prove) for call in calls]
+
+    def _run_hook(self, record: GroupRecord, call: HookCall, prove: Proof) -> HookRun:
+        clock = self.ctx.clock
+        deadline = clock.monotonic() + min(PATIENCE_SECONDS, self.ctx.plan.consumers.wait_seconds)
+        while True:
+            self._asked(lambda: prove(self.ctx, record))
+            record.require_owner()
+            try:
+                return run_hook(call, environ=self._environ)
+            except HookUnanswered:
+                if clock.monotonic() >= deadline:
+                    raise
+            self.sleep(HOOK_AGAIN_SECONDS)
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        """The answer of a cluster that may need to be asked again."""
+        deadline = self.ctx.clock.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return ask()
+            except CouldNotFindOut:
+                if self.ctx.clock.monotonic() >= deadline:
+                    raise
+            self.sleep(POLL_SECONDS)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, and tick meanwhile."""
+        clock = self.ctx.clock
+        end = clock.monotonic() + seconds
+        while (left := end - clock.monotonic()) > 0:
+            if clock.monotonic() >= self._ticked + POLL_SECONDS:
+                self._tick()
+                self._ticked = clock.monotonic()
+            clock.sleep(min(left, POLL_SECONDS))
 
 
-def _said(commit: CommittedOffset | None) -> str:
+def _polls() -> Iterator[float]:
+    """How long to wait before each next look: short first, since most of what is waited for happens soon."""
+    seconds = _FIRST_POLL_SECONDS
+    while True:
+        yield seconds
+        seconds = min(2 * seconds, POLL_SECONDS)
+
+
+def _in_words(commit: CommittedOffset | None) -> str:
     return "nothing" if commit is None else f"{commit.offset} {commit.metadata!r}"

@@ -1,24 +1,26 @@
-"""What consumers depend on besides records, on both clusters side by side: groups' offsets, topics, access rules.
+"""What consumers depend on besides records, on both clusters side by side: groups' offsets, topics, ACLs.
 
-Group offsets are compared through the offset map: where the group stands on the target is held against the exact
-translation of where it stands on the source. Reads only.
+Group offsets are compared through the offset map: the group's commit on the target with the exact translation of its
+commit on the source. Reads only.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import MigrationError, NotAuthorized
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.groups.looks import MOVABLE_PROTOCOLS
+from kafka_migration.groups.looks import MOVABLE_PROTOCOLS, Commits
 from kafka_migration.groups.record import GroupRecord
 from kafka_migration.groups.translate import selected_groups
 from kafka_migration.kafka.errors import NotSupported
-from kafka_migration.kafka.types import Acl, CommittedOffset
+from kafka_migration.kafka.types import Acl
 from kafka_migration.topics import drift
 from kafka_migration.topics.drift import DriftStatus
 
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
 _EVERYTHING = "*"
-#: Of each kind, so many rows stand beside a verdict, and so many problems are told.
-_KEPT, _TOLD = 100, 10
+#: Of each kind, so many rows stand beside a verdict, and so many problems are shown as progress.
+_KEPT, _SHOWN = 100, 10
 
 
 class Standing(enum.StrEnum):
@@ -35,7 +37,7 @@ class Standing(enum.StrEnum):
 
     EQUAL = "equal"
     AHEAD = "ahead"
-    """Further on: it has consumed on the target."""
+    """Further than the translation: it has consumed on the target."""
     BEHIND = "behind"
     """It would read again what it has read on the source."""
     ABSENT = "absent"
@@ -86,9 +88,9 @@ class GroupParity:
 
     @property
     def problem(self) -> str:
-        """Why its consumers would not go on exactly where they stand; empty if they would."""
+        """Why its consumers would not resume exactly where they stand; empty if they would."""
         wrong = {Standing.BEHIND, Standing.ABSENT, Standing.UNKNOWN} if self.is_moved else {Standing.BEHIND}
-        found = [it for it in self.offsets if it.standing in wrong]
+        found = [offset for offset in self.offsets if offset.standing in wrong]
         if not found:
             return ""
         worst = found[0]
@@ -100,7 +102,8 @@ class GroupParity:
     @property
     def counts(self) -> dict[str, int]:
         """Partitions by standing, those that there are."""
-        return {str(it): n for it in Standing if (n := sum(offset.standing is it for offset in self.offsets))}
+        counts = Counter(str(offset.standing) for offset in self.offsets)
+        return {str(standing): counts[standing] for standing in Standing if standing in counts}
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
@@ -109,14 +112,14 @@ class GroupParity:
             "moved": self.is_moved,
             "problem": self.problem,
             "counts": self.counts,
-            "offsets": [it.as_dict() for it in self.offsets],
+            "offsets": [offset.as_dict() for offset in self.offsets],
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parity:
-    """Both clusters side by side. ``access`` are rules of the source, for what the plan selects, that the target
-    lacks; None where they could not be read, and ``access_unknown`` says why."""
+    """Both clusters side by side. ``access`` are ACLs of the source, for what the plan selects, that the target
+    lacks; None where they could not be read, and ``access_unknown`` is why."""
 
     groups: tuple[GroupParity, ...]
     topics: tuple[DriftStatus, ...]
@@ -125,10 +128,11 @@ class Parity:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What a consumer would notice. Missing access rules are told and not judged: principals may have other names
-        on the target."""
-        groups = [f"group {it.group}: {it.problem}" for it in self.groups if it.problem]
-        return (*groups, *(f"topic {it.topic}: {it.what}: {it.observed}" for it in self.topics if it.endangers))
+        """What a consumer would notice. Missing ACLs are listed and not judged: principals may have other names on the
+        target."""
+        groups = [f"group {group.group}: {group.problem}" for group in self.groups if group.problem]
+        drifted = [f"topic {topic.topic}: {topic.what}: {topic.observed}" for topic in self.topics if topic.endangers]
+        return (*groups, *drifted)
 
     @property
     def exit_code(self) -> int:
@@ -139,21 +143,21 @@ class Parity:
         """JSON types only."""
         return {
             "problems": list(self.problems),
-            "groups": [it.as_dict() for it in self.groups],
-            "topics": [drift.as_dict(it) for it in self.topics],
-            "access_missing": None if self.access is None else [asdict(it) for it in self.access],
+            "groups": [group.as_dict() for group in self.groups],
+            "topics": [drift.as_dict(topic) for topic in self.topics],
+            "access_missing": None if self.access is None else [asdict(acl) for acl in self.access],
             "access_unknown": self.access_unknown,
         }
 
     def section(self, at: str) -> dict[str, Any]:
-        """The same in little (JSON types): each group in a row, and of each kind at most so many rows, the worst first;
+        """The same shortened (JSON types): each group in a row, and of each kind at most so many rows, the worst first;
         ``left_out`` counts the others."""
-        said = self.as_dict()
+        whole = self.as_dict()
         groups = [
-            {name: it[name] for name in ("group", "moved", "problem", "counts")}
-            for it in sorted(said["groups"], key=lambda it: (not it["problem"], it["group"]))
+            {name: group[name] for name in ("group", "moved", "problem", "counts")}
+            for group in sorted(whole["groups"], key=lambda group: (not group["problem"], group["group"]))
         ]
-        rows = {**said, "groups": groups, "access_missing": said["access_missing"] or []}
+        rows = {**whole, "groups": groups, "access_missing": whole["access_missing"] or []}
         kinds = ("problems", "groups", "topics", "access_missing")
         return {
             "at": at,
@@ -172,14 +176,14 @@ def read(ctx: Context, groups: Sequence[str] | None = None) -> Parity:
 
 
 def section(ctx: Context) -> dict[str, Any]:
-    """What a validation puts down beside its verdict, and never as part of it: :meth:`Parity.section`, or why nothing
-    could be compared (``unknown``). Tells the problems, too."""
+    """What a validation records beside its verdict, and never as part of it: :meth:`Parity.section`, or why nothing
+    could be compared (``unknown``). Shows the problems as progress, too."""
     try:
         found = read(ctx)
     except MigrationError as error:
-        ctx.tell(f"groups, topics and ACLs are not compared: {error.message}")
+        ctx.tell(f"groups, topics and ACLs could not be compared: {error.message}")
         return {"at": ctx.stamp(), "unknown": error.message}
-    for problem in found.problems[:_TOLD]:
+    for problem in found.problems[:_SHOWN]:
         ctx.tell(f"beside the records: {problem}")
     return found.section(ctx.stamp())
 
@@ -187,42 +191,38 @@ def section(ctx: Context) -> dict[str, Any]:
 def _groups(ctx: Context, names: Sequence[str]) -> tuple[GroupParity, ...]:
     states = ctx.source.group_states(names)
     movable = [name for name in names if states[name].protocol in (*MOVABLE_PROTOCOLS, "")]
-    sides = [side.committed_of(movable) for side in (ctx.source, ctx.target)]
-    committed = {tp for commits in sides[0].values() for tp in commits if ctx.plan.topics.matches(tp.topic)}
+    source, target = (cluster.committed_of(movable) for cluster in (ctx.source, ctx.target))
+    committed = {tp for commits in source.values() for tp in commits if ctx.plan.topics.matches(tp.topic)}
     maps = ctx.link.offset_maps(sorted(committed))
-    records = GroupRecord.all(ctx.journal)
-    found = []
-    for name in movable:
-        offsets = compared(*(side.get(name, {}) for side in sides), maps=maps, of=ctx.plan.topics.matches)
-        record = records.get(name)
-        if offsets:
-            found.append(GroupParity(group=name, is_moved=record is not None and record.is_moved, offsets=offsets))
-    return tuple(found)
+    moved = {name for name, record in GroupRecord.all(ctx.journal).items() if record.is_moved}
+    compare = partial(compared, maps=maps, of=ctx.plan.topics.matches)
+    offsets = {name: compare(source.get(name, {}), target.get(name, {})) for name in movable}
+    return tuple(
+        GroupParity(group=name, is_moved=name in moved, offsets=found) for name, found in offsets.items() if found
+    )
 
 
 def compared(
-    source: Mapping[TopicPartition, CommittedOffset],
-    target: Mapping[TopicPartition, CommittedOffset],
-    *,
-    maps: Mapping[TopicPartition, OffsetMap],
-    of: Any,
+    source: Commits, target: Commits, *, maps: Mapping[TopicPartition, OffsetMap], of: Callable[[str], bool]
 ) -> tuple[OffsetParity, ...]:
     """A group's commits on both sides, of topics that ``of`` (a predicate of their names) selects."""
-    found = []
-    for tp, commit in sorted(source.items()):
-        if not of(tp.topic):
-            continue
-        expected = None
-        if tp in maps:
-            try:
-                expected = maps[tp].to_target(commit.offset)
-            except NotMirroredYet:
-                expected = None
-        there = target.get(tp)
-        found.append(
-            OffsetParity(tp=tp, source=commit.offset, expected=expected, target=None if there is None else there.offset)
+    return tuple(
+        OffsetParity(
+            tp=tp,
+            source=commit.offset,
+            expected=_expected(maps.get(tp), commit.offset),
+            target=target[tp].offset if tp in target else None,
         )
-    return tuple(found)
+        for tp, commit in sorted(source.items())
+        if of(tp.topic)
+    )
+
+
+def _expected(offsets: OffsetMap | None, source: int) -> int | None:
+    try:
+        return None if offsets is None else offsets.to_target(source)
+    except NotMirroredYet:
+        return None
 
 
 def _access(ctx: Context, groups: Sequence[str]) -> tuple[tuple[Acl, ...] | None, str]:
@@ -232,13 +232,13 @@ def _access(ctx: Context, groups: Sequence[str]) -> tuple[tuple[Acl, ...] | None
     except (NotSupported, NotAuthorized) as error:
         return None, error.message
     topics = sorted(ctx.journal.all("topic"))
-    concerned = [it for it in source if _concerns(it, "topic", topics) or _concerns(it, "group", groups)]
-    return tuple(sorted((it for it in concerned if it not in target), key=lambda it: str(asdict(it)))), ""
+    concerned = [acl for acl in source if _concerns(acl, "topic", topics) or _concerns(acl, "group", groups)]
+    return tuple(sorted((acl for acl in concerned if acl not in target), key=lambda acl: str(asdict(acl)))), ""
 
 
-def _concerns(rule: Acl, kind: str, names: Sequence[str]) -> bool:
-    if rule.resource_type.lower() != kind:
+def _concerns(acl: Acl, kind: str, names: Sequence[str]) -> bool:
+    if acl.resource_type.lower() != kind:
         return False
-    if rule.pattern.lower() == "prefixed":
-        return any(name.startswith(rule.resource) for name in names)
-    return rule.resource == _EVERYTHING or rule.resource in names
+    if acl.pattern.lower() == "prefixed":
+        return any(name.startswith(acl.resource) for name in names)
+    return acl.resource == _EVERYTHING or acl.resource in names

@@ -1,9 +1,9 @@
-"""What the journal remembers of one group's move: how far it came, by evidence, so that any later run goes on there.
+"""What the journal keeps of one group's move: how far it came, with evidence, so that any later run resumes there.
 
-A step that does something has two entries, before and after (stopping and stopped, writing and written, starting
-and started): a run that finds only the first knows that the something may have happened. The record of a group is one
-value, so it is never half new. Entries are history, not facts: whoever goes on from here proves again what can go
-stale (the group is empty, its commits rest).
+A step with an effect has two entries, before and after (stopping and stopped, writing and written, starting and
+started): a run that finds only the first knows that the effect may have happened. The record of a group is one value,
+so it is never half new. Entries are history, not facts: whoever resumes proves again what can go stale (the group is
+empty, its committed offsets are unchanged).
 
 Only the owner of a group writes its record (docs/adr/0010). The key holds the owner's epoch, and readers take the
 record of the highest: what a former owner still writes replaces nothing, and nobody reads it, compacted or not. The
@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.groups.looks import Look
+from kafka_migration.groups.looks import Commits, Look
 from kafka_migration.kafka.types import CommittedOffset
 from kafka_migration.state.journal import Claim, Journal
 
@@ -106,7 +106,7 @@ class GroupRecord:
 
     @classmethod
     def load(cls, journal: Journal, group: str) -> Self:
-        """What is recorded of ``group``, to be read; an empty record if nothing is. Raises StateConflict for an unknown
+        """The record of ``group``, to be read; an empty one if there is none. Raises StateConflict for an unknown
         format."""
         owned = {int(name): value for name, value in journal.all(f"{OWNED}/{group}").items() if name.isdigit()}
         value = owned[max(owned)] if owned else journal.read(KIND, group)
@@ -122,7 +122,7 @@ class GroupRecord:
                 values[group], epochs[group] = value, int(owner_epoch)
         signs, looks = journal.all(SIGN), Look.all(journal)
         names = dict.fromkeys((*values, *(group for group, look in looks.items() if look.subscription)))
-        return {it: cls._of(journal, it, values.get(it), signs.get(it), looks.get(it)) for it in names}
+        return {name: cls._of(journal, name, values.get(name), signs.get(name), looks.get(name)) for name in names}
 
     @classmethod
     def of(cls, journal: Journal, groups: Sequence[str]) -> dict[str, Self]:
@@ -164,16 +164,12 @@ class GroupRecord:
         try:
             if value["format"] not in _FORMATS:
                 raise ValueError(f"format {value['format']}")
-            found = {Step(name): dict(evidence) for name, evidence in value["steps"].items()}
-            if sign is not None and sign["of"] == found.get(Step.READ_BACK, {}).get("at"):
-                found.setdefault(Step.ALIVE, {name: it for name, it in sign.items() if name != "of"})
-            # Stored values keep no order; the steps have one.
-            steps = {step: found[step] for step in Step if step in found}
-            return cls(journal, group, seen or frozenset(value["subscription"]), steps, list(value["earlier"]))
+            subscription = seen or frozenset(value["subscription"])
+            return cls(journal, group, subscription, _steps_of(value, sign), list(value["earlier"]))
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise StateConflict(
-                f"the journal's record of group {group} is not one that this version knows ({error})",
-                remedy="go on with the version of this tool that wrote it",
+                f"this version cannot read the journal's record of group {group} ({error})",
+                remedy="use the version of this tool that wrote the record",
             ) from error
 
     def require_owner(self) -> None:
@@ -183,12 +179,12 @@ class GroupRecord:
         self.journal.require(self.claim)
 
     def mark(self, step: Step, at: datetime, **evidence: Any) -> None:
-        """Write down that ``step`` was reached at ``at``. ``evidence`` holds JSON types; times are ISO-8601."""
+        """Record that ``step`` was reached at ``at``. ``evidence`` holds JSON types; times are ISO-8601."""
         self.steps[step] = {"at": at.isoformat(), **evidence}
         self._write()
 
     def note_alive(self, at: datetime, *, sign: str, pause_seconds: float | None) -> None:
-        """Write down the first sign of life on the target, as anybody may who sees it: it holds for this move only."""
+        """Record the first sign of life on the target, as anybody may who sees it: it holds for this move only."""
         evidence = {"at": at.isoformat(), "sign": sign, "pause_seconds": pause_seconds}
         self.steps[Step.ALIVE] = evidence
         self.journal.record(SIGN, self.group, {"of": self.steps[Step.READ_BACK]["at"], **evidence})
@@ -213,7 +209,7 @@ class GroupRecord:
     @property
     def translations(self) -> tuple[Translation, ...]:
         """What was translated in the current attempt; empty before."""
-        return tuple(Translation.from_dict(it) for it in self.evidence(Step.TRANSLATED, "positions") or ())
+        return tuple(Translation.from_dict(position) for position in self.evidence(Step.TRANSLATED, "positions") or ())
 
     @property
     def is_moved(self) -> bool:
@@ -229,13 +225,13 @@ class GroupRecord:
     def forget(self, *steps: Step) -> None:
         """Take steps back that hold no more."""
         if any(step in self.steps for step in steps):
-            self.steps = {step: it for step, it in self.steps.items() if step not in steps}
+            self.steps = {step: evidence for step, evidence in self.steps.items() if step not in steps}
             self._write()
 
     def restart(self) -> None:
         """Give the current attempt up, and keep it as an earlier one."""
         if self.steps:
-            self.earlier = [*self.earlier, {str(step): it for step, it in self.steps.items()}][-_KEPT_ATTEMPTS:]
+            self.earlier = [*self.earlier, self._named_steps()][-_KEPT_ATTEMPTS:]
             self.steps = {}
             self._write()
 
@@ -245,9 +241,12 @@ class GroupRecord:
             "format": FORMAT,
             "owner": "" if self.claim is None else self.claim.owner,
             "subscription": sorted(self.subscription),
-            "steps": {str(step): it for step, it in self.steps.items()},
+            "steps": self._named_steps(),
             "earlier": self.earlier,
         }
+
+    def _named_steps(self) -> dict[str, dict[str, Any]]:
+        return {str(step): evidence for step, evidence in self.steps.items()}
 
     def _write(self) -> None:
         self.require_owner()
@@ -258,22 +257,33 @@ class GroupRecord:
         return OWNED, f"{self.group}/{claim.owner_epoch}"
 
 
-def offsets_of(
-    commits: Mapping[TopicPartition, CommittedOffset], translations: Iterable[Translation]
-) -> list[dict[str, Any]]:
+def _steps_of(value: Mapping[str, Any], sign: Mapping[str, Any] | None) -> dict[Step, dict[str, Any]]:
+    """The steps of a stored record in their order, with the first sign of life if that is of the same move."""
+    found = {Step(name): dict(evidence) for name, evidence in value["steps"].items()}
+    if sign is not None and sign["of"] == found.get(Step.READ_BACK, {}).get("at"):
+        found.setdefault(Step.ALIVE, {name: part for name, part in sign.items() if name != "of"})
+    # Stored values keep no order.
+    return {step: found[step] for step in Step if step in found}
+
+
+def offsets_of(commits: Commits, translations: Iterable[Translation]) -> list[dict[str, Any]]:
     """What was read back of the translated partitions, as evidence: JSON types, in the order of ``translations``.
 
     Equal to what was written, except where an earlier run died before reading back and the group went on meanwhile
-    (then READ_BACK says ``found``).
+    (READ_BACK then has ``found``).
     """
-    return [
-        {"topic": it.tp.topic, "partition": it.tp.partition, "offset": commits[it.tp].offset} for it in translations
-    ]
+    return [_offset(move.tp, commits[move.tp]) for move in translations]
 
 
-def commits_as_evidence(commits: Mapping[TopicPartition, CommittedOffset]) -> list[dict[str, Any]]:
+def commits_as_evidence(commits: Commits) -> list[dict[str, Any]]:
     """Committed offsets as evidence of a step: JSON types, in order."""
-    return [
-        {"topic": tp.topic, "partition": tp.partition, "offset": commit.offset}
-        for tp, commit in sorted(commits.items())
-    ]
+    return [_offset(tp, commit) for tp, commit in sorted(commits.items())]
+
+
+def commits_from_evidence(offsets: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, int]:
+    """The inverse: committed offsets by partition."""
+    return {TopicPartition(row["topic"], row["partition"]): row["offset"] for row in offsets}
+
+
+def _offset(tp: TopicPartition, commit: CommittedOffset) -> dict[str, Any]:
+    return {"topic": tp.topic, "partition": tp.partition, "offset": commit.offset}

@@ -1,24 +1,27 @@
 """Where groups run, beside where they should: on one side each, for as long as the migration lasts.
 
 Claims and proofs keep movers from starting a group twice. What they cannot keep away is a deployment that nobody
-thought of, a hook that takes effect late, and a group that first appears when the others are moved. So everything that
-waits while groups run looks for those, now and then: :class:`Lookout`.
+thought of, a hook that takes effect late, and a group that first appears when the others are moved. What both clusters'
+consumers read is read twice. So the source's commits and members of moved groups are compared with those at their move
+as often as somebody asks, and everything that waits while groups run looks for such groups now and then:
+:class:`Lookout`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError
 from kafka_migration.domain.listing import listed
-from kafka_migration.groups import source_after
-from kafka_migration.groups.proof import require_not_gone_on
+from kafka_migration.groups.looks import Commits
+from kafka_migration.groups.proof import CommittedSince, changed_on_source, require_not_ahead_on_target
 from kafka_migration.groups.record import GroupRecord, Step
-from kafka_migration.groups.refusals import WentOn
 from kafka_migration.groups.translate import selected_groups, view_groups
+from kafka_migration.kafka.types import GroupState
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -28,67 +31,123 @@ EVERY_SECONDS = 20.0
 #: A group that stands stopped for so long is not about to be started by whoever moves it.
 STOPPED_SECONDS = 60.0
 
+CHECK_BACK = "moved groups rest on the source"
 CHECK_SIDES = "groups that were not moved run on the source, and there alone"
 CHECK_MOVED = "every group of the plan was moved"
-REMEDY_STOPPED = "`cutover --group NAME` moves it on, `undo --group NAME` starts it on the source again"
+REMEDY_BACK = (
+    "stop its consumers on the source for good, and see to what was processed twice; then delete the group on the"
+    " source (kafka-consumer-groups.sh --delete --group NAME)"
+)
+REMEDY_STOPPED = "run `cutover --group NAME` to move it on, or `undo --group NAME` to start it on the source again"
 REMEDY_UNMOVED = (
     "move it (`cutover --group NAME`) while the mirror runs; or delete it on the source, or exclude it from the plan,"
     " if nobody needs it"
 )
 
 
+# -- what is astray -------------------------------------------------------------------------------------------------
+
+
 def astray(ctx: Context, *, stopped_seconds: float = STOPPED_SECONDS) -> dict[str, str]:
     """Group -> what is wrong with where it runs now: on both sides, or (``stopped_seconds`` after its last step, and
     if hooks stopped it) on neither. Raises CouldNotFindOut if a cluster does not answer."""
-    return {**source_after.gone_on(ctx), **_not_moved_astray(ctx, stopped_seconds)}
+    return {**back_on_source(ctx), **_not_moved_astray(ctx, stopped_seconds)}
+
+
+def back_on_source(ctx: Context, records: Sequence[GroupRecord] | None = None) -> dict[str, str]:
+    """Group -> what it does, or did, on the source since its move; groups that rest are left out.
+
+    ``records``: of which groups (by default, of all); those that were not moved are not looked at. A few requests for
+    all of them. Raises CouldNotFindOut if the source does not answer.
+    """
+    every = list(GroupRecord.all(ctx.journal).values()) if records is None else records
+    moved = {record.group: record for record in every if record.is_moved and not record.has(Step.UNDOING)}
+    if not moved:
+        return {}
+    states, commits = ctx.source.group_states(list(moved)), ctx.source.committed_of(list(moved))
+    found = {
+        group: _what_came_back(record, states[group], commits.get(group, {})) for group, record in sorted(moved.items())
+    }
+    return {group: what for group, what in found.items() if what}
+
+
+def _what_came_back(record: GroupRecord, state: GroupState, commits: Commits) -> str:
+    found = [f"has {len(state.members)} members on the source"] if state.members else []
+    then = {move.tp: move.source for move in record.translations}
+    changed = changed_on_source(record.translations, commits)
+    if changed:
+        rows = listed(f"{tp} ({then[tp]} -> {commits[tp].offset})" for tp in changed)
+        found.append(f"committed again on the source: {rows}")
+    return " and ".join(found)
 
 
 def _not_moved_astray(ctx: Context, stopped_seconds: float) -> dict[str, str]:
-    records = {group: it for group, it in GroupRecord.all(ctx.journal).items() if it.steps}
-    back = {group: it for group, it in records.items() if it.has(Step.UNDONE)}
-    stopped = {group: it for group, it in records.items() if it.is_stopped and ctx.plan.stop_hooks(group)}
+    records = {group: record for group, record in GroupRecord.all(ctx.journal).items() if record.steps}
+    back = {group: record for group, record in records.items() if record.has(Step.UNDONE)}
+    stopped = {group: record for group, record in records.items() if record.is_stopped and ctx.plan.stop_hooks(group)}
     if not (back or stopped):
         return {}
     here, there = ctx.source.group_states(list(stopped)), ctx.target.group_states([*back, *stopped])
-    found = {}
-    for group, record in back.items():
-        if there[group].members:
-            found[group] = f"was moved back, and has {len(there[group].members)} members on the target"
-            continue
-        try:
-            require_not_gone_on(ctx, record)
-        except WentOn as error:
-            found[group] = f"was moved back, and has gone on on the target: {error.partitions}"
+    found = {group: _on_target_again(ctx, record, there[group]) for group, record in back.items()}
     for group, record in stopped.items():
         last = max(at for step in record.steps if (at := record.at(step)) is not None)
         is_settled = ctx.clock.now() - last >= timedelta(seconds=stopped_seconds)
         if is_settled and here[group].is_empty and there[group].is_empty:
             found[group] = f"was stopped, and runs on neither side (last step at {last:%Y-%m-%d %H:%M:%S} UTC)"
-    return found
+    return {group: what for group, what in found.items() if what}
 
 
-def unmoved(ctx: Context) -> dict[str, str]:
-    """Group -> what is known of it, for each that the plan selects and that reads its topics, but was not moved.
+def _on_target_again(ctx: Context, record: GroupRecord, there: GroupState) -> str:
+    """What a group does on the target that was moved back to the source; empty if nothing."""
+    if there.members:
+        return f"was moved back, and has {len(there.members)} members on the target"
+    try:
+        require_not_ahead_on_target(ctx, record)
+    except CommittedSince as error:
+        return f"was moved back, and has committed on the target since: {error.partitions}"
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmoved:
+    """A group that the plan selects and that reads its topics, but was not moved."""
+
+    members: int
+    was_moved_back: bool
+
+    def __str__(self) -> str:
+        members = f"{self.members} members on the source" if self.members else "no members"
+        return f"{members}, moved back" if self.was_moved_back else members
+
+
+def unmoved(ctx: Context) -> dict[str, Unmoved]:
+    """Each group that the plan selects and that reads its topics, but was not moved.
 
     Above all those that first appeared when the groups to move were listed already.
     """
     records = GroupRecord.all(ctx.journal)
-    names = [it for it in selected_groups(ctx) if it not in records or not records[it].is_moved]
-    found = {}
-    for group, view in view_groups(ctx, names).items():
-        if view.is_concerned:
-            was_back = group in records and records[group].has(Step.UNDONE)
-            members = f"{len(view.state.members)} members on the source" if view.state.members else "no members"
-            found[group] = f"{members}{', moved back' if was_back else ''}"
-    return found
+    names = [group for group in selected_groups(ctx) if group not in records or not records[group].is_moved]
+    return {
+        group: Unmoved(
+            members=len(view.state.members),
+            was_moved_back=group in records and records[group].has(Step.UNDONE),
+        )
+        for group, view in view_groups(ctx, names).items()
+        if view.is_concerned
+    }
+
+
+# -- checks of the stop gate ----------------------------------------------------------------------------------------
 
 
 def check(ctx: Context) -> tuple[CheckResult, ...]:
-    """Both as named checks of the stop gate; moved groups that went on on the source have one of their own.
-
-    A group that was not moved refuses if it has members: they would go on to read a source that nobody writes to.
-    """
+    """Whether groups that were not moved run where they should, and whether all were moved, as named checks."""
     return _checked(ctx, CHECK_SIDES, _check_sides), _checked(ctx, CHECK_MOVED, _check_moved)
+
+
+def check_back(ctx: Context) -> CheckResult:
+    """No moved group is active on the source again, as a named check."""
+    return _checked(ctx, CHECK_BACK, _check_back)
 
 
 def _checked(ctx: Context, name: str, look: Callable[[Context], CheckResult]) -> CheckResult:
@@ -98,25 +157,37 @@ def _checked(ctx: Context, name: str, look: Callable[[Context], CheckResult]) ->
         return CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
 
 
+def _check_back(ctx: Context) -> CheckResult:
+    found = back_on_source(ctx)
+    if found:
+        evidence = listed(f"{group} {what}" for group, what in found.items())
+        return CheckResult(name=CHECK_BACK, verdict=Verdict.FAIL, evidence=evidence, remedy=REMEDY_BACK)
+    return CheckResult(
+        name=CHECK_BACK, verdict=Verdict.PASS, evidence="no commit and no member on the source since they were moved"
+    )
+
+
 def _check_sides(ctx: Context) -> CheckResult:
     found = _not_moved_astray(ctx, 0.0)
     if found:
-        return CheckResult(name=CHECK_SIDES, verdict=Verdict.FAIL, evidence=_said(found), remedy=REMEDY_STOPPED)
-    return CheckResult(name=CHECK_SIDES, verdict=Verdict.PASS, evidence="none was stopped, or is on the target as well")
+        return CheckResult(name=CHECK_SIDES, verdict=Verdict.FAIL, evidence=_rows(found), remedy=REMEDY_STOPPED)
+    return CheckResult(
+        name=CHECK_SIDES, verdict=Verdict.PASS, evidence="none is stopped, and none runs on the target as well"
+    )
 
 
 def _check_moved(ctx: Context) -> CheckResult:
+    """A group with members fails: they would continue to read a source that nobody writes to."""
     found = unmoved(ctx)
-    active = {group: said for group, said in found.items() if not said.startswith("no members") and "back" not in said}
-    if active:
-        return CheckResult(name=CHECK_MOVED, verdict=Verdict.FAIL, evidence=_said(active), remedy=REMEDY_UNMOVED)
-    if found:
-        return CheckResult(name=CHECK_MOVED, verdict=Verdict.WARN, evidence=_said(found), remedy=REMEDY_UNMOVED)
-    return CheckResult(name=CHECK_MOVED, verdict=Verdict.PASS, evidence="none is left on the source")
+    active = {group: left for group, left in found.items() if left.members and not left.was_moved_back}
+    if not found:
+        return CheckResult(name=CHECK_MOVED, verdict=Verdict.PASS, evidence="none is left on the source")
+    verdict = Verdict.FAIL if active else Verdict.WARN
+    return CheckResult(name=CHECK_MOVED, verdict=verdict, evidence=_rows(active or found), remedy=REMEDY_UNMOVED)
 
 
-def _said(found: dict[str, str]) -> str:
-    return listed(f"{group}: {said}" for group, said in sorted(found.items()))
+def _rows(found: Mapping[str, object]) -> str:
+    return listed(f"{group}: {found[group]}" for group in sorted(found))
 
 
 class Lookout:
@@ -138,10 +209,10 @@ class Lookout:
             found = astray(ctx)
         except MigrationError as error:
             # Whoever waits waits for something else, and looks again soon.
-            ctx.tell(f"whether every group runs on one side is unknown: {error.message}")
+            ctx.tell(f"cannot find out whether every group runs on one side only: {error.message}")
             return {}
-        new = {group: said for group, said in found.items() if self.found.get(group) != said}
+        new = {group: what for group, what in found.items() if self.found.get(group) != what}
         self.found = found
-        for group, said in sorted(new.items()):
-            ctx.tell(f"group {group} {said}")
+        for group, what in sorted(new.items()):
+            ctx.tell(f"group {group} {what}")
         return new

@@ -1,7 +1,7 @@
 """Translating what groups committed on the source into offsets of the target: exact, and without writing anything.
 
 ``preview`` is what the command ``translate`` shows; cutover uses the same computation, so what was shown is what is
-written, as far as the group has not gone on.
+written, as far as the group has not committed since.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafka_migration.domain.listing import listed
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
-from kafka_migration.groups.looks import MOVABLE_PROTOCOLS, subscribed_topics
+from kafka_migration.groups.looks import MOVABLE_PROTOCOLS, Commits, subscribed_topics
 from kafka_migration.groups.record import GroupRecord, Policy, Translation
 from kafka_migration.kafka.types import CommittedOffset, GroupState
 
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
 
 class UncommittedPartitions(Refused):
-    """A group subscribes to partitions that it never committed: it is unknown where it would go on."""
+    """A group subscribes to partitions that it never committed: where it would resume is unknown."""
 
     def __init__(self, group: str, partitions: Sequence[TopicPartition]) -> None:
-        self.group, self.partitions = group, tuple(partitions)
         super().__init__(
             f"group {group} never committed an offset of {listed(partitions)}, of topics that it reads",
             remedy="have it commit there, or set cutover.uncommitted in the plan to earliest or cut",
@@ -72,18 +71,18 @@ class GroupView:
         if self.is_concerned and self.outside:
             found.append(f"partial: it also reads topics that the plan does not mirror ({listed(self.outside)})")
         if self.gone:
-            found.append(f"its commits of {listed(self.gone)} stay behind: these partitions exist no more")
+            found.append(f"its commits of {listed(self.gone)} are not moved: these partitions no longer exist")
         if self.passed_over:
-            said = listed(f"{count:,} offsets of {tp}" for tp, count in sorted(self.passed_over.items()))
-            found.append(f"it goes on behind what is not copied, and never reads {said}")
+            counts = listed(f"{count:,} offsets of {tp}" for tp, count in sorted(self.passed_over.items()))
+            found.append(f"it resumes after the skipped offsets, and never reads {counts}")
         return tuple(found)
 
 
 def selected_groups(ctx: Context, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
     """The groups to work on: those of the plan, or ``wanted`` ones. Raises BadInput for one that the plan leaves out.
 
-    Groups of the plan are those on the source, those declared stopped, and those that a journal entry tells of: a
-    group that was moved may be forgotten by the source.
+    Groups of the plan are those on the source, those declared stopped, and those in the journal: a group that was
+    moved may be forgotten by the source.
     """
     if wanted is not None:
         for group in wanted:
@@ -104,36 +103,34 @@ def view_groups(ctx: Context, groups: Sequence[str]) -> dict[str, GroupView]:
     states = ctx.source.group_states(groups)
     committed = ctx.source.committed_of([g for g in groups if states[g].protocol in MOVABLE_PROTOCOLS])
     records = GroupRecord.of(ctx.journal, groups)
-    reads = {
-        group: {tp.topic for tp in committed.get(group, {})}
-        | subscribed_topics(states[group])
-        # Of an empty group, only what was seen while it had members.
-        | (records[group].subscription if not states[group].members else frozenset())
-        for group in groups
-    }
+    reads = {group: _topics_read(states[group], committed.get(group, {}), records[group]) for group in groups}
     in_plan = {topic for topics in reads.values() for topic in topics if ctx.plan.topics.matches(topic)}
-    partitions = {name: it.topic_partitions for name, it in ctx.source.topics(sorted(in_plan)).items()}
+    partitions = {name: topic.topic_partitions for name, topic in ctx.source.topics(sorted(in_plan)).items()}
     left_out = ctx.link.skips()
     views = {}
     for group in groups:
-        commits = {tp: it for tp, it in committed.get(group, {}).items() if tp.topic in in_plan}
+        commits = {tp: commit for tp, commit in committed.get(group, {}).items() if tp.topic in in_plan}
         expected = [tp for topic in sorted(reads[group]) for tp in partitions.get(topic, ())]
         views[group] = GroupView(
             state=states[group],
             committed={tp: commits[tp] for tp in expected if tp in commits},
             uncommitted=tuple(tp for tp in expected if tp not in commits),
-            outside=tuple(sorted(topic for topic in reads[group] if topic not in in_plan)),
+            outside=tuple(sorted(reads[group] - in_plan)),
             gone=tuple(sorted(set(commits) - set(expected))),
             passed_over=_passed_over(left_out, commits),
         )
     return views
 
 
-def _passed_over(
-    left_out: Mapping[TopicPartition, Sequence[Skip]], commits: Mapping[TopicPartition, CommittedOffset]
-) -> dict[TopicPartition, int]:
+def _topics_read(state: GroupState, commits: Commits, record: GroupRecord) -> set[str]:
+    """By its commits and its members; of an empty group also what was seen while it had members."""
+    topics = {tp.topic for tp in commits} | subscribed_topics(state)
+    return topics if state.members else topics | record.subscription
+
+
+def _passed_over(left_out: Mapping[TopicPartition, Sequence[Skip]], commits: Commits) -> dict[TopicPartition, int]:
     counts = {
-        tp: sum(max(0, it.end - max(it.start, commit.offset)) for it in left_out.get(tp, ()))
+        tp: sum(max(0, skip.end - max(skip.start, commit.offset)) for skip in left_out.get(tp, ()))
         for tp, commit in commits.items()
     }
     return {tp: count for tp, count in counts.items() if count}
@@ -141,7 +138,7 @@ def _passed_over(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """Where a group goes on on the target. ``pending`` partitions cannot be said yet, and why."""
+    """Where a group resumes on the target. ``pending``: partitions of which that is not known yet, and why."""
 
     translations: tuple[Translation, ...]
     pending: Mapping[TopicPartition, str]
@@ -172,18 +169,17 @@ def positions_of(
             found.append(
                 Translation(tp=tp, source=commit.offset, target=target, policy="exact", metadata=commit.metadata)
             )
+    policy: Policy = "earliest" if uncommitted == "earliest" else "cut"
     for tp in view.uncommitted:
-        policy: Policy = "earliest" if uncommitted == "earliest" else "cut"
         before = kept.get(tp)
         if before is not None and before.policy == policy:
             found.append(before)
         elif tp in target_ends:
-            ends = target_ends[tp]
-            target = ends.start if policy == "earliest" else ends.end
+            target = target_ends[tp].start if policy == "earliest" else target_ends[tp].end
             found.append(Translation(tp=tp, source=None, target=target, policy=policy))
         else:
             pending[tp] = "the partition does not exist on the target"
-    return Positions(translations=tuple(sorted(found, key=lambda it: it.tp)), pending=pending)
+    return Positions(translations=tuple(sorted(found, key=lambda move: move.tp)), pending=pending)
 
 
 def _to_target(offsets: OffsetMap | None, offset: int) -> tuple[int | None, str]:
@@ -202,7 +198,7 @@ def current_positions(
     ends: dict[TopicPartition, PartitionEnds] = {}
     if view.uncommitted and ctx.plan.cutover.uncommitted != "refuse":
         there = ctx.target.topics(sorted({tp.topic for tp in view.uncommitted}))
-        exist = {tp for it in there.values() for tp in it.topic_partitions}
+        exist = {tp for topic in there.values() for tp in topic.topic_partitions}
         ends = ctx.target.ends([tp for tp in view.uncommitted if tp in exist])
     return positions_of(
         view,
@@ -232,7 +228,7 @@ class GroupPreview:
             "group": self.group,
             "state": self.state,
             "members": self.members,
-            "positions": [it.as_dict() for it in self.translations],
+            "positions": [move.as_dict() for move in self.translations],
             "problems": list(self.problems),
             "flags": list(self.flags),
         }
@@ -240,7 +236,7 @@ class GroupPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslatedOffset:
-    """One explicit offset. ``target`` is None where ``problem`` says why."""
+    """One explicit offset. ``target`` is None where there is a ``problem``."""
 
     tp: TopicPartition
     source: int
@@ -267,17 +263,17 @@ class Preview:
     @property
     def exit_code(self) -> int:
         """0 if everything translates, 1 if something does not."""
-        return int(any(it.problems for it in self.groups) or any(it.target is None for it in self.offsets))
+        return int(any(group.problems for group in self.groups) or any(row.target is None for row in self.offsets))
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "groups": [it.as_dict() for it in self.groups],
-            "offsets": [it.as_dict() for it in self.offsets],
+            "groups": [group.as_dict() for group in self.groups],
+            "offsets": [row.as_dict() for row in self.offsets],
         }
 
 
 def preview(ctx: Context, groups: Sequence[str] | None = None) -> Preview:
-    """Where the plan's groups (or ``groups``) would go on on the target if they were moved now."""
+    """Where the plan's groups (or ``groups``) would resume on the target if they were moved now."""
     names = selected_groups(ctx, groups)
     views = view_groups(ctx, names)
     return Preview(groups=tuple(_preview_of(ctx, views[group]) for group in names))
@@ -287,7 +283,7 @@ def _preview_of(ctx: Context, view: GroupView) -> GroupPreview:
     problems: list[str] = []
     translations: tuple[Translation, ...] = ()
     if view.state.protocol not in MOVABLE_PROTOCOLS:
-        problems.append(f"a group of protocol {view.state.protocol} is more than its offsets and is not moved")
+        problems.append(f"it uses protocol {view.state.protocol}, whose state is not only offsets, and is not moved")
     elif not view.is_concerned:
         problems.append("it has no committed offset of a topic of the plan")
     else:
@@ -309,7 +305,7 @@ def _preview_of(ctx: Context, view: GroupView) -> GroupPreview:
 
 
 def translate_offsets(ctx: Context, offsets: Iterable[tuple[TopicPartition, int]]) -> Preview:
-    """Explicit source offsets, in the order given: each to where a consumer standing there goes on."""
+    """Explicit source offsets, in the order given: each to where a consumer standing there resumes."""
     wanted = list(offsets)
     for tp, offset in wanted:
         if offset < 0:

@@ -1,14 +1,14 @@
-"""Watching moved groups on the target until they live there.
+"""Watching moved groups on the target until they are active there.
 
-A group lives once it commits past its translated offset. One that has nothing to read (its offsets are the mirror's
-end) lives when it has members and its commits stand. One that the plan declares stopped needs only the read-back,
-which cutover has done. Whoever lives on both clusters does not count as moved.
+A group is active once it commits past its translated offset. One that has nothing to read (its offsets are the mirror's
+end) is active when it has members and its commits stand. One that the plan declares stopped needs only the read-back,
+which cutover has done. A group that is active on both clusters does not count as moved.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,9 @@ from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.groups import source_after
+from kafka_migration.groups import sides
+from kafka_migration.groups.proof import below, beyond
 from kafka_migration.groups.record import GroupRecord, Step, Translation
-from kafka_migration.groups.sides import Lookout
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -43,7 +43,7 @@ class Life(enum.StrEnum):
 class GroupLife:
     """One group, at one look. ``pause_seconds`` is how long it processed nothing, as far as it can be seen.
 
-    ``is_final`` says that looking again is of no use: it lives, it was not moved, or its time is over.
+    ``is_final``: looking again is of no use, because it is active, was not moved, or its time is over.
     """
 
     group: str
@@ -71,17 +71,17 @@ class WatchResult:
 
     @property
     def exit_code(self) -> int:
-        """0 all live; 1 some do not; 3 all that do not could not be looked at."""
-        rest = {it.life for it in self.groups} - {Life.ALIVE}
+        """0 all are active; 1 some are not; 3 all that are not could not be looked at."""
+        rest = {group.life for group in self.groups} - {Life.ALIVE}
         return 0 if not rest else 3 if rest == {Life.UNKNOWN} else 1
 
     def as_dict(self) -> dict[str, Any]:
-        return {"groups": [it.as_dict() for it in self.groups]}
+        return {"groups": [group.as_dict() for group in self.groups]}
 
 
 def apply(ctx: Context, groups: Sequence[str] | None = None, *, seconds: float | None = None) -> WatchResult:
-    """Look until every group lives or its time is over: ``cutover.watch_seconds`` from its start, or ``seconds`` from
-    now. Without ``groups``: all that this migration has begun to move."""
+    """Look until every group is active or its time is over: ``cutover.watch_seconds`` from its start, or ``seconds``
+    from now. Without ``groups``: all that this migration has begun to move."""
     until = None if seconds is None else ctx.clock.now() + timedelta(seconds=seconds)
     wait = GroupsWait(ctx, groups, until=until)
     while not wait.look() and not ctx.dry_run:
@@ -96,11 +96,11 @@ class GroupsWait:
         self.names = _begun(ctx) if groups is None else tuple(groups)
         self._ctx, self._until = ctx, until
         self._lives: dict[str, GroupLife] = {}
-        self._lookout = Lookout(ctx)
+        self._lookout = sides.Lookout(ctx)
         ctx.tell(f"watch {len(self.names)} groups on the target")
 
     def look(self) -> bool:
-        """Look at those that are not settled, each told once it is; True if no look more is of any use."""
+        """Look at those that are not settled, and report each once it is; True if no look more is of any use."""
         # Of all groups, also of those that were settled long ago: a deployment may bring one back at any time.
         for name in self._lookout.look().keys() & self._lives.keys():
             self._lives[name] = replace(self._lives[name], is_final=False)
@@ -140,24 +140,24 @@ def look(ctx: Context, record: GroupRecord) -> GroupLife:
             group=record.group,
             life=Life.NOT_MOVED,
             evidence=f"its offsets were not moved (last step: {list(record.steps)[-1] if record.steps else 'none'})",
-            remedy=f"run cutover for group {record.group}; see its outcome",
+            remedy=f"run `cutover --group {record.group}`, which shows why if it is refused",
             is_final=True,
         )
     now = ctx.clock.now()
-    lived = record.has(Step.ALIVE)
-    sign = record.evidence(Step.ALIVE, "sign") if lived else _sign_of_life(ctx, record)
+    was_active = record.has(Step.ALIVE)
+    sign = record.evidence(Step.ALIVE, "sign") if was_active else _sign_of_life(ctx, record)
     if sign is None:
         return GroupLife(group=record.group, life=Life.WAITING, evidence=_what_is_missing(ctx, record))
     # Of one that was seen alive before, too: it may have come back on the source since.
-    here = source_after.gone_on(ctx, [record]).get(record.group)
+    here = sides.back_on_source(ctx, [record]).get(record.group)
     if here:
         return GroupLife(
             group=record.group,
             life=Life.ON_BOTH,
             evidence=f"{sign}; but it also {here}",
-            remedy=f"what both read is processed twice: {source_after.REMEDY}",
+            remedy=f"records that both sides read are processed twice: {sides.REMEDY_BACK}",
         )
-    if lived:
+    if was_active:
         return _alive(record)
     if not ctx.dry_run:
         record.note_alive(now, sign=sign, pause_seconds=pause_seconds(ctx, record, now))
@@ -192,12 +192,11 @@ def _alive(record: GroupRecord) -> GroupLife:
 def _sign_of_life(ctx: Context, record: GroupRecord) -> str | None:
     translations = record.translations
     there = ctx.target.committed(record.group)
-    past = [it for it in translations if it.tp in there and there[it.tp].offset > it.target]
+    past = beyond(translations, there)
     if past:
-        return "committed past its translated offset: " + listed(
-            f"{it.tp} ({it.target} -> {there[it.tp].offset})" for it in past
-        )
-    if any(it.tp not in there or there[it.tp].offset < it.target for it in translations):
+        rows = listed(f"{move.tp} ({move.target} -> {there[move.tp].offset})" for move in past)
+        return f"committed past its translated offset: {rows}"
+    if below(translations, there):
         return None
     if record.group in ctx.plan.cutover.stopped_groups:
         return "declared stopped; its offsets are read back"
@@ -212,8 +211,8 @@ def _to_read(ctx: Context, translations: Sequence[Translation]) -> list[TopicPar
 
     By the offset map, not by the target's log end: a fence's marker is an offset too, and no consumer reads past it.
     """
-    maps = ctx.link.offset_maps([it.tp for it in translations])
-    return [it.tp for it in translations if it.tp in maps and _has_record_from(maps[it.tp], it.target)]
+    maps = ctx.link.offset_maps([move.tp for move in translations])
+    return [move.tp for move in translations if move.tp in maps and _has_record_from(maps[move.tp], move.target)]
 
 
 def _has_record_from(offsets: OffsetMap, target: int) -> bool:
@@ -225,8 +224,7 @@ def _has_record_from(offsets: OffsetMap, target: int) -> bool:
 
 def _what_is_missing(ctx: Context, record: GroupRecord) -> str:
     members = len(ctx.target.group_state(record.group).members)
-    there: Mapping[TopicPartition, Any] = ctx.target.committed(record.group)
-    lost = [it.tp for it in record.translations if it.tp not in there or there[it.tp].offset < it.target]
+    lost = below(record.translations, ctx.target.committed(record.group))
     if lost:
         return f"{members} members; its commits of {listed(lost)} are below what was written"
     return f"{members} members on the target, no commit past the translated offsets yet"
@@ -246,7 +244,7 @@ def _judged(ctx: Context, record: GroupRecord, life: GroupLife, until: datetime 
         life=Life.LATE if life.life is Life.WAITING else life.life,
         evidence=f"{life.evidence}; its time was over at {until.isoformat(timespec='seconds')}",
         remedy=life.remedy
-        or f"look at its consumers' logs on the target; to move it back alone: undo group {life.group}",
+        or f"look at its consumers' logs on the target; to move it back alone: `undo --group {life.group}`",
         is_final=True,
     )
 

@@ -1,52 +1,46 @@
-"""Checks about the plan's groups. They warn: cutover decides, group by group, on what it finds then."""
+"""Checks of the plan's groups. They only warn: cutover decides, group by group, on what it finds then."""
 
 from __future__ import annotations
 
-from kafka_migration.domain.checks import CheckResult
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.looks import MOVABLE_PROTOCOLS
-from kafka_migration.inventory.facts import Facts, passed, warned
+from kafka_migration.inventory.facts import Facts, Finding, passed, warned
 
 
-def movable(facts: Facts) -> CheckResult:
-    """Groups that are more than their committed offsets are named."""
-    name = "groups of a movable protocol"
+def movable(facts: Facts) -> Finding:
+    """Names groups whose state is not only committed offsets."""
     groups = facts.inventory.groups.values()
-    others = [f"{it.name} ({it.protocol})" for it in groups if it.protocol not in MOVABLE_PROTOCOLS]
+    others = [f"{group.name} ({group.protocol})" for group in groups if group.protocol not in MOVABLE_PROTOCOLS]
     if others:
         return warned(
-            name,
-            f"their state is not in committed offsets alone: {listed(others)}",
-            "exclude these groups, and move them as their own documentation says",
+            f"groups whose state is not only committed offsets, so they cannot be moved: {listed(others)}",
+            "exclude these groups from the plan, and move their applications by their own procedures",
         )
-    return passed(name, f"{len(groups)} groups")
+    return passed(f"all {len(groups)} groups of the plan can be moved")
 
 
-def committed(facts: Facts) -> CheckResult:
-    """Partitions that a group reads and never committed are listed: cutover refuses such a group, unless told."""
-    name = "groups have committed"
+def committed(facts: Facts) -> Finding:
+    """Lists partitions that a group reads and never committed: cutover refuses it, unless the plan has a policy."""
     policy = facts.ctx.plan.cutover.uncommitted
-    found = [f"{it.name}: {listed(it.uncommitted)}" for it in facts.inventory.groups.values() if it.uncommitted]
+    groups = facts.inventory.groups.values()
+    found = [f"{group.name}: {listed(group.uncommitted)}" for group in groups if group.uncommitted]
     if not found:
-        return passed(name, "every group has committed every partition that it reads")
+        return passed("every group has committed every partition that it reads")
     evidence = "; ".join(found[:10]) + (f"; and {len(found) - 10} more groups" if len(found) > 10 else "")
     if policy == "refuse":
         return warned(
-            name,
-            f"never committed: {evidence}",
-            "have the groups commit there before cutover, or set cutover.uncommitted to earliest or cut",
+            f"groups that read partitions without ever having committed there, so cutover will refuse them: {evidence}",
+            "have the groups commit there before cutover, or set cutover.uncommitted of the plan to earliest or cut",
         )
-    return passed(name, f"cutover.uncommitted is {policy}, for {evidence}")
+    return passed(f"cutover.uncommitted is {policy}; it applies to {evidence}")
 
 
-def left_behind(facts: Facts) -> CheckResult:
-    """Groups that read the plan's topics and that the plan does not move are named."""
-    name = "groups left behind"
+def left_behind(facts: Facts) -> Finding:
+    """Names groups that have committed on the plan's topics and that the plan does not move."""
     groups = facts.inventory.left_behind
     if groups:
         return warned(
-            name,
-            f"they read these topics, and the plan does not move them: {listed(groups)}",
-            "add them to groups.include, if they are still used",
+            f"groups that have committed on these topics, and that the plan does not move: {listed(groups)}",
+            "add them to groups.include of the plan, if they are still used",
         )
-    return passed(name, "the plan moves every group that has committed on these topics")
+    return passed("the plan moves every group that has committed on these topics")

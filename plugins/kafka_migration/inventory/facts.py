@@ -1,11 +1,12 @@
-"""What the preflight's checks look at: asked of the clusters when first needed, and once only."""
+"""What the preflight's checks look at, asked of the clusters when first needed and once only; and what they find."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.inventory import inventory
 from kafka_migration.inventory.permissions import spelled_out
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
 T = TypeVar("T")
-
-_SHOWN = 10
 
 
 class Facts:
@@ -40,14 +39,14 @@ class Facts:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Topics that the plan means: those that the source shows, and those that the plan spells out."""
+        """Topics that the plan selects: those that the source shows, and those that the plan spells out."""
         plan = self.ctx.plan
         shown = self._once("topics", lambda: plan.topics.select(self.ctx.source.topics()))
         return tuple(sorted({*shown, *spelled_out(plan.topics)}))
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Groups that the plan means, likewise."""
+        """Groups that the plan selects, likewise."""
         plan = self.ctx.plan
         shown = self._once("groups", lambda: plan.groups.select(self.ctx.source.groups()))
         return tuple(sorted({*shown, *spelled_out(plan.groups)}))
@@ -59,7 +58,7 @@ class Facts:
 
     @property
     def target_defaults(self) -> dict[str, ConfigValue]:
-        """Settings of a broker of the target."""
+        """Configs of a broker of the target."""
         return self._once("target defaults", self.ctx.target.broker_configs)
 
     @property
@@ -67,10 +66,10 @@ class Facts:
         """How many brokers the target has."""
         return self._once("target brokers", self.ctx.target.broker_count)
 
-    def target_setting(self, name: str) -> int | None:
-        """A number among the target's broker settings, None if it has no such setting."""
-        setting = self.target_defaults.get(name)
-        return int(setting.value) if setting is not None and setting.value is not None else None
+    def target_config(self, name: str) -> int | None:
+        """A number among the target's broker configs, None if it has no such config."""
+        config = self.target_defaults.get(name)
+        return int(config.value) if config is not None and config.value is not None else None
 
     def _once(self, what: str, ask: Callable[[], T]) -> T:
         if what in self._failed:
@@ -85,21 +84,36 @@ class Facts:
         return known
 
 
-def passed(name: str, evidence: str) -> CheckResult:
-    """A check that says yes."""
-    return CheckResult(name=name, verdict=Verdict.PASS, evidence=evidence)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a check found: a check result without the check's name."""
+
+    verdict: Verdict
+    evidence: str
+    remedy: str = ""
 
 
-def failed(name: str, evidence: str, remedy: str) -> CheckResult:
-    """A check that says no."""
-    return CheckResult(name=name, verdict=Verdict.FAIL, evidence=evidence, remedy=remedy)
+def passed(evidence: str) -> Finding:
+    """All is well."""
+    return Finding(verdict=Verdict.PASS, evidence=evidence)
 
 
-def warned(name: str, evidence: str, remedy: str) -> CheckResult:
-    """A check that says: know this before you go on."""
-    return CheckResult(name=name, verdict=Verdict.WARN, evidence=evidence, remedy=remedy)
+def failed(evidence: str, remedy: str) -> Finding:
+    """The migration would go wrong."""
+    return Finding(verdict=Verdict.FAIL, evidence=evidence, remedy=remedy)
 
 
-def unchecked(name: str, evidence: str, remedy: str) -> CheckResult:
-    """A check that could not be run."""
-    return CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=evidence, remedy=remedy)
+def warned(evidence: str, remedy: str) -> Finding:
+    """Know this before you go on."""
+    return Finding(verdict=Verdict.WARN, evidence=evidence, remedy=remedy)
+
+
+def unchecked(evidence: str, remedy: str) -> Finding:
+    """The check could not be run."""
+    return Finding(verdict=Verdict.UNCHECKED, evidence=evidence, remedy=remedy)
+
+
+def sizes_unknown(inventory: Inventory) -> Finding:
+    """For checks that need the sizes of topics, where the inventory lacks them."""
+    why = inventory.unchecked.get("bytes", "the source does not report how many bytes its topics have")
+    return unchecked(why, "grant Describe on the source cluster to the principal of its connection")

@@ -1,17 +1,17 @@
-"""Inventory: what is on the source, of what the plan means. Read-only, and complete or honest about what is missing.
+"""Inventory: what the source has of what the plan selects. Read-only, and complete or honest about what is missing.
 
-A question that the principal may not ask, or that the cluster is too old for, leaves its answer open under
-``unchecked``; a cluster that does not answer ends the inventory, since half of it would look like all of it.
+What the principal may not ask, or the cluster is too old for, is named under ``unchecked`` with the reason; a cluster
+that does not answer ends the inventory, since half of it would look like all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
-from kafka_migration.groups.looks import MOVABLE_PROTOCOLS
+from kafka_migration.groups.looks import MOVABLE_PROTOCOLS, Commits, subscribed_topics
 from kafka_migration.kafka.errors import NoAuthorizer, NotSupported
 from kafka_migration.kafka.facts import GroupFacts, Inventory, ProducerFacts, TopicFacts
 from kafka_migration.kafka.types import (
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
 T = TypeVar("T")
-Commits = Mapping[TopicPartition, CommittedOffset]
 
 #: Long enough to see a rate, short enough not to be noticed.
 RATE_WINDOW_SECONDS = 1.0
@@ -44,44 +43,55 @@ def take(ctx: Context, *, briefly: bool = False) -> Inventory:
     source, plan = ctx.source, ctx.plan
     unchecked: dict[str, str] = {}
 
-    def unless_denied(what: str, ask: Callable[[], T]) -> T | None:
+    def for_people(what: str, ask: Callable[[], T]) -> T | None:
+        if briefly:
+            return None
         try:
             return ask()
         except (NotAuthorized, NotSupported) as error:
             unchecked[what] = error.message
             return None
 
-    described = {name: it for name, it in source.topics().items() if plan.topics.matches(name)}
-    tps = [tp for it in described.values() for tp in it.topic_partitions]
+    described = {name: topic for name, topic in source.topics().items() if plan.topics.matches(name)}
+    tps = [tp for topic in described.values() for tp in topic.topic_partitions]
     configs = source.topic_configs(described)
-    before, began = source.ends(tps), ctx.clock.monotonic()
-    if not briefly:
-        ctx.clock.sleep(RATE_WINDOW_SECONDS)
-    after, seconds = before if briefly else source.ends(tps), ctx.clock.monotonic() - began
-    rates = {tp: (after[tp].end - before[tp].end) / seconds if seconds > 0 else 0.0 for tp in tps}
-    disks = None if briefly else unless_denied("bytes", lambda: source.disk_use(tps))
-    spans = None if briefly else unless_denied("timestamps", lambda: source.time_spans(tps))
-    producers = None if briefly else unless_denied("producers", lambda: source.producers(tps))
+    ends, rates = _ends_and_rates(ctx, tps, briefly=briefly)
+    disks = for_people("bytes", lambda: source.disk_use(tps))
+    spans = for_people("timestamps", lambda: source.time_spans(tps))
+    producers = for_people("producers", lambda: source.producers(tps))
     listed = source.groups()
     selected = [name for name in listed if plan.groups.matches(name)]
     read = {name: listed[name] for name in selected} if briefly else listed
     commits = _commits(source.committed_of, read, unchecked)
     states = source.group_states(selected)
-    acls = None if briefly else unless_denied("acls", lambda: _acls(source.acls))
+    acls = for_people("acls", lambda: _acls(source.acls))
     return Inventory(
         taken_at=ctx.clock.now(),
         cluster_id=source.cluster_id(),
         brokers=source.broker_count(),
         topics={
-            name: _topic(it, configs[name], after, rates, disks, spans, producers) for name, it in described.items()
+            name: _topic(topic, configs[name], ends, rates, disks, spans, producers)
+            for name, topic in described.items()
         },
-        groups={name: _group(states[name], commits.get(name), described, after) for name in selected},
+        groups={name: _group(states[name], commits.get(name), described, ends) for name in selected},
         left_behind=_left_behind(listed, selected, commits, described),
         acls=None if acls is None else _concerning(acls, described, selected),
-        quotas=None if briefly else unless_denied("quotas", source.quotas),
-        scram_users=None if briefly else unless_denied("scram users", source.scram_users),
+        quotas=for_people("quotas", source.quotas),
+        scram_users=for_people("scram users", source.scram_users),
         unchecked=unchecked,
     )
+
+
+def _ends_and_rates(
+    ctx: Context, tps: list[TopicPartition], *, briefly: bool
+) -> tuple[dict[TopicPartition, PartitionEnds], dict[TopicPartition, float]]:
+    """The partitions' ends, and how fast each grows, in offsets a second; ``briefly``: without rates (0)."""
+    before, began = ctx.source.ends(tps), ctx.clock.monotonic()
+    if briefly:
+        return before, dict.fromkeys(tps, 0.0)
+    ctx.clock.sleep(RATE_WINDOW_SECONDS)
+    after, seconds = ctx.source.ends(tps), ctx.clock.monotonic() - began
+    return after, {tp: (after[tp].end - before[tp].end) / seconds if seconds > 0 else 0.0 for tp in tps}
 
 
 def _acls(ask: Callable[[], tuple[Acl, ...]]) -> tuple[Acl, ...]:
@@ -96,7 +106,7 @@ def _commits(
     listed: Mapping[str, GroupListing],
     unchecked: dict[str, str],
 ) -> dict[str, Commits]:
-    names = [name for name, it in listed.items() if it.protocol in MOVABLE_PROTOCOLS]
+    names = [name for name, group in listed.items() if group.protocol in MOVABLE_PROTOCOLS]
     try:
         return dict(committed_of(names))
     except NotAuthorized as error:
@@ -113,7 +123,7 @@ def _commits(
 
 
 def _topic(
-    it: TopicDescription,
+    topic: TopicDescription,
     configs: Mapping[str, ConfigValue],
     ends: Mapping[TopicPartition, PartitionEnds],
     rates: Mapping[TopicPartition, float],
@@ -121,24 +131,21 @@ def _topic(
     spans: Mapping[TopicPartition, TimeSpan] | None,
     producers: Mapping[TopicPartition, tuple[ActiveProducer, ...]] | None,
 ) -> TopicFacts:
-    def effective(name: str, otherwise: str) -> str:
-        setting = configs.get(name)
-        return setting.value if setting is not None and setting.value is not None else otherwise
-
-    tps = it.topic_partitions
+    tps = topic.topic_partitions
+    values = {name: config.value for name, config in configs.items() if config.value is not None}
     return TopicFacts(
-        name=it.name,
-        topic_id=it.topic_id,
-        partitions=it.partitions,
-        replication_factor=it.replication_factor,
-        configs={n: c.value for n, c in configs.items() if c.is_explicit and c.value is not None},
-        cleanup_policy=effective("cleanup.policy", "delete"),
-        timestamp_type=effective("message.timestamp.type", "CreateTime"),
-        retention_ms=int(effective("retention.ms", "-1")),
-        retention_bytes=int(effective("retention.bytes", "-1")),
-        max_message_bytes=int(effective("max.message.bytes", "1048588")),
-        min_insync_replicas=int(effective("min.insync.replicas", "1")),
-        operations=it.operations,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        configs={name: value for name, value in values.items() if configs[name].is_explicit},
+        cleanup_policy=values.get("cleanup.policy", "delete"),
+        timestamp_type=values.get("message.timestamp.type", "CreateTime"),
+        retention_ms=int(values.get("retention.ms", "-1")),
+        retention_bytes=int(values.get("retention.bytes", "-1")),
+        max_message_bytes=int(values.get("max.message.bytes", "1048588")),
+        min_insync_replicas=int(values.get("min.insync.replicas", "1")),
+        operations=topic.operations,
         ends={tp.partition: ends[tp] for tp in tps},
         records_per_second=sum(rates[tp] for tp in tps),
         bytes=None if disks is None else sum(disks.partition_bytes.get(tp, 0) for tp in tps),
@@ -147,11 +154,10 @@ def _topic(
     )
 
 
-def _span(spans: Iterable[TimeSpan]) -> TimeSpan:
-    known = list(spans)
+def _span(spans: Sequence[TimeSpan]) -> TimeSpan:
     return TimeSpan(
-        earliest=min((it.earliest for it in known if it.earliest is not None), default=None),
-        latest=max((it.latest for it in known if it.latest is not None), default=None),
+        earliest=min((span.earliest for span in spans if span.earliest is not None), default=None),
+        latest=max((span.latest for span in spans if span.latest is not None), default=None),
     )
 
 
@@ -159,11 +165,11 @@ def _producers(
     producers: Mapping[TopicPartition, tuple[ActiveProducer, ...]], tps: Iterable[TopicPartition]
 ) -> ProducerFacts:
     # A producer writes several partitions under one id.
-    all_of = [it for tp in tps for it in producers.get(tp, ())]
+    found = [producer for tp in tps for producer in producers.get(tp, ())]
     return ProducerFacts(
-        active=len({it.producer_id for it in all_of}),
-        transactional=len({it.producer_id for it in all_of if it.is_transactional}),
-        in_transaction=len({it.producer_id for it in all_of if it.in_transaction}),
+        active=len({producer.producer_id for producer in found}),
+        transactional=len({producer.producer_id for producer in found if producer.is_transactional}),
+        in_transaction=len({producer.producer_id for producer in found if producer.in_transaction}),
     )
 
 
@@ -173,15 +179,9 @@ def _group(
     topics: Mapping[str, TopicDescription],
     ends: Mapping[TopicPartition, PartitionEnds],
 ) -> GroupFacts:
-    ours = None if commits is None else {tp: it for tp, it in commits.items() if tp.topic in topics}
-    read = {tp.topic for tp in ours or ()}
-    for member in state.members:
-        read |= {topic for topic in member.topics or () if topic in topics}
-        read |= {tp.topic for tp in member.partitions if tp.topic in topics}
-    lag = None
-    if ours is not None:
-        # A commit below the log start (retention passed it) has only the records that are still there before it.
-        lag = sum(max(0, ends[tp].end - max(it.offset, ends[tp].start)) for tp, it in ours.items() if tp in ends)
+    ours = None if commits is None else {tp: commit for tp, commit in commits.items() if tp.topic in topics}
+    read = {topic for topic in {tp.topic for tp in ours or ()} | subscribed_topics(state) if topic in topics}
+    every = [tp for topic in sorted(read) for tp in topics[topic].topic_partitions]
     return GroupFacts(
         name=state.group,
         protocol=state.protocol,
@@ -189,10 +189,15 @@ def _group(
         members=state.members,
         topics=frozenset(read),
         committed=len(ours or ()),
-        lag=lag,
-        uncommitted=None
-        if ours is None
-        else tuple(tp for topic in sorted(read) for tp in topics[topic].topic_partitions if tp not in ours),
+        lag=None if ours is None else _lag(ours, ends),
+        uncommitted=None if ours is None else tuple(tp for tp in every if tp not in ours),
+    )
+
+
+def _lag(commits: Commits, ends: Mapping[TopicPartition, PartitionEnds]) -> int:
+    """A commit below the log start (retention passed it) has only the records that are still there before it."""
+    return sum(
+        max(0, ends[tp].end - max(commit.offset, ends[tp].start)) for tp, commit in commits.items() if tp in ends
     )
 
 
@@ -207,7 +212,7 @@ def _left_behind(
 
 
 def _concerning(acls: Iterable[Acl], topics: Mapping[str, TopicDescription], groups: Iterable[str]) -> tuple[Acl, ...]:
-    """Rules about the plan's topics and groups, and those (cluster, transactional ids) that name neither.
+    """ACLs of the plan's topics and groups, and those (cluster, transactional ids) that name neither.
 
     Others would void an approval for a change that has nothing to do with it.
     """

@@ -1,10 +1,10 @@
 """What the migration's principals need, and nothing more: one table, from which everything else derives.
 
-``acls`` prints it as access rules, preflight compares it with what is granted, docs/security.md shows it (a test
-compares), and another test migrates with exactly these rules and shows for each that something is refused without it.
+``acls`` prints it as ACLs, preflight compares it with what is granted, docs/security.md shows it (a test compares), and
+another test migrates with exactly these ACLs and shows for each that something is refused without it.
 
 Write and Read imply Describe, so Describe is never a row beside them (StandardAuthorizer, as in Kafka's documentation
-of authorization). Idempotent producers need no rule on the cluster since Kafka 2.8 (KIP-679): Write on a topic is
+of authorization). Idempotent producers need no ACL on the cluster since Kafka 2.8 (KIP-679): Write on a topic is
 enough. Brokers 2.5 to 2.7 want IdempotentWrite on the target cluster besides.
 """
 
@@ -104,7 +104,7 @@ def operations(side: Side, on: On) -> tuple[Right, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """An access rule to be granted: ALLOW ``right.operation`` on the named resource, from any host."""
+    """An ACL to be granted: ALLOW ``right.operation`` on the named resource, from any host."""
 
     right: Right
     name: str
@@ -127,13 +127,13 @@ class Rule:
 
 
 def describe(right: Right, name: str) -> str:
-    """A rule in words: ``Read on topic orders``."""
+    """An ACL in words: ``Read on topic orders``."""
     return f"{right.operation} on {RESOURCE[right.on]} {name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What a plan means by name: each name, and whether it stands for all that begin so."""
+    """What a plan selects by name: each name, and whether it stands for all that begin so."""
 
     topics: Mapping[str, bool]
     groups: Mapping[str, bool]
@@ -143,7 +143,7 @@ def names_of(plan: Plan) -> Names:
     """Names and prefixes, from the plan's patterns alone.
 
     Raises BadInput for a pattern that is neither a name nor a prefix followed by ``.*``, and where something is
-    excluded from a prefix: a rule cannot say that, so the clusters must be asked for names.
+    excluded from a prefix: no ACL can express that, so the clusters must be asked for names.
     """
     return Names(topics=_names("topics", plan.topics), groups=_names("groups", plan.groups))
 
@@ -154,7 +154,7 @@ def named(topics: Iterable[str], groups: Iterable[str]) -> Names:
 
 
 def rules(plan: Plan, side: Side, names: Names) -> tuple[Rule, ...]:
-    """Every rule that the principal on ``side`` needs, in the order of the table."""
+    """Every ACL that the principal on ``side`` needs, in the order of the table."""
     resources: Mapping[On, Mapping[str, bool]] = {
         On.TOPICS: names.topics,
         On.GROUPS: names.groups,
@@ -183,7 +183,7 @@ _NAME, _PREFIX = re.compile(_SPELLED), re.compile(_SPELLED + r"\.[*+]")
 def spelled_out(selection: Selection) -> tuple[str, ...]:
     """Names that stand among the patterns as they are."""
     found = (_NAME.fullmatch(pattern) for pattern in selection.include)
-    return selection.select(it[1].replace("\\", "") for it in found if it)
+    return selection.select(match[1].replace("\\", "") for match in found if match)
 
 
 def _names(field: str, selection: Selection) -> dict[str, bool]:
@@ -216,7 +216,7 @@ def by_resource(given: Iterable[Rule]) -> dict[tuple[str, str, bool], tuple[str,
 
 
 def commands(given: Iterable[Rule], *, principal: str, servers: str) -> tuple[str, ...]:
-    """The rules as command lines of Kafka's own tool, as few as possible. ``servers`` as a shell word.
+    """The ACLs as command lines of Kafka's own tool, as few as possible. ``servers`` as a shell word.
 
     The administrator's own credentials are in the file ``admin.properties``, never on the command line.
     """

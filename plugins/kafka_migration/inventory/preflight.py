@@ -1,7 +1,7 @@
 """Preflight: everything that can be known to go wrong, as named checks, before anything is changed.
 
 The checks stand in one table. A check that cannot be run (a cluster that does not answer, a permission that the
-question itself needs) says UNCHECKED, and the gate does not open for it. Nothing is changed: where the target is asked
+question itself needs) is UNCHECKED, and the gate does not open for it. Nothing is changed: where the target is asked
 to create a topic, it is asked to validate the request only.
 """
 
@@ -19,7 +19,7 @@ from kafka_migration.inventory import check_groups as on_groups
 from kafka_migration.inventory import check_permissions as on_permissions
 from kafka_migration.inventory import check_times as on_times
 from kafka_migration.inventory import check_topics as on_topics
-from kafka_migration.inventory.facts import Facts
+from kafka_migration.inventory.facts import Facts, Finding
 from kafka_migration.kafka.facts import Inventory
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
 #: What is checked, in the order in which people read it. The names are shown, and are part of the evidence.
-CHECKS: tuple[tuple[str, Callable[[Facts], CheckResult]], ...] = (
+CHECKS: tuple[tuple[str, Callable[[Facts], Finding]], ...] = (
     ("target is another cluster", on_clusters.another_cluster),
     ("versions", on_clusters.versions),
     ("plan matches topics", on_topics.matches),
@@ -44,7 +44,7 @@ CHECKS: tuple[tuple[str, Callable[[Facts], CheckResult]], ...] = (
     ("message sizes", on_topics.message_sizes),
     ("target room", on_clusters.room),
     ("retention outlasts the copy", on_topics.retention),
-    ("batches to re-encode", on_topics.made_anew),
+    ("batches to re-encode", on_topics.re_encoded),
     ("topics with transactions", on_topics.transactions),
     ("record times", on_times.record_times),
     ("producer id expiration", on_times.producer_id_expiration),
@@ -63,7 +63,7 @@ class Preflight:
 
     @property
     def exit_code(self) -> int:
-        """0 open; 1 a check says no; 3 nothing says no, but something could not be found out."""
+        """0 open; 1 a check failed; 3 none failed, but something could not be found out."""
         return self.gate.exit_code
 
     def as_dict(self) -> dict[str, Any]:
@@ -71,8 +71,8 @@ class Preflight:
         return {
             "open": self.gate.is_open,
             "checks": [
-                {"name": it.name, "verdict": str(it.verdict), "evidence": it.evidence, "remedy": it.remedy}
-                for it in self.gate.results
+                {"name": check.name, "verdict": str(check.verdict), "evidence": check.evidence, "remedy": check.remedy}
+                for check in self.gate.results
             ],
             "inventory": None if self.inventory is None else self.inventory.as_dict(),
         }
@@ -81,20 +81,20 @@ class Preflight:
 def check(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Preflight:
     """Take the inventory and run every check. Read-only.
 
-    ``environ`` (default: the process's) says which hooks the administrator allows.
+    ``environ`` (default: the process's) has the hooks that the administrator allows.
     """
     results = [_reachable(ctx.source), _reachable(ctx.target)]
     taken: Inventory | None = None
-    do_answer = all(it.verdict is Verdict.PASS for it in results)
-    results += [_sent_in_clear(it) for it in (ctx.source, ctx.target) if it.connection.sent_in_clear]
+    do_answer = all(result.verdict is Verdict.PASS for result in results)
+    results += [_sent_in_clear(cluster) for cluster in (ctx.source, ctx.target) if cluster.connection.sent_in_clear]
     if do_answer:
         facts = Facts(ctx)
-        results += [_run(name, run, facts) for name, run in CHECKS]
+        results += [_run(name, check, facts) for name, check in CHECKS]
         taken = facts.taken
         if taken is not None:
             results += _unchecked(taken)
     else:
-        silent = ", ".join(it.name for it in results if it.verdict not in (Verdict.PASS, Verdict.WARN))
+        silent = ", ".join(result.name for result in results if result.verdict not in (Verdict.PASS, Verdict.WARN))
         results += [
             CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=f"not asked: {silent} failed")
             for name, _ in CHECKS
@@ -106,11 +106,11 @@ def check(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Prefligh
 def _reachable(cluster: Cluster) -> CheckResult:
     name = f"{cluster.role} reachable"
     try:
-        evidence = f"cluster {cluster.cluster_id()} with {cluster.broker_count()} brokers answers"
+        evidence = f"cluster {cluster.cluster_id()} answers, with {cluster.broker_count()} brokers"
     except (AuthenticationFailed, NotAuthorized) as error:
         return CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)
     except CouldNotFindOut as error:
-        # Not a no: whether the principal may connect is unknown until somebody answers.
+        # Not a failure: whether the principal may connect is unknown until a broker answers.
         return CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
     return CheckResult(name=name, verdict=Verdict.PASS, evidence=evidence)
 
@@ -125,24 +125,22 @@ def _sent_in_clear(cluster: Cluster) -> CheckResult:
     )
 
 
-def _run(name: str, run: Callable[[Facts], CheckResult], facts: Facts) -> CheckResult:
+def _run(name: str, check: Callable[[Facts], Finding], facts: Facts) -> CheckResult:
     try:
-        result = run(facts)
+        found = check(facts)
     except MigrationError as error:
         return CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
-    if result.name != name:
-        raise ValueError(f"check {name!r} calls itself {result.name!r}")
-    return result
+    return CheckResult(name=name, verdict=found.verdict, evidence=found.evidence, remedy=found.remedy)
 
 
 def _unchecked(taken: Inventory) -> list[CheckResult]:
-    """What the inventory lacks. None of it stops a migration by itself; checks that need it say so themselves."""
+    """What the inventory lacks. None of it stops a migration by itself: checks that need it are UNCHECKED."""
     return [
         CheckResult(
             name=f"inventory: {what}",
             verdict=Verdict.WARN,
             evidence=f"UNCHECKED: {why}",
-            remedy="grant the permission, or look after it by hand",
+            remedy="grant the permission, or check this by hand",
         )
         for what, why in sorted(taken.unchecked.items())
     ]

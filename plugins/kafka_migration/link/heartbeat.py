@@ -14,9 +14,9 @@ _SILENCE_SECONDS = 30.0
 
 def mirror_state(ctx: Context) -> tuple[str, datetime | None]:
     """What the mirror is: not started, running, silent (probably dead), ended, ...; and when its last heartbeat was."""
-    run, told = ctx.link.run(), ctx.link.progress()
+    run, progress = ctx.link.run(), ctx.link.progress()
     beats = [datetime.fromisoformat(run["at"])] if run else []
-    beats += [datetime.fromtimestamp(rest["at"] / 1000, tz=ctx.clock.now().tzinfo) for _, rest in told.values()]
+    beats += [datetime.fromtimestamp(rest["at"] / 1000, tz=ctx.clock.now().tzinfo) for _, rest in progress.values()]
     last = max(beats, default=None)
     state = "not started" if run is None else str(run["state"])
     if state == "running" and last is not None:

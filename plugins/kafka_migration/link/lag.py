@@ -65,7 +65,7 @@ class LagReport:
 
 
 class LagMeter:
-    """Takes samples of the same migration over time, so that rates and an ETA can be told."""
+    """Takes samples of the same migration over time, which rates and an ETA need."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -109,7 +109,7 @@ class LagGateResult:
 
 
 class LagWait:
-    """The gate, look by look. The streak lives here: whoever waits anew has seen nothing yet."""
+    """The gate, look by look. The streak is kept here: whoever waits anew has seen nothing yet."""
 
     def __init__(self, ctx: Context) -> None:
         settings = ctx.plan.lag_gate
@@ -122,7 +122,7 @@ class LagWait:
 
     def look(self) -> LagGateResult | None:
         """Take one sample; None: not yet. A halted partition never catches up, so waiting ends there, as it does where
-        topics have changed so that records are in danger: looked at first and last, since it asks for all settings."""
+        topics have changed so that records are in danger: looked at first and last, since it asks for all configs."""
         is_first, report = self.last is None, self._meter.read()
         self.last = report
         self._ctx.tell(describe(report))
@@ -148,7 +148,7 @@ class LagWait:
     def _is_stuck(self, report: LagReport) -> bool:
         """Whether nothing was copied for too long by a mirror that was not active all the time.
 
-        One that is active says itself what it waits for; one that dies soon after each start is active in between.
+        One that is active reports itself what it waits for; one that dies soon after each start is active in between.
         """
         copied = sum(report.sample.source_ends.values()) - report.total
         if self._copied is None or copied > self._copied:

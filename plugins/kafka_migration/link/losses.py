@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def losses(ctx: Context) -> list[dict[str, Any]]:
     """One entry for each stretch of source offsets that a person, or the plan, gave up, as JSON types.
 
-    ``start`` is where the copy really stood: it may have come further than had been told when its halt was lifted.
+    ``start`` is where the copy really stood: it may have come further than was known when its halt was lifted.
     """
     found = []
     skips = ctx.link.skips()
@@ -41,12 +41,8 @@ def losses(ctx: Context) -> list[dict[str, Any]]:
 
 def sentence(loss: dict[str, Any]) -> str:
     """One of them in words."""
+    what = f"source offsets {loss['start']}..{loss['end']} ({loss['offsets']:,} at most)"
+    fate = f"were given up by {loss['by']} at {loss['at'][:19].replace('T', ' ')} UTC, after {loss['halt']}"
     if loss["halt"] == START:
-        return (
-            f"{loss['topic']}-{loss['partition']}: source offsets {loss['start']}..{loss['end']} ({loss['offsets']:,}"
-            f" at most) are not copied: {loss['detail']}"
-        )
-    return (
-        f"{loss['topic']}-{loss['partition']}: source offsets {loss['start']}..{loss['end']} ({loss['offsets']:,} at"
-        f" most) were given up by {loss['by']} at {loss['at'][:19].replace('T', ' ')} UTC, after {loss['halt']}"
-    )
+        fate = f"are not copied: {loss['detail']}"
+    return f"{loss['topic']}-{loss['partition']}: {what} {fate}"

@@ -34,20 +34,20 @@ def require_keeping_up(ctx: Context, partitions: Iterable[TopicPartition]) -> No
     """Raise NotCopied if the mirror is silent, or further behind in ``partitions`` than the lag gate lets pass,
     or paused and behind at all.
 
-    A mirror that has ended is no matter if it has copied everything. Halted partitions do not count: a group whose
+    A mirror that has ended does not matter if it has copied everything. Halted partitions do not count: a group whose
     commits lie before the halt can be moved.
     """
     problem = _problem_that_stays(ctx, set(partitions))
     if problem:
         raise NotCopied(
-            f"no consumer was stopped, as the mirror does not keep up: {problem}",
-            remedy="see that the mirror runs and its lag falls (`status`, `resume`), then run this again",
+            f"no consumer was stopped, because the mirror does not keep up: {problem}",
+            remedy="check that the mirror runs and that its lag falls (`status`, `resume`), then run this again",
         )
 
 
 def checks(ctx: Context) -> tuple[CheckResult, ...]:
     """Named checks of the whole migration: the mirror is active, and replication lag is as low as the lag gate demands,
-    once at least within half a minute. One that has ended is no matter if it has copied everything."""
+    once at least within half a minute. One that has ended does not matter if it has copied everything."""
     state, beat = mirror_state(ctx)
     return _is_active(state, beat), _is_low(ctx)
 
@@ -58,12 +58,12 @@ def _is_active(state: str, beat: datetime | None) -> CheckResult:
         # Of one that has ended, replication lag decides.
         verdict = Verdict.PASS if state == "running" else Verdict.WARN
         return CheckResult(name=ACTIVE, verdict=verdict, evidence=evidence)
-    remedy = "see why in the log of the task `mirror` (or of the command), and start the mirror again"
+    remedy = "find out why in the log of the task `mirror` (or of the command), and start the mirror again"
     return CheckResult(name=ACTIVE, verdict=Verdict.FAIL, evidence=evidence, remedy=remedy)
 
 
 def _is_low(ctx: Context) -> CheckResult:
-    remedy = "see that the mirror is active and its lag falls (`status`, `lag --watch`, `resume`), then ask again"
+    remedy = "check that the mirror runs and that its lag falls (`status`, `lag --watch`, `resume`), then ask again"
     try:
         names = sorted(mirrored(ctx))
         partitions = {tp for topic in ctx.source.topics(names).values() for tp in topic.topic_partitions}

@@ -27,7 +27,7 @@ def check(ctx: Context) -> None:
     kept = ctx.journal.read(KIND, NAME)
     if kept is not None:
         raise Refused(
-            f"link {ctx.link.name} was sealed at {kept['at']}, and its state does not know it any more",
+            f"link {ctx.link.name} was sealed at {kept['at']}, but the link's state has lost the seal",
             remedy="find out who deleted the link's state; if producers write to the source again, `mirror --unseal`",
         )
 

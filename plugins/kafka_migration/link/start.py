@@ -1,13 +1,14 @@
 """Where the copy of a topic begins, if the plan does not want all of it (``mirror.start``).
 
-What lies before is noted in the link as not copied, as what a person gives up later is: the first fence goes on behind
-it, offsets in it translate to the first record behind it, the validation leaves it out, and whoever approves the
-cutover reads of it. The place is found once, when a topic is pinned; a plan that is changed later changes nothing.
+What lies before is recorded in the link as not copied, as what a person gives up later is: the copy begins after it,
+offsets in it translate to the first record after it, the validation leaves it out, and whoever approves the cutover is
+shown it. The place is found once, when a topic is pinned; a plan that is changed later changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -27,10 +28,10 @@ def leave_out(ctx: Context, topics: Iterable[LinkTopic]) -> None:
     Raises Refused where the plan begins at a time, and records have none.
     """
     begin, known = ctx.plan.mirror.start, ctx.link.topics()
-    new = {it.name: it for it in topics if it.name not in known}
+    new = {topic.name: topic for topic in topics if topic.name not in known}
     if begin == "earliest" or not new:
         return
-    tps = [tp for it in ctx.source.topics(sorted(new)).values() for tp in it.topic_partitions]
+    tps = [tp for topic in ctx.source.topics(sorted(new)).values() for tp in topic.topic_partitions]
     first = _first(ctx, begin, tps)
     found = {
         tp: Skip(
@@ -59,23 +60,23 @@ def kept(ctx: Context, topic: str, *, source_id: str, key: str) -> dict[TopicPar
     if pinned is None or str(pinned.source_id) != source_id:
         return {}
     return {
-        tp: Skip(start=it.start, end=it.end, halt=it.halt, detail=it.detail, by=it.by, at=it.at, topic_key=key)
+        tp: replace(skip, topic_key=key)
         for tp, skips in ctx.link.skips().items()
         if tp.topic == topic
-        for it in skips
-        if it.halt == START
+        for skip in skips
+        if skip.halt == START
     }
 
 
 def _first(ctx: Context, begin: str, tps: list[TopicPartition]) -> Mapping[TopicPartition, int]:
     if begin == "latest":
-        return {tp: it.end for tp, it in ctx.source.ends(tps, committed=True).items()}
+        return {tp: log.end for tp, log in ctx.source.ends(tps, committed=True).items()}
     found = ctx.source.first_since(tps, round(datetime.fromisoformat(begin).timestamp() * 1000))
     untimed = sorted({tp.topic for tp in tps if tp not in found})
     if untimed:
         raise Refused(
-            f"records of {', '.join(untimed[:5])} have no timestamps (message format v0): nobody can say where"
-            f" {begin} is in them",
-            remedy="let mirror.start be earliest or latest, or move these topics by a plan of their own",
+            f"the plan begins at {begin} (mirror.start), and records of {', '.join(untimed[:5])} have no timestamps"
+            " (message format v0)",
+            remedy="set mirror.start to earliest or latest, or move these topics by a plan of their own",
         )
     return found

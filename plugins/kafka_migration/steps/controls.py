@@ -1,6 +1,6 @@
 """Holding a mirror back and letting it go on: pause, resume, throttle. Its tasks obey within two seconds.
 
-What is said stands in the link's state, so that it also holds for a mirror which is started, or takes over, later.
+They stand in the link's state, so that they also hold for a mirror which is started, or takes over, later.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Cutting consumer groups over: stop on the source, translate, write, read back, start on the target.
 
 One group after the other, so that each pauses for its own move only. A group that cannot be moved is listed with its
-reason, and the others go on. What a group's move consists of is in :mod:`kafka_migration.groups.move`; moving
-one back alone is ``undo``.
+reason, and the others are moved. What a group's move consists of is in :mod:`kafka_migration.groups.move`; moving one
+back alone is ``undo``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.approvals.cutover import CutoverGate
@@ -18,14 +18,13 @@ from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, TakenOver
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups import looks, watch
-from kafka_migration.groups.hands import POLL_SECONDS
-from kafka_migration.groups.hooks import HookCall, check_hooks
-from kafka_migration.groups.move import Mover
-from kafka_migration.groups.proof import require_not_gone_on
+from kafka_migration.groups.hooks import HookCall, Side, check_hooks
+from kafka_migration.groups.move import POLL_SECONDS, Mover
+from kafka_migration.groups.proof import GroupNotEmpty, require_not_ahead_on_target
 from kafka_migration.groups.record import GroupRecord, Step, Translation
-from kafka_migration.groups.refusals import GroupLives
-from kafka_migration.groups.translate import GroupView, UncommittedPartitions, selected_groups, view_groups
+from kafka_migration.groups.translate import GroupView, selected_groups, view_groups
 from kafka_migration.link.ready import NotCopied, require_keeping_up
+from kafka_migration.plans.hooks import Hook
 from kafka_migration.steps.step import Decision
 
 if TYPE_CHECKING:
@@ -37,6 +36,8 @@ SEE_OFF_SECONDS = 30.0
 
 #: Airflow's default limit of mapped task instances.
 _MOST_BATCHES = 1024
+
+_NOT_CONCERNED = "it has no committed offset of a topic of the plan, so it is not moved"
 
 
 class Fate(enum.StrEnum):
@@ -79,7 +80,7 @@ class GroupOutcome:
             "remedy": self.remedy,
             "members": list(self.members),
             "flags": list(self.flags),
-            "positions": [it.as_dict() for it in self.translations],
+            "positions": [move.as_dict() for move in self.translations],
             "alive": self.alive,
             "pause_seconds": self.pause_seconds,
             "is_stopped": self.is_stopped,
@@ -96,15 +97,15 @@ class CutoverResult:
     def exit_code(self) -> int:
         """0 all moved (or not concerned); 1 a group was refused; 3 none was, but one could not be found out about.
 
-        3 also if one stands stopped on both sides, whatever became of the others: it is worth another try, and soon.
+        3 also if one stands stopped on both sides, whatever became of the others: another try is due, and soon.
         """
-        codes = {it.exit_code for it in self.groups}
-        if any(it.is_stopped for it in self.groups):
+        codes = {group.exit_code for group in self.groups}
+        if any(group.is_stopped for group in self.groups):
             return CouldNotFindOut.exit_code
         return 1 if 1 in codes else max(codes, default=0)
 
     def as_dict(self) -> dict[str, Any]:
-        return {"groups": [it.as_dict() for it in self.groups]}
+        return {"groups": [group.as_dict() for group in self.groups]}
 
 
 def batches(ctx: Context) -> list[list[str]]:
@@ -133,8 +134,7 @@ def _check_group(ctx: Context, mover: Mover, view: GroupView) -> CheckResult:
     try:
         mover.require_protocol(view)
         if not view.is_concerned:
-            evidence = "it has no committed offset of a topic of the plan, and is left alone"
-            return CheckResult(name=name, verdict=Verdict.WARN, evidence=evidence)
+            return CheckResult(name=name, verdict=Verdict.WARN, evidence=_NOT_CONCERNED)
         mover.require_movable(view)
     except Refused as error:
         return CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)
@@ -157,7 +157,7 @@ def apply(
     The cutover gate is asked before each group. Raises NotApproved or CouldNotFindOut if it is shut before the first
     one, TakenOver, and what goes wrong before the first group; what goes wrong with one group is in its outcome. Groups
     that stand stopped are tried again in the end, and are started where they belong if the gate is shut by then.
-    With ``ctx.dry_run``, tell the steps and what would refuse them, and write nothing.
+    With ``ctx.dry_run``, show the steps and what would refuse them, and write nothing.
     """
     names = selected_groups(ctx, groups)
     started: list[str] = []
@@ -170,25 +170,22 @@ def apply(
     mover = Mover(ctx, environ=environ, tick=see_off)
     gate = CutoverGate(ctx)
     if not ctx.dry_run:
-        try:
-            ctx.tell(f"cutover gate: {gate.ask()}")
-        except MigrationError as shut:
-            for group in names:
-                mover.leave_running(group, shut)
-            raise
+        ctx.tell(f"cutover gate: {_ask(gate, mover, names)}")
     views = view_groups(ctx, names)
     outcomes: dict[str, GroupOutcome] = {}
+
+    def move(group: str, behind: NotCopied | None) -> None:
+        outcomes[group] = _outcome(ctx, mover, gate, views[group], behind)
+        if outcomes[group].outcome is Fate.MOVED:
+            started.append(group)
+
     behind = _behind(ctx, views)
     for group in names:
-        outcomes[group] = _outcome(ctx, mover, gate, views[group], behind)
+        move(group, behind)
         # What the mirror has not copied for one group, it has not for those after it: none of them is stopped.
         behind = behind or outcomes[group].not_copied
-        if outcomes[group].outcome is Fate.MOVED:
-            started.append(group)
     for group in [group for group in names if outcomes[group].is_stopped]:
-        outcomes[group] = _outcome(ctx, mover, gate, views[group], None)
-        if outcomes[group].outcome is Fate.MOVED:
-            started.append(group)
+        move(group, None)
     deadline = ctx.clock.monotonic() + min(SEE_OFF_SECONDS, ctx.plan.cutover.watch_seconds)
     while started and ctx.clock.monotonic() < deadline:
         mover.sleep(POLL_SECONDS)
@@ -206,7 +203,7 @@ def _shows_life(ctx: Context, group: str) -> bool:
 def _behind(ctx: Context, views: Mapping[str, GroupView]) -> NotCopied | None:
     """Why no group may be stopped now, if there are groups to stop."""
     moved = {group for group, record in GroupRecord.all(ctx.journal).items() if record.is_moved}
-    to_stop = [it for it in views.values() if it.group not in moved and ctx.plan.stop_hooks(it.group)]
+    to_stop = [view for view in views.values() if view.group not in moved and ctx.plan.stop_hooks(view.group)]
     try:
         if to_stop:
             require_keeping_up(ctx, [tp for view in to_stop for tp in view.partitions])
@@ -218,48 +215,57 @@ def _behind(ctx: Context, views: Mapping[str, GroupView]) -> NotCopied | None:
 def _outcome(ctx: Context, mover: Mover, gate: CutoverGate, view: GroupView, behind: NotCopied | None) -> GroupOutcome:
     group = view.group
     record = GroupRecord.load(ctx.journal, group)
-    moved_before = record.is_moved and (record.has(Step.ALIVE) or ctx.dry_run)
     if not view.is_concerned and not record.steps and view.state.exists:
-        reason = "it has no committed offset of a topic of the plan, and is left alone"
-        return GroupOutcome(group=group, outcome=Fate.NOT_CONCERNED, reason=reason, flags=view.flags)
+        return GroupOutcome(group=group, outcome=Fate.NOT_CONCERNED, reason=_NOT_CONCERNED, flags=view.flags)
+    moved_before = record.is_moved and (record.has(Step.ALIVE) or ctx.dry_run)
     try:
-        if behind and not (record.is_moved or record.is_stopped) and ctx.plan.stop_hooks(group):
-            raise behind
-        if not record.is_moved:
-            tell_steps(ctx, group)
-        if ctx.dry_run:
-            if not moved_before:
-                mover.require_movable(view)
-        else:
-            _ask(gate, mover, group)
-            mover.move(group)
+        _move(ctx, mover, gate, view, record, behind)
     except TakenOver:
         raise
     except MigrationError as error:
-        ctx.tell(f"{group}: not moved: {error.message}")
-        is_stopped = _is_stopped(ctx, group)
-        return GroupOutcome(
-            group=group,
-            outcome=Fate.FAILED if isinstance(error, CouldNotFindOut) else Fate.REFUSED,
-            reason=error.message,
-            remedy=_remedy(ctx, group, error),
-            members=error.members if isinstance(error, GroupLives) else (),
-            flags=view.flags,
-            not_copied=error if isinstance(error, NotCopied) else None,
-            exit_code=3 if isinstance(error, CouldNotFindOut) else 1,
-            is_stopped=is_stopped,
-        )
+        return _not_moved(ctx, view, error)
     done = Fate.ALREADY_MOVED if moved_before else Fate.WOULD_MOVE if ctx.dry_run else Fate.MOVED
     return GroupOutcome(group=group, outcome=done, flags=view.flags)
 
 
-def _ask(gate: CutoverGate, mover: Mover, group: str) -> None:
-    """Ask the gate; if it is shut, whatever an earlier run left stopped is started, and the error raised."""
+def _move(
+    ctx: Context, mover: Mover, gate: CutoverGate, view: GroupView, record: GroupRecord, behind: NotCopied | None
+) -> None:
+    if behind and not (record.is_moved or record.is_stopped) and ctx.plan.stop_hooks(view.group):
+        raise behind
+    if not record.is_moved:
+        tell_steps(ctx, view.group)
+    if not ctx.dry_run:
+        _ask(gate, mover, [view.group])
+        mover.move(view.group)
+    elif not record.is_moved:
+        mover.require_movable(view)
+
+
+def _ask(gate: CutoverGate, mover: Mover, groups: Sequence[str]) -> str:
+    """Ask the gate; if it is shut, what an earlier run left stopped of ``groups`` is started, and the error raised."""
     try:
-        gate.ask()
+        return gate.ask()
     except MigrationError as shut:
-        mover.leave_running(group, shut)
+        for group in groups:
+            mover.leave_running(group, shut)
         raise
+
+
+def _not_moved(ctx: Context, view: GroupView, error: MigrationError) -> GroupOutcome:
+    ctx.tell(f"{view.group}: not moved: {error.message}")
+    is_unknown, is_stopped = isinstance(error, CouldNotFindOut), _is_stopped(ctx, view.group)
+    return GroupOutcome(
+        group=view.group,
+        outcome=Fate.FAILED if is_unknown else Fate.REFUSED,
+        reason=error.message,
+        remedy=_remedy(ctx, view.group, error, is_stopped=is_stopped),
+        members=error.members if isinstance(error, GroupNotEmpty) else (),
+        flags=view.flags,
+        not_copied=error if isinstance(error, NotCopied) else None,
+        exit_code=CouldNotFindOut.exit_code if is_unknown else Refused.exit_code,
+        is_stopped=is_stopped,
+    )
 
 
 def _is_stopped(ctx: Context, group: str) -> bool:
@@ -272,34 +278,27 @@ def _is_stopped(ctx: Context, group: str) -> bool:
         return True
 
 
-def _remedy(ctx: Context, group: str, error: MigrationError) -> str:
+def _remedy(ctx: Context, group: str, error: MigrationError, *, is_stopped: bool) -> str:
     record = GroupRecord.load(ctx.journal, group)
     if record.has(Step.UNDONE) and record.evidence(Step.UNDONE, "because") == error.message:
         return f"{error.remedy}; its consumers were started on the source again"
-    if _is_stopped(ctx, group):
-        stranded = (
-            f"its consumers were stopped, and run on neither side: `cutover --group {group}` again soon, or"
-            f" `undo --group {group}`"
-        )
-        return f"{error.remedy}; {stranded}" if error.remedy else stranded
-    return error.remedy
+    if not is_stopped:
+        return error.remedy
+    stranded = (
+        f"its consumers were stopped and run on neither side: run `cutover --group {group}` again soon, or"
+        f" `undo --group {group}`"
+    )
+    return f"{error.remedy}; {stranded}" if error.remedy else stranded
 
 
 def _with_record(ctx: Context, outcome: GroupOutcome) -> GroupOutcome:
     """``outcome`` with what the journal knows by now."""
     record = GroupRecord.load(ctx.journal, outcome.group)
-    return GroupOutcome(
-        group=outcome.group,
-        outcome=outcome.outcome,
-        reason=outcome.reason,
-        remedy=outcome.remedy,
-        members=outcome.members,
-        flags=outcome.flags,
+    return replace(
+        outcome,
         translations=record.translations,
         alive=record.has(Step.ALIVE),
         pause_seconds=record.evidence(Step.ALIVE, "pause_seconds"),
-        exit_code=outcome.exit_code,
-        is_stopped=outcome.is_stopped,
     )
 
 
@@ -307,16 +306,17 @@ def tell_steps(ctx: Context, group: str) -> None:
     """What will be done with a group, in order: the same lines in a dry run and in a real one."""
     plan = ctx.plan
 
-    def calls(hooks: tuple[Any, ...], cluster: Any) -> str:
-        said = [
-            str(HookCall(hook=h, group=group, migration=plan.name, cluster=cluster, phase="cutover")) for h in hooks
-        ]
-        return ", ".join(said) or "nothing to run"
+    def calls(hooks: tuple[Hook, ...], cluster: Side) -> str:
+        found = (HookCall(hook=h, group=group, migration=plan.name, cluster=cluster, phase="cutover") for h in hooks)
+        return ", ".join(map(str, found)) or "nothing to run"
 
     stopped = " (declared stopped)" if group in plan.cutover.stopped_groups else ""
     ctx.tell(f"{group}: stop its consumers on the source: {calls(plan.stop_hooks(group), 'source')}{stopped}")
-    ctx.tell(f"{group}: see it empty on both clusters, and its commits at rest if it was never seen with members")
-    ctx.tell(f"{group}: translate its commits, exactly; write them on the target, read them back and compare")
+    ctx.tell(
+        f"{group}: wait until it is empty on both clusters, and its commits unchanged for"
+        f" {plan.cutover.rest_seconds:g} s unless it was seen with members"
+    )
+    ctx.tell(f"{group}: translate its commits exactly, write them on the target, read them back and compare")
     ctx.tell(f"{group}: start its consumers on the target: {calls(plan.start_hooks(group), 'target')}{stopped}")
 
 
@@ -344,8 +344,11 @@ def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) 
     if record.has(Step.UNDONE):
         return UndoResult(group=group, outcome="already_undone")
     if not record.steps:
-        raise Refused(f"group {group} was not touched by this migration", remedy="there is nothing to undo")
-    require_not_gone_on(ctx, record)
+        raise Refused(
+            f"group {group} was not touched by this migration",
+            remedy="there is nothing to undo; check the group's name (`status` lists those that were moved)",
+        )
+    require_not_ahead_on_target(ctx, record)
     stop, start = ctx.plan.stop_hooks(group), ctx.plan.start_hooks(group)
     mover = Mover(ctx, environ=environ)
     calls = [str(mover.call(h, group, "target", "undo")) for h in stop if record.has(Step.STARTING)]
@@ -372,18 +375,3 @@ def run(ctx: Context, *, groups: Sequence[str] | None = None) -> Decision:
         facts=dict(Counter(str(outcome.outcome) for outcome in result.groups)),
         value=result,
     )
-
-
-__all__ = [
-    "CutoverResult",
-    "Fate",
-    "GroupLives",
-    "GroupOutcome",
-    "UncommittedPartitions",
-    "UndoResult",
-    "apply",
-    "batches",
-    "check",
-    "run",
-    "undo",
-]

@@ -1,7 +1,7 @@
 """Copy a halted topic afresh: its target topic is deleted, created as it was, and pinned anew.
 
-The offset map, positions and halts belong to the pinned ids, so they begin anew with the new topic, and a late word of
-an earlier run is void. A mirror that runs is ended by a claim on the link, before its topic goes. Only while no
+The offset map, positions and halts belong to the pinned ids, so they begin anew with the new topic, and what an earlier
+run still writes is void. A mirror that runs is ended by a claim on the link, before its topic goes. Only while no
 consumer has moved: an offset on the target means nothing in another topic.
 """
 
@@ -48,7 +48,7 @@ class Again:
         spec = self.declared.spec
         return (
             f"copy {self.topic} afresh{why}: delete it on the target, create it with {spec.partitions} partitions and"
-            " its settings, and mirror it from where it began"
+            " its configs, and mirror it from where it began"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Again:
 
 
 def check(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tuple[Again, ...]:
-    """What would be done. Changes nothing. ``unsealed``: a seal is no matter, since it is taken away afterwards.
+    """What would be done. Changes nothing. ``unsealed``: a seal does not matter, since it is removed afterwards.
 
     Raises BadInput for a topic that is not of this migration, Refused for one that is not halted, or that a moved group
     reads (they are named), or that this migration does not hold any more; NotAuthorized for one that it may not create.
@@ -85,10 +85,10 @@ def apply(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tup
     attempt = uuid.uuid4().hex
     if not ctx.dry_run:
         ctx.link.claim(attempt, at=ctx.stamp())
-    for it in todo:
-        ctx.tell(str(it))
+    for again in todo:
+        ctx.tell(str(again))
         if not ctx.dry_run:
-            _renew(ctx, it)
+            _renew(ctx, again)
     if not ctx.dry_run:
         ctx.link.end_attempt(attempt, at=ctx.stamp())
     return todo
@@ -100,54 +100,64 @@ def _one(ctx: Context, topic: str) -> Again:
         return Again(topic=topic, old_id=note["old_id"], declared=Declared.from_dict(topic, note))
     halts = tuple(f"{tp} {halt.reason}" for tp, halt in sorted(ctx.link.halts().items()) if tp.topic == topic)
     if not halts:
-        raise Refused(f"{topic} is not halted: there is nothing to copy afresh", remedy="run `mirror` without --again")
+        raise Refused(
+            f"topic {topic} is not halted, so there is nothing to copy afresh", remedy="run `mirror` without --again"
+        )
     source = ctx.source.topics([topic]).get(topic)
     if source is None:
-        raise Refused(f"source: topic {topic} is gone", remedy="exclude it from the plan, or create it on the source")
+        raise Refused(
+            f"topic {topic} does not exist on the source any more",
+            remedy="exclude it from the plan, or create it on the source",
+        )
     record = ctx.journal.read(KIND, topic) or {}
     if not record.get("topic_id"):
         raise Refused(
-            f"the target's brokers give topics no ids (before Kafka 2.8), so {topic} cannot be told from its successor",
+            f"the target's brokers give topics no ids (before Kafka 2.8), so topic {topic} cannot be distinguished from"
+            " the one that would replace it",
             remedy="delete it on the target, and migrate it under a plan of another name",
         )
-    kept = Declared.from_dict(topic, record)
-    existing = ctx.target.topics([topic]).get(topic)
-    # One that was restored knows what it was before: it is to be held open again.
+    declared = _declared(ctx, source, record)
+    # Asked while the topic is there: one that may be deleted and not created would be gone for good.
+    with suppress(TopicExists):
+        ctx.target.create_topics([declared.spec], dry_run=True)
+    return Again(topic=topic, old_id=record["topic_id"], declared=declared, halts=halts)
+
+
+def _declared(ctx: Context, source: TopicDescription, record: dict[str, Any]) -> Declared:
+    """The target topic as it is to be created again: as it is now or, if it is gone, as it was created."""
+    kept = Declared.from_dict(source.name, record)
+    existing = ctx.target.topics([source.name]).get(source.name)
+    # One that was restored knows what it was before: its retention is to be disabled again.
     held = {name: value for name, value in record.get(HELD, kept.spec.configs).items() if name in KEPT_OPEN}
     spec = _as_it_is(ctx, existing) if existing is not None else kept.spec
     # The source's partitions of now: one that the target lacked was a reason to halt.
     spec = TopicSpec(
-        name=topic,
+        name=source.name,
         partitions=source.partitions,
         replication_factor=spec.replication_factor,
         configs=dict(sorted((spec.configs | held).items())),
     )
-    declared = replace(kept, spec=spec, source_topic_id=source.topic_id)
-    # Asked while the topic is there: one that may be deleted and not created would be gone for good.
-    with suppress(TopicExists):
-        ctx.target.create_topics([spec], dry_run=True)
-    return Again(topic=topic, old_id=record["topic_id"], declared=declared, halts=halts)
+    return replace(kept, spec=spec, source_topic_id=source.topic_id)
 
 
 def positions_on_target(ctx: Context, topics: Iterable[str]) -> set[str]:
-    """Groups to whom offsets of ``topics`` mean something on the target: moved there, or with commits of their own.
+    """Groups with positions in ``topics`` on the target: moved there, or with commits of their own.
     Raises NotAuthorized, CouldNotFindOut."""
     wanted, records = set(topics), GroupRecord.all(ctx.journal)
     undone = {group for group, record in records.items() if record.has(Step.UNDONE)}
-    moved = {
-        group
-        for group, record in records.items()
-        # From the translation on something may have been written, until it was undone.
-        if record.has(Step.TRANSLATED)
-        and group not in undone
-        and wanted & ({it.tp.topic for it in record.translations} | record.subscription)
-    }
-    there = ctx.target.committed_of(ctx.target.groups())
-    for group, commits in there.items():
+    moved = {group for group, record in records.items() if group not in undone and _reads_on_target(record, wanted)}
+    for group, commits in ctx.target.committed_of(ctx.target.groups()).items():
         # What a group was moved back from stays on the target, read by nobody, until its topic goes.
-        void = {it.tp: it.target for it in records[group].translations} if group in undone else {}
-        moved |= {group for tp, it in commits.items() if tp.topic in wanted and void.get(tp) != it.offset}
+        void = {move.tp: move.target for move in records[group].translations} if group in undone else {}
+        if any(tp.topic in wanted and void.get(tp) != commit.offset for tp, commit in commits.items()):
+            moved.add(group)
     return moved
+
+
+def _reads_on_target(record: GroupRecord, topics: set[str]) -> bool:
+    # From the translation on something may have been written, until it was undone.
+    read = {move.tp.topic for move in record.translations} | record.subscription
+    return record.has(Step.TRANSLATED) and bool(topics & read)
 
 
 def _refuse_moved(ctx: Context, topics: Iterable[str]) -> None:
@@ -156,52 +166,52 @@ def _refuse_moved(ctx: Context, topics: Iterable[str]) -> None:
     if moved:
         raise Refused(
             f"groups that read {', '.join(topics)} have positions on the target: {', '.join(sorted(moved))}",
-            remedy="move them back (`undo --group GROUP`), or delete the offsets of groups that never read there; after"
-            " that the topic can be copied afresh",
+            remedy="move them back (`undo --group GROUP`), or delete the offsets of groups that never read there"
+            " (kafka-consumer-groups.sh --delete-offsets); after that the topic can be copied afresh",
         )
 
 
-def _renew(ctx: Context, it: Again) -> None:
-    if ctx.journal.read(NOTE, it.topic) is None:
-        ctx.journal.record(NOTE, it.topic, it.as_dict() | {"at": ctx.stamp()})
-    existing = ctx.target.topics([it.topic]).get(it.topic)
-    if existing is not None and existing.topic_id == it.old_id:
-        ctx.target.delete_topics([it.topic])
-        _await_gone(ctx, it)
-    record = ctx.journal.read(KIND, it.topic)
-    if record is None or record["topic_id"] == it.old_id:
+def _renew(ctx: Context, again: Again) -> None:
+    if ctx.journal.read(NOTE, again.topic) is None:
+        ctx.journal.record(NOTE, again.topic, again.as_dict() | {"at": ctx.stamp()})
+    existing = ctx.target.topics([again.topic]).get(again.topic)
+    if existing is not None and existing.topic_id == again.old_id:
+        ctx.target.delete_topics([again.topic])
+        _await_gone(ctx, again)
+    record = ctx.journal.read(KIND, again.topic)
+    if record is None or record["topic_id"] == again.old_id:
         # As the create phase does it, so that its rules for interrupted runs hold: an intent, no record, the topic.
-        ctx.journal.record(INTENT, it.topic, it.declared.as_dict() | {"at": ctx.stamp()})
-        ctx.journal.forget(KIND, it.topic)
-        create.make(ctx, TopicStep(action=Action.CREATE, declared=it.declared))
-        record = ctx.journal.read(KIND, it.topic) or {}
-    if ctx.journal.read(INTENT, it.topic) is not None:
+        ctx.journal.record(INTENT, again.topic, again.declared.as_dict() | {"at": ctx.stamp()})
+        ctx.journal.forget(KIND, again.topic)
+        create.make(ctx, TopicStep(action=Action.CREATE, declared=again.declared))
+        record = ctx.journal.read(KIND, again.topic) or {}
+    if ctx.journal.read(INTENT, again.topic) is not None:
         # A run died between its two last notes of the creation.
-        ctx.journal.forget(INTENT, it.topic)
+        ctx.journal.forget(INTENT, again.topic)
     verdict = ctx.journal.read(VERDICT, LATEST)
     if verdict is not None:
         # It was about records that are gone.
         ctx.journal.forget(VERDICT, LATEST)
     pinned = LinkTopic(
-        name=it.topic,
-        source_id=uuid.UUID(it.declared.source_topic_id or str(uuid.UUID(int=0))),
+        name=again.topic,
+        source_id=uuid.UUID(again.declared.source_topic_id or str(uuid.UUID(int=0))),
         target_id=uuid.UUID(record["topic_id"]),
     )
-    ctx.link.leave_out(start.kept(ctx, it.topic, source_id=str(pinned.source_id), key=pinned.key))
+    ctx.link.leave_out(start.kept(ctx, again.topic, source_id=str(pinned.source_id), key=pinned.key))
     ctx.link.pin_again([pinned], at=ctx.stamp())
-    ctx.journal.forget(NOTE, it.topic)
+    ctx.journal.forget(NOTE, again.topic)
 
 
-def _await_gone(ctx: Context, it: Again) -> None:
+def _await_gone(ctx: Context, again: Again) -> None:
     deadline = ctx.clock.monotonic() + _GONE_WITHIN_SECONDS
     while True:
-        existing = ctx.target.topics([it.topic]).get(it.topic)
-        if existing is None or existing.topic_id != it.old_id:
+        existing = ctx.target.topics([again.topic]).get(again.topic)
+        if existing is None or existing.topic_id != again.old_id:
             return
         if ctx.clock.monotonic() > deadline:
             raise CouldNotFindOut(
-                f"target: topic {it.topic} was deleted, but is still there after {_GONE_WITHIN_SECONDS:g} s",
-                remedy="look into the brokers' logs, then run this again: it goes on from here",
+                f"target: topic {again.topic} was deleted, but is still there after {_GONE_WITHIN_SECONDS:g} s",
+                remedy="check the brokers' logs, then run this again, which resumes from here",
             )
         ctx.clock.sleep(0.1)
 
@@ -212,5 +222,5 @@ def _as_it_is(ctx: Context, existing: TopicDescription) -> TopicSpec:
         name=existing.name,
         partitions=existing.partitions,
         replication_factor=existing.replication_factor,
-        configs={name: it.value for name, it in sorted(configs.items()) if it.is_explicit and it.value is not None},
+        configs={name: c.value for name, c in sorted(configs.items()) if c.is_explicit and c.value is not None},
     )

@@ -1,12 +1,12 @@
 """Release: a migration gives up its locks on topics, once it is done with them, so that another one may have them.
 
-What it made and wrote stays, its journal too; ``create`` takes them again, if nobody else has them by then. Topics that
-are held open stay so, and are named: after this nobody restores them.
+What it created and wrote stays, its journal too; ``create`` locks them again, if nobody else has by then. Topics with
+retention disabled while mirroring stay so, and are named: after this nobody restores them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.errors import Refused
@@ -24,26 +24,7 @@ if TYPE_CHECKING:
 def check(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     """The topics that this migration holds. Raises Refused while its mirror may write to them, or a group of it is in
     the middle of its move. ``forced``: a person knows that a mirror that did not record its end has ended."""
-    state, _ = mirror_state(ctx)
-    if state == "running":
-        raise Refused(
-            f"the mirror of {ctx.plan.name} is running, and writes to its topics",
-            remedy="end it first: `stop` (drained, through its gate) or `stop --now` (where it stands)",
-        )
-    seal = ctx.link.seal()
-    # Silence proves nothing: a driver that waits for a cluster says nothing, and writes again afterwards. Where every
-    # partition shows the seal, nothing that it sends is taken.
-    if any(ctx.link.attempts().values()) and not forced and (seal is None or not seal.is_complete):
-        raise Refused(
-            f"a mirror of {ctx.plan.name} did not record how it ended, and may still write to its topics",
-            remedy="start the mirror again and end it (`stop --now`); or see that none of its processes is left, its"
-            " Spark tasks included, and add --force",
-        )
-    if seal is not None and not seal.is_complete:
-        raise Refused(
-            f"the link was to be sealed at {seal.at}, and not every partition shows the seal",
-            remedy="run `stop` again, which completes the seal",
-        )
+    _refuse_mirror(ctx, forced=forced)
     half = [
         group
         for group, record in sorted(GroupRecord.all(ctx.journal).items())
@@ -52,10 +33,34 @@ def check(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     if half:
         raise Refused(
             f"groups are in the middle of their move: {listed(half)}",
-            remedy="finish it (`cutover`), or move each back (`undo --group GROUP`)",
+            remedy="finish the move (`cutover --group GROUP`), or move each group back (`undo --group GROUP`)",
         )
     topics = {*ctx.journal.all(KIND), *ctx.journal.all(INTENT)}
     return tuple(sorted(topic for topic, by in ctx.journal.holders(topics).items() if by == ctx.journal.migration))
+
+
+def _refuse_mirror(ctx: Context, *, forced: bool) -> None:
+    state, _ = mirror_state(ctx)
+    if state == "running":
+        raise Refused(
+            f"the mirror of {ctx.plan.name} is running, and writes to its topics",
+            remedy="end it first: `stop` (drained, through its gate) or `stop --now` (where it stands)",
+        )
+    seal = ctx.link.seal()
+    is_sealed = seal is not None and seal.is_complete
+    # Silence proves nothing: a driver that waits for a cluster sends no heartbeat, and writes again afterwards. Where
+    # every partition shows the seal, nothing that it sends is taken.
+    if any(ctx.link.attempts().values()) and not forced and not is_sealed:
+        raise Refused(
+            f"a mirror of {ctx.plan.name} did not record how it ended, and may still write to its topics",
+            remedy="start the mirror again and end it (`stop --now`); or first verify that none of its processes runs,"
+            " its Spark tasks included, and then add --force",
+        )
+    if seal is not None and not is_sealed:
+        raise Refused(
+            f"sealing of the link began at {seal.at}, and not every partition shows the seal",
+            remedy="run `stop` again, which completes the seal",
+        )
 
 
 def apply(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
@@ -73,28 +78,32 @@ def apply(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
 def left_open(ctx: Context, topics: Iterable[str]) -> tuple[str, ...]:
     """Of ``topics``, those that would keep every record for ever, uncompacted, from then on, in words; none that was
     restored, or is gone from the target. With what an adopted one had before."""
-    records = {name: it for name, it in ctx.journal.all(KIND).items() if name in set(topics) and not is_restored(it)}
+    wanted = set(topics)
+    records = {
+        name: record for name, record in ctx.journal.all(KIND).items() if name in wanted and not is_restored(record)
+    }
     there = ctx.target.topics(records)
-    open_ = {name: it for name, it in records.items() if name in there and there[name].topic_id == it["topic_id"]}
+    open_ = {
+        name: Declared.from_dict(name, record)
+        for name, record in sorted(records.items())
+        if name in there and there[name].topic_id == record["topic_id"]
+    }
     if not open_:
         return ()
-    settings = ", ".join(f"{name}={value}" for name, value in HELD_OPEN.items())
-    said = [
-        (
-            f"held open still ({settings}): {listed(sorted(open_))}; `restore` gives topics their sources' settings"
-            " while they are held, once the mirror is sealed (`create` takes them again); else set them by hand, or"
-            " delete the topics"
-        )
-    ]
-    for name, it in sorted(open_.items()):
-        replaced = Declared.from_dict(name, it).replaced
-        if replaced:
-            before = ", ".join(f"{setting}={value}" for setting, value in replaced.items())
-            said.append(f"{name} had {before} before it was adopted")
-    return tuple(said)
+    still = (
+        f"retention is still disabled ({_configs(HELD_OPEN)}): {listed(open_)}; `restore` gives topics their sources'"
+        " configs while this migration holds them, once the mirror is sealed (`create` locks them again); otherwise set"
+        " the configs by hand, or delete the topics"
+    )
+    adopted = {name: declared.replaced for name, declared in open_.items() if declared.replaced}
+    return (still, *(f"{name} had {_configs(before)} before it was adopted" for name, before in adopted.items()))
 
 
 def run(ctx: Context, *, forced: bool = False) -> Decision:
     """Give the locks up, as a step of the workflow; ``value`` are the topics."""
     topics = apply(ctx, forced=forced)
     return Decision(facts={"topics": len(topics)}, notes=left_open(ctx, topics), value=topics)
+
+
+def _configs(configs: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in configs.items())

@@ -1,14 +1,15 @@
 """The report of a migration: ``report.json`` for machines, ``report.html`` for people.
 
 Made of the journal and the link's state, so it can be written at any time, by anyone who reaches the target. Only
-whether moved groups have gone on on the source, and which ones were left there, is looked at there; if the source does
-not answer, the report says that it is unknown. It holds no properties of connections, hence no secret.
+whether moved groups are active on the source again, and which ones were left there, is asked there; if the source does
+not answer, the report has that as unknown. It holds no properties of connections, hence no secret.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.approvals import record as approval_record
 from kafka_migration.compare.result import Equality
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused
-from kafka_migration.groups import sides, source_after
-from kafka_migration.groups.record import GroupRecord, Step
+from kafka_migration.groups import sides
+from kafka_migration.groups.record import GroupRecord, Step, commits_from_evidence
 from kafka_migration.link.flight import was_drained
 from kafka_migration.link.losses import losses, sentence
 from kafka_migration.migration.history import KIND as PHASE
@@ -66,7 +67,7 @@ def build(ctx: Context, *, extra: Mapping[str, Mapping[str, Any]] | None = None)
             remedy="see `status`; `create` is the first step that leaves a trace",
         )
     groups = _groups(ctx)
-    halts = [status.as_fields(it) for it in status.halts(ctx)]
+    halts = [status.as_fields(halt) for halt in status.halts(ctx)]
     validation = verdict.latest(ctx)
     found: dict[str, Any] = {
         "format": FORMAT,
@@ -75,7 +76,7 @@ def build(ctx: Context, *, extra: Mapping[str, Mapping[str, Any]] | None = None)
         "plan": _plan(ctx),
         "inventory": ctx.journal.read("inventory", "source"),
         "phases": phases,
-        "approvals": _approvals(ctx),
+        "approvals": approval_record.history(ctx),
         "topics": [_topic(name, value) for name, value in sorted(topics.items())],
         "mirror": _mirror(ctx),
         "halts": halts,
@@ -162,19 +163,14 @@ def _plan(ctx: Context) -> dict[str, Any]:
 def _phases(ctx: Context) -> list[dict[str, Any]]:
     """Each phase with its last run; ``seconds_in_all`` adds up the earlier ones whose end is known."""
     found = []
-    for it in status.phases(ctx):
-        value = ctx.journal.read(PHASE, it.name) or {}
+    for phase in status.phases(ctx):
+        value = ctx.journal.read(PHASE, phase.name) or {}
         runs = [*value.get("earlier", []), value]
         known = [run["seconds"] for run in runs if run.get("seconds") is not None]
         found.append(
-            status.as_fields(it) | {"seconds_in_all": round(sum(known), 3), "evidence": value.get("evidence", {})}
+            status.as_fields(phase) | {"seconds_in_all": round(sum(known), 3), "evidence": value.get("evidence", {})}
         )
     return found
-
-
-def _approvals(ctx: Context) -> list[dict[str, Any]]:
-    """Every answer that is kept, oldest first, with name and time."""
-    return approval_record.history(ctx)
 
 
 def _topic(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,16 +179,16 @@ def _topic(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mirror(ctx: Context) -> dict[str, Any]:
-    """Totals over all runs, by the offset maps (which are exact), and what the last run said of itself."""
+    """Totals over all runs, by the offset maps (which are exact), and what the last run recorded of itself."""
     maps = ctx.link.offset_maps()
-    by_topic: dict[str, int] = {}
-    for tp, it in maps.items():
-        by_topic[tp.topic] = by_topic.get(tp.topic, 0) + it.records
+    by_topic: Counter[str] = Counter()
+    for tp, offsets in maps.items():
+        by_topic[tp.topic] += offsets.records
     return {
         "records": sum(by_topic.values()),
         "partitions": len(maps),
         "fences": len(ctx.link.fences()),
-        "runs_of_offsets": sum(len(it) for it in maps.values()),
+        "runs_of_offsets": sum(len(offsets) for offsets in maps.values()),
         "records_by_topic": dict(sorted(by_topic.items())),
         "last_run": ctx.link.run(),
         "seal": None if (seal := ctx.link.seal()) is None else seal.as_dict(),
@@ -203,29 +199,32 @@ def _mirror(ctx: Context) -> dict[str, Any]:
 def _groups(ctx: Context) -> list[dict[str, Any]]:
     records = [record for _, record in sorted(GroupRecord.all(ctx.journal).items()) if record.steps]
     try:
-        on_source = source_after.gone_on(ctx, records)
+        on_source = sides.back_on_source(ctx, records)
         unknown = ""
     except MigrationError as error:
         on_source, unknown = {}, error.message
     return [
-        _group(it) | {"since_on_source": on_source.get(it.group, ""), "source_unknown": unknown if it.is_moved else ""}
-        for it in records
+        {
+            **_group(record),
+            "since_on_source": on_source.get(record.group, ""),
+            "source_unknown": unknown if record.is_moved else "",
+        }
+        for record in records
     ]
 
 
 def _groups_left(ctx: Context) -> dict[str, str]:
-    """Groups that the plan selects and that were not moved, above all those that came late; empty if nobody can say."""
+    """Groups that the plan selects and that were not moved, above all those that came late; empty if unknown."""
     try:
-        return sides.unmoved(ctx)
+        return {group: str(left) for group, left in sides.unmoved(ctx).items()}
     except MigrationError:
-        # That the source does not answer is said of the groups that were moved.
+        # That the source does not answer is reported with the groups that were moved.
         return {}
 
 
 def _group(record: GroupRecord) -> dict[str, Any]:
     """A group's move: each position with the source's commit, its translation, and what was read back."""
-    offsets = record.evidence(Step.READ_BACK, "offsets") or ()
-    read = {(it["topic"], it["partition"]): it["offset"] for it in offsets}
+    read = commits_from_evidence(record.evidence(Step.READ_BACK, "offsets") or ())
     return {
         "group": record.group,
         "step": str(status.last_step(record)),
@@ -237,14 +236,14 @@ def _group(record: GroupRecord) -> dict[str, Any]:
         "steps": {str(step): record.steps[step]["at"] for step in Step if record.has(step)},
         "positions": [
             {
-                "topic": it.tp.topic,
-                "partition": it.tp.partition,
-                "source": it.source,
-                "target": it.target,
-                "policy": it.policy,
-                "read_back": read.get((it.tp.topic, it.tp.partition)),
+                "topic": move.tp.topic,
+                "partition": move.tp.partition,
+                "source": move.source,
+                "target": move.target,
+                "policy": move.policy,
+                "read_back": read.get(move.tp),
             }
-            for it in record.translations
+            for move in record.translations
         ],
         "target_before": record.evidence(Step.TRANSLATED, "target_before") or [],
         "flags": record.evidence(Step.TRANSLATED, "flags") or [],
@@ -254,45 +253,48 @@ def _group(record: GroupRecord) -> dict[str, Any]:
 
 def _exceptions(found: Mapping[str, Any]) -> list[str]:
     """What a person should look at, in words; an empty list is the good end."""
-    said = []
-    plan = found["plan"]
+    plan, validation = found["plan"], found["validation"]
+    lines = []
     if plan["digest_at_beginning"] not in (None, plan["digest"]):
-        said.append("the plan is not the one that the migration began with")
-    said += [
-        f"phase {it['name']} ended as {it['outcome']}: {it['detail']}"
-        for it in found["phases"]
-        if it["outcome"] not in ("done", "running")
+        lines.append("the plan is not the one that the migration began with")
+    lines += [
+        f"phase {phase['name']} ended as {phase['outcome']}: {phase['detail']}"
+        for phase in found["phases"]
+        if phase["outcome"] not in ("done", "running")
     ]
-    said += [
-        f"{it['partition']} is halted: {it['reason']} at source offset {it['source_offset']}: {it['detail']}"
-        for it in found["halts"]
+    lines += [
+        f"{halt['partition']} is halted: {halt['reason']} at source offset {halt['source_offset']}: {halt['detail']}"
+        for halt in found["halts"]
     ]
-    said += [sentence(it) for it in found["losses"]]
-    validation = found["validation"]
+    lines += [sentence(loss) for loss in found["losses"]]
     if validation is None:
-        said.append("nothing was validated")
+        lines.append("nothing was validated")
     elif validation["verdict"] != Equality.EQUAL:
-        said.append(f"validation says {validation['verdict']}")
-    for it in found["groups"]:
-        if not it["moved"]:
-            said.append(f"group {it['group']} is not moved (last step: {it['step']})")
-        elif not it["alive"]:
-            said.append(f"group {it['group']} was moved, and has not been active on the target yet")
-        if it["since_on_source"]:
-            said.append(f"group {it['group']} was moved, and {it['since_on_source']}: processed twice")
-    begun = {it["group"] for it in found["groups"]}
-    said += [
-        f"group {group} is selected by the plan and was never moved: {what}"
-        for group, what in sorted(found["groups_left"].items())
-        if group not in begun
+        lines.append(f"the verdict of the validation is {validation['verdict']}")
+    return lines + _exceptions_of_groups(found)
+
+
+def _exceptions_of_groups(found: Mapping[str, Any]) -> list[str]:
+    lines, groups = [], found["groups"]
+    for group in groups:
+        name = group["group"]
+        if not group["moved"]:
+            lines.append(f"group {name} is not moved (last step: {group['step']})")
+        elif not group["alive"]:
+            lines.append(f"group {name} was moved, and has not been active on the target yet")
+        if group["since_on_source"]:
+            lines.append(f"group {name} was moved, and {group['since_on_source']}: processed twice")
+    begun = {group["group"] for group in groups}
+    lines += [
+        f"group {name} is selected by the plan and was never moved: {what}"
+        for name, what in sorted(found["groups_left"].items())
+        if name not in begun
     ]
-    unknown = [it for it in found["groups"] if it["source_unknown"]]
+    unknown = [group["source_unknown"] for group in groups if group["source_unknown"]]
     # Once the stop gate has seen them rest and ended the mirror, the source may be switched off.
     if unknown and not found["mirror"]["drained"]:
-        said.append(
-            f"whether {len(unknown)} moved groups have gone on on the source is unknown: {unknown[0]['source_unknown']}"
-        )
-    return said
+        lines.append(f"whether {len(unknown)} moved groups are active on the source again is unknown: {unknown[0]}")
+    return lines
 
 
 # -- how values look on the page ------------------------------------------------------------------------------------

@@ -1,14 +1,14 @@
-"""Going on where a partition has halted: at an offset that a person names, or behind what the source has lost.
+"""Resuming where a partition has halted: at an offset that a person names, or after what the source has lost.
 
-The halt is lifted, and the mirror (the one that runs, or the next) fences the partition and goes on. What is given up
-is kept in the link's state with offsets, reason and name: the offset map has a gap there, and the report tells of it.
-Where the target's log is not what the link wrote, or the source's log is another one now, there is no way on but to
-copy the topic afresh (:mod:`kafka_migration.steps.recopy`).
+The halt is lifted, and the mirror (the one that runs, or the next) fences the partition and resumes. What is given up
+is kept in the link's state with offsets, reason and name: the offset map has a gap there, and the report lists it.
+Where the target's log is not what the link wrote, or the source's log is another one now, the topic can only be copied
+afresh (:mod:`kafka_migration.steps.recopy`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,12 +36,15 @@ _COPY_AFRESH = frozenset(
         Halt.TRUNCATED,
     }
 )
-_AGAIN = "copy it afresh: `mirror --again TOPIC`, or exclude it from the plan"
+
+
+def _again(topic: str) -> str:
+    return f"copy it afresh: `mirror --again {topic}`, or exclude it from the plan"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GoesOn:
-    """A partition whose halt is lifted: it stood at source offset ``stands``, and goes on at ``at``.
+class Resumed:
+    """A partition whose halt is lifted: it stood at source offset ``stands``, and resumes at ``at``.
 
     ``still_there`` are the offsets in between that the source has not lost.
     """
@@ -60,7 +63,7 @@ class GoesOn:
 
     def __str__(self) -> str:
         """One line for people: the same in a dry run and in earnest."""
-        where = f"{self.tp}: go on at source offset {self.at} (halted: {self.halt} at {self.stands})"
+        where = f"{self.tp}: resume at source offset {self.at} (halted: {self.halt} at {self.stands})"
         if not self.given_up:
             return f"{where}; nothing is given up"
         there = f", {self.still_there:,} of them still on the source" if self.still_there else ""
@@ -81,10 +84,10 @@ class GoesOn:
 
 def check(
     ctx: Context, *, at: Sequence[tuple[TopicPartition, int]] = (), accept_loss: Sequence[str] = ()
-) -> tuple[GoesOn, ...]:
+) -> tuple[Resumed, ...]:
     """What would be done. Changes nothing.
 
-    ``at``: where to go on, by partition; ``accept_loss``: TOPIC or TOPIC:PARTITION, whose halts of DATA_LOSS go on at
+    ``at``: where to resume, by partition; ``accept_loss``: TOPIC or TOPIC:PARTITION, whose halts of DATA_LOSS resume at
     the source's log start. Raises BadInput for a partition that is named twice, or an offset that the source does not
     have, Refused for one that is not halted, or that can only be copied afresh.
     """
@@ -94,16 +97,12 @@ def check(
     wanted: dict[TopicPartition, int | None] = {}
     for tp, offset in (*at, *((tp, None) for text in accept_loss for tp in _lossy(halts, text))):
         if tp in wanted:
-            raise BadInput("is named twice", field="resume", value=str(tp), remedy="say once where it goes on")
+            raise BadInput(
+                "this partition is named twice", field="resume", value=str(tp), remedy="name it once, with one offset"
+            )
         wanted[tp] = offset
     for tp in wanted:
-        if tp not in halts:
-            raise Refused(f"{tp} is not halted: there is nothing to go on with", remedy="`status` names halted ones")
-        if halts[tp].reason in _COPY_AFRESH:
-            raise Refused(
-                f"{tp} is halted for {halts[tp].reason}: source and target do not go together there any more",
-                remedy=_AGAIN.replace("TOPIC", tp.topic),
-            )
+        _require_resumable(halts, tp)
     _refuse_others(ctx, wanted)
     _refuse_unproved(ctx, {tp.topic for tp in wanted if halts[tp].reason in BY_METADATA})
     _refuse_drifted(ctx, sorted(tp for tp in wanted if halts[tp].reason == Halt.CONFIG_DRIFT))
@@ -114,37 +113,56 @@ def check(
     )
 
 
+def _require_resumable(halts: Mapping[TopicPartition, HaltRecord], tp: TopicPartition) -> None:
+    if tp not in halts:
+        raise Refused(f"{tp} is not halted, so there is nothing to resume", remedy="run `status`: it names halted ones")
+    if halts[tp].reason in _COPY_AFRESH:
+        raise Refused(
+            f"{tp} is halted for {halts[tp].reason}: the target's log no longer belongs to the source's",
+            remedy=_again(tp.topic),
+        )
+
+
 def apply(
     ctx: Context, *, at: Sequence[tuple[TopicPartition, int]] = (), accept_loss: Sequence[str] = (), by: str
-) -> tuple[GoesOn, ...]:
-    """Lift the halts, and keep what is given up. Killed anywhere, the partition is halted still or goes on."""
+) -> tuple[Resumed, ...]:
+    """Lift the halts, and record what is given up. Killed anywhere, the partition is still halted or resumes."""
     todo = check(ctx, at=at, accept_loss=accept_loss)
     keys = {name: topic.key for name, topic in ctx.link.topics().items()}
-    for it in todo:
-        ctx.tell(str(it))
+    for resumed in todo:
+        ctx.tell(str(resumed))
     if not ctx.dry_run:
-        lifted = {it.tp: _skip(it, by=by, at=ctx.stamp(), topic_key=keys.get(it.tp.topic, "")) for it in todo}
-        ctx.link.lift(lifted)
+        ctx.link.lift({r.tp: _skip(r, by=by, at=ctx.stamp(), topic_key=keys.get(r.tp.topic, "")) for r in todo})
     return todo
 
 
-def _skip(it: GoesOn, *, by: str, at: str, topic_key: str) -> Skip | None:
-    if not it.given_up:
+def _skip(resumed: Resumed, *, by: str, at: str, topic_key: str) -> Skip | None:
+    if not resumed.given_up:
         return None
-    return Skip(start=it.stands, end=it.at, halt=it.halt, detail=it.detail, by=by, at=at, topic_key=topic_key)
+    return Skip(
+        start=resumed.stands,
+        end=resumed.at,
+        halt=resumed.halt,
+        detail=resumed.detail,
+        by=by,
+        at=at,
+        topic_key=topic_key,
+    )
 
 
-def _lossy(halts: dict[TopicPartition, HaltRecord], text: str) -> list[TopicPartition]:
+def _lossy(halts: Mapping[TopicPartition, HaltRecord], text: str) -> list[TopicPartition]:
     topic, _, partition = text.partition(":")
     if partition and not partition.isdecimal():
         raise BadInput("is not TOPIC or TOPIC:PARTITION", field="--accept-loss", value=text, remedy="write orders:0")
-    mine = [tp for tp in sorted(halts) if tp.topic == topic and partition in ("", str(tp.partition))]
-    lossy = [tp for tp in mine if halts[tp].reason == Halt.DATA_LOSS]
+    reasons = {
+        tp: halts[tp].reason for tp in sorted(halts) if tp.topic == topic and partition in ("", str(tp.partition))
+    }
+    lossy = [tp for tp, reason in reasons.items() if reason == Halt.DATA_LOSS]
     if not lossy:
-        seen = ", ".join(f"{tp} {halts[tp].reason}" for tp in mine) or "not halted"
+        seen = ", ".join(f"{tp} {reason}" for tp, reason in reasons.items()) or "not halted"
         raise Refused(
             f"no records of {text} were lost on the source before they were copied ({seen})",
-            remedy="for other halts name the offset to go on at: `resume --at TOPIC:PARTITION:OFFSET`; see `status`",
+            remedy="for other halts name the offset to resume at: `resume --at TOPIC:PARTITION:OFFSET`; see `status`",
         )
     return lossy
 
@@ -157,61 +175,62 @@ def _refuse_others(ctx: Context, wanted: dict[TopicPartition, int | None]) -> No
         for side, now, then in zip(("source", "target"), ids, expected, strict=True):
             if now is None or (now and then and now != then):
                 raise Refused(
-                    f"{side}: topic {name} is {'gone' if now is None else 'another one'} now",
-                    remedy=_AGAIN.replace("TOPIC", name),
+                    f"topic {name} on the {side} is {'gone' if now is None else 'another one'} now",
+                    remedy=_again(name),
                 )
 
 
 def _refuse_unproved(ctx: Context, topics: set[str]) -> None:
-    """What was gone, or another one, goes on where both clusters have the pinned topic: an id is given only once."""
+    """What was gone, or another one, resumes where both clusters have the pinned topic: an id is given only once."""
     pinned = ctx.link.topics()
     for name, ids in topic_ids(ctx, topics).items():
         expected = [pinned[name].source_id, pinned[name].target_id] if name in pinned else []
-        if ids != [str(it) for it in expected] or not all(it.int for it in expected):
+        if ids != [str(pin) for pin in expected] or not all(pin.int for pin in expected):
             raise Refused(
-                f"{name}: nothing proves that source and target have the topics that were mirrored",
-                remedy=_AGAIN.replace("TOPIC", name),
+                f"topic {name}: nothing proves that source and target have the topics that were mirrored",
+                remedy=_again(name),
             )
 
 
 def _refuse_drifted(ctx: Context, halted: Sequence[TopicPartition]) -> None:
-    """While the setting is what it is they would only halt again. Afterwards records may be gone already, and a running
+    """While the config is what it is they would only halt again. Afterwards records may be gone already, and a running
     mirror takes the target's log as it finds it."""
     topics = sorted({tp.topic for tp in halted})
     for topic, configs in ctx.target.topic_configs(topics).items():
         wrong = [f"{n}={v}" for n, v in KEEPS_RECORDS.items() if n in configs and configs[n].value != v]
         if wrong:
             raise Refused(
-                f"target: topic {topic} is not held open", remedy=f"set {', '.join(wrong)} on it, then run this again"
+                f"topic {topic} on the target has configs under which copied records are deleted or altered",
+                remedy=f"set {', '.join(wrong)} on it, then run this again",
             )
     openings, ends = ctx.link.openings(), ctx.target.ends(halted)
-    # What expired after restoring was meant to.
-    restored = {topic for topic in topics if "restored_at" in (ctx.journal.read(KIND, topic) or {})}
     for tp in halted:
         mine = openings.get(tp, ())
-        if mine and ends[tp].start > mine[0].target and tp.topic not in restored:
+        # What expired after restoring was meant to.
+        is_restored = "restored_at" in (ctx.journal.read(KIND, tp.topic) or {})
+        if mine and ends[tp].start > mine[0].target and not is_restored:
             raise Refused(
                 f"{tp}: records are gone on the target: its log begins at {ends[tp].start}, and what was copied at"
                 f" {mine[0].target}",
-                remedy=_AGAIN.replace("TOPIC", tp.topic),
+                remedy=_again(tp.topic),
             )
 
 
-def _one(tp: TopicPartition, halt: HaltRecord, ends: PartitionEnds, stands: int, offset: int | None) -> GoesOn:
+def _one(tp: TopicPartition, halt: HaltRecord, ends: PartitionEnds, stands: int, offset: int | None) -> Resumed:
     at = max(stands, ends.start) if offset is None else offset
     if at < stands:
         raise BadInput(
             f"{tp} is copied up to source offset {stands} already",
             field="--at",
             value=at,
-            remedy=f"go on at {stands} (nothing is given up) or later",
+            remedy=f"resume at {stands} (nothing is given up) or later",
         )
     if not ends.start <= at <= ends.end:
         raise BadInput(
             f"{tp} has source offsets {ends.start}..{ends.end}",
             field="--at",
             value=at,
-            remedy=f"go on at {max(stands, ends.start)} or later, up to {ends.end}",
+            remedy=f"resume at {max(stands, ends.start)} or later, up to {ends.end}",
         )
     still_there = max(0, at - max(stands, ends.start))
-    return GoesOn(tp=tp, halt=halt.reason, detail=halt.detail, stands=stands, at=at, still_there=still_there)
+    return Resumed(tp=tp, halt=halt.reason, detail=halt.detail, stands=stands, at=at, still_there=still_there)

@@ -1,7 +1,7 @@
 """One page about a migration: how far it came, what runs, what stands still and why, and what a person can do.
 
 Read-only, and never more certain than its sources: a side that does not answer leaves its part unknown, with the
-reason, and the rest is shown all the same.
+reason, and the rest is shown anyway.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PhaseStatus:
 class MirrorStatus:
     """The running copy. ``state`` is not started, running, silent (probably dead) or ended; ages are seconds.
 
-    ``sealed`` says since when the mirror may not write any more, and whether every partition shows the seal;
+    ``sealed``: since when the mirror may not write any more, and whether every partition shows the seal;
     ``waiting`` which partitions stand still, and why; ``rewound`` what the target lost and was copied again.
     """
 
@@ -95,7 +95,7 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSummary:
-    """Replication lag in source offsets; ``worst`` are the partitions that are furthest behind, ``undecided`` says what
+    """Replication lag in source offsets; ``worst`` are the partitions that are furthest behind, ``undecided`` is what
     open transactions hold back."""
 
     total: int
@@ -106,7 +106,7 @@ class LagSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The whole page. ``unknown`` says for each part that is missing why it is."""
+    """The whole page. ``unknown``: parts that are missing, and why."""
 
     migration: str
     plan_digest: str
@@ -143,7 +143,7 @@ class Status:
             "migration": self.migration,
             "plan_digest": self.plan_digest,
             "at": self.at.isoformat(timespec="milliseconds"),
-            "phases": [as_fields(it) for it in self.phases],
+            "phases": [as_fields(phase) for phase in self.phases],
             "mirror": {**as_fields(self.mirror), "controls": self.mirror.controls.as_dict()},
             "lag": None
             if self.lag is None
@@ -153,12 +153,12 @@ class Status:
                 "worst": [{"partition": tp, "lag": lag} for tp, lag in self.lag.worst],
                 "undecided": self.lag.undecided,
             },
-            "halts": [as_fields(it) for it in self.halts],
-            "losses": [dict(it) for it in self.losses],
-            "drift": [as_fields(it) for it in self.drift],
-            "groups": [as_fields(it) for it in self.groups],
+            "halts": [as_fields(halt) for halt in self.halts],
+            "losses": [dict(loss) for loss in self.losses],
+            "drift": [as_fields(topic) for topic in self.drift],
+            "groups": [as_fields(group) for group in self.groups],
             "groups_by_step": self.groups_by_step,
-            "approvals": [it.as_dict() for it in self.approvals],
+            "approvals": [approval.as_dict() for approval in self.approvals],
             "validation": None if self.validation is None else dict(self.validation),
             "topics": self.topics,
             "locks": dict(self.locks),
@@ -195,7 +195,7 @@ def read(ctx: Context) -> Status:
 
 
 def phases(ctx: Context) -> tuple[PhaseStatus, ...]:
-    """What the journal tells of phases, in the order in which they last began."""
+    """What the journal has of phases, in the order in which they last began."""
     found = [
         PhaseStatus(
             name=name,
@@ -208,7 +208,7 @@ def phases(ctx: Context) -> tuple[PhaseStatus, ...]:
         )
         for name, value in ctx.journal.all(PHASE).items()
     ]
-    return tuple(sorted(found, key=lambda it: it.started))
+    return tuple(sorted(found, key=lambda phase: phase.started))
 
 
 def halts(ctx: Context) -> tuple[HaltStatus, ...]:
@@ -232,7 +232,7 @@ def halts(ctx: Context) -> tuple[HaltStatus, ...]:
 
 
 def _mirror(ctx: Context) -> MirrorStatus:
-    run, wish, told = ctx.link.run(), ctx.link.wished(), ctx.link.progress()
+    run, wish, progress = ctx.link.run(), ctx.link.wished(), ctx.link.progress()
     state, last = mirror_state(ctx)
     age = None if last is None else max(0.0, (ctx.clock.now() - last).total_seconds())
     return MirrorStatus(
@@ -241,18 +241,18 @@ def _mirror(ctx: Context) -> MirrorStatus:
         reason=wish.reason,
         last_word=None if last is None else last.isoformat(timespec="milliseconds"),
         age_seconds=None if age is None else round(age, 1),
-        partitions=len(told),
+        partitions=len(progress),
         fences=len(ctx.link.fences()),
-        records=sum(it.records for it in ctx.link.offset_maps().values()),
+        records=sum(offsets.records for offsets in ctx.link.offset_maps().values()),
         ended_as=str(run.get("reason", "")) if run and run["state"] == "ended" else "",
         controls=ctx.link.controls(),
         sealed=_sealed(ctx),
         waiting=str((run or {}).get("waiting", "")),
         rewound=tuple(
-            f"{tp}: target offsets {it['lost_from']} to {it['lost_to'] - 1} were lost there, and copied again from"
-            f" source offset {it['source']} at {it['at']}"
-            for tp, found in sorted(ctx.link.rewinds().items())
-            for it in found
+            f"{tp}: target offsets {rewind['lost_from']} to {rewind['lost_to'] - 1} were lost there, and copied again"
+            f" from source offset {rewind['source']} at {rewind['at']}"
+            for tp, rewinds in sorted(ctx.link.rewinds().items())
+            for rewind in rewinds
         ),
     )
 
@@ -301,7 +301,7 @@ def _validation(ctx: Context) -> dict[str, Any] | None:
     if found is None:
         return None
     kept = ("at", "verdict", "passed", "summary", "totals", "hints")
-    partitions = [it for it in found["partitions"] if not it["equal"]]
+    partitions = [partition for partition in found["partitions"] if not partition["equal"]]
     return {name: found[name] for name in kept} | {"unequal": partitions}
 
 

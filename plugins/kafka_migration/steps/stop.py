@@ -1,10 +1,10 @@
 """The stop gate: end the mirror once producers have left the source and everything has been copied.
 
 Refuses while any source log end moves, any lag remains, topics have changed so that records are in danger, a moved
-group has gone on on the source, or another group runs on neither side or was left behind; then drains: the mirror
-copies up to the ends that were proved still and ends by itself. Then the link is sealed: no mirror may write to it any
-more. ``now`` stops it where it stands, unsealed (nothing is lost: a later run goes on). A mirror that died says nothing
-any more: for ``now`` that is enough, since the wish stands; a drain takes a mirror that is started again.
+group has committed on the source since, or another group runs on neither side or was left behind; then drains: the
+mirror copies up to the ends that were proved still and ends by itself. Then the link is sealed: no mirror may write to
+it any more. ``now`` stops it where it stands, unsealed (nothing is lost: a later run resumes). A mirror that died sends
+no heartbeat: for ``now`` that is enough, since the wish stands; a drain needs a mirror that is started again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.lag import sample
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
-from kafka_migration.groups import sides, source_after
+from kafka_migration.groups import sides
 from kafka_migration.link import seal
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.link.lag import LagMeter, LagReport, undecided
@@ -50,7 +50,7 @@ class StopResult:
     def stopped(self) -> bool:
         """True if the mirror has ended: where it stood, if that was asked for, else with everything copied.
 
-        One that is silent has died; should it wake all the same, it stops at its next look.
+        One that is silent has died; should it wake anyway, it stops at its next look.
         """
         return self.gate.is_open and self.mirror.get("state") in ("ended", "silent")
 
@@ -58,13 +58,15 @@ class StopResult:
     def may_pass(self) -> bool:
         """Whether all that shuts the gate can pass by itself (producers stop, records are copied, a cluster answers
         again). What else shuts it needs a person."""
-        return all(it.name in (STILL, DECIDED, COPIED) or it.verdict is Verdict.UNCHECKED for it in self.gate.blockers)
+        return all(
+            check.name in (STILL, DECIDED, COPIED) or check.verdict is Verdict.UNCHECKED for check in self.gate.blockers
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
         checks = [
-            {"name": r.name, "verdict": str(r.verdict), "evidence": r.evidence, "remedy": r.remedy}
-            for r in self.gate.results
+            {"name": check.name, "verdict": str(check.verdict), "evidence": check.evidence, "remedy": check.remedy}
+            for check in self.gate.results
         ]
         return {
             "stopped": self.stopped,
@@ -93,7 +95,7 @@ def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, Partition
         _lag(report),
         _halts(report),
         as_declared(create.verify(ctx)),
-        source_after.check(ctx),
+        sides.check_back(ctx),
         *sides.check(ctx),
     )
     return Gate.of("stop", checks), report, after
@@ -133,12 +135,12 @@ def _wish(ctx: Context, wish: Wish, seconds: float) -> None:
     enough = {"ended", "not started"} | ({"silent"} if wish.desired is Desired.STOP else set())
     while (state := mirror_state(ctx)[0]) not in enough:
         if ctx.clock.monotonic() > deadline:
-            said = ", and its heartbeat has stopped" if state == "silent" else ""
+            silence = ", and its heartbeat has stopped" if state == "silent" else ""
             raise CouldNotFindOut(
                 f"the mirror of {ctx.plan.name} did not end within {seconds:g} s of being asked to {wish.desired}"
-                + said,
-                remedy="look at the mirror's log; if it has died, start the mirror again: it obeys, and ends; then run"
-                " this again",
+                f"{silence}",
+                remedy="check the mirror's log; if it has died, start the mirror again, which then ends as asked; then"
+                " run this again",
             )
         lookout.look()
         ctx.clock.sleep(_POLL_SECONDS)
@@ -166,7 +168,7 @@ def _still(moved: dict[TopicPartition, int], window: float) -> CheckResult:
     return CheckResult(
         name=STILL,
         verdict=Verdict.FAIL,
-        evidence=f"{len(moved)} partitions still grow: {rows}",
+        evidence=f"{len(moved)} source partitions still grow: {rows}",
         remedy="stop the producers of these topics on the source, then run this again",
     )
 
@@ -178,8 +180,8 @@ def _decided(report: LagReport) -> CheckResult:
         name=DECIDED,
         verdict=Verdict.FAIL,
         evidence=undecided(report.sample),
-        remedy="see that its producer commits or aborts; one that hangs for good is found and aborted with"
-        " kafka-transactions.sh (find-hanging, abort); then run this again",
+        remedy="have its producer commit or abort; find and abort one that hangs for good with kafka-transactions.sh"
+        " (find-hanging, abort); then run this again",
     )
 
 
@@ -190,7 +192,7 @@ def _lag(report: LagReport) -> CheckResult:
     return CheckResult(
         name=COPIED,
         verdict=Verdict.FAIL,
-        evidence=f"{report.total:,} source offsets to go, most in {worst[0] if worst else '-'}"
+        evidence=f"{report.total:,} source offsets are not copied yet, most in {worst[0] if worst else '-'}"
         + (f"; the mirror is {report.held}" if report.held else ""),
         remedy="wait until the mirror has caught up (`lag --watch`), then run this again",
     )
@@ -204,7 +206,7 @@ def _halts(report: LagReport) -> CheckResult:
         name="no partition is halted",
         verdict=Verdict.FAIL,
         evidence=rows,
-        remedy="`status` shows why each is halted and what can be done",
+        remedy="run `status`, which shows why each is halted and what can be done",
     )
 
 
@@ -268,7 +270,7 @@ class Wait:
             return Decision(exit_code=1, message=f"halted partitions never drain: {halted}\n  remedy: {remedy}")
         if self._groups_at is None or now - self._groups_at >= GROUPS_SECONDS:
             self._groups_at = now
-            groups = source_after.check(self._ctx)
+            groups = sides.check_back(self._ctx)
             if groups.verdict is Verdict.FAIL:
                 remedy = f"{groups.remedy}; then clear this task. The mirror runs on"
                 message = f"moved groups are active on the source again: {groups.evidence}\n  remedy: {remedy}"

@@ -18,7 +18,7 @@ from kafka_migration.domain.errors import Refused
 if TYPE_CHECKING:
     from kafka_migration.domain.controls import Controls
     from kafka_migration.migration.context import Context
-    from kafka_migration.steps.resume import GoesOn
+    from kafka_migration.steps.resume import Resumed
 
 
 def pause(
@@ -84,7 +84,7 @@ def resume(
     output.result({"partitions": [it.as_dict() for it in done], "mirror": state, "dry_run": dry_run}, text)
 
 
-def _ask(todo: Sequence[GoesOn], output: Output) -> None:
+def _ask(todo: Sequence[Resumed], output: Output) -> None:
     for it in todo:
         output.tell(str(it))
     if output.as_json or not sys.stdin.isatty():
