@@ -147,7 +147,7 @@ def test_mirror_on_spark_obeys_within_two_seconds_and_is_taken_over_while_it_is_
     others = [first]
     link: LinkState | None = None
     try:
-        wait_until(lambda: log_ends(target, topics) > 500, "records flow", deadline_seconds=60)
+        wait_until(lambda: log_ends(target, topics) > 500, "records flow", deadline_seconds=150)
         link = LinkState.on_target(plan.name, {"bootstrap.servers": target})
         assert json.loads(commands.run("pause", "--as", "ada", "--json"))["pause"]["by"] == "ada"
         asked = time.monotonic()

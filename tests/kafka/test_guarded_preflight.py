@@ -53,7 +53,7 @@ def enough(guarded: Guarded, migration: Migration, *, without: str = "") -> Exit
     topic, group, cluster = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.BROKER
     prefix = f"{migration.name}."
     grants = [
-        (topic, prefix, ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")),
+        (topic, prefix, ("CREATE", "READ", "WRITE", "ALTER_CONFIGS")),
         (topic, "kafka-migration.", ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")),
         (group, prefix, ("READ",)),
         (ResourceType.TRANSACTIONAL_ID, "kafka-migration.", ("WRITE",)),
