@@ -15,6 +15,7 @@ from kafka_migration.kafka.types import ConfigValue
 from kafka_migration.link import seal
 from kafka_migration.state.journal import Journal
 from kafka_migration.topics import create, restore
+from kafka_migration.topics.declared import is_restored
 from kafka_migration.topics.specs import HELD_OPEN, OLD_BOUND, restorable
 from tests.fakes.cluster import DEFAULT_CONFIGS
 from tests.steps import histories
@@ -204,7 +205,7 @@ def test_seal_that_is_taken_away_holds_everything_open_again(shop: Migration) ->
     assert seal.undo(shop.ctx()) is True
     assert {topic: _explicit(shop, topic) for topic in (ORDERS, PAYMENTS)} == before
     ctx = shop.ctx()
-    assert not any(restore.is_restored(it) for it in ctx.journal.all("topic").values())
+    assert not any(is_restored(it) for it in ctx.journal.all("topic").values())
     assert (ctx.link.seal(), create.verify(ctx)) == (None, ())
     _sealed(shop)
     restore.apply(shop.ctx())

@@ -18,13 +18,7 @@ class Clock(Protocol):
 
 def tries(clock: Clock, *, seconds: float, pause: float) -> Iterator[None]:
     """Turns of a loop that looks for something: at least one, then one every ``pause`` seconds until ``seconds`` are
-    over. Return from the loop once it is found; what stands behind the loop is for the deadline::
-
-        for _ in tries(clock, seconds=30.0, pause=0.1):
-            if found := look():
-                return found
-        raise CouldNotFindOut(...)
-    """
+    over. Leave the loop once it is found; what follows the loop is for the deadline."""
     deadline = clock.monotonic() + seconds
     while True:
         yield

@@ -43,70 +43,10 @@ class Store(Protocol):
         """Give up connections."""
 
 
-class MemoryStore:
-    """A store for the lifetime of this object."""
+class _Kept:
+    """What a store holds, as it is stored: most values are never asked for, and nobody shares an object."""
 
     def __init__(self) -> None:
-        self._values: dict[str, str] = {}
-        self._places: dict[str, int] = {}
-        self._writes = itertools.count()
-        self._deleted: set[str] = set()
-
-    def get(self, key: str) -> Value | None:
-        found = self.located(key)
-        return None if found is None else found[0]
-
-    def located(self, key: str) -> tuple[Value, int] | None:
-        found = self._values.get(key)
-        return None if found is None else (ledger.decode(found.encode(), where=key), self._places[key])
-
-    def put(self, key: str, value: Value) -> None:
-        # As text, like the topic: what the topic would not hold fails here too, and nobody shares an object.
-        text = ledger.encode(value).decode()
-        # Removed first: the newest write stands last.
-        self._values.pop(key, None)
-        self._deleted.discard(key)
-        self._values[key], self._places[key] = text, next(self._writes)
-
-    def put_all(self, values: Mapping[str, Value | None]) -> None:
-        for key, value in values.items():
-            if value is None:
-                self.delete(key)
-            else:
-                self.put(key, value)
-
-    def delete(self, key: str) -> None:
-        self._values.pop(key, None)
-        self._deleted.add(key)
-
-    def items(self, prefix: str = "") -> dict[str, Value]:
-        return {
-            key: ledger.decode(text.encode(), where=key) for key, text in self._values.items() if key.startswith(prefix)
-        }
-
-    def keys(self, prefix: str = "") -> list[str]:
-        return [key for key in self._values if key.startswith(prefix)]
-
-    def deleted(self, prefix: str = "") -> tuple[str, ...]:
-        return tuple(sorted(key for key in self._deleted if key.startswith(prefix)))
-
-    def close(self) -> None:
-        """Nothing to give up."""
-
-
-class TopicStore:
-    """A store in an internal topic of a single partition. Reads see every write that was durable before them.
-
-    A value that cannot be read is refused where it is asked for, and nowhere else: migrations share the topics, and one
-    bad record must not hold up every one of them. What was removed is remembered for as long as the topic keeps
-    tombstones (``delete.retention.ms``, a day).
-    """
-
-    def __init__(self, log: TopicLog) -> None:
-        if log.partitions != 1:
-            raise ValueError(f"{log.topic} has {log.partitions} partitions: their writes have no common order")
-        self._log = log
-        # As they stand in the topic: most are never asked for, and nobody shares an object.
         self._values: dict[str, bytes] = {}
         self._places: dict[str, int] = {}
         self._deleted: set[str] = set()
@@ -119,18 +59,8 @@ class TopicStore:
         self._refresh()
         return (self._value(key), self._places[key]) if key in self._values else None
 
-    def put(self, key: str, value: Value) -> None:
-        self._log.append([(key.encode(), ledger.encode(value))])
-
-    def put_all(self, values: Mapping[str, Value | None]) -> None:
-        self._log.append([(k.encode(), None if value is None else ledger.encode(value)) for k, value in values.items()])
-
-    def delete(self, key: str) -> None:
-        self._log.append([(key.encode(), None)])
-
     def items(self, prefix: str = "") -> dict[str, Value]:
-        self._refresh()
-        return {key: self._value(key) for key in self._values if key.startswith(prefix)}
+        return {key: self._value(key) for key in self.keys(prefix)}
 
     def keys(self, prefix: str = "") -> list[str]:
         self._refresh()
@@ -139,6 +69,69 @@ class TopicStore:
     def deleted(self, prefix: str = "") -> tuple[str, ...]:
         self._refresh()
         return tuple(sorted(key for key in self._deleted if key.startswith(prefix)))
+
+    def _refresh(self) -> None:
+        """Take in what was written since."""
+
+    def _value(self, key: str) -> Value:
+        return ledger.decode(self._values[key], where=key)
+
+    def _note(self, key: str, value: bytes | None, place: int) -> None:
+        # Removed first: the newest write stands last.
+        self._values.pop(key, None)
+        self._deleted.discard(key)
+        if value is None:
+            self._deleted.add(key)
+        else:
+            self._values[key], self._places[key] = value, place
+
+
+class MemoryStore(_Kept):
+    """A store for the lifetime of this object. What a topic would not hold fails here, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._writes = itertools.count()
+
+    def put(self, key: str, value: Value) -> None:
+        self._note(key, ledger.encode(value), next(self._writes))
+
+    def put_all(self, values: Mapping[str, Value | None]) -> None:
+        for key, value in values.items():
+            if value is None:
+                self.delete(key)
+            else:
+                self.put(key, value)
+
+    def delete(self, key: str) -> None:
+        self._note(key, None, next(self._writes))
+
+    def close(self) -> None:
+        """Nothing to give up."""
+
+
+class TopicStore(_Kept):
+    """A store in an internal topic of a single partition. Reads see every write that was durable before them.
+
+    A value that cannot be read is refused where it is asked for, and nowhere else: migrations share the topics, and one
+    bad record must not hold up every one of them. What was removed is remembered for as long as the topic keeps
+    tombstones (``delete.retention.ms``, a day).
+    """
+
+    def __init__(self, log: TopicLog) -> None:
+        super().__init__()
+        if log.partitions != 1:
+            raise ValueError(f"{log.topic} has {log.partitions} partitions: their writes have no common order")
+        self._log = log
+
+    def put(self, key: str, value: Value) -> None:
+        self.put_all({key: value})
+
+    def put_all(self, values: Mapping[str, Value | None]) -> None:
+        self._log.append([(k.encode(), None if value is None else ledger.encode(value)) for k, value in values.items()])
+
+    def delete(self, key: str) -> None:
+        self.put_all({key: None})
 
     def close(self) -> None:
         self._log.close()
@@ -157,9 +150,4 @@ class TopicStore:
             except (UnicodeDecodeError, AttributeError):
                 # No key of ours, so nobody asks for it.
                 continue
-            self._values.pop(key, None)
-            self._deleted.discard(key)
-            if entry.value is None:
-                self._deleted.add(key)
-                continue
-            self._values[key], self._places[key] = entry.value, entry.offset
+            self._note(key, entry.value, entry.offset)

@@ -228,6 +228,3 @@ def _verify(ctx: Context) -> None:
         f"the target does not show what was set: {left[0]}",
         remedy="find out what else sets these topics' configs; then run this again",
     )
-
-
-__all__ = ["Restored", "apply", "check", "is_restored", "undo"]
