@@ -102,7 +102,9 @@ def test_single_record_within_the_window_keeps_the_gate_shut(sealed: list[Contex
     shop = Migration()
     ctx, _ = mirrored(shop, at=150, **DRAIN)
     shop.clock.at(9, lambda: shop.source.append(histories.PAYMENTS, 1))
-    assert failed(stop.apply(ctx)) == {"source log ends are still": "1 source partitions still grow: shop.payments-0 +1 (0/s)"}
+    assert failed(stop.apply(ctx)) == {
+        "source log ends are still": "1 source partitions still grow: shop.payments-0 +1 (0/s)"
+    }
     assert not sealed
 
 
