@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
 
-# -- refusals that callers tell apart -------------------------------------------------------------------------------
+# -- refusals that callers distinguish -------------------------------------------------------------------------------
 
 
 class GroupNotEmpty(Refused):
@@ -181,9 +181,9 @@ def accept_if_written(ctx: Context, record: GroupRecord, view: GroupView) -> Non
     """Mark a write as read back that an earlier run made and died before reading back, if the group uses it.
 
     Were it not marked, the group would be refused for ever: it is active on the target, ahead of its translation. But
-    offsets there are taken for that write only on evidence. Whoever else committed further (a rehearsal, say) must not
-    pass for the group itself, or the records up to there would be skipped. The group's own progress has members; where
-    it stopped there again, a person shows whose progress it is by starting it.
+    offsets there are taken for that write only on evidence. Whoever else committed further, such as a rehearsal, must
+    not pass for the group itself, or the records up to there would be skipped. The group's own progress has members;
+    where it stopped there again, a person shows whose progress it is by starting it.
     """
     if not record.has(Step.WRITING) or record.has(Step.READ_BACK) or not view.state.is_empty:
         return

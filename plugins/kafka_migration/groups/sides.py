@@ -82,19 +82,25 @@ def _what_came_back(record: GroupRecord, state: GroupState, commits: Commits) ->
 
 
 def _not_moved_astray(ctx: Context, stopped_seconds: float) -> dict[str, str]:
-    records = {group: record for group, record in GroupRecord.all(ctx.journal).items() if record.steps}
-    back = {group: record for group, record in records.items() if record.has(Step.UNDONE)}
-    stopped = {group: record for group, record in records.items() if record.is_stopped and ctx.plan.stop_hooks(group)}
+    records = GroupRecord.all(ctx.journal).values()
+    back = {record.group: record for record in records if record.has(Step.UNDONE)}
+    stopped = {record.group: record for record in records if record.is_stopped and ctx.plan.stop_hooks(record.group)}
     if not (back or stopped):
         return {}
     here, there = ctx.source.group_states(list(stopped)), ctx.target.group_states([*back, *stopped])
     found = {group: _on_target_again(ctx, record, there[group]) for group, record in back.items()}
     for group, record in stopped.items():
-        last = max(at for step in record.steps if (at := record.at(step)) is not None)
-        is_settled = ctx.clock.now() - last >= timedelta(seconds=stopped_seconds)
-        if is_settled and here[group].is_empty and there[group].is_empty:
-            found[group] = f"was stopped, and runs on neither side (last step at {last:%Y-%m-%d %H:%M:%S} UTC)"
+        if here[group].is_empty and there[group].is_empty:
+            found[group] = _on_neither(ctx, record, stopped_seconds)
     return {group: what for group, what in found.items() if what}
+
+
+def _on_neither(ctx: Context, record: GroupRecord, stopped_seconds: float) -> str:
+    """That a group was stopped and is empty on both sides; empty if its last step was a moment ago."""
+    last = max(at for step in record.steps if (at := record.at(step)) is not None)
+    if ctx.clock.now() - last < timedelta(seconds=stopped_seconds):
+        return ""
+    return f"was stopped, and runs on neither side (last step at {last:%Y-%m-%d %H:%M:%S} UTC)"
 
 
 def _on_target_again(ctx: Context, record: GroupRecord, there: GroupState) -> str:

@@ -109,17 +109,28 @@ def view_groups(ctx: Context, groups: Sequence[str]) -> dict[str, GroupView]:
     left_out = ctx.link.skips()
     views = {}
     for group in groups:
-        commits = {tp: commit for tp, commit in committed.get(group, {}).items() if tp.topic in in_plan}
         expected = [tp for topic in sorted(reads[group]) for tp in partitions.get(topic, ())]
-        views[group] = GroupView(
-            state=states[group],
-            committed={tp: commits[tp] for tp in expected if tp in commits},
-            uncommitted=tuple(tp for tp in expected if tp not in commits),
-            outside=tuple(sorted(reads[group] - in_plan)),
-            gone=tuple(sorted(set(commits) - set(expected))),
-            passed_over=_passed_over(left_out, commits),
-        )
+        outside = tuple(sorted(reads[group] - in_plan))
+        commits = {tp: commit for tp, commit in committed.get(group, {}).items() if tp.topic in in_plan}
+        views[group] = _view(states[group], commits, expected, outside, left_out)
     return views
+
+
+def _view(
+    state: GroupState,
+    commits: Commits,
+    expected: Sequence[TopicPartition],
+    outside: tuple[str, ...],
+    left_out: Mapping[TopicPartition, Sequence[Skip]],
+) -> GroupView:
+    return GroupView(
+        state=state,
+        committed={tp: commits[tp] for tp in expected if tp in commits},
+        uncommitted=tuple(tp for tp in expected if tp not in commits),
+        outside=outside,
+        gone=tuple(sorted(set(commits) - set(expected))),
+        passed_over=_passed_over(left_out, commits),
+    )
 
 
 def _topics_read(state: GroupState, commits: Commits, record: GroupRecord) -> set[str]:
@@ -171,15 +182,22 @@ def positions_of(
             )
     policy: Policy = "earliest" if uncommitted == "earliest" else "cut"
     for tp in view.uncommitted:
-        before = kept.get(tp)
-        if before is not None and before.policy == policy:
-            found.append(before)
-        elif tp in target_ends:
-            target = target_ends[tp].start if policy == "earliest" else target_ends[tp].end
-            found.append(Translation(tp=tp, source=None, target=target, policy=policy))
-        else:
+        move = _without_commit(tp, policy, kept.get(tp), target_ends.get(tp))
+        if move is None:
             pending[tp] = "the partition does not exist on the target"
+        else:
+            found.append(move)
     return Positions(translations=tuple(sorted(found, key=lambda move: move.tp)), pending=pending)
+
+
+def _without_commit(
+    tp: TopicPartition, policy: Policy, before: Translation | None, ends: PartitionEnds | None
+) -> Translation | None:
+    if before is not None and before.policy == policy:
+        return before
+    if ends is None:
+        return None
+    return Translation(tp=tp, source=None, target=ends.start if policy == "earliest" else ends.end, policy=policy)
 
 
 def _to_target(offsets: OffsetMap | None, offset: int) -> tuple[int | None, str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.inventory.facts import Facts, Finding, failed, passed, sizes_unknown, unchecked
+from kafka_migration.kafka.types import DiskUse
 
 #: API -> (lowest, highest version that we speak), after the features that need them. What clients negotiate by
 #: themselves is not listed.
@@ -62,17 +63,22 @@ def room(facts: Facts) -> Finding:
     topics = facts.ctx.target.topics(facts.ctx.journal.all("topic"))
     disks = facts.ctx.target.disk_use([tp for topic in topics.values() for tp in topic.topic_partitions])
     missing = int(max(0, _bytes_to_copy(facts, disks.partition_bytes)) * _ROOM_MARGIN)
-    usable = [log_dir.usable_bytes for log_dir in disks.log_dirs]
-    if not usable or any(size is None for size in usable):
+    free = _free_bytes(disks)
+    if free is None:
         return unchecked(
             f"{_gib(missing)} are needed, and the target does not report its free disk space (before Kafka 3.3)",
             "check the free space on the target's disks by hand",
         )
-    free = sum(size for size in usable if size is not None)
-    evidence = f"{_gib(missing)} needed with a margin of 20%, {_gib(free)} free on {len(usable)} disks"
+    evidence = f"{_gib(missing)} needed with a margin of 20%, {_gib(free)} free on {len(disks.log_dirs)} disks"
     if missing > free:
         return failed(evidence, "add disks or brokers to the target, or migrate fewer topics at once")
     return passed(evidence)
+
+
+def _free_bytes(disks: DiskUse) -> int | None:
+    """On all disks together; None if one of them does not report it."""
+    usable = [log_dir.usable_bytes for log_dir in disks.log_dirs if log_dir.usable_bytes is not None]
+    return sum(usable) if usable and len(usable) == len(disks.log_dirs) else None
 
 
 def _bytes_to_copy(facts: Facts, there: Mapping[TopicPartition, int]) -> int:

@@ -144,7 +144,7 @@ def _now(facts: Facts) -> int:
 
 
 def _day(milliseconds: int) -> str:
-    """The day of a time; of one that no calendar has (in microseconds, say) the number."""
+    """The day of a time; of one that no calendar has (such as one in microseconds) the number."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d")
     except (OverflowError, ValueError, OSError):

@@ -47,10 +47,9 @@ def no_other_migration(facts: Facts) -> Finding:
 
 def target_topics(facts: Facts) -> Finding:
     """Every topic can be created (or is ours, or may be adopted), with its configs."""
-    wrong = [step for step in facts.steps if step.problem]
+    wrong = {f"{step.name}: {step.problem}": step.remedy for step in facts.steps if step.problem}
     if wrong:
-        remedies = "; ".join(dict.fromkeys(step.remedy for step in wrong if step.remedy))
-        return failed(listed(f"{step.name}: {step.problem}" for step in wrong), remedies)
+        return failed(listed(wrong), "; ".join(dict.fromkeys(filter(None, wrong.values()))))
     counts = Counter(step.action for step in facts.steps)
     evidence = ", ".join(f"{counts[action]} to {action}" for action in Action if counts[action])
     left = [f"{s.name}: {config} ({why})" for s in facts.steps for config, why in s.declared.left_out.items()]

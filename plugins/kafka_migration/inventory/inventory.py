@@ -148,10 +148,14 @@ def _topic(
         operations=topic.operations,
         ends={tp.partition: ends[tp] for tp in tps},
         records_per_second=sum(rates[tp] for tp in tps),
-        bytes=None if disks is None else sum(disks.partition_bytes.get(tp, 0) for tp in tps),
+        bytes=None if disks is None else _bytes(disks, tps),
         span=None if spans is None else _span([spans[tp] for tp in tps]),
         producers=None if producers is None else _producers(producers, tps),
     )
+
+
+def _bytes(disks: DiskUse, tps: Iterable[TopicPartition]) -> int:
+    return sum(disks.partition_bytes.get(tp, 0) for tp in tps)
 
 
 def _span(spans: Sequence[TimeSpan]) -> TimeSpan:
@@ -180,8 +184,7 @@ def _group(
     ends: Mapping[TopicPartition, PartitionEnds],
 ) -> GroupFacts:
     ours = None if commits is None else {tp: commit for tp, commit in commits.items() if tp.topic in topics}
-    read = {topic for topic in {tp.topic for tp in ours or ()} | subscribed_topics(state) if topic in topics}
-    every = [tp for topic in sorted(read) for tp in topics[topic].topic_partitions]
+    read = ({tp.topic for tp in ours or ()} | subscribed_topics(state)) & topics.keys()
     return GroupFacts(
         name=state.group,
         protocol=state.protocol,
@@ -190,8 +193,12 @@ def _group(
         topics=frozenset(read),
         committed=len(ours or ()),
         lag=None if ours is None else _lag(ours, ends),
-        uncommitted=None if ours is None else tuple(tp for tp in every if tp not in ours),
+        uncommitted=None if ours is None else _uncommitted(ours, [topics[name] for name in sorted(read)]),
     )
+
+
+def _uncommitted(commits: Commits, topics: Iterable[TopicDescription]) -> tuple[TopicPartition, ...]:
+    return tuple(tp for topic in topics for tp in topic.topic_partitions if tp not in commits)
 
 
 def _lag(commits: Commits, ends: Mapping[TopicPartition, PartitionEnds]) -> int:

@@ -45,7 +45,7 @@ MEANINGS: Mapping[Halt, Meaning] = {
     ),
     Halt.CONFIG_DRIFT: Meaning(
         meaning="a config of the target topic was changed, under which records of the copy are deleted or altered",
-        remedy="find out who changed it, and set it back on the target topic, as the detail says (`kafka-configs.sh"
+        remedy="find out who changed it, and set it back on the target topic, as the detail shows (`kafka-configs.sh"
         f" --alter`); then {_AT}. If records are gone already, that is refused; {_AGAIN}",
     ),
     Halt.CORRUPT: Meaning(
@@ -62,7 +62,7 @@ MEANINGS: Mapping[Halt, Meaning] = {
     Halt.DATA_LOSS: Meaning(
         meaning="retention (or DeleteRecords) on the source removed records before they were copied",
         remedy="raise retention.ms and retention.bytes of the source topic, or num_streams of the plan; then `resume"
-        " --accept-loss TOPIC[:PARTITION]` goes on where the source begins now, and the report says what is missing",
+        " --accept-loss TOPIC[:PARTITION]` resumes where the source begins now, and the report lists what is missing",
     ),
     Halt.TRUNCATED: Meaning(
         meaning="the source's log was cut below what was copied, as after an unclean leader election",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _TREND_SAMPLES = 15
 #: So long may Spark take to start, and a mirror that died to be tried again. Past it without a record copied, waiting
-#: for lag to fall is waiting for a mirror that cannot run (a wrong jar, say).
+#: for lag to fall is waiting for a mirror that cannot run (for example, with a wrong jar).
 MIRROR_SECONDS = 600.0
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
-from kafka_migration.domain.types import TopicSpec
+from kafka_migration.domain.types import TopicPartition, TopicSpec
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.kafka.errors import TopicExists
 from kafka_migration.link import seal, start
@@ -148,10 +148,14 @@ def positions_on_target(ctx: Context, topics: Iterable[str]) -> set[str]:
     moved = {group for group, record in records.items() if group not in undone and _reads_on_target(record, wanted)}
     for group, commits in ctx.target.committed_of(ctx.target.groups()).items():
         # What a group was moved back from stays on the target, read by nobody, until its topic goes.
-        void = {move.tp: move.target for move in records[group].translations} if group in undone else {}
-        if any(tp.topic in wanted and void.get(tp) != commit.offset for tp, commit in commits.items()):
+        void = _positions(records[group]) if group in undone else {}
+        if wanted & {tp.topic for tp, commit in commits.items() if void.get(tp) != commit.offset}:
             moved.add(group)
     return moved
+
+
+def _positions(record: GroupRecord) -> dict[TopicPartition, int]:
+    return {move.tp: move.target for move in record.translations}
 
 
 def _reads_on_target(record: GroupRecord, topics: set[str]) -> bool:

@@ -6,7 +6,7 @@ retention disabled while mirroring stay so, and are named: after this nobody res
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.errors import Refused
@@ -78,16 +78,7 @@ def apply(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
 def left_open(ctx: Context, topics: Iterable[str]) -> tuple[str, ...]:
     """Of ``topics``, those that would keep every record for ever, uncompacted, from then on, in words; none that was
     restored, or is gone from the target. With what an adopted one had before."""
-    wanted = set(topics)
-    records = {
-        name: record for name, record in ctx.journal.all(KIND).items() if name in wanted and not is_restored(record)
-    }
-    there = ctx.target.topics(records)
-    open_ = {
-        name: Declared.from_dict(name, record)
-        for name, record in sorted(records.items())
-        if name in there and there[name].topic_id == record["topic_id"]
-    }
+    open_ = _not_restored(ctx, set(topics))
     if not open_:
         return ()
     still = (
@@ -103,6 +94,17 @@ def run(ctx: Context, *, forced: bool = False) -> Decision:
     """Give the locks up, as a step of the workflow; ``value`` are the topics."""
     topics = apply(ctx, forced=forced)
     return Decision(facts={"topics": len(topics)}, notes=left_open(ctx, topics), value=topics)
+
+
+def _not_restored(ctx: Context, topics: Set[str]) -> dict[str, Declared]:
+    kept = {name: record for name, record in ctx.journal.all(KIND).items() if name in topics}
+    records = {name: record for name, record in sorted(kept.items()) if not is_restored(record)}
+    there = ctx.target.topics(records)
+    return {
+        name: Declared.from_dict(name, record)
+        for name, record in records.items()
+        if name in there and there[name].topic_id == record["topic_id"]
+    }
 
 
 def _configs(configs: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
@@ -275,26 +275,29 @@ def _exceptions(found: Mapping[str, Any]) -> list[str]:
 
 
 def _exceptions_of_groups(found: Mapping[str, Any]) -> list[str]:
-    lines, groups = [], found["groups"]
-    for group in groups:
-        name = group["group"]
-        if not group["moved"]:
-            lines.append(f"group {name} is not moved (last step: {group['step']})")
-        elif not group["alive"]:
-            lines.append(f"group {name} was moved, and has not been active on the target yet")
-        if group["since_on_source"]:
-            lines.append(f"group {name} was moved, and {group['since_on_source']}: processed twice")
+    groups = found["groups"]
     begun = {group["group"] for group in groups}
+    unknown = [group["source_unknown"] for group in groups if group["source_unknown"]]
+    lines = [line for group in groups for line in _exceptions_of_group(group)]
     lines += [
         f"group {name} is selected by the plan and was never moved: {what}"
         for name, what in sorted(found["groups_left"].items())
         if name not in begun
     ]
-    unknown = [group["source_unknown"] for group in groups if group["source_unknown"]]
     # Once the stop gate has seen them rest and ended the mirror, the source may be switched off.
     if unknown and not found["mirror"]["drained"]:
         lines.append(f"whether {len(unknown)} moved groups are active on the source again is unknown: {unknown[0]}")
     return lines
+
+
+def _exceptions_of_group(group: Mapping[str, Any]) -> Iterator[str]:
+    name = group["group"]
+    if not group["moved"]:
+        yield f"group {name} is not moved (last step: {group['step']})"
+    elif not group["alive"]:
+        yield f"group {name} was moved, and has not been active on the target yet"
+    if group["since_on_source"]:
+        yield f"group {name} was moved, and {group['since_on_source']}: processed twice"
 
 
 # -- how values look on the page ------------------------------------------------------------------------------------

@@ -154,12 +154,10 @@ def _lossy(halts: Mapping[TopicPartition, HaltRecord], text: str) -> list[TopicP
     topic, _, partition = text.partition(":")
     if partition and not partition.isdecimal():
         raise BadInput("is not TOPIC or TOPIC:PARTITION", field="--accept-loss", value=text, remedy="write orders:0")
-    reasons = {
-        tp: halts[tp].reason for tp in sorted(halts) if tp.topic == topic and partition in ("", str(tp.partition))
-    }
-    lossy = [tp for tp, reason in reasons.items() if reason == Halt.DATA_LOSS]
+    named = {tp: halts[tp].reason for tp in sorted(halts) if tp.topic == topic and partition in ("", str(tp.partition))}
+    lossy = [tp for tp, reason in named.items() if reason == Halt.DATA_LOSS]
     if not lossy:
-        seen = ", ".join(f"{tp} {reason}" for tp, reason in reasons.items()) or "not halted"
+        seen = ", ".join(f"{tp} {reason}" for tp, reason in named.items()) or "not halted"
         raise Refused(
             f"no records of {text} were lost on the source before they were copied ({seen})",
             remedy="for other halts name the offset to resume at: `resume --at TOPIC:PARTITION:OFFSET`; see `status`",
@@ -195,14 +193,17 @@ def _refuse_unproved(ctx: Context, topics: set[str]) -> None:
 def _refuse_drifted(ctx: Context, halted: Sequence[TopicPartition]) -> None:
     """While the config is what it is they would only halt again. Afterwards records may be gone already, and a running
     mirror takes the target's log as it finds it."""
-    topics = sorted({tp.topic for tp in halted})
-    for topic, configs in ctx.target.topic_configs(topics).items():
+    for topic, configs in ctx.target.topic_configs(sorted({tp.topic for tp in halted})).items():
         wrong = [f"{n}={v}" for n, v in KEEPS_RECORDS.items() if n in configs and configs[n].value != v]
         if wrong:
             raise Refused(
                 f"topic {topic} on the target has configs under which copied records are deleted or altered",
                 remedy=f"set {', '.join(wrong)} on it, then run this again",
             )
+    _refuse_lost_on_target(ctx, halted)
+
+
+def _refuse_lost_on_target(ctx: Context, halted: Sequence[TopicPartition]) -> None:
     openings, ends = ctx.link.openings(), ctx.target.ends(halted)
     for tp in halted:
         mine = openings.get(tp, ())
