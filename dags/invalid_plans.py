@@ -1,4 +1,4 @@
-"""No DAG of Airflow: this file fails to import while a migration plan is not valid, and says all that is wrong.
+"""No DAG of Airflow: this file fails to import while a migration plan is not valid, and its error names all problems.
 
 Airflow knows import errors of files only, and takes the DAGs of a file with an error away. That must not happen to the
 DAGs of the other plans, so the error has a file of its own.
