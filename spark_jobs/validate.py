@@ -1,7 +1,7 @@
 """Digests of two clusters as a Spark application: ``spark-submit --jars ... spark_jobs/validate.py REQUEST RESULT``.
 
 The package comes from ``--py-files`` (or, in a checkout, from plugins/ beside this file); clusters from the
-environment's AIRFLOW_CONN_* variables. Exit code 0 if RESULT was written; what it says is judged by the phase.
+environment's AIRFLOW_CONN_* variables. Exit code 0 if RESULT was written; the validation judges its content.
 """
 
 import sys

@@ -8,7 +8,7 @@ import yaml
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_migration.airflow.factory import migrate_dag, validate_dag
-from kafka_migration.airflow.snapshot import PlanSnapshotOperator
+from kafka_migration.airflow.first_tasks import PlanSnapshotOperator
 from kafka_migration.domain.errors import BadInput, StateConflict
 from kafka_migration.plans.snapshot import Snapshot, run_folder
 

@@ -8,14 +8,13 @@ import pwd
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
-from kafka_migration.cli import watching
+from kafka_migration.cli import asking, watching
 from kafka_migration.cli.app import COMMANDS, app
-from kafka_migration.cli.commands import copying, proof
+from kafka_migration.cli.commands import approvals
 from kafka_migration.copy.driver.mirror import MirrorEnd
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
@@ -138,7 +137,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are(terminal: Terminal) -
 
 
 def test_name_of_an_approver_is_no_markup_either(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "answering", lambda: "[bold]ada[/bold]")
+    monkeypatch.setattr(approvals, "answering", lambda: "[bold]ada[/bold]")
     digest = evidence_digest(terminal, "plan")
     result = terminal.run(*answer_to(terminal, "plan"))
     assert result.stdout == f"approved by [bold]ada[/bold]: {digest}\n"
@@ -354,13 +353,13 @@ def test_answer_keeps_when_the_evidence_was_seen_and_that_a_command_gave_it(term
 @pytest.mark.parametrize("variable", ["LOGNAME", "USER", "LNAME", "USERNAME"])
 def test_who_answers_is_found_out_and_no_variable_changes_that(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "mallory")
-    assert proof.answering() == pwd.getpwuid(os.getuid()).pw_name
+    assert approvals.answering() == pwd.getpwuid(os.getuid()).pw_name
     assert "--as" not in CliRunner().invoke(app, ["approve", "--help"], env={"COLUMNS": "200"}).stdout
 
 
 def test_user_whom_the_password_database_does_not_know_answers_as_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
-    assert proof.answering() == "uid 2147483641"
+    assert approvals.answering() == "uid 2147483641"
 
 
 @pytest.mark.parametrize(("answer", "said"), [("--reject", "rejected"), ("--revoke", "revoked")])
@@ -389,7 +388,7 @@ def test_nothing_is_taken_back_unless_somebody_says_yes_in_full(
 ) -> None:
     approved(terminal, "plan")
     assert terminal.run("approve", "plan", answer).exit_code == 1
-    monkeypatch.setattr("kafka_migration.cli.commands.proof.can_be_asked", lambda: True)
+    monkeypatch.setattr("kafka_migration.cli.asking.can_be_asked", lambda: True)
     assert terminal.run("approve", "plan", answer, input="y\n").exit_code == 1
     assert terminal.run("create", "--dry-run").exit_code == 0
     assert terminal.run("approve", "plan", answer, input="yes\n").exit_code == 0
@@ -400,7 +399,7 @@ def test_evidence_is_shown_without_a_key_but_there_is_no_receipt_for_it(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_KAFKA_MIGRATION_APPROVALS")
-    monkeypatch.setattr("kafka_migration.cli.commands.proof.can_be_asked", lambda: True)
+    monkeypatch.setattr("kafka_migration.cli.asking.can_be_asked", lambda: True)
     shown = terminal.run("approve", "plan", "--show")
     assert shown.exit_code == 0
     assert "no receipt: there is no approval key here" in shown.stdout
@@ -416,7 +415,7 @@ def test_approve_of_an_unknown_gate_is_bad_input(terminal: Terminal) -> None:
 def test_answer_at_a_terminal_counts_only_if_it_is_yes_in_full(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_migration.cli.commands.proof.can_be_asked", lambda: True)
+    monkeypatch.setattr("kafka_migration.cli.asking.can_be_asked", lambda: True)
     for answer in ("", "y", "no", "yes please"):
         assert terminal.run("approve", "plan", input=f"{answer}\n").exit_code == 1
     assert terminal.run("create").exit_code == 1
@@ -675,7 +674,7 @@ def test_sealed_link_is_unsealed_once_its_topic_is_made_afresh_and_a_dry_run_say
     assert "sealed" in halted.run("mirror", "--again", "shop.orders", "--yes").stderr
     dry = halted.run(*words, "--dry-run")
     assert dry.exit_code == 0
-    assert "would take the seal away" in dry.stderr
+    assert "would remove the seal" in dry.stderr
     assert link.seal() is not None
     assert halted.run(*words).exit_code == 0
     assert (link.seal(), link.halted()) == (None, set())
@@ -689,7 +688,7 @@ def test_topic_that_is_not_held_any_more_is_not_deleted(halted: Terminal) -> Non
 
 
 def test_copy_afresh_asks_nobody_where_a_machine_reads(halted: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(asking, "can_be_asked", lambda: True)
     before = halted.shop.target.topics(["shop.orders"])
     result = halted.run("mirror", "--again", "shop.orders", "--json", input="yes\n")
     assert result.exit_code == 1

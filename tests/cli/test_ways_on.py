@@ -58,7 +58,7 @@ def test_yes_gives_up_what_was_shown_and_says_who_goes_on(halted: Terminal) -> N
 def test_what_gives_nothing_up_needs_no_yes(halted: Terminal) -> None:
     result = halted.run("resume", "--at", "shop.orders:1:0")
     assert result.exit_code == 0
-    assert "the mirror goes on with them by itself" in result.stdout
+    assert "the mirror resumes them by itself" in result.stdout
     assert halted.shop.ctx().link.halted() == {ORDERS}
 
 
@@ -66,7 +66,7 @@ def test_dry_run_shows_it_and_changes_nothing(halted: Terminal) -> None:
     before = halted.shop.links.items()
     result = halted.run("resume", "--accept-loss", "shop.orders", "--dry-run")
     assert result.exit_code == 0
-    assert "would go on: 1 partitions" in result.stdout
+    assert "would resume: 1 partitions" in result.stdout
     assert halted.shop.links.items() == before
 
 
@@ -115,7 +115,7 @@ def test_restore_asks_before_the_target_deletes_what_is_old(sealed: Terminal) ->
     told = sealed.json("restore", "--yes")
     assert [it["topic"] for it in told["topics"]] == ["shop.orders", "shop.payments"]
     assert sealed.shop.target.topic_configs(["shop.orders"])["shop.orders"]["retention.ms"].value == "604800000"
-    assert sealed.run("restore").stdout.strip() == "0 of 2 topics were given their sources' settings"
+    assert sealed.run("restore").stdout.strip() == "0 of 2 topics were given their sources' configs"
     (phase,) = [it for it in sealed.json("status")["phases"] if it["name"] == "restore"]
     assert phase["outcome"] == "done"
 

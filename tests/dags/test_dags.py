@@ -185,7 +185,7 @@ def test_failures_of_both_dags_and_late_validations_are_told_to_those_who_can_be
 def test_notifier_that_cannot_be_had_is_an_error_that_names_it_and_takes_no_dag_away(many):
     (error,) = many["errors"].values()
     assert "alerts.notifiers[0]" in error
-    assert "this notifier cannot be had" in error
+    assert "this notifier cannot be loaded" in error
     assert "this notifier does not take these arguments" in error
 
 

@@ -98,7 +98,7 @@ def test_answer_of_the_same_evidence_for_another_target_does_not_hold_here(shop:
     approve(shop)
     assert passes(shop)
     shop.target.cluster_id = lambda: "another"  # type: ignore[method-assign]
-    with pytest.raises(NotApproved, match="does not say what was signed"):
+    with pytest.raises(NotApproved, match="differs from what was signed"):
         passes(shop)
 
 

@@ -162,7 +162,7 @@ def test_approver_whom_the_plan_does_not_name_is_refused(shop: Migration) -> Non
 
 
 def test_approver_without_a_name_is_bad_input(shop: Migration) -> None:
-    with pytest.raises(BadInput, match="an approval has a name"):
+    with pytest.raises(BadInput, match="an approval needs the name of its approver"):
         approve(shop, PLAN, " ")
 
 
@@ -545,7 +545,7 @@ def test_evidence_shows_what_next_and_how_undone_and_survives_json(shop: Migrati
     assert value["digest"] == seen.digest
     assert [it["title"] for it in value["tables"]] == [
         "Replication lag",
-        "Where each group would go on",
+        "Where each group would resume",
         "Consumer groups",
         "Producers that write to the source",
     ]
@@ -563,7 +563,10 @@ def test_markdown_of_evidence_cannot_be_broken_by_names(shop: Migration) -> None
 
 def test_markdown_of_a_closed_gate_says_that_it_cannot_be_approved(shop: Migration) -> None:
     shop.make_target_topic(TopicSpec(name="shop.orders", partitions=2, replication_factor=1))
-    assert "checks say no. While they do, this cannot be approved" in approvals.evidence(shop.ctx(), PLAN).as_markdown()
+    assert (
+        "checks do not pass. While they do not, this cannot be approved"
+        in approvals.evidence(shop.ctx(), PLAN).as_markdown()
+    )
 
 
 def test_large_tables_say_where_they_stop_and_what_lists_the_rest() -> None:
@@ -595,7 +598,7 @@ def test_facts_too_large_for_the_journal_are_left_out_and_a_change_is_noticed_al
 
 def test_answer_of_an_unknown_format_is_refused(shop: Migration) -> None:
     shop.ctx().journal.record("approval", "plan", {"format": 99})
-    with pytest.raises(StateConflict, match="not one that this version knows"):
+    with pytest.raises(StateConflict, match="this version cannot read the approval plan"):
         approvals.check(shop.ctx(), PLAN)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_migration.domain.errors import BadInput, ClusterUnreachable, CouldNotFindOut, Refused, TakenOver
 from kafka_migration.migration.context import Context
-from kafka_migration.migration.history import Outcome, phase, remember_beginning, tell_end
+from kafka_migration.migration.history import Outcome, phase, record_death, remember_beginning
 from tests.steps.gates import Migration
 
 
@@ -109,7 +109,7 @@ def test_end_of_a_process_that_died_without_a_word_is_told_for_it(shop: Migratio
     killed = phase(ctx, "mirror")
     killed.__enter__()
     shop.clock.sleep(5)
-    tell_end(ctx, "mirror", since=began, detail="code 137")
+    record_death(ctx, "mirror", since=began, detail="code 137")
     told = last(ctx, "mirror")
     assert (told["outcome"], told["detail"], told["seconds"], told["earlier"]) == ("failed", "code 137", 5.0, [])
 
@@ -119,7 +119,7 @@ def test_end_of_a_process_that_never_began_is_told_and_an_earlier_run_kept(shop:
     with phase(ctx, "mirror") as run:
         run.ends(0, "drained")
     shop.clock.sleep(5)
-    tell_end(ctx, "mirror", since=shop.clock.now(), detail="no master")
+    record_death(ctx, "mirror", since=shop.clock.now(), detail="no master")
     told = last(ctx, "mirror")
     assert (told["outcome"], told["detail"]) == ("failed", "no master")
     assert [it["detail"] for it in told["earlier"]] == ["drained"]  # type: ignore[attr-defined]
@@ -129,5 +129,5 @@ def test_end_that_was_told_is_left_alone(shop: Migration) -> None:
     ctx, began = shop.ctx(), shop.clock.now()
     with phase(ctx, "mirror") as run:
         run.ends(1, "halted")
-    tell_end(ctx, "mirror", since=began, detail="code 1")
+    record_death(ctx, "mirror", since=began, detail="code 1")
     assert (last(ctx, "mirror")["outcome"], last(ctx, "mirror")["detail"]) == ("refused", "halted")

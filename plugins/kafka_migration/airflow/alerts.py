@@ -37,14 +37,14 @@ _MARKUP = str.maketrans({"{": "(", "}": ")", "<": "\u2039", ">": "\u203a"})
 
 
 def on_failure(plan: Plan, dag_id: str) -> list[Callable[[Context], None]]:
-    """What a DAG of ``plan`` tells when a run of it fails; see :func:`with_alerts` for a class that cannot be had."""
-    made = (_made(it, it.filled(migration=plan.name, dag=dag_id, what="failed")) for it in plan.alerts.notifiers)
+    """The notifiers of a DAG of ``plan`` when a run fails; :func:`with_alerts` reports those that cannot be loaded."""
+    made = (_made(wanted, plan, dag_id, "failed") for wanted in plan.alerts.notifiers)
     return [notifier for notifier, _ in made if notifier is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskAlert:
-    """What Airflow calls with a task's context: tells each notifier of ``plan`` that the task ``has`` (failed, say).
+    """What Airflow calls with a task's context: notifies by each notifier of ``plan`` that the task ``has`` ("failed").
 
     Notifiers are made when it is called, since only then is it known which task it was, and why. ``is_moderated``: of a
     task that is tried again and again, tries 1, 2, 4, 8 and then every twelfth alert, and each that ran for an hour.
@@ -58,20 +58,23 @@ class TaskAlert:
 
     def __call__(self, context: Context) -> None:
         ti: Any = context["ti"]
-        cause = getattr(context.get("exception"), "__cause__", None)
-        if self.of_ours and not isinstance(cause, MigrationError):
-            return
-        if self.is_moderated and not (_is_due(context) or (self.of_ours and isinstance(cause, Refused))):
+        if not self._is_wanted(context):
             return
         index = "" if ti.map_index in (None, -1) else f"[{ti.map_index}]"
         why = _plain(str(context.get("exception") or ""))
         what = f"{ti.task_id}{index} {self.has}{f': {why}' if why else ''}"
-        for it in self.plan.alerts.notifiers:
-            notifier, problem = _made(it, it.filled(migration=self.plan.name, dag=ti.dag_id, what=what))
+        for wanted in self.plan.alerts.notifiers:
+            notifier, problem = _made(wanted, self.plan, ti.dag_id, what)
             if notifier is None:
-                _LOG.warning("%s: %s", it.notifier, problem)
+                _LOG.warning("%s: %s", wanted.notifier, problem)
             else:
                 notifier(context)
+
+    def _is_wanted(self, context: Context) -> bool:
+        cause = getattr(context.get("exception"), "__cause__", None)
+        if self.of_ours and not isinstance(cause, MigrationError):
+            return False
+        return not self.is_moderated or _is_due(context) or (self.of_ours and isinstance(cause, Refused))
 
 
 def on_task_failure(plan: Plan) -> list[TaskAlert]:
@@ -123,52 +126,56 @@ def _plain(text: str) -> str:
 
 
 def deadlines(plan: Plan, dag_id: str) -> list[DeadlineAlert]:
-    """What the validation's DAG tells when a run of it takes longer than the plan says. Sent by the triggerer."""
+    """The alerts of the validation's DAG when a run takes longer than the plan allows. Sent by the triggerer."""
     seconds = plan.alerts.validation_seconds
     if seconds is None:
         return []
     interval = timedelta(seconds=seconds)
     found = []
-    for at, it in enumerate(plan.alerts.notifiers):
-        arguments = it.filled(migration=plan.name, dag=dag_id, what=f"has not ended within {interval}")
-        notifier, _ = _made(it, arguments)
-        if notifier is not None and _tells_late(notifier):
-            callback = AsyncCallback(it.notifier, kwargs=arguments)
+    for at, wanted in enumerate(plan.alerts.notifiers):
+        what = f"has not ended within {interval}"
+        notifier, _ = _made(wanted, plan, dag_id, what)
+        if notifier is not None and _sends_deadlines(notifier):
+            callback = AsyncCallback(wanted.notifier, kwargs=_arguments(wanted, plan, dag_id, what))
             queued = DeadlineReference.DAGRUN_QUEUED_AT
             found.append(DeadlineAlert(queued, interval, callback, name=f"{plan.name}-{at}"))
     return found
 
 
 def with_alerts(folder: PlanFolder) -> PlanFolder:
-    """``folder`` with what is wrong with the notifiers of its plans besides. Their DAGs stay: they only tell fewer."""
+    """``folder``, with the problems of its plans' notifiers added. The DAGs stay: they only notify less."""
     problems = dict(folder.problems)
     for file, plan in folder.valid.items():
-        for at, it in enumerate(plan.alerts.notifiers):
-            notifier, problem = _made(it, it.filled(migration=plan.name, dag="", what=""))
-            if notifier is not None and plan.alerts.validation_seconds is not None and not _tells_late(notifier):
+        for at, wanted in enumerate(plan.alerts.notifiers):
+            notifier, problem = _made(wanted, plan, "", "")
+            if notifier is not None and plan.alerts.validation_seconds is not None and not _sends_deadlines(notifier):
                 problem = "this notifier cannot send alerts.validation_seconds: it has no async_notify"
             if problem:
                 problems[file] = BadInput(
                     problem,
                     file=str(file),
                     field=f"alerts.notifiers[{at}]",
-                    value=it.notifier,
+                    value=wanted.notifier,
                     remedy="install its provider where DAGs are parsed and where the triggerer runs, or correct it",
                 )
     return replace(folder, problems=problems)
 
 
-def _made(it: Notifier, arguments: dict[str, Any]) -> tuple[Any, str]:
-    """The notifier, or None and why it cannot be had."""
-    module, _, name = it.notifier.rpartition(".")
+def _arguments(wanted: Notifier, plan: Plan, dag_id: str, what: str) -> dict[str, Any]:
+    return wanted.filled(migration=plan.name, dag=dag_id, what=what)
+
+
+def _made(wanted: Notifier, plan: Plan, dag_id: str, what: str) -> tuple[Any, str]:
+    """The notifier, or None and why there is none."""
+    module, _, name = wanted.notifier.rpartition(".")
     try:
-        return getattr(import_module(module), name)(**arguments), ""
+        return getattr(import_module(module), name)(**_arguments(wanted, plan, dag_id, what)), ""
     except (ImportError, AttributeError) as error:
-        return None, f"this notifier cannot be had: {error}"
+        return None, f"this notifier cannot be loaded: {error}"
     except Exception as error:  # whatever a provider raises: it must not take the DAGs away
         return None, f"this notifier does not take these arguments: {error}"
 
 
-def _tells_late(notifier: Any) -> bool:
-    """Whether it can send deadline alerts: the triggerer does, where a notifier must not block."""
+def _sends_deadlines(notifier: Any) -> bool:
+    """Whether it can send deadline alerts: the triggerer sends them, and a notifier must not block it."""
     return type(notifier).async_notify is not BaseNotifier.async_notify

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
-    """Asks for an approval of the evidence as it is when asked, and notes the answer in the journal.
+    """Asks for an approval of the evidence as it is when asked, and records the answer in the journal.
 
     It holds no slot while it waits, and has no default: no answer is never an approval. A question that grows older
     than the evidence may be, or whose evidence changed before the answer came, fails this try; the next one asks anew.
@@ -67,7 +67,7 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
     def execute_complete(
         self, context: Context, event: dict[str, Any], digest: str = "", seen_at: str = ""
     ) -> dict[str, str]:
-        """Note the answer: the approval, or the rejection, which fails the task for good."""
+        """Record the answer: the approval, or the rejection, which fails the task for good."""
         from kafka_migration.approvals import approvals
         from kafka_migration.approvals.evidence import GateName
 
@@ -83,7 +83,7 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
                 approvals.reject(ctx, gate, digest, approver)
             mirror = "; the mirror was asked to stop, no group was moved" if gate is GateName.CUTOVER else ""
             raise AirflowFailException(
-                f"{approver} rejected the {gate} gate{mirror}\n  remedy: to go on after all, clear this task"
+                f"{approver} rejected the {gate} gate{mirror}\n  remedy: to continue after all, clear this task"
                 + (" and mirror" if mirror else "")
             )
         with self.opened(make_state=True) as ctx, explained(retry=(approvals.NotApproved,)):

@@ -10,20 +10,17 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_migration.airflow.links import DocsLink, ReportLink
-from kafka_migration.airflow.logs import hide_secrets, quiet_clients
-from kafka_migration.domain.errors import MigrationError, Retryable
+from kafka_migration.airflow.opening import opened_context
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Retryable
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context as MigrationContext
 
-#: The codes of :mod:`kafka_migration.domain.errors` after which the same call may succeed later.
-_COULD_NOT_FIND_OUT = 3
-
 
 class WorksFromSnapshot:
-    """Mixin of operators whose ``snapshot`` (path and digest, by XCom) says what the run works from."""
+    """Mixin of operators that work from the run's ``snapshot`` of the plan (path and digest, by XCom)."""
 
     snapshot: Any
     log: Any
@@ -35,21 +32,12 @@ class WorksFromSnapshot:
 
     @contextmanager
     def opened(self, *, make_state: bool = False, to_check: bool = False) -> Iterator[MigrationContext]:
-        """The phases' context. What they tell goes to the task's log; what they raise becomes a failure, or a retry.
+        """The steps' context. Progress goes to the task's log; what steps raise becomes a failure, or a retry.
 
-        Every task from create_targets on says ``make_state``: the state is there by then, but a broker may not show
+        Every task from create_targets on gives ``make_state``: the state is there by then, but a broker may not show
         yet what was made a moment ago. ``to_check`` is for the preflight.
         """
-        from kafka_migration.migration.context import open_context
-
-        quiet_clients()
-        with (
-            explained(),
-            open_context(
-                self.plan(), tell=lambda text: self.log.info("%s", text), make_state=make_state, to_check=to_check
-            ) as ctx,
-        ):
-            hide_secrets(ctx)
+        with explained(), opened_context(self.plan(), self.log, make_state=make_state, to_check=to_check) as ctx:
             self._is_open = True
             try:
                 yield ctx
@@ -58,7 +46,7 @@ class WorksFromSnapshot:
 
 
 class MigrationOperator(WorksFromSnapshot, BaseOperator):
-    """Base of the operators that are no more than a phase."""
+    """Base of the operators that only run a step."""
 
     template_fields: Sequence[str] = ("snapshot",)
     operator_extra_links = (ReportLink(), DocsLink())
@@ -70,10 +58,10 @@ class MigrationOperator(WorksFromSnapshot, BaseOperator):
         self.snapshot = snapshot
 
     def on_kill(self) -> None:
-        """End as at Ctrl-C: what the phase has started (a hook's command, a Spark job) ends with it.
+        """End as at Ctrl-C: what the step has started (a hook's command, a Spark job) ends with it.
 
-        Airflow calls this from its handler of SIGTERM, and would let the phase go on until SIGKILL follows in 5 s. It
-        calls it after a timeout, too, when the phase has ended already.
+        Airflow calls this from its handler of SIGTERM, and would let the step go on until SIGKILL follows in 5 s. It
+        calls it after a timeout, too, when the step has ended already.
         """
         if self._is_open:
             raise KeyboardInterrupt(f"{self.task_id} was asked to end")
@@ -94,8 +82,8 @@ def explained(*, retry: tuple[type[MigrationError], ...] = ()) -> Iterator[None]
 
 
 def require(exit_code: int, message: str) -> None:
-    """Fail the task unless ``exit_code``, of a phase's result, is 0. What could not be found out is worth a retry."""
-    if exit_code == _COULD_NOT_FIND_OUT:
+    """Fail the task unless ``exit_code``, of a step's decision, is 0. What could not be found out is worth a retry."""
+    if exit_code == CouldNotFindOut.exit_code:
         raise AirflowException(message)
     if exit_code:
         raise AirflowFailException(message)

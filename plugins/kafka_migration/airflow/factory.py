@@ -1,4 +1,4 @@
-"""From a plan to its DAGs: one task for each row of the table of steps, with the edges that the table says."""
+"""From a plan to its DAGs: one task for each row of the table of steps, with the edges that the table gives."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, Param, TriggerR
 
 from kafka_migration.airflow import alerts
 from kafka_migration.airflow.approve import ApproveGateOperator
-from kafka_migration.airflow.in_flight import MigrationInFlightOperator
+from kafka_migration.airflow.first_tasks import MigrationInFlightOperator, PlanSnapshotOperator
 from kafka_migration.airflow.mirror import SparkMirrorOperator
-from kafka_migration.airflow.snapshot import PlanSnapshotOperator
 from kafka_migration.airflow.steps import (
     CutOverOperator,
     ListBatchesOperator,
@@ -124,13 +123,14 @@ def _overview(plan: Plan, rows: tuple[Step, ...]) -> str:
     return "\n".join(lines)
 
 
-def _task(row: Step, plan: Plan) -> Ends:
+def _common(row: Step, plan: Plan) -> dict[str, Any]:
+    """What every operator is given of its row: name, documentation, retries, trigger rule and timeout."""
     doc = f"**{row.name}**: {row.does}.\n\n- passes when: {row.passes_if}\n- how it is undone: {row.undo}"
     common: dict[str, Any] = {"task_id": row.name, "doc_md": doc, "snapshot": SNAPSHOT}
     if row.until_it_passes:
         common["retries"] = _AGAIN_AND_AGAIN
     if row.after_failures:
-        # Not ALL_DONE: that holds as well when nothing was begun, say because a person rejected the cutover. Skipped
+        # Not ALL_DONE: that holds as well when nothing was begun, as after a rejected cutover. Skipped
         # where a plan has no groups, as cut_over is.
         common["trigger_rule"] = TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
     elif any(step_named(name).batched for name in row.after):
@@ -141,8 +141,23 @@ def _task(row: Step, plan: Plan) -> Ends:
         # What waits gives up by itself; this is for a triggerer that is away, and for what is done then.
         common["execution_timeout"] = timedelta(seconds=2 * seconds if row.waits and row.writes else seconds)
         common["execution_timeout"] += timedelta(minutes=10) if row.waits else timedelta()
+    return common
+
+
+def _task(row: Step, plan: Plan) -> Ends:
+    common = _common(row, plan)
+    if row.batched:
+        batches = ListBatchesOperator(
+            task_id="list_groups",
+            snapshot=SNAPSHOT,
+            execution_timeout=timedelta(minutes=30),
+            doc_md="The plan's groups in batches: one task moves one batch.",
+        )
+        mapped = CutOverOperator.partial(step=row.name, map_index_template=_BATCH_NAME, **common)
+        return batches, mapped.expand(groups=batches.output)
+    task: BaseOperator
     if row.approval is not None:
-        task: BaseOperator = ApproveGateOperator(
+        task = ApproveGateOperator(
             gate=row.approval,
             approvers=plan.approvals.approvers,
             max_age_seconds=plan.approvals.max_age_seconds,
@@ -161,15 +176,6 @@ def _task(row: Step, plan: Plan) -> Ends:
         )
     elif row.spark:
         task = SparkValidateOperator(step=row.name, conn_id=plan.validation.spark_connection, **common)
-    elif row.batched:
-        batches = ListBatchesOperator(
-            task_id="list_groups",
-            snapshot=SNAPSHOT,
-            execution_timeout=timedelta(minutes=30),
-            doc_md="The plan's groups in batches: one task moves one batch.",
-        )
-        mapped = CutOverOperator.partial(step=row.name, map_index_template=_BATCH_NAME, **common)
-        return batches, mapped.expand(groups=batches.output)
     elif row.waits:
         task = WaitOperator(step=row.name, **common)
     else:
@@ -198,20 +204,20 @@ def validate_dag(plan: Plan, file: Path) -> DAG:
                 type="array",
                 items={"type": "string"},
                 title="Topics",
-                description="Only these, by name; none for all topics of the migration.",
+                description="Compare only these topics, by name; leave empty for all topics of the migration.",
             ),
             "level": Param(
                 None,
                 type=["null", "string"],
                 enum=[None, *(str(level) for level in Level)],
                 title="Level",
-                description="How closely; none as the plan says.",
+                description="How closely to compare; leave empty to use the plan's level.",
             ),
             "full": Param(
                 False,
                 type="boolean",
                 title="Full",
-                description="Read everything, also what was found equal before and stands unchanged.",
+                description="Read everything again, also segments that were found equal before and have not changed.",
             ),
         },
     ) as dag:

@@ -25,7 +25,6 @@ from kafka_migration.domain.errors import BadInput, Refused, TakenOver
 from kafka_migration.domain.shipped import shipped
 
 if TYPE_CHECKING:
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
     from kafka_migration.migration.context import Context as MigrationContext
@@ -61,7 +60,7 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
         from kafka_migration.copy.package import package_zip
         from kafka_migration.link import seal
         from kafka_migration.link.flight import was_drained
-        from kafka_migration.migration.history import tell_end
+        from kafka_migration.migration.history import record_death
         from kafka_migration.steps import mirror
         from kafka_migration.steps.mirror import PHASE
 
@@ -84,9 +83,12 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
                 # A group of its own, so that a kill reaches the JVM and the driver, too.
                 hook.submit(self.application, env=job_environment(plan, os.environ), start_new_session=True)
             except AirflowException as error:
-                # The application tells of the phase itself, unless it died.
-                tell_end(ctx, PHASE, since=began, detail=f"the Spark application ended with code {_exit_code(hook)}")
-                raise self._final(ctx, hook, error, since=began, earlier=earlier, attempt=attempt(context)) from None
+                code = None if hook._submit_sp is None else hook._submit_sp.returncode
+                # The application records its end itself, unless it died.
+                record_death(ctx, PHASE, since=began, detail=f"the Spark application ended with code {code}")
+                raise _explained_end(
+                    ctx, error, code=code, since=began, earlier=earlier, attempt=attempt(context)
+                ) from None
 
     def on_kill(self) -> None:
         """End the mirror between two batches, so that the next one need not wait until its lease is over; if that takes
@@ -102,56 +104,69 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
-    def _final(
-        self,
-        ctx: MigrationContext,
-        hook: SparkSubmitHook,
-        error: AirflowException,
-        *,
-        since: datetime,
-        earlier: set[str],
-        attempt: int,
-    ) -> AirflowException:
-        """``error``, or what says that another try is of no use.
 
-        ``since`` is when the submission began, ``earlier`` the attempts that the link knew by then, ``attempt`` which
-        try this was since the task was cleared.
-        """
-        from kafka_migration.steps.mirror import FAILED
+def _explained_end(
+    ctx: MigrationContext,
+    error: AirflowException,
+    *,
+    code: int | None,
+    since: datetime,
+    earlier: set[str],
+    attempt: int,
+) -> AirflowException:
+    """``error`` of a submission that ended with ``code``, or a better account of it, with a remedy.
 
-        code = _exit_code(hook)
-        if code == BadInput.exit_code:
-            return AirflowFailException(str(error))
-        new = {name: is_running for name, is_running in ctx.link.attempts().items() if name not in earlier}
-        if code == TakenOver.exit_code and len(new) > 1 and any(new.values()):
-            # One attempt was this submission's. Another try would take the mirror from whoever runs it now.
-            return AirflowFailException(
-                "another process has taken the mirror over and copies now\n"
-                "  remedy: let it go on; once it has ended, clear this task to go on from there"
-            )
-        if ctx.link.run() is None and attempt >= _MOST_STARTS:
-            return AirflowFailException(
-                f"the Spark application ended with code {code} before the mirror began, {attempt} times in a row\n"
-                "  remedy: read its output above (a wrong jar, or a Python that workers lack, say), correct the Spark"
-                " connection or the workers, then clear this task"
-            )
-        run, halts = ctx.link.run() or {}, ctx.link.halts()
-        if "at" not in run or datetime.fromisoformat(run["at"]) < since:
-            # An earlier run's end: this submission died before its mirror began.
-            return AirflowException(
-                f"the Spark application ended with code {code} before the mirror began (try {attempt})\n"
-                "  remedy: read its output above (the Spark master is away, or a jar or Python is another one by now,"
-                " say); nothing is copied until a try succeeds"
-            )
-        # Python's own code for a crash is 1, too, so the code alone decides nothing. Of a run that ended by itself, the
-        # halted partitions are all that is left.
-        if code == Refused.exit_code and halts and run.get("state") == "ended" and run.get("reason") != FAILED:
-            said = ", ".join(f"{tp} {it.reason}" for tp, it in sorted(halts.items())[:5])
-            return AirflowFailException(
-                f"the mirror ended ({run.get('reason', 'nothing left to copy')}), but partitions are halted: {said}\n"
-                "  remedy: `status` says what can be done; then clear this task"
-            )
-        return error
+    An AirflowFailException where another try is of no use. ``since`` is when the submission began, ``earlier`` the
+    attempts that the link knew by then, ``attempt`` which try this was since the task was cleared.
+    """
+    if code == BadInput.exit_code:
+        return AirflowFailException(str(error))
+    if code == TakenOver.exit_code and _another_copies(ctx, earlier):
+        return AirflowFailException(
+            "another process has taken the mirror over and copies now\n"
+            "  remedy: let it go on; once it has ended, clear this task to go on from there"
+        )
+    run = ctx.link.run()
+    if run is None or "at" not in run or datetime.fromisoformat(run["at"]) < since:
+        # Without a run, or with an earlier one's end: this submission died before its mirror began.
+        return _never_began(code, attempt, gives_up=run is None and attempt >= _MOST_STARTS)
+    halts = ctx.link.halts()
+    # Python's own code for a crash is 1, too, so the code alone decides nothing.
+    if code == Refused.exit_code and halts and _ended_by_itself(run):
+        shown = ", ".join(f"{tp} {halt.reason}" for tp, halt in sorted(halts.items())[:5])
+        return AirflowFailException(
+            f"the mirror ended ({run.get('reason', 'nothing left to copy')}), but partitions are halted: {shown}\n"
+            "  remedy: `status` names what can be done about each; do that, then clear this task"
+        )
+    return error
+
+
+def _another_copies(ctx: MigrationContext, earlier: set[str]) -> bool:
+    """Whether there is an attempt besides this submission's own, and one runs: another try would take the mirror from
+    whoever runs it now."""
+    new = {name: is_running for name, is_running in ctx.link.attempts().items() if name not in earlier}
+    return len(new) > 1 and any(new.values())
+
+
+def _ended_by_itself(run: Mapping[str, Any]) -> bool:
+    """Whether the mirror had copied all that it could: the halted partitions are all that is left."""
+    from kafka_migration.steps.mirror import FAILED
+
+    return run.get("state") == "ended" and run.get("reason") != FAILED
+
+
+def _never_began(code: int | None, attempt: int, *, gives_up: bool) -> AirflowException:
+    if gives_up:
+        return AirflowFailException(
+            f"the Spark application ended with code {code} before the mirror began, {attempt} times in a row\n"
+            "  remedy: read its output above (such as a wrong jar, or a Python that workers lack), correct the"
+            " Spark connection or the workers, then clear this task"
+        )
+    return AirflowException(
+        f"the Spark application ended with code {code} before the mirror began (try {attempt})\n"
+        "  remedy: read its output above (the Spark master may be down, or a jar or Python may have changed); nothing"
+        " is copied until a try succeeds"
+    )
 
 
 def job_environment(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
@@ -159,13 +174,13 @@ def job_environment(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
     from kafka_migration.kafka.lookup import find_connection, variable_of
     from kafka_migration.migration.signing import without_keys
 
-    # The mirror asks no gate, so its driver needs no key to answer one with.
+    # The mirror asks no gate, so its driver needs no approval key.
     found = without_keys(environ)
     for conn_id in (plan.source, plan.target):
         properties = dict(find_connection(conn_id).properties)
         found[variable_of(conn_id)] = json.dumps({"conn_type": "kafka", "extra": properties})
     found["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Executors elsewhere may have another one; whoever runs the workers says so here.
+    # Executors elsewhere may have another one; whoever runs the workers sets this variable.
     found.setdefault("PYSPARK_PYTHON", sys.executable)
     # Last, so that a Spark of the machine's own goes before the one that pyspark brings along.
     binaries = str(Path(sys.executable).parent)
@@ -183,7 +198,3 @@ def _drivers(submission: int) -> list[psutil.Process]:
                 if str(MIRROR_JOB) in process.cmdline() and "java" not in process.name():
                     found.append(process)
     return found
-
-
-def _exit_code(hook: SparkSubmitHook) -> int | None:
-    return None if hook._submit_sp is None else hook._submit_sp.returncode

@@ -34,7 +34,7 @@ def require_spark_connection(conn_id: str, *, field: str) -> Any:
             file=f"connection {conn_id}",
             field="deploy-mode",
             value=mode,
-            remedy="set deploy-mode to client; executors run on the Spark cluster all the same",
+            remedy="set deploy-mode to client; executors still run on the Spark cluster",
         )
     return connection
 

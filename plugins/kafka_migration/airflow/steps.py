@@ -132,6 +132,6 @@ class CutOverOperator(StepOperator):
 
 
 def _part(context: Context) -> str:
-    """What the journal tells this task apart by: mapped tasks run side by side."""
+    """The suffix of this task's name in the journal: mapped tasks run side by side."""
     index = context["ti"].map_index
     return "" if index is None or index < 0 else f"[{index}]"

@@ -1,4 +1,4 @@
-"""The trigger of every step that waits: look, wait, look again, until it is so, can never be so, or time is over."""
+"""The trigger of every step that waits: look, wait, look again, until the step is decided or the time is over."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from kafka_migration.airflow.logs import hide_secrets, quiet_clients
-from kafka_migration.domain.errors import MigrationError, Retryable
+from kafka_migration.airflow.opening import opened_context
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Retryable
 from kafka_migration.plans.snapshot import Snapshot
 from kafka_migration.steps.step import Decision
 from kafka_migration.steps.table import step_named
@@ -87,7 +87,7 @@ class _Session:
         self._decision: Decision | None = None
 
     def look(self) -> Decision | None:
-        """Look once; what cannot be healed by looking again is a decision, too."""
+        """Look once; an error that another look cannot heal is a decision, too."""
         try:
             if self._watch is None:
                 self._watch = self._start()
@@ -104,13 +104,15 @@ class _Session:
         """The decision when nothing was decided in time."""
         overdue = f"gave up after {waited:.0f} s"
         if self._watch is None:
-            self._decision = Decision(exit_code=3, message=f"{overdue}: the clusters could not be looked at")
+            self._decision = Decision(
+                exit_code=CouldNotFindOut.exit_code, message=f"{overdue}: the clusters could not be looked at"
+            )
         else:
             self._decision = self._watch.too_late(overdue)
         return self._decision
 
     def close(self) -> None:
-        """Note how it ended, and end connections."""
+        """Record how the wait ended, and close connections."""
         from kafka_migration.migration.history import Outcome
 
         if self._run is not None and self._decision is not None:
@@ -121,19 +123,14 @@ class _Session:
         self._open.close()
 
     def _start(self) -> Waiting:
-        from kafka_migration.migration.context import open_context
         from kafka_migration.migration.history import phase
 
-        quiet_clients()
         trigger = self._trigger
         plan = Snapshot(path=trigger.path, digest=trigger.digest).load()
         with ExitStack() as opening:
             # The state is there, create_targets has made it; but a broker may not show what was made a moment ago,
             # and would be taken for one without state for as long as this context is open.
-            ctx = opening.enter_context(
-                open_context(plan, tell=lambda text: trigger.log.info("%s", text), make_state=True)
-            )
-            hide_secrets(ctx)
+            ctx = opening.enter_context(opened_context(plan, trigger.log, make_state=True))
             step = step_named(trigger.step)
             watch = step.verbs.Wait(ctx)
             if not step.writes:

@@ -1,11 +1,12 @@
 """Approvals: a person's answer, bound to the digest of the evidence that they saw (docs/behaviours.md, 4 and 27).
 
-Between the answer and the work, the world may change. So the answer names a digest, and whoever is about to act takes
-the evidence once more and compares. No answer is never "approved", and a check that says no cannot be approved away.
+Between answer and work, the clusters may change. So the answer names a digest, and whoever is about to act takes the
+evidence once more and compares. No answer is never "approved", and a check that fails cannot be approved away.
 
-Whoever may write to the journal may not approve: answers are signed with the approval key over all that they say. An
-older answer that is written again changes nothing (see ``approval_record``), and neither does the removal of a newer
-one, for as long as the journal remembers that something was removed (docs/security.md, Approvals).
+Whoever may write to the journal may not approve: answers are signed with the approval key over all that they contain.
+An older answer that is written again changes nothing (see :mod:`kafka_migration.approvals.record`), and neither does
+the removal of a newer one, for as long as the journal remembers that something was removed (docs/security.md,
+Approvals).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kafka_migration.approvals.record import (
     Approval,
     answers,
     removed,
-    said,
+    signed_content,
     write,
 )
 from kafka_migration.domain import ledger
@@ -94,12 +95,12 @@ def record(
     now: Evidence | None = None,
     via: str = AIRFLOW,
 ) -> Approval:
-    """Write down that ``approver`` approved the evidence with ``digest``, taken at ``seen_at`` (default: just now).
+    """Record that ``approver`` approved the evidence with ``digest``, taken at ``seen_at`` (default: just now).
 
     ``approver`` is whom ``via`` has authenticated. ``ctx`` must have been opened with ``make_state``, or the answer
     dies with the process. ``now`` is the evidence as it is at this moment, if the caller has just taken it;
-    otherwise it is taken. Raises NotApproved if the evidence is another one by now, too old, or holds a check that says
-    no; or if ``approver`` is not among the plan's approvers. Raises BadInput where there is no key to sign with.
+    otherwise it is taken. Raises NotApproved if the evidence changed since, is too old, or holds a check that
+    fails; or if ``approver`` is not among the plan's approvers. Raises BadInput where there is no key to sign with.
     """
     now = now or evidence(ctx, gate)
     seen_at = seen_at or now.taken_at
@@ -135,7 +136,7 @@ def examine(ctx: Context, gate: GateName, digest: str, approver: str, *, seen_at
 def reject(
     ctx: Context, gate: GateName, digest: str, approver: str, *, reason: str = "", via: str = AIRFLOW
 ) -> Approval:
-    """Write down that ``approver`` said no; an earlier approval is void with it.
+    """Record that ``approver`` rejected the gate; an earlier approval is void with it.
 
     At the cutover gate the mirror is stopped, too: nobody would be there to end it. Nothing is lost by that.
     """
@@ -207,7 +208,7 @@ def _shown(ctx: Context, gate: GateName, text: str) -> dict[str, Any]:
 def check(ctx: Context, gate: GateName, *, now: Evidence | None = None) -> Passed:
     """Let pass, or raise NotApproved: what every gate asks right before it acts. Read-only.
 
-    Where the plan asks nobody, the checks of the evidence must still not say no. ``now`` is the evidence as it is at
+    Where the plan asks nobody, the checks of the evidence must still not fail. ``now`` is the evidence as it is at
     this moment, if the caller has just taken it; its tables may be left out.
     """
     now = now or evidence(ctx, gate)
@@ -240,8 +241,8 @@ def _require_nothing_removed(ctx: Context, gate: GateName, newest: Approval | No
     if number >= (newest.number if newest else 0):
         raise NotApproved(
             gate,
-            f"answer {number} was removed from the journal, and nothing of ours does that",
-            remedy=f"find out who writes to {ledger.JOURNAL_TOPIC} on the target, then answer anew: approve {gate}",
+            f"answer {number} was removed from the journal, which this tool never does",
+            remedy=f"find out who writes to {ledger.JOURNAL_TOPIC} on the target, then approve {gate} PLAN anew",
         )
 
 
@@ -257,21 +258,23 @@ def _require_signed(ctx: Context, approval: Approval) -> None:
         )
     keys = ctx.approval_keys()
     require_key(ctx)
-    if not keys.has_signed(approval.signature, said(ctx, approval)):
-        why = (
-            "and does not say what was signed" if keys.knows(approval.signature) else "with a key that is unknown here"
-        )
+    if not keys.has_signed(approval.signature, signed_content(ctx, approval)):
+        known = keys.knows(approval.signature)
+        why = "signed, but differs from what was signed" if known else "signed with a key that is unknown here"
         raise NotApproved(
             approval.gate,
-            f"the approval by {approval.approver} is signed {why}",
-            remedy=f"have the same key where answers are given and where they are checked ({HOW_TO_SET}), and answer"
-            f" anew; if it is the same, find out who writes to {ledger.JOURNAL_TOPIC} on the target",
+            f"the approval by {approval.approver} is {why}",
+            remedy="use the same approval key where answers are given and where they are checked"
+            f" ({HOW_TO_SET}), and answer anew; if the key is the same already, find out who writes to"
+            f" {ledger.JOURNAL_TOPIC} on the target",
         )
 
 
 def _require_approver(ctx: Context, gate: GateName, approver: str) -> None:
     if not approver.strip():
-        raise BadInput("an approval has a name", field="approver", value=approver, remedy="say who answers")
+        raise BadInput(
+            "an approval needs the name of its approver", field="approver", value=approver, remedy="name who answers"
+        )
     allowed = ctx.plan.approvals.approvers
     if allowed and approver not in allowed:
         raise NotApproved(
@@ -285,13 +288,13 @@ def _require_open(now: Evidence) -> None:
     blockers = now.checks.blockers
     if not blockers:
         return
-    said = "; ".join(f"{r.name} {r.verdict}: {r.evidence}" for r in blockers[:_SHOWN_BLOCKERS])
+    found = "; ".join(f"{r.name} {r.verdict}: {r.evidence}" for r in blockers[:_SHOWN_BLOCKERS])
     if len(blockers) > _SHOWN_BLOCKERS:
-        said += f"; and {len(blockers) - _SHOWN_BLOCKERS} more (`check` shows them all)"
+        found += f"; and {len(blockers) - _SHOWN_BLOCKERS} more (`check` shows them all)"
     remedy = "; ".join(dict.fromkeys(r.remedy for r in blockers if r.remedy)) or "see the evidence"
     if now.checks.exit_code == CouldNotFindOut.exit_code:
-        raise CouldNotFindOut(f"{now.gate} gate: {len(blockers)} checks could not run: {said}", remedy=remedy)
-    message = f"{len(blockers)} checks do not pass, and no approval changes that: {said}"
+        raise CouldNotFindOut(f"{now.gate} gate: {len(blockers)} checks could not run: {found}", remedy=remedy)
+    message = f"{len(blockers)} checks do not pass, and no approval changes that: {found}"
     raise NotApproved(now.gate, message, digest=now.digest, remedy=remedy)
 
 
@@ -306,10 +309,10 @@ def _require_young(ctx: Context, gate: GateName, at: datetime, what: str) -> Non
 
 
 def _is_in_use(ctx: Context, approval: Approval) -> bool:
-    """Whether what was approved began in time, so that it may go on: in later batches, or after a kill.
+    """Whether the approved work began in time, so that it may go on: in later batches, or after a kill.
 
-    Each step under it, the first one included, must follow within the age that it may have; so one that was left lying
-    in the middle of the work is void, too. It stays bound to the same evidence all the same.
+    Each step under the approval, the first one included, must follow the one before within the age that an approval may
+    have; so an approval whose work was abandoned in the middle is void, too. It stays bound to the same evidence.
     """
     age = timedelta(seconds=ctx.plan.approvals.max_age_seconds)
     began: list[datetime | None]
@@ -317,7 +320,7 @@ def _is_in_use(ctx: Context, approval: Approval) -> bool:
         written = [*ctx.journal.all("topic-intent").values(), *ctx.journal.all("topic").values()]
         began = [datetime.fromisoformat(value["at"]) for value in written]
     else:
-        began = [it.at(Step.STOPPING) for it in GroupRecord.all(ctx.journal).values()]
+        began = [record.at(Step.STOPPING) for record in GroupRecord.all(ctx.journal).values()]
     used = approval.at
     now = ctx.clock.now()
     for at in sorted(at for at in began if at is not None and approval.at <= at <= now + _CLOCKS_DIFFER):
@@ -336,8 +339,8 @@ def _as_approved(ctx: Context, now: Evidence, approval: Approval) -> Evidence:
     approved = (approval.facts or {}).get("groups", {})
     begun = {
         group: approved[group]
-        for group, it in GroupRecord.all(ctx.journal).items()
-        if group in approved and (at := it.at(Step.STOPPING)) is not None and at >= approval.at
+        for group, record in GroupRecord.all(ctx.journal).items()
+        if group in approved and (at := record.at(Step.STOPPING)) is not None and at >= approval.at
     }
     return now.with_facts("groups", begun) if begun else now
 

@@ -1,7 +1,7 @@
 """What an approver sees before a gate, and the digest that the answer binds to.
 
 Two kinds of evidence stand side by side. *Facts* hold as long as nobody changes something: the plan, topics with their
-settings, groups and what they read, verdicts. The digest is taken over them alone. *Tables* show what moves while
+configs, groups and what they read, verdicts. The digest is taken over them alone. *Tables* show what moves while
 records flow (offsets, lag, rates, members): were they digested, every approval would be void before it was given.
 """
 
@@ -34,7 +34,7 @@ class GateName(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows to show. ``note`` stands below; it says, too, when rows are left out."""
+    """Rows to show. ``note`` stands below, and mentions rows that are left out."""
 
     title: str
     columns: tuple[str, ...]
@@ -102,11 +102,11 @@ class Evidence:
         blocked = self.checks.blockers
         head = [
             f"# {self.migration}: approve the {self.gate}?",
-            f"Seen {self.taken_at:%Y-%m-%d %H:%M:%S} UTC. An approval holds for exactly this evidence:",
+            f"Taken {self.taken_at:%Y-%m-%d %H:%M:%S} UTC. An approval holds for exactly this evidence:",
             f"`{self.digest}`",
         ]
         if blocked:
-            head.append(f"**{len(blocked)} checks say no. While they do, this cannot be approved.**")
+            head.append(f"**{len(blocked)} checks do not pass. While they do not, this cannot be approved.**")
         checks = Table(
             title="Checks",
             columns=("check", "verdict", "evidence"),
@@ -142,7 +142,7 @@ def differences(before: Facts, now: Facts) -> tuple[str, ...]:
 
 
 def limited(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, see: str, most: int = 50) -> Table:
-    """A table of the first ``most`` rows, which says where it stops; ``see`` is the command that lists all of them."""
+    """A table of the first ``most`` rows, with a note where it stops; ``see`` is the command that lists all of them."""
     every = [tuple(row) for row in rows]
     note = f"The first {most} of {len(every)} rows; `{see}` lists all of them" if len(every) > most else ""
     return Table(title=title, columns=tuple(columns), rows=tuple(every[:most]), note=note)

@@ -43,7 +43,7 @@ def plan_evidence(ctx: Context) -> Evidence:
     facts["checks"] = _verdicts(seen.gate)
     tables: list[Table] = []
     if seen.inventory is not None:
-        tables = [_topics(seen.inventory), _groups(seen.inventory.groups.values()), _rules(seen.inventory)]
+        tables = [_topics(seen.inventory), _groups(seen.inventory.groups.values()), _not_moved(seen.inventory)]
     return Evidence(
         gate=GateName.PLAN,
         migration=ctx.plan.name,
@@ -81,9 +81,9 @@ def cutover_facts(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Evi
     facts: Facts = {
         "plan": {"digest": ctx.plan.digest},
         "topics": {name: item(facts.stable()) for name, facts in taken.topics.items()},
-        "drift": {f"{it.topic} {it.what}": item(f"{it.declared} -> {it.observed}") for it in drift},
+        "drift": {f"{one.topic} {one.what}": item(f"{one.declared} -> {one.observed}") for one in drift},
         "halts": {str(tp): halt.reason for tp, halt in halts.items()},
-        "given up": {f"{it['topic']}-{it['partition']} {it['start']}": item(sentence(it)) for it in given_up},
+        "given up": {f"{loss['topic']}-{loss['partition']} {loss['start']}": item(sentence(loss)) for loss in given_up},
         "groups": _what_groups_read(ctx, taken),
         "checks": _verdicts(gate),
     }
@@ -108,8 +108,8 @@ def _items(value: Any) -> dict[str, str]:
 
 
 def _verdicts(gate: Gate) -> dict[str, str]:
-    """PASS and WARN are one fact: a warning about what moves (a group's first commit on a partition, say) comes and
-    goes by itself, and must not void an approval. What it warns of stands in the facts where it does not."""
+    """PASS and WARN are one fact: a warning about what moves (such as a group's first commit on a partition) comes
+    and goes by itself, and must not void an approval. What it warns of stands in the facts where it does not."""
     blocking = {r.name: str(r.verdict) for r in gate.blockers}
     return {r.name: blocking.get(r.name, "passes") for r in gate.results}
 
@@ -118,10 +118,10 @@ def _what_groups_read(ctx: Context, taken: Inventory) -> dict[str, str]:
     """Group -> protocol and topics. What a group was once seen to subscribe to still counts while it is stopped."""
     seen = GroupRecord.all(ctx.journal)
     found = {}
-    for name, it in taken.groups.items():
+    for name, group in taken.groups.items():
         remembered = seen[name].subscription if name in seen else frozenset()
-        topics = it.topics | {topic for topic in remembered if topic in taken.topics}
-        found[name] = item(f"{it.protocol}: {', '.join(sorted(topics)) or 'nothing of the plan'}")
+        topics = group.topics | {topic for topic in remembered if topic in taken.topics}
+        found[name] = item(f"{group.protocol}: {', '.join(sorted(topics)) or 'nothing of the plan'}")
     return found
 
 
@@ -143,7 +143,7 @@ def _every_topic_is_mirrored(taken: Inventory, ours: Iterable[str]) -> CheckResu
 
 def _nothing_given_up(given_up: Iterable[dict[str, Any]]) -> CheckResult:
     name = "no records were given up"
-    found = [sentence(it) for it in given_up]
+    found = [sentence(loss) for loss in given_up]
     if found:
         return CheckResult(
             name=name,
@@ -173,36 +173,36 @@ def _topics(taken: Inventory) -> Table:
     rows = (
         (
             name,
-            str(it.partitions),
-            str(it.replication_factor),
-            f"{it.offsets:,}",
-            "unknown" if it.bytes is None else size(it.bytes),
-            f"{it.records_per_second:,.0f}",
-            ", ".join(f"{key}={value}" for key, value in sorted(it.configs.items())),
+            str(topic.partitions),
+            str(topic.replication_factor),
+            f"{topic.offsets:,}",
+            "unknown" if topic.bytes is None else size(topic.bytes),
+            f"{topic.records_per_second:,.0f}",
+            ", ".join(f"{key}={value}" for key, value in sorted(topic.configs.items())),
         )
-        for name, it in sorted(taken.topics.items())
+        for name, topic in sorted(taken.topics.items())
     )
-    columns = ("topic", "parts", "repl", "offsets", "size", "per s", "settings")
+    columns = ("topic", "parts", "repl", "offsets", "size", "per s", "configs")
     return limited("Topics", columns, rows, see=_INVENTORY)
 
 
 def _groups(groups: Iterable[GroupFacts]) -> Table:
     rows = (
         (
-            it.name,
-            it.protocol,
-            it.state,
-            str(len(it.members)),
-            "unknown" if it.lag is None else f"{it.lag:,}",
-            ", ".join(sorted(it.topics)),
+            group.name,
+            group.protocol,
+            group.state,
+            str(len(group.members)),
+            "unknown" if group.lag is None else f"{group.lag:,}",
+            ", ".join(sorted(group.topics)),
         )
-        for it in sorted(groups, key=lambda it: it.name)
+        for group in sorted(groups, key=lambda group: group.name)
     )
     columns = ("group", "protocol", "state", "members", "lag", "reads")
     return limited("Consumer groups", columns, rows, see=_INVENTORY)
 
 
-def _rules(taken: Inventory) -> Table:
+def _not_moved(taken: Inventory) -> Table:
     def count(found: tuple[Any, ...] | None) -> str:
         return "unknown" if found is None else str(len(found))
 
@@ -210,7 +210,7 @@ def _rules(taken: Inventory) -> Table:
         ("ACLs", count(taken.acls)),
         ("client quotas", count(taken.quotas)),
         ("SCRAM users", count(taken.scram_users)),
-        ("groups that read these topics and stay behind", listed(taken.left_behind) or "none"),
+        ("groups that read these topics and are not moved", listed(taken.left_behind) or "none"),
     )
     return Table(title="Not moved by this plan", columns=("what", "found on the source"), rows=rows)
 
@@ -237,33 +237,33 @@ def _lag(ctx: Context) -> Table:
 
 
 def _positions(ctx: Context) -> Table:
-    """Where every group would go on if it were moved now, and what would keep it from being moved."""
+    """Where every group would resume if it were moved now, and what would prevent the move."""
     rows = []
-    for it in translate.preview(ctx).groups:
+    for group in translate.preview(ctx).groups:
         first = "; ".join(
-            f"{one.tp}: {'-' if one.source is None else one.source} -> {one.target}" for one in it.translations[:3]
+            f"{one.tp}: {'-' if one.source is None else one.source} -> {one.target}" for one in group.translations[:3]
         )
-        more = f" and {len(it.translations) - 3} more" if len(it.translations) > 3 else ""
-        remarks = listed([*it.problems, *it.flags])
-        rows.append((it.group, f"{it.state}, {it.members} members", first + more, remarks))
-    columns = ("group", "state", "source -> target", "to know")
-    return limited("Where each group would go on", columns, rows, see="translate PLAN --json")
+        more = f" and {len(group.translations) - 3} more" if len(group.translations) > 3 else ""
+        remarks = listed([*group.problems, *group.flags])
+        rows.append((group.group, f"{group.state}, {group.members} members", first + more, remarks))
+    columns = ("group", "state", "source -> target", "remarks")
+    return limited("Where each group would resume", columns, rows, see="translate PLAN --json")
 
 
 def _stragglers(taken: Inventory) -> Table:
     rows = (
         (
             name,
-            f"{it.records_per_second:,.0f}",
-            "unknown" if it.producers is None else f"{it.producers.active} remembered by the leaders",
+            f"{topic.records_per_second:,.0f}",
+            "unknown" if topic.producers is None else f"{topic.producers.active} known to the leaders",
         )
-        for name, it in sorted(taken.topics.items())
-        if it.records_per_second > 0 or (it.producers is not None and it.producers.active)
+        for name, topic in sorted(taken.topics.items())
+        if topic.records_per_second > 0 or (topic.producers is not None and topic.producers.active)
     )
     columns = ("topic", "offsets per s", "producer ids")
     shown = limited("Producers that write to the source", columns, rows, see=_INVENTORY)
-    note = "They stay on the source, and the mirror runs on for them."
-    return Table(title=shown.title, columns=shown.columns, rows=shown.rows, note=f"{note} {shown.note}".strip())
+    note = "They stay on the source, and the mirror keeps copying what they write."
+    return replace(shown, note=f"{note} {shown.note}".strip())
 
 
 def size(count: int) -> str:

@@ -1,4 +1,4 @@
-"""Answers as the journal keeps them: each a record of its own, numbered, named by what it says, and signed.
+"""Answers as the journal keeps them: each a record of its own, numbered, named after its content, and signed.
 
 They are called ``<gate>/<number>-<answer>``. The highest number counts, and of two with the same number the one that
 closes the gate. So an older answer that is written again changes nothing: its number is part of its name, and of what
@@ -83,13 +83,13 @@ def history(ctx: Context) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     left_out = ("earlier", "facts", "format", "signature")
     for value in ctx.journal.all(KIND).values():
-        found += [dict(it) for it in value.get("earlier", [])]
+        found += [dict(earlier) for earlier in value.get("earlier", [])]
         found.append({k: v for k, v in value.items() if k not in left_out})
-    return sorted(found, key=lambda it: str(it.get("at")))
+    return sorted(found, key=lambda answer: str(answer.get("at")))
 
 
 def _place(name: str) -> tuple[GateName, int, str] | None:
-    """Gate, number and answer of the record called ``name``; None if no version calls one so."""
+    """Gate, number and answer of the record called ``name``; None if no version uses such a name."""
     if name in tuple(GateName):
         # As earlier versions wrote it: one record for each gate.
         return GateName(name), 0, ""
@@ -139,16 +139,16 @@ def write(
     )
     keys = ctx.approval_keys() if ctx.plan.approvals.signed else None
     # What closes a gate does so without a signature, too: it must be possible from anywhere.
-    approval = replace(approval, signature=keys.sign(said(ctx, approval)) if keys else "")
+    approval = replace(approval, signature=keys.sign(signed_content(ctx, approval)) if keys else "")
     if not ctx.dry_run:
         name = f"{gate}/{approval.number}-{answer}"
-        value = {**said(ctx, approval), "facts": _plain(approval.facts), "signature": approval.signature}
+        value = {**signed_content(ctx, approval), "facts": _plain(approval.facts), "signature": approval.signature}
         ctx.journal.record(KIND, name, value)
     return approval
 
 
-def said(ctx: Context, approval: Approval) -> dict[str, Any]:
-    """All that an answer says, and for what: what is signed. The facts are so by the digest."""
+def signed_content(ctx: Context, approval: Approval) -> dict[str, Any]:
+    """What the signature of an answer covers: the answer, its migration and its target; the facts by their digest."""
     return {
         "format": FORMAT,
         "migration": ctx.plan.name,
@@ -174,7 +174,7 @@ def _read(name: str, value: Mapping[str, Any]) -> Approval:
             raise ValueError(f"format {value['format']}, answer {value['answer']}")
         number = 0 if is_earlier else value["number"]
         if place is None or (not is_earlier and place != (GateName(value["gate"]), number, value["answer"])):
-            raise ValueError(f"it says of itself that it is {value['gate']}/{number}-{value['answer']}")
+            raise ValueError(f"its content is that of {value['gate']}/{number}-{value['answer']}")
         return Approval(
             gate=place[0],
             answer=value["answer"],
@@ -190,6 +190,6 @@ def _read(name: str, value: Mapping[str, Any]) -> Approval:
         )
     except (KeyError, ValueError, TypeError) as error:
         raise StateConflict(
-            f"the journal's approval {name} is not one that this version knows ({error})",
+            f"this version cannot read the approval {name} in the journal ({error})",
             remedy="answer again with the version of this tool that runs now",
         ) from error

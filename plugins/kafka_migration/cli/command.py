@@ -1,6 +1,6 @@
-"""What every command does with what goes wrong: a message that says what, where and what to do, and an exit code.
+"""What every command does with what goes wrong: a message of what happened, where, and what to do, and an exit code.
 
-0 done; 1 a check or a gate says no; 2 bad input (also typer's own, for a wrong option); 3 could not find out, which
+0 done; 1 a check or a gate refuses; 2 bad input (also typer's own, for a wrong option); 3 could not find out, which
 includes errors that nobody expected; 130 interrupted.
 """
 
@@ -29,14 +29,14 @@ class Command(TyperCommand):
         output = Output(as_json=bool(ctx.params.get("as_json")))
         debug = bool(ctx.params.get("debug"))
         if not debug:
-            # The clients' own warnings about a broker that is away would bury the one message that says it.
+            # The clients' own warnings about a broker that is away would bury the one message that explains it.
             logging.getLogger("kafka").setLevel(logging.CRITICAL)
         try:
             return super().invoke(ctx)
         except MigrationError as error:
             if debug:
                 output.err.print(Text(traceback.format_exc()), soft_wrap=True)
-            _say(output, error)
+            _report(output, error)
             raise typer.Exit(error.exit_code) from None
         except Exception as error:
             # What typer raises itself (an exit, a wrong option, Ctrl-C at a question) is its own affair.
@@ -44,11 +44,11 @@ class Command(TyperCommand):
                 raise
             if debug:
                 output.err.print(Text(traceback.format_exc()), soft_wrap=True)
-            _say_unexpected(output, error, debug=debug)
+            _report_unexpected(output, error, debug=debug)
             raise typer.Exit(UNEXPECTED) from None
 
 
-def _say(output: Output, error: MigrationError) -> None:
+def _report(output: Output, error: MigrationError) -> None:
     output.err.print(Text("error: ", "bold red") + Text(str(error)), soft_wrap=True)
     if output.as_json:
         value: dict[str, Any] = {
@@ -63,7 +63,7 @@ def _say(output: Output, error: MigrationError) -> None:
         output.json({"error": value})
 
 
-def _say_unexpected(output: Output, error: Exception, *, debug: bool) -> None:
+def _report_unexpected(output: Output, error: Exception, *, debug: bool) -> None:
     lines = str(error).strip().splitlines()
     message = f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}"
     hint = "" if debug else "\n  remedy: run it again with --debug to see where this comes from, and report it"

@@ -17,7 +17,7 @@ from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.leash import Leash
 from kafka_migration.migration.signing import without_keys
 
-#: Deaths in a row after which another start is of no use.
+#: Deaths in a row after which it is not started any more.
 _MOST_STARTS = 5
 _BETWEEN_STARTS_SECONDS = 5.0
 #: A mirror that ran for so long did not die of its set-up.
@@ -47,9 +47,11 @@ class MirrorProcess:
         self._thread.start()
 
     def require(self) -> None:
-        """Raise CouldNotFindOut if it was started, and is not started any more."""
+        """Raise CouldNotFindOut if it was started, has ended with a problem, and is not started any more."""
         if self._problem:
-            raise CouldNotFindOut(self._problem, remedy="see its output above, correct it, then run this again")
+            raise CouldNotFindOut(
+                self._problem, remedy="read the mirror's output above, correct what it reports, then run this again"
+            )
 
     def wait(self, seconds: float) -> None:
         """Return once it has ended for good, or after ``seconds``."""
@@ -72,15 +74,17 @@ class MirrorProcess:
         while not self._ending.is_set():
             began = time.monotonic()
             code = self._run()
-            if self._ending.is_set() or code in (0, Refused.exit_code, BadInput.exit_code):
-                # It obeyed, or only a person can clear what it met: the steps that wait see that, and report it.
-                self._problem = "" if code == 0 or self._ending.is_set() else f"the mirror ended with exit code {code}"
+            if code == 0 or self._ending.is_set():
+                break
+            if code in (Refused.exit_code, BadInput.exit_code):
+                # Only a person can clear it: the steps that wait see that, and report it.
+                self._problem = f"the mirror ended with exit code {code}"
                 break
             deaths = 1 if time.monotonic() - began > _LONG_SECONDS else deaths + 1
             if deaths >= _MOST_STARTS:
                 self._problem = f"the mirror died {deaths} times in a row, last with exit code {code}"
                 break
-            self._tell(f"the mirror ended with exit code {code}; it is started again")
+            self._tell(f"the mirror ended with exit code {code}; starting it again")
             self._ending.wait(_BETWEEN_STARTS_SECONDS)
         self._ended.set()
 
@@ -91,7 +95,7 @@ class MirrorProcess:
                 self._arguments,
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr,
-                # The mirror asks no gate, so it needs no key to answer one with.
+                # The mirror asks no gate, so it needs no approval key.
                 env=without_keys(os.environ),
                 # A group of its own, so that the leash ends its JVM, too.
                 start_new_session=True,

@@ -41,7 +41,7 @@ def loaded(path: Path) -> Plan:
         except BadInput as error:
             if error.field != "conn_id":
                 raise
-            # The connection is unknown: say which line of the plan names it.
+            # The connection is unknown: name the line of the plan that names it.
             raise BadInput(
                 f"no connection has the id {conn_id!r}", file=str(path), field=field, value=conn_id, remedy=error.remedy
             ) from error

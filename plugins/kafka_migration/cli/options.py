@@ -38,7 +38,7 @@ Groups = Annotated[
 ]
 By = Annotated[
     str | None,
-    typer.Option("--as", metavar="NAME", help="Who says so. (default: the user of this terminal)", show_default=False),
+    typer.Option("--as", metavar="NAME", help="Who does this. (default: this terminal's user)", show_default=False),
 ]
 Master = Annotated[
     str | None,

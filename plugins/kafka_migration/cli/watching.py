@@ -43,7 +43,7 @@ def watch_lag(ctx: Context, output: Output) -> NoReturn:
 
 @contextmanager
 def lag_beside(plan: Plan, output: Output, *, seconds: float = _BESIDE_SECONDS) -> Iterator[Callable[[str], None]]:
-    """How a long phase tells its progress: lines; at a terminal, with the present lag in a line below them.
+    """How a long step reports its progress: lines; at a terminal, with the present lag in a line below them.
 
     ``seconds`` lie between two looks.
     """

@@ -1,4 +1,4 @@
-"""What every phase gets: the plan, both clusters, the journal and the link, a clock, and a way to tell a person.
+"""What every phase gets: the plan, both clusters, the journal and the link, a clock, and a way to report progress.
 
 Opened once per command or task and closed at its end. Read-only phases open it without making anything: a target that
 has no internal topics yet yields an empty journal and an empty link.

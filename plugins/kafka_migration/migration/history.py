@@ -1,7 +1,7 @@
 """The journal's account of phases: when each began and ended, and how. Commands and operators wrap their work in it.
 
 What is written is history, for people and the report: no phase decides by it. A process that was killed leaves
-``running`` behind; whoever reads that knows only that nobody told the end.
+``running`` behind, which means only that no end was recorded.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Outcome(enum.StrEnum):
 
 @dataclass(slots=True)
 class PhaseRun:
-    """One run of a phase, while it lasts. Without a word it ends as done, or as what its exception says."""
+    """One run of a phase, while it lasts. Without :meth:`ends` it ends as done, or by the kind of its exception."""
 
     name: str
     outcome: Outcome = Outcome.DONE
@@ -52,7 +52,7 @@ class PhaseRun:
     evidence: dict[str, Any] = field(default_factory=dict)
 
     def ends(self, exit_code: int, detail: str = "", **evidence: Any) -> None:
-        """Say how it ends, by the exit code of its result. ``evidence`` holds small JSON values for the report."""
+        """Set how it ends, by the exit code of its result. ``evidence`` holds small JSON values for the report."""
         self.outcome, self.detail = Outcome.of_exit_code(exit_code), detail
         self.evidence.update(evidence)
 
@@ -100,19 +100,19 @@ def phase(ctx: Context, name: str) -> Iterator[PhaseRun]:
     note(run.outcome, run.detail)
 
 
-def tell_end(ctx: Context, name: str, *, since: datetime, detail: str) -> None:
-    """Note that phase ``name`` failed, on behalf of a process that began it after ``since`` and died without a word.
+def record_death(ctx: Context, name: str, *, since: datetime, detail: str) -> None:
+    """Record that phase ``name`` failed, for a process that began it after ``since`` and died without recording an end.
 
-    One that never began has failed, too. One that told its own end is left as it is.
+    A phase that never began has failed, too. An end that the process recorded itself stays.
     """
-    told = ctx.journal.read(KIND, name)
-    if told is None or datetime.fromisoformat(told["started"]) < since:
+    last = ctx.journal.read(KIND, name)
+    if last is None or datetime.fromisoformat(last["started"]) < since:
         with phase(ctx, name) as run:
             run.ends(CouldNotFindOut.exit_code, detail)
-    elif told["ended"] is None:
-        seconds = (ctx.clock.now() - datetime.fromisoformat(told["started"])).total_seconds()
+    elif last["ended"] is None:
+        seconds = (ctx.clock.now() - datetime.fromisoformat(last["started"])).total_seconds()
         ends = {"ended": ctx.stamp(), "outcome": str(Outcome.FAILED), "detail": detail, "seconds": round(seconds, 3)}
-        ctx.journal.record(KIND, name, {**told, **ends})
+        ctx.journal.record(KIND, name, {**last, **ends})
 
 
 def _earlier(before: Mapping[str, Any] | None) -> list[dict[str, Any]]:
@@ -131,7 +131,7 @@ def _outcome_of(error: BaseException) -> Outcome:
 
 
 def remember_beginning(ctx: Context, inventory: Inventory | None) -> None:
-    """Write down, for the report, what the target topics are created from: plan and inventory as they are now."""
+    """Record, for the report, what the target topics are created from: plan and inventory as they are now."""
     if ctx.dry_run or inventory is None:
         return
     ctx.journal.record("plan", "plan", {"digest": ctx.plan.digest, "snapshot": ctx.plan.snapshot(), "at": ctx.stamp()})

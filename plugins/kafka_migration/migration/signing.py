@@ -96,5 +96,5 @@ def _signed(key: str, value: Mapping[str, Any]) -> str:
 
 
 def _id_of(key: str) -> str:
-    """A name for ``key`` that gives nothing of it away."""
+    """A name for ``key`` that reveals nothing of it."""
     return hashlib.sha256(b"kafka-migration approval key\0" + key.encode()).hexdigest()[:8]

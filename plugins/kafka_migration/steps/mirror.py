@@ -1,4 +1,4 @@
-"""The mirror phase: pin what is to be copied, then copy until told otherwise.
+"""The mirror phase: pin what is to be copied, then copy until the wish in the link's state ends it.
 
 Runs on, beside everything that follows, and is ended by the stop gate (:mod:`kafka_migration.steps.stop`) or by
 ``until_caught_up``. May be killed at any moment: the next call goes on.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 #: Its name in the journal's account of phases.
 PHASE = "mirror"
-#: How a run ended that could not go on: of an error that ``mirror`` told, and not of a halt.
+#: How a run ended that could not continue: because of an error that ``mirror`` raised, and not of a halt.
 FAILED = "failed"
 
 
@@ -56,7 +56,7 @@ def begun(ctx: Context) -> list[str]:
     topics = sorted(mirrored(ctx))
     if not topics and (left := sorted(ctx.journal.all(recopy.NOTE))):
         raise Refused(
-            f"copying {', '.join(left)} afresh was begun, and has not come to its end",
+            f"copying {', '.join(left)} afresh was begun and has not finished",
             remedy=f"`mirror {' '.join(f'--again {topic}' for topic in left)}` finishes it, and mirrors",
         )
     if not topics:
@@ -112,15 +112,9 @@ def apply(
     seal.check(ctx)
     pin(ctx)
     for topic in sorted(ctx.journal.all(recopy.NOTE)):
-        ctx.tell(
-            f"{topic} is left out: copying it afresh has not come to its end; `mirror --again {topic}` finishes it"
-        )
-    run, wish = ctx.link.run(), ctx.link.wished()
-    # A run that failed after it was asked to end may be followed by itself: by a retry that nobody watches.
-    failed = run is not None and run.get("reason") == FAILED and wish.at <= run["at"]
-    if wish.desired is not Desired.RUN and (run is None or (run.get("state") == "ended" and not failed)):
-        ctx.link.wish(Wish(desired=Desired.RUN, reason="the mirror was started", at=ctx.stamp()))
-    # Said before the first fence, so that a stop gate asked meanwhile waits for this run instead of the last one.
+        ctx.tell(f"{topic} is not mirrored: copying it afresh has not finished; `mirror --again {topic}` finishes it")
+    _take_back_obeyed_wish(ctx)
+    # Recorded before the first fence, so that a stop gate asked meanwhile waits for this run instead of the last one.
     ctx.link.record_run({"state": "running", "at": ctx.stamp()})
     if throttle_bytes_per_second is not None:
         ctx.link.throttle(Throttle(bytes_per_second=throttle_bytes_per_second, by="mirror --throttle", at=ctx.stamp()))
@@ -138,7 +132,7 @@ def apply(
         interrupted=interrupted,
         may_rewind=lambda: not _moved(ctx),
     )
-    with phase(ctx, PHASE) as told:
+    with phase(ctx, PHASE) as account:
         try:
             end = mirror.run(until_caught_up=until_caught_up)
         except TakenOver:
@@ -151,8 +145,16 @@ def apply(
                 ctx.link.record_run({"state": "ended", "reason": reason, "at": ctx.stamp(), "records": 0})
             raise
         halted = f"; halted: {', '.join(map(str, end.halted[:5]))}" if end.halted else ""
-        told.ends(1 if end.halted else 0, f"{end.reason}{halted}", records=end.records, fences=end.fences)
+        account.ends(1 if end.halted else 0, f"{end.reason}{halted}", records=end.records, fences=end.fences)
         return end
+
+
+def _take_back_obeyed_wish(ctx: Context) -> None:
+    run, wish = ctx.link.run(), ctx.link.wished()
+    # A run that failed after it was asked to end may be followed by itself: by a retry that nobody watches.
+    failed = run is not None and run.get("reason") == FAILED and wish.at <= run["at"]
+    if wish.desired is not Desired.RUN and (run is None or (run.get("state") == "ended" and not failed)):
+        ctx.link.wish(Wish(desired=Desired.RUN, reason="the mirror was started", at=ctx.stamp()))
 
 
 def _moved(ctx: Context) -> bool:

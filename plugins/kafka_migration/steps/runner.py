@@ -1,4 +1,4 @@
-"""Running a step, for every face: ask its gate, note in the journal that it runs, do it, note how it ended."""
+"""Running a step, for every face: ask its gate, record in the journal that it runs, do it, record how it ended."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def run(ctx: Context, name: str, *, part: str = "", **options: Any) -> Decision:
-    """Run step ``name`` with ``options`` of its own. ``part`` tells tasks apart that run one step side by side.
+    """Run step ``name`` with ``options`` of its own. ``part`` distinguishes tasks that run one step side by side.
 
     The gate of the step is asked first, and before that nothing is written, not even internal topics. In a dry run the
-    gate's answer is progress, and nothing is noted. Raises NotApproved where the gate is shut, and what the step
+    gate's answer is progress, and nothing is recorded. Raises NotApproved where the gate is shut, and what the step
     raises.
     """
     step = step_named(name)

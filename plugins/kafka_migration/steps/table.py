@@ -1,7 +1,7 @@
 """The workflow of a migration as a table: read it top to bottom, and you know what happens, when, and how to undo it.
 
-The DAG of a plan is built from these rows, one task each (one per batch of groups where it says so), with the edges
-that ``after`` gives; the commands and ``run`` go through the same rows. What the columns mean is in
+The DAG of a plan is built from these rows, one task each (one per batch of groups where the row is batched), with the
+edges that ``after`` gives; the commands and ``run`` go through the same rows. What the columns mean is in
 :class:`kafka_migration.steps.step.Step`; how to add a row, in docs/architecture.md.
 """
 
@@ -106,7 +106,7 @@ STEPS: tuple[Step, ...] = (
         after=("approve_cutover",),
         does="for each group: stop it on the source, translate its commits, start it on the target",
         # Asked by the step itself, before each group.
-        passes_if="the cutover gate is open, the group is empty on both clusters, and its commits rest",
+        passes_if="the cutover gate is open, the group is empty on both clusters, and its commits are unchanged",
         undo="move a group back alone, as long as it has committed nothing new on the target",
         module="cutover",
         seconds=_seconds_of_a_batch,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,8 @@ from kafka_migration.cli.options import Debug, Json, PlanFile
 from kafka_migration.cli.output import Output
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from kafka_migration.inventory.permissions import Names
     from kafka_migration.plans.model import Plan
 
@@ -46,7 +48,7 @@ def acls(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Print the access rules that the migration needs, and no more. Changes nothing, and grants nothing."""
+    """Print the ACLs that the migration needs, and no more. Changes nothing, and grants nothing."""
     from kafka_migration.cli.render.access import shown
     from kafka_migration.domain.errors import BadInput
     from kafka_migration.inventory import permissions
@@ -64,14 +66,15 @@ def acls(
     loaded = load_plan(plan)
     known = _asked(plan, output) if names else permissions.names_of(loaded)
     wanted: tuple[permissions.Side, ...] = permissions.SIDES if side is None else (side.value,)
-    rules = {it: permissions.rules(loaded, it, known) for it in wanted}
-    commands = {it: permissions.commands(rules[it], principal=principal, servers=_servers(loaded, it)) for it in wanted}
-    value = {
-        "principal": principal,
-        "rules": [rule.as_dict() for it in wanted for rule in rules[it]],
-        "commands": [line for it in wanted for line in commands[it]],
-    }
-    output.result(value, *(part for it in wanted for part in shown(it, rules[it], commands[it])))
+    value: dict[str, Any] = {"principal": principal, "rules": [], "commands": []}
+    parts: list[RenderableType] = []
+    for cluster in wanted:
+        rules = permissions.rules(loaded, cluster, known)
+        commands = permissions.commands(rules, principal=principal, servers=_servers(loaded, cluster))
+        value["rules"] += [rule.as_dict() for rule in rules]
+        value["commands"] += commands
+        parts += shown(cluster, rules, commands)
+    output.result(value, *parts)
 
 
 def _asked(plan: Path, output: Output) -> Names:
@@ -81,9 +84,9 @@ def _asked(plan: Path, output: Output) -> Names:
     from kafka_migration.kafka.cluster import Cluster
     from kafka_migration.kafka.lookup import find_connection
 
-    it = loaded(plan)
-    with Cluster("source", find_connection(it.source)) as source:
-        topics, groups = it.topics.select(source.topics()), it.groups.select(source.groups())
+    what = loaded(plan)
+    with Cluster("source", find_connection(what.source)) as source:
+        topics, groups = what.topics.select(source.topics()), what.groups.select(source.groups())
     output.tell(f"the source shows {len(topics)} topics and {len(groups)} groups of the plan")
     return permissions.named(topics, groups)
 

@@ -1,24 +1,23 @@
-"""pause, resume, throttle: holding a running mirror back, and having what halted go on."""
+"""pause, resume, throttle: holding a running mirror back, and resuming halted partitions."""
 
 from __future__ import annotations
 
 import getpass
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kafka_migration.cli.asking import demand_yes
 from kafka_migration.cli.opening import opened
 from kafka_migration.cli.options import By, Debug, DryRun, Json, PlanFile, read_offset
 from kafka_migration.cli.output import Output
-from kafka_migration.domain.errors import Refused
 
 if TYPE_CHECKING:
     from kafka_migration.domain.controls import Controls
+    from kafka_migration.domain.types import TopicPartition
     from kafka_migration.migration.context import Context
-    from kafka_migration.steps.resume import Resumed
 
 
 def pause(
@@ -32,7 +31,7 @@ def pause(
     """Hold the mirror: within two seconds nothing is fetched or sent. Its processes stay, and so does its state."""
     from kafka_migration.steps import controls
 
-    _say(plan, lambda ctx: controls.pause(ctx, by=by or getpass.getuser(), reason=reason), dry_run, as_json)
+    _apply(plan, lambda ctx: controls.pause(ctx, by=by or getpass.getuser(), reason=reason), dry_run, as_json)
 
 
 def resume(
@@ -42,7 +41,7 @@ def resume(
         typer.Option(
             "--at",
             metavar="TOPIC:PARTITION:OFFSET",
-            help="Have this halted partition go on at this source offset; may be given again.",
+            help="Resume this halted partition at this source offset; may be given again.",
             show_default=False,
         ),
     ] = None,
@@ -51,7 +50,7 @@ def resume(
         typer.Option(
             "--accept-loss",
             metavar="TOPIC[:PARTITION]",
-            help="Have partitions go on that halted for DATA_LOSS, where the source begins now; may be given again.",
+            help="Resume partitions that halted for DATA_LOSS, where the source begins now; may be given again.",
             show_default=False,
         ),
     ] = None,
@@ -61,36 +60,44 @@ def resume(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Let a paused mirror go on, where it stands; or, with --at or --accept-loss, halted partitions."""
+    """Resume a paused mirror, where it stands; or, with --at or --accept-loss, halted partitions."""
     from kafka_migration.steps import controls
 
     who = by or getpass.getuser()
-    if not (at or accept_loss):
-        _say(plan, lambda ctx: controls.resume(ctx, by=who), dry_run, as_json)
-        return
+    if at or accept_loss:
+        offsets = [read_offset(text, option="--at") for text in at or ()]
+        output = Output(as_json=as_json)
+        _resume_halted(
+            plan, output, offsets, accept_loss or (), by=who, needs_yes=not (dry_run or yes), dry_run=dry_run
+        )
+    else:
+        _apply(plan, lambda ctx: controls.resume(ctx, by=who), dry_run, as_json)
+
+
+def _resume_halted(
+    plan: Path,
+    output: Output,
+    at: Sequence[tuple[TopicPartition, int]],
+    accept_loss: Sequence[str],
+    *,
+    by: str,
+    needs_yes: bool,
+    dry_run: bool,
+) -> None:
+    """Resume halted partitions; where offsets are given up, and ``needs_yes``, a person is asked first."""
     from kafka_migration.link.heartbeat import mirror_state
     from kafka_migration.steps import resume as phase_resume
 
-    output = Output(as_json=as_json)
-    offsets = [read_offset(text, option="--at") for text in at or ()]
     with opened(plan, output, dry_run=dry_run) as ctx:
-        todo = phase_resume.check(ctx, at=offsets, accept_loss=accept_loss or ())
-        if any(it.given_up for it in todo) and not (dry_run or yes):
-            _ask(todo, output)
-        done = phase_resume.apply(ctx, at=offsets, accept_loss=accept_loss or (), by=who)
+        todo = phase_resume.check(ctx, at=at, accept_loss=accept_loss)
+        if needs_yes and any(partition.given_up for partition in todo):
+            declined = "nothing was given up, and the partitions are still halted"
+            demand_yes(output, "Give these offsets up, and resume?", shown=todo, declined=declined)
+        done = phase_resume.apply(ctx, at=at, accept_loss=accept_loss, by=by)
         state, _ = mirror_state(ctx)
-    said = "goes on with them by itself" if state == "running" else "goes on with them once it is started"
-    text = f"would go on: {len(done)} partitions" if dry_run else f"{len(done)} partitions; the mirror {said}"
-    output.result({"partitions": [it.as_dict() for it in done], "mirror": state, "dry_run": dry_run}, text)
-
-
-def _ask(todo: Sequence[Resumed], output: Output) -> None:
-    for it in todo:
-        output.tell(str(it))
-    if output.as_json or not sys.stdin.isatty():
-        raise Refused("nobody can be asked here whether to give these offsets up", remedy="add --yes")
-    if typer.prompt("Give them up, and go on? Type yes", default="no").strip() != "yes":
-        raise Refused("nothing was given up, and the partitions are still halted", remedy="answer yes, or leave it so")
+    then = "resumes them by itself" if state == "running" else "resumes them once it is started"
+    text = f"would resume: {len(done)} partitions" if dry_run else f"{len(done)} partitions; the mirror {then}"
+    output.result({"partitions": [one.as_dict() for one in done], "mirror": state, "dry_run": dry_run}, text)
 
 
 def throttle(
@@ -108,10 +115,10 @@ def throttle(
     from kafka_migration.steps import controls
 
     bytes_per_second = parse_rate(rate)
-    _say(plan, lambda ctx: controls.throttle(ctx, bytes_per_second, by=by or getpass.getuser()), dry_run, as_json)
+    _apply(plan, lambda ctx: controls.throttle(ctx, bytes_per_second, by=by or getpass.getuser()), dry_run, as_json)
 
 
-def _say(plan: Path, change: Callable[[Context], Controls], dry_run: bool, as_json: bool) -> None:
+def _apply(plan: Path, change: Callable[[Context], Controls], dry_run: bool, as_json: bool) -> None:
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:
         found = change(ctx)

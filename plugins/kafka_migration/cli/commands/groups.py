@@ -1,4 +1,4 @@
-"""translate, parity, cutover, watch, undo: consumer groups."""
+"""translate, cutover, watch, undo: consumer groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def translate(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show where each group would go on on the target, exactly. Writes nothing."""
+    """Show where each group would resume on the target, exactly. Writes nothing."""
     from kafka_migration.cli.render.groups import translated
     from kafka_migration.groups import translate as phase_translate
 
@@ -40,18 +40,6 @@ def translate(
         else:
             found = phase_translate.preview(ctx, group or None)
     output.result(found.as_dict(), translated(found))
-    raise typer.Exit(found.exit_code)
-
-
-def parity(plan: PlanFile, group: Groups = None, as_json: Json = False, debug: Debug = False) -> None:
-    """Compare both clusters beside their records: groups' offsets through the map, topics, access rules."""
-    from kafka_migration.cli.render.groups import side_by_side
-    from kafka_migration.groups import parity as phase_parity
-
-    output = Output(as_json=as_json)
-    with opened(plan, output) as ctx:
-        found = phase_parity.read(ctx, group or None)
-    output.result(found.as_dict(), side_by_side(found))
     raise typer.Exit(found.exit_code)
 
 
@@ -88,7 +76,7 @@ def watch(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Watch moved groups on the target until each lives there, or its time is over."""
+    """Watch moved groups on the target until each is active there, or its time is over."""
     from kafka_migration.cli.render.groups import watched
     from kafka_migration.groups import watch as watch_groups
     from kafka_migration.migration.history import phase
@@ -96,7 +84,7 @@ def watch(
     output = Output(as_json=as_json)
     with opened(plan, output) as ctx, phase(ctx, "watch_groups") as run:
         result = watch_groups.apply(ctx, group or None, seconds=seconds)
-        late = [it.group for it in result.groups if it.life is not watch_groups.Life.ALIVE]
+        late = [one.group for one in result.groups if one.life is not watch_groups.Life.ALIVE]
         run.ends(result.exit_code, f"not active on the target: {', '.join(late)}" if late else "")
     output.result(result.as_dict(), watched(result))
     raise typer.Exit(result.exit_code)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kafka_migration.cli.asking import demand_yes
 from kafka_migration.cli.opening import opened
 from kafka_migration.cli.options import Debug, DryRun, Json, PlanFile
 from kafka_migration.cli.output import Output
-from kafka_migration.domain.errors import Refused
 
 if TYPE_CHECKING:
     from kafka_migration.topics.restore import Restored
@@ -44,7 +44,10 @@ def release(
     plan: PlanFile,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Though a mirror did not record how it ended: you know that all of it has ended."),
+        typer.Option(
+            "--force",
+            help="Release although a mirror run did not record its end; first verify that none of its processes runs.",
+        ),
     ] = False,
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -67,32 +70,25 @@ def restore(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Give the target topics their sources' settings, which were held open while they were copied. After `stop`."""
+    """Give the target topics their sources' configs; retention was disabled while mirroring. After `stop`."""
     from kafka_migration.steps import runner
     from kafka_migration.topics import restore as restoring
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:
         todo = restoring.check(ctx)
-        if any(it.set or it.delete for it in todo) and not (dry_run or yes):
-            _ask(todo, output)
+        if _changed(todo) and not (dry_run or yes):
+            question = "Restore them? The target then deletes what its retention does not keep."
+            demand_yes(output, question, shown=todo, declined="nothing was restored")
         done = runner.run(ctx, "restore").value
     would = "would be" if dry_run else "were"
-    changed = sum(1 for it in done if it.set or it.delete)
-    text = f"{changed} of {len(done)} topics {would} given their sources' settings"
-    output.result({"dry_run": dry_run, "topics": [it.as_dict() for it in done]}, text)
+    text = f"{_changed(done)} of {len(done)} topics {would} given their sources' configs"
+    output.result({"dry_run": dry_run, "topics": [topic.as_dict() for topic in done]}, text)
 
 
-def _ask(todo: Sequence[Restored], output: Output) -> None:
-    for it in todo:
-        output.tell(str(it))
-    if output.as_json or not sys.stdin.isatty():
-        raise Refused(
-            "nobody can be asked here: the target deletes what its retention does not keep", remedy="add --yes"
-        )
-    said = "Restore them? The target then deletes what its retention does not keep. Type yes"
-    if typer.prompt(said, default="no").strip() != "yes":
-        raise Refused("nothing was restored", remedy="answer yes")
+def _changed(topics: Iterable[Restored]) -> int:
+    """How many topics get other configs than they have."""
+    return sum(bool(topic.set or topic.delete) for topic in topics)
 
 
 def schema() -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from kafka_migration.approvals.evidence import GateName
-from kafka_migration.cli.commands.proof import approve
+from kafka_migration.cli.asking import can_be_asked
+from kafka_migration.cli.commands.approvals import approve
 from kafka_migration.cli.mirror_process import MirrorProcess
 from kafka_migration.cli.opening import loaded, opened
 from kafka_migration.cli.options import Debug, DryRun, Json, Master, PlanFile, ReportsDirectory
@@ -75,14 +74,14 @@ class _Walk:
             code = code or decision.exit_code
         return code
 
-    def _left(self, rows: tuple[Step, ...]) -> Iterator[Step]:
-        """The steps to make: once the mirror is sealed, with all that the plan selects, those that come then."""
+    def _left(self, rows: tuple[Step, ...]) -> tuple[Step, ...]:
+        """The steps to make: all, or once the mirror is sealed only those after the last that cannot be made twice."""
         with opened(self._plan, self._output, to_check=True) as ctx:
             done = _done(ctx)
         names = [row.name for row in rows]
         if done:
-            self._output.tell(f"{done} was done already: going on behind it")
-        return iter(rows[names.index(done) + 1 :] if done else rows)
+            self._output.tell(f"{done} was done by an earlier run: continuing with the step after it")
+        return rows[names.index(done) + 1 :] if done else rows
 
     def _step(self, row: Step) -> Decision | None:
         if row.approval:
@@ -91,19 +90,25 @@ class _Walk:
         if row.runs_on:
             self.mirror.start()
             return None
-        tries = 1
+        return self._decided(row)
+
+    def _decided(self, row: Step) -> Decision:
+        """Try ``row`` until its outcome is known, or there is no try left."""
+        tries = 0
         while True:
+            tries += 1
+            is_last = tries >= _TRIES and not row.until_it_passes
             try:
                 decision = self._once(row)
-                if decision.exit_code != CouldNotFindOut.exit_code or (tries >= _TRIES and not row.until_it_passes):
-                    return decision
-                problem = decision.message
             except Retryable as error:
-                if tries >= _TRIES and not row.until_it_passes:
+                if is_last:
                     raise
                 problem = str(error)
-            tries += 1
-            self._output.tell(f"{row.name}: once more: {problem}")
+            else:
+                if is_last or decision.exit_code != CouldNotFindOut.exit_code:
+                    return decision
+                problem = decision.message
+            self._output.tell(f"{row.name}: trying again: {problem}")
             self.mirror.require()
             self.mirror.wait(_BETWEEN_TRIES_SECONDS)
 
@@ -129,7 +134,7 @@ class _Walk:
                 return
             except Refused as shut:
                 self._output.tell(f"  {shut.message}")
-        if self._output.as_json or not sys.stdin.isatty():
+        if self._output.as_json or not can_be_asked():
             raise approvals.NotApproved(
                 gate, "nobody can be asked here", remedy=f"approve {gate} {self._plan}, then run this again"
             )
@@ -142,10 +147,8 @@ def _done(ctx: Context) -> str:
     from kafka_migration.topics.declared import KIND, is_restored
 
     seal, records = ctx.link.seal(), ctx.journal.all(KIND)
-    if (
-        seal is None
-        or not seal.is_complete
-        or set(ctx.plan.topics.select(ctx.source.topics())) - set(ctx.link.topics())
-    ):
+    if seal is None or not seal.is_complete:
+        return ""
+    if set(ctx.plan.topics.select(ctx.source.topics())) - set(ctx.link.topics()):
         return ""
     return "restore" if all(is_restored(record) for record in records.values()) else "stop_mirror"

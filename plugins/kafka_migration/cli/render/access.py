@@ -1,4 +1,4 @@
-"""How access rules look: a table for people, and the commands to paste."""
+"""How ACLs look: a table for people, and the commands to paste."""
 
 from __future__ import annotations
 

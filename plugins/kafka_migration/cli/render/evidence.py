@@ -24,7 +24,7 @@ def preflight(seen: Preflight) -> RenderableType:
     blockers = seen.gate.blockers
     if blockers:
         parts.append(Text(f"{len(blockers)} checks do not pass", "bold red"))
-    elif warnings := sum(it.verdict is Verdict.WARN for it in seen.gate.results):
+    elif warnings := sum(result.verdict is Verdict.WARN for result in seen.gate.results):
         parts.append(Text(f"no check fails; {warnings} {'warn' if warnings > 1 else 'warns'}", "bold yellow"))
     else:
         parts.append(Text("every check passes", "bold green"))
@@ -35,17 +35,17 @@ def inventory(taken: Inventory) -> RenderableType:
     """What the plan means on the source."""
     topics = grid(
         "Topics",
-        ("topic", ">parts", ">repl", ">offsets", ">offsets/s", "settings"),
+        ("topic", ">parts", ">repl", ">offsets", ">offsets/s", "configs"),
         (
             (
                 name,
-                str(it.partitions),
-                str(it.replication_factor),
-                number(it.offsets),
-                f"{it.records_per_second:,.0f}",
-                "\n".join(f"{key}={value}" for key, value in sorted(it.configs.items())),
+                str(topic.partitions),
+                str(topic.replication_factor),
+                number(topic.offsets),
+                f"{topic.records_per_second:,.0f}",
+                "\n".join(f"{key}={value}" for key, value in sorted(topic.configs.items())),
             )
-            for name, it in sorted(taken.topics.items())
+            for name, topic in sorted(taken.topics.items())
         ),
     )
     groups = grid(
@@ -54,21 +54,17 @@ def inventory(taken: Inventory) -> RenderableType:
         (
             (
                 name,
-                it.protocol,
-                it.state,
-                str(len(it.members)),
-                number(it.lag),
-                "\n".join(sorted(it.topics)),
+                group.protocol,
+                group.state,
+                str(len(group.members)),
+                number(group.lag),
+                "\n".join(sorted(group.topics)),
             )
-            for name, it in sorted(taken.groups.items())
+            for name, group in sorted(taken.groups.items())
         ),
     )
-    head = facts(
-        (
-            ("source cluster", f"{taken.cluster_id}, {taken.brokers} brokers"),
-            ("inventory", digest(taken.digest)),
-        )
-    )
+    cluster = f"{taken.cluster_id}, {taken.brokers} brokers"
+    head = facts((("source cluster", cluster), ("inventory", digest(taken.digest))))
     return Group(head, Text(), topics, groups)
 
 
@@ -81,7 +77,7 @@ def created(result: Created) -> RenderableType:
             grid(
                 "Not as declared",
                 ("topic", "what", "declared", "observed"),
-                ((it.topic, it.what, it.declared, it.observed) for it in result.drift),
+                ((one.topic, one.what, one.declared, one.observed) for one in result.drift),
             )
         )
     return Group(*parts)

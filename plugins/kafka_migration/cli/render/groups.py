@@ -21,42 +21,43 @@ _GOOD = frozenset({"moved", "already_moved", "would_move", "alive"})
 _NEUTRAL = frozenset({"not_concerned", "waiting"})
 
 
-def _said(word: str) -> Text:
+def _outcome(word: str) -> Text:
     return Text(word.replace("_", " "), "green" if word in _GOOD else "" if word in _NEUTRAL else "bold red")
 
 
 def _positions(translations: Iterable[Translation]) -> list[tuple[str, str, str, str]]:
     return [
-        (str(it.tp), "-" if it.source is None else str(it.source), str(it.target), it.policy) for it in translations
+        (str(one.tp), "-" if one.source is None else str(one.source), str(one.target), one.policy)
+        for one in translations
     ]
 
 
 def translated(found: Preview) -> RenderableType:
     """Every group's positions, then what would keep it from being moved; or explicit offsets."""
     parts: list[RenderableType] = []
-    for it in found.groups:
-        title = f"{it.group} ({it.state}, {it.members} members)"
-        note = "; ".join([*it.problems, *it.flags])
-        parts.append(grid(title, ("partition", ">source", ">target", "how"), _positions(it.translations), note=note))
+    for group in found.groups:
+        title = f"{group.group} ({group.state}, {group.members} members)"
+        note = "; ".join([*group.problems, *group.flags])
+        parts.append(grid(title, ("partition", ">source", ">target", "how"), _positions(group.translations), note=note))
     if found.offsets:
         rows = (
-            (str(it.tp), str(it.source), "-" if it.target is None else str(it.target), it.problem)
-            for it in found.offsets
+            (str(one.tp), str(one.source), "-" if one.target is None else str(one.target), one.problem)
+            for one in found.offsets
         )
         parts.append(grid("Offsets", ("partition", ">source", ">target", "problem"), rows))
     return Group(*(parts or [Text("the plan selects no group")]))
 
 
 def side_by_side(found: Parity) -> RenderableType:
-    """Groups on both clusters, then topics, then access rules that the target lacks."""
+    """Groups on both clusters, then topics, then ACLs that the target lacks."""
     rows = (
         (
-            it.group,
-            "moved" if it.is_moved else "on the source",
-            ", ".join(f"{count} {standing}" for standing, count in it.counts.items()),
-            Text(it.problem, "bold red"),
+            group.group,
+            "moved" if group.is_moved else "on the source",
+            ", ".join(f"{count} {standing}" for standing, count in group.counts.items()),
+            Text(group.problem, "bold red"),
         )
-        for it in found.groups
+        for group in found.groups
     )
     parts = [grid("Groups", ("group", "where", "partitions on the target", "problem"), rows)]
     if found.topics:
@@ -65,8 +66,8 @@ def side_by_side(found: Parity) -> RenderableType:
         parts.append(Text(f"ACLs: not compared: {found.access_unknown}", "dim"))
     else:
         rules = (
-            (it.principal, it.operation, it.permission, f"{it.resource_type} {it.resource}", it.pattern)
-            for it in found.access
+            (acl.principal, acl.operation, acl.permission, f"{acl.resource_type} {acl.resource}", acl.pattern)
+            for acl in found.access
         )
         parts.append(grid("ACLs that the target lacks", ("principal", "operation", "", "on", "pattern"), rules))
     return Group(*parts)
@@ -74,27 +75,27 @@ def side_by_side(found: Parity) -> RenderableType:
 
 def moved(result: CutoverResult) -> RenderableType:
     """What became of each group, and what to do where it was not moved."""
-    rows = ((it.group, _said(it.outcome), seconds(it.pause_seconds), _why(it)) for it in result.groups)
+    rows = ((one.group, _outcome(one.outcome), seconds(one.pause_seconds), _why(one)) for one in result.groups)
     return grid("Groups", ("group", "outcome", ">pause", "why"), rows)
 
 
-def _why(it: GroupOutcome) -> Text:
-    text = Text(it.reason)
-    for flag in it.flags:
+def _why(group: GroupOutcome) -> Text:
+    text = Text(group.reason)
+    for flag in group.flags:
         text.append(f"{'; ' if text.plain else ''}{flag}")
-    if it.members:
-        text.append("\nmembers: " + ", ".join(it.members[:5]))
-    if it.remedy:
-        text.append(f"\nremedy: {it.remedy}", "cyan")
+    if group.members:
+        text.append("\nmembers: " + ", ".join(group.members[:5]))
+    if group.remedy:
+        text.append(f"\nremedy: {group.remedy}", "cyan")
     return text
 
 
 def watched(result: WatchResult) -> RenderableType:
-    """Which groups live on the target."""
+    """Which groups are active on the target."""
     rows = []
-    for it in result.groups:
-        text = Text(it.evidence)
-        if it.remedy:
-            text.append(f"\nremedy: {it.remedy}", "cyan")
-        rows.append((it.group, _said(it.life), seconds(it.pause_seconds), text))
+    for group in result.groups:
+        text = Text(group.evidence)
+        if group.remedy:
+            text.append(f"\nremedy: {group.remedy}", "cyan")
+        rows.append((group.group, _outcome(group.life), seconds(group.pause_seconds), text))
     return grid("Groups on the target", ("group", "", ">pause", "evidence"), rows)

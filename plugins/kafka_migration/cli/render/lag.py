@@ -12,6 +12,7 @@ from kafka_migration.cli.render.tables import checks, drift, facts, grid, number
 from kafka_migration.link.halts import meaning_of
 
 if TYPE_CHECKING:
+    from kafka_migration.domain.types import TopicPartition
     from kafka_migration.link.lag import LagReport
     from kafka_migration.steps.stop import StopResult
     from kafka_migration.topics.drift import DriftStatus
@@ -31,18 +32,15 @@ def lag(report: LagReport, changes: Sequence[DriftStatus] = ()) -> RenderableTyp
             ("mirror", report.mirror + (f", {report.held}" if report.held else "")),
         )
     )
-    # No lag, and yet not copied: nobody may read it before its producer has decided.
-    open_ = sorted(report.sample.undecided.items(), key=lambda it: (-it[1], it[0]))
-    behind = sorted(((tp, n) for tp, n in report.sample.lag.items() if n), key=lambda it: (-it[1], it[0]))
     parts = [head, Text()]
-    if behind:
-        note = f"{len(behind) - _SHOWN} more partitions lag" if len(behind) > _SHOWN else ""
+    if behind := _largest_first(report.sample.lag):
         rows = ((str(tp), number(count)) for tp, count in behind[:_SHOWN])
-        parts.append(grid("Furthest behind", ("partition", ">lag"), rows, note=note))
-    if open_:
-        note = f"{len(open_) - _SHOWN} more partitions" if len(open_) > _SHOWN else ""
-        held = ((str(tp), str(report.sample.source_ends[tp]), number(count)) for tp, count in open_[:_SHOWN])
-        parts.append(grid("Behind open transactions", ("partition", ">from offset", ">offsets"), held, note=note))
+        parts.append(grid("Furthest behind", ("partition", ">lag"), rows, note=_more(behind, "partitions lag")))
+    # No lag, and yet not copied: nobody may read it before its producer has decided.
+    if undecided := _largest_first(report.sample.undecided):
+        held = ((str(tp), str(report.sample.source_ends[tp]), number(count)) for tp, count in undecided[:_SHOWN])
+        columns = ("partition", ">from offset", ">offsets")
+        parts.append(grid("Behind open transactions", columns, held, note=_more(undecided, "partitions")))
     if report.halted:
         rows = ((str(tp), reason) for tp, reason in sorted(report.halted.items()))
         parts.append(grid("Halted (see `status`)", ("partition", "reason"), rows))
@@ -53,19 +51,27 @@ def lag(report: LagReport, changes: Sequence[DriftStatus] = ()) -> RenderableTyp
     return Group(*parts)
 
 
+def _largest_first(counts: Mapping[TopicPartition, int]) -> list[tuple[TopicPartition, int]]:
+    return sorted(((tp, count) for tp, count in counts.items() if count), key=lambda row: (-row[1], row[0]))
+
+
+def _more(rows: Sequence[Any], what: str) -> str:
+    return f"{len(rows) - _SHOWN} more {what}" if len(rows) > _SHOWN else ""
+
+
 def stopped(result: StopResult, *, dry_run: bool) -> RenderableType:
     """The gate, and how the mirror ended."""
     if result.mirror.get("state") == "silent" and result.stopped and not dry_run:
-        said = Text("the mirror's heartbeat has stopped, so it has probably died; if not, it stops now", "yellow")
+        how = Text("the mirror's heartbeat has stopped, so it has probably died; if not, it stops now", "yellow")
     elif result.stopped and not dry_run:
-        said = Text(f"the mirror has ended ({result.mirror.get('reason', 'stopped')})", "bold green")
+        how = Text(f"the mirror has ended ({result.mirror.get('reason', 'stopped')})", "bold green")
     elif not result.gate.is_open:
-        said = Text("the mirror runs on", "bold red")
+        how = Text("the mirror runs on", "bold red")
     elif dry_run:
-        said = Text("the gate is open; nothing was changed (dry run)")
+        how = Text("the gate is open; nothing was changed (dry run)")
     else:
-        said = Text("no mirror has run yet")
-    parts: list[RenderableType] = [checks("Stop gate", result.gate.results), said]
+        how = Text("no mirror has run yet")
+    parts: list[RenderableType] = [checks("Stop gate", result.gate.results), how]
     if result.seal is not None:
         parts.append(Text(f"sealed: no mirror may write to these {len(result.seal.ends)} partitions any more"))
     return Group(*parts)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kafka_migration.cli.render.tables import digest, drift, facts, grid, moment, number, seconds
+from kafka_migration.cli.render.tables import Cell, digest, drift, facts, grid, moment, number, seconds
 
 if TYPE_CHECKING:
     from kafka_migration.steps.status import HaltStatus, MirrorStatus, Status
@@ -28,97 +29,118 @@ def status(page: Status) -> RenderableType:
     if not page.has_begun:
         return Group(head, Text("\nnothing has been done yet; `check` looks, `create` begins"))
     parts: list[RenderableType] = [head, Text(), _phases(page), _mirror(page)]
-    foreign = {topic: by for topic, by in page.locks.items() if by != page.migration}
-    if foreign:
-        parts.append(grid("Locked for other migrations", ("topic", "migration"), sorted(foreign.items())))
+    foreign = sorted((topic, by) for topic, by in page.locks.items() if by != page.migration)
+    parts += _table("Locked for other migrations", ("topic", "migration"), foreign)
     if page.halts:
         parts.append(_halts(page.halts))
-    if page.losses:
-        parts.append(_losses(page))
+    parts += _losses(page)
     if page.drift:
         parts.append(drift(page.drift))
     elif "drift" in page.unknown:
         parts.append(Text(f"whether topics have changed is unknown: {page.unknown['drift']}\n"))
     if page.groups:
-        counts = ", ".join(f"{count} {step.replace('_', ' ')}" for step, count in page.groups_by_step.items())
-        moves = ((it.group, it.step.replace("_", " "), moment(it.at), seconds(it.pause_seconds)) for it in page.groups)
-        parts.append(grid(f"Groups: {counts}", ("group", "last step", "at (UTC)", ">pause"), moves))
-        wrong = [(it.group, Text(it.astray, "bold red")) for it in page.groups if it.astray]
-        if wrong:
-            parts.append(grid("Groups on both sides, or on neither", ("group", "what is wrong"), wrong))
-        elif "groups" in page.unknown:
-            parts.append(Text(f"whether every group runs on one side is unknown: {page.unknown['groups']}\n"))
-    if page.approvals:
-        rows = (
-            (str(it.gate), it.answer, it.approver, moment(it.at.isoformat()), digest(it.digest))
-            for it in page.approvals
-        )
-        parts.append(grid("Approvals", ("gate", "answer", "by", "at (UTC)", "evidence"), rows))
+        parts += _groups(page)
+    answers = [
+        (str(one.gate), one.answer, one.approver, moment(one.at.isoformat()), digest(one.digest))
+        for one in page.approvals
+    ]
+    parts += _table("Approvals", ("gate", "answer", "by", "at (UTC)", "evidence"), answers)
     return Group(*parts)
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[RenderableType]:
+    """The table, unless it would be empty."""
+    return [grid(title, columns, rows)] if rows else []
+
+
+def _groups(page: Status) -> list[RenderableType]:
+    counts = ", ".join(f"{count} {step.replace('_', ' ')}" for step, count in page.groups_by_step.items())
+    moves = [
+        (group.group, group.step.replace("_", " "), moment(group.at), seconds(group.pause_seconds))
+        for group in page.groups
+    ]
+    parts = [grid(f"Groups: {counts}", ("group", "last step", "at (UTC)", ">pause"), moves)]
+    astray = [(group.group, Text(group.astray, "bold red")) for group in page.groups if group.astray]
+    parts += _table("Groups on both sides, or on neither", ("group", "what is wrong"), astray)
+    if not astray and "groups" in page.unknown:
+        parts.append(Text(f"whether every group runs on one side is unknown: {page.unknown['groups']}\n"))
+    return parts
 
 
 def _phases(page: Status) -> RenderableType:
     rows = (
         (
-            it.name,
-            Text(it.outcome, _OUTCOMES.get(it.outcome, "")),
-            moment(it.started),
-            seconds(it.seconds) + (f" (run {it.runs})" if it.runs > 1 else ""),
-            it.detail,
+            phase.name,
+            Text(phase.outcome, _OUTCOMES.get(phase.outcome, "")),
+            moment(phase.started),
+            seconds(phase.seconds) + (f" (run {phase.runs})" if phase.runs > 1 else ""),
+            phase.detail,
         )
-        for it in page.phases
+        for phase in page.phases
     )
     return grid("Phases", ("phase", "outcome", "began (UTC)", ">took", "detail"), rows)
 
 
 def _mirror(page: Status) -> RenderableType:
-    it = page.mirror
-    rows: list[tuple[str, str | Text]] = [("mirror", _state(it))]
-    if held := it.controls.describe():
-        rows.append(("held back", Text(held, "yellow")))
-    if it.waiting:
-        rows.append(("held back", Text(it.waiting, "yellow")))
-    rows += [("copied again", Text(text, "yellow")) for text in it.rewound]
-    if it.last_word is not None:
-        rows.append(("last heartbeat", f"{moment(it.last_word)} UTC, {seconds(it.age_seconds)} ago"))
-        rows.append(("copied", f"{number(it.records)} records in {it.partitions} partitions, {it.fences} fences"))
-    if it.sealed:
-        rows.append(("sealed", it.sealed))
-    if page.lag is not None:
-        worst = ", ".join(f"{tp} {number(count)}" for tp, count in page.lag.worst)
-        rows.append(("lag", f"{number(page.lag.total)} source offsets" + (f"; most: {worst}" if worst else "")))
-        if page.lag.undecided:
-            rows.append(("not decided", page.lag.undecided))
-    else:
-        rows.append(("lag", f"unknown: {page.unknown.get('lag', '')}"))
+    mirror = page.mirror
+    rows: list[tuple[str, Cell]] = [("mirror", _state(mirror))]
+    held = [text for text in (mirror.controls.describe(), mirror.waiting) if text]
+    rows += [("held back", Text(text, "yellow")) for text in held]
+    rows += [("copied again", Text(text, "yellow")) for text in mirror.rewound]
+    if mirror.last_word is not None:
+        copied = f"{number(mirror.records)} records in {mirror.partitions} partitions, {mirror.fences} fences"
+        rows.append(("last heartbeat", f"{moment(mirror.last_word)} UTC, {seconds(mirror.age_seconds)} ago"))
+        rows.append(("copied", copied))
+    if mirror.sealed:
+        rows.append(("sealed", mirror.sealed))
+    rows += _lag(page)
     verdict = page.validation
     rows.append(("validation", "none yet" if verdict is None else f"{verdict['verdict']} at {moment(verdict['at'])}"))
     return Group(facts(rows), Text())
 
 
-def _state(it: MirrorStatus) -> Text:
-    wish = "" if it.desired == "run" else f", asked to {it.desired}" + (f" ({it.reason})" if it.reason else "")
-    if it.state == "silent":
+def _lag(page: Status) -> list[tuple[str, Cell]]:
+    if page.lag is None:
+        return [("lag", f"unknown: {page.unknown.get('lag', '')}")]
+    worst = ", ".join(f"{tp} {number(count)}" for tp, count in page.lag.worst)
+    rows: list[tuple[str, Cell]] = [
+        ("lag", f"{number(page.lag.total)} source offsets" + (f"; most: {worst}" if worst else ""))
+    ]
+    if page.lag.undecided:
+        rows.append(("not decided", page.lag.undecided))
+    return rows
+
+
+def _state(mirror: MirrorStatus) -> Text:
+    because = f" ({mirror.reason})" if mirror.reason else ""
+    wish = "" if mirror.desired == "run" else f", asked to {mirror.desired}{because}"
+    if mirror.state == "silent":
         return Text(f"silent: it was running, and its heartbeat has stopped; start `mirror` again{wish}", "bold red")
-    return Text(it.state + (f" ({it.ended_as})" if it.ended_as else "") + wish)
+    return Text(mirror.state + (f" ({mirror.ended_as})" if mirror.ended_as else "") + wish)
 
 
 def _halts(halts: tuple[HaltStatus, ...]) -> RenderableType:
     rows = (
-        (it.partition, Text(it.reason, "bold red"), f"{it.source_offset} / {it.target_offset}", it.detail)
-        for it in halts
+        (halt.partition, Text(halt.reason, "bold red"), f"{halt.source_offset} / {halt.target_offset}", halt.detail)
+        for halt in halts
     )
     # One remedy for all partitions that halted for the same reason.
-    reasons = {it.reason: Text(f"{it.meaning}\n").append(f"remedy: {it.remedy}", "cyan") for it in halts}
+    reasons = {halt.reason: Text(f"{halt.meaning}\n").append(f"remedy: {halt.remedy}", "cyan") for halt in halts}
     return Group(
         grid("Halted partitions", ("partition", "reason", "source / target", "detail"), rows),
         grid("What can be done", ("reason", "meaning"), sorted(reasons.items())),
     )
 
 
-def _losses(page: Status) -> RenderableType:
-    rows = (
-        (f"{it['topic']}-{it['partition']}", f"{it['start']}..{it['end']}", it["halt"], it["by"], moment(it["at"]))
-        for it in page.losses
-    )
-    return grid("Given up", ("partition", "source offsets", "after", "by", "at (UTC)"), rows)
+def _losses(page: Status) -> list[RenderableType]:
+    rows = [
+        (
+            f"{loss['topic']}-{loss['partition']}",
+            f"{loss['start']}..{loss['end']}",
+            loss["halt"],
+            loss["by"],
+            moment(loss["at"]),
+        )
+        for loss in page.losses
+    ]
+    return _table("Given up", ("partition", "source offsets", "after", "by", "at (UTC)"), rows)

@@ -1,4 +1,4 @@
-"""The one table style, and how cells say what they say."""
+"""The one table style, and how values look in its cells."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ def facts(rows: Iterable[tuple[str, Cell]]) -> RenderableType:
 def checks(title: str, results: Iterable[CheckResult]) -> RenderableType:
     """Named checks: verdict, evidence, and below it the remedy where there is something to do."""
     rows = []
-    for it in results:
-        said = Text().append(it.name, "bold").append(f": {it.evidence}")
-        if it.remedy and it.verdict is not Verdict.PASS:
-            said.append(f"\nremedy: {it.remedy}", "cyan")
-        rows.append((Text(str(it.verdict), STYLES.get(str(it.verdict), "")), said))
+    for result in results:
+        text = Text().append(result.name, "bold").append(f": {result.evidence}")
+        if result.remedy and result.verdict is not Verdict.PASS:
+            text.append(f"\nremedy: {result.remedy}", "cyan")
+        rows.append((Text(str(result.verdict), STYLES.get(str(result.verdict), "")), text))
     return grid(title, ("verdict", "check"), rows)
 
 
 def digest(value: str) -> str:
-    """Enough of a digest to tell it from another one; whole ones are wider than half a terminal."""
+    """Enough of a digest to distinguish it from another one; whole ones are wider than half a terminal."""
     return value[: len("sha256:") + 16]
 
 
@@ -97,8 +97,13 @@ def moment(stamp: str | None) -> str:
 def drift(changes: Sequence[DriftStatus]) -> RenderableType:
     """What changed about topics since they were declared, those first that endanger what was copied."""
     rows = (
-        (it.topic, Text(it.what, "bold red" if it.endangers else ""), f"{it.declared} -> {it.observed}", it.remedy)
-        for it in changes[:_CHANGES]
+        (
+            one.topic,
+            Text(one.what, "bold red" if one.endangers else ""),
+            f"{one.declared} -> {one.observed}",
+            one.remedy,
+        )
+        for one in changes[:_CHANGES]
     )
     note = f"{len(changes) - _CHANGES} more changes" if len(changes) > _CHANGES else ""
     return grid("Changed since it was declared", ("topic", "what", "change", "what can be done"), rows, note=note)

@@ -25,49 +25,64 @@ def validation(found: Validation) -> RenderableType:
         ("read", Text(result.summary())),
         *(("note", Text(hint)) for hint in result.hints),
     ]
-    beside = found.consumers
-    if beside and (beside["unknown"] or beside["problems"]):
-        rows.append(("consumers", Text(beside["unknown"] or "; ".join(beside["problems"]), "bold yellow")))
+    consumers = found.consumers
+    if consumers and (trouble := consumers["unknown"] or "; ".join(consumers["problems"])):
+        rows.append(("consumers", Text(trouble, "bold yellow")))
     if not found.expectations.success:
         rows.append(("suite", Text("; ".join(found.expectations.failed), "bold red")))
-    unequal = [it for it in result.partitions if str(it.verdict) != "EQUAL"]
-    parts: list[RenderableType] = [facts(rows), Text()]
-    if unequal:
-        cells = (
-            (
-                str(it.tp),
-                str(it.verdict),
-                number(it.source.rows if it.source else None),
-                number(it.target.rows if it.target else None),
-                it.detail,
-            )
-            for it in unequal[:_SHOWN]
-        )
-        note = f"{len(unequal) - _SHOWN} more partitions are not equal" if len(unequal) > _SHOWN else ""
-        parts.append(grid("Not equal", ("partition", "verdict", ">source", ">target", "detail"), cells, note=note))
-    parts += _drilled(result.partitions)
-    parts.append(Text(f"Data Docs: {found.data_docs}"))
-    return Group(*parts)
+    return Group(
+        facts(rows),
+        Text(),
+        *_unequal(result.partitions),
+        *_examples(result.partitions),
+        *_remarks(result.partitions),
+        Text(f"Data Docs: {found.data_docs}"),
+    )
 
 
-def _drilled(partitions: Sequence[Any]) -> list[RenderableType]:
-    """The first records that differ, and what is said of the rest."""
-    examples = [one for it in partitions if it.drilled is not None for one in it.drilled.examples]
+def _unequal(partitions: Sequence[Any]) -> list[RenderableType]:
+    """A row for each partition that is not equal; nothing if all are."""
+    unequal = [partition for partition in partitions if str(partition.verdict) != "EQUAL"]
+    if not unequal:
+        return []
     cells = (
         (
-            f"{it.topic}-{it.partition}",
-            str(it.fault),
-            number(it.source_offset),
-            (f"{it.found_in}: " if it.found_in is not None else "") + number(it.target_offset),
-            it.key or "",
-            "; ".join([*(one.text for one in it.altered), *([it.detail] if it.detail else [])]),
+            str(partition.tp),
+            str(partition.verdict),
+            number(partition.source.rows if partition.source else None),
+            number(partition.target.rows if partition.target else None),
+            partition.detail,
         )
-        for it in examples[:_SHOWN]
+        for partition in unequal[:_SHOWN]
+    )
+    note = f"{len(unequal) - _SHOWN} more partitions are not equal" if len(unequal) > _SHOWN else ""
+    return [grid("Not equal", ("partition", "verdict", ">source", ">target", "detail"), cells, note=note)]
+
+
+def _examples(partitions: Sequence[Any]) -> list[RenderableType]:
+    """The first records that differ; nothing if none is known."""
+    examples = [example for one in partitions if one.drilled is not None for example in one.drilled.examples]
+    if not examples:
+        return []
+    cells = (
+        (
+            f"{example.topic}-{example.partition}",
+            str(example.fault),
+            number(example.source_offset),
+            (f"{example.found_in}: " if example.found_in is not None else "") + number(example.target_offset),
+            example.key or "",
+            "; ".join([*(altered.text for altered in example.altered), *([example.detail] if example.detail else [])]),
+        )
+        for example in examples[:_SHOWN]
     )
     note = f"{len(examples) - _SHOWN} more are in validation.json" if len(examples) > _SHOWN else ""
     heads = ("partition", "class", ">source offset", ">target offset", "key", "what differs")
-    parts: list[RenderableType] = [grid("Records that differ", heads, cells, note=note)] if examples else []
-    notes = [(str(it.tp), Text(it.drilled.text)) for it in partitions if it.drilled is not None and it.drilled.text]
-    if notes:
-        parts.append(facts(notes[:_SHOWN]))
-    return parts
+    return [grid("Records that differ", heads, cells, note=note)]
+
+
+def _remarks(partitions: Sequence[Any]) -> list[RenderableType]:
+    """What the search for differing records reports of whole partitions."""
+    notes = [
+        (str(one.tp), Text(one.drilled.text)) for one in partitions if one.drilled is not None and one.drilled.text
+    ]
+    return [facts(notes[:_SHOWN])] if notes else []

@@ -33,11 +33,11 @@ def report(
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:
         written = runner.run(ctx, "report", reports=output_directory).value
-    said = [f"exception: {text}" for text in written.report["exceptions"]]
+    exceptions = [f"exception: {text}" for text in written.report["exceptions"]]
     lines = [
         f"{'would be written' if dry_run else 'written'}: {path}" for path in (written.html_path, written.json_path)
     ]
     if as_json:
         output.json(written.report)
-    for line in () if as_json else (*said, *lines):
+    for line in () if as_json else (*exceptions, *lines):
         output.line(line)

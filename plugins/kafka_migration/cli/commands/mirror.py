@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kafka_migration.cli.asking import demand_yes
 from kafka_migration.cli.command import INTERRUPTED
 from kafka_migration.cli.opening import loaded, opened
 from kafka_migration.cli.options import Debug, DryRun, Json, Master, PlanFile
 from kafka_migration.cli.output import Output
-from kafka_migration.domain.errors import MigrationError, Refused
+from kafka_migration.domain.errors import MigrationError
 from kafka_migration.domain.types import Desired
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kafka_migration.migration.context import Context
-    from kafka_migration.steps.recopy import Again
 
 
 def mirror(
@@ -41,7 +42,7 @@ def mirror(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Delete what --again names without being asked.")] = False,
     unseal: Annotated[
-        bool, typer.Option("--unseal", help="Take the seal away that `stop` has put on the mirror.")
+        bool, typer.Option("--unseal", help="Remove the seal that `stop` has put on the mirror.")
     ] = False,
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -50,22 +51,19 @@ def mirror(
     """Copy records on Spark until it is stopped. May be killed at any moment, and started again."""
     from kafka_migration.cli.render.lag import outcome as shown
     from kafka_migration.cli.watching import lag_beside
-    from kafka_migration.domain.controls import parse_rate
     from kafka_migration.link import seal as phase_seal
     from kafka_migration.steps import mirror as phase_mirror
     from kafka_migration.steps import mirror_job
 
     output = Output(as_json=as_json)
-    rate = None if throttle is None else parse_rate(throttle)
-    if throttle is not None and rate is None:
-        raise typer.BadParameter("to take a throttle off: `throttle PLAN off`", param_hint="--throttle")
+    rate = _rate(throttle)
     # Before Spark starts, and before internal topics are made for a mirror that may not run.
     with opened(plan, output, dry_run=dry_run) as ctx:
         # First: of a run of it that died no topic may be left that the mirror would find.
         topics = _copy_afresh(ctx, output, again, yes=yes, unseal=unseal) if again else phase_mirror.check(ctx)
         # Last: whoever answers no, or is refused, leaves the link as it was.
         if unseal and phase_seal.undo(ctx):
-            output.tell("would take the seal away" if dry_run else "the seal is taken away: the mirror may write again")
+            output.tell("would remove the seal" if dry_run else "the seal is removed: the mirror may write again")
     if dry_run:
         for topic in topics:
             output.tell(f"would mirror {topic}")
@@ -81,35 +79,40 @@ def mirror(
             tell=tell,
         )
     output.result(outcome.as_dict(), shown(outcome.as_dict()))
-    if outcome.reason == "stopped":
-        with opened(plan, output) as ctx:
-            wish = ctx.link.wished()
-        if wish.desired is Desired.RUN:
-            output.tell("interrupted; nothing is lost, and the next run goes on from here")
-            raise typer.Exit(INTERRUPTED)
+    if outcome.reason == "stopped" and _is_to_run(plan, output):
+        output.tell("interrupted; nothing is lost, and the next run continues from here")
+        raise typer.Exit(INTERRUPTED)
     raise typer.Exit(1 if outcome.halted else 0)
 
 
+def _rate(throttle: str | None) -> int | None:
+    """Bytes a second, None if no throttle is given. Raises BadInput, and BadParameter for `off`."""
+    from kafka_migration.domain.controls import parse_rate
+
+    rate = None if throttle is None else parse_rate(throttle)
+    if throttle is not None and rate is None:
+        raise typer.BadParameter("to remove a throttle: `throttle PLAN off`", param_hint="--throttle")
+    return rate
+
+
+def _is_to_run(plan: Path, output: Output) -> bool:
+    """Whether nobody asked the mirror to stop: then it was interrupted."""
+    with opened(plan, output) as ctx:
+        return ctx.link.wished().desired is Desired.RUN
+
+
 def _copy_afresh(ctx: Context, output: Output, again: Sequence[str], *, yes: bool, unseal: bool) -> list[str]:
-    """Delete and make again what is to be copied afresh, once somebody said yes; the topics to mirror then."""
+    """Delete and create what is to be copied afresh, once a person confirmed it; the topics to mirror then."""
     from kafka_migration.steps import mirror as phase_mirror
     from kafka_migration.steps import recopy as phase_again
     from kafka_migration.topics.declared import mirrored
 
     todo = phase_again.check(ctx, again, unsealed=unseal)
     if not (ctx.dry_run or yes):
-        _ask(todo, output)
+        question = "Delete them on the target, and copy them afresh?"
+        demand_yes(output, question, shown=todo, declined="nothing was deleted")
     phase_again.apply(ctx, again, unsealed=unseal)
     return sorted({*mirrored(ctx), *again}) if ctx.dry_run else phase_mirror.check(ctx)
-
-
-def _ask(todo: Sequence[Again], output: Output) -> None:
-    for it in todo:
-        output.tell(str(it))
-    if output.as_json or not sys.stdin.isatty():
-        raise Refused("nobody can be asked here whether to delete these topics", remedy="add --yes")
-    if typer.prompt("Delete them on the target, and copy them afresh? Type yes", default="no").strip() != "yes":
-        raise Refused("nothing was deleted", remedy="answer yes, or leave --again away")
 
 
 def lag(
@@ -129,7 +132,7 @@ def lag(
 
     output = Output(as_json=as_json)
     if watch and gate:
-        raise typer.BadParameter("--watch goes on for ever, --gate ends: give one of them")
+        raise typer.BadParameter("give either --watch, which never ends, or --gate")
     with opened(plan, output) as ctx:
         if watch:
             watch_lag(ctx, output)
@@ -139,7 +142,7 @@ def lag(
             raise typer.Exit(0 if result.passed else 1)
         meter = phase_lag.LagMeter(ctx)
         meter.read()
-        # One sample tells no rate.
+        # A rate takes two samples.
         ctx.clock.sleep(min(1.0, ctx.plan.lag_gate.interval_seconds))
         report = meter.read()
         try:
@@ -148,13 +151,15 @@ def lag(
             # Lag is what was asked for.
             changes = ()
             output.tell(f"whether topics have changed is unknown: {error.message}")
-    drift = {"drift": [phase_drift.as_dict(it) for it in changes]}
+    drift = {"drift": [phase_drift.as_dict(change) for change in changes]}
     output.result({**report.as_dict(), **drift}, shown(report, changes))
 
 
 def stop(
     plan: PlanFile,
-    now: Annotated[bool, typer.Option("--now", help="At once, where it stands; a later run goes on.")] = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="End it at once, where it is; a later run continues from there.")
+    ] = False,
     dry_run: DryRun = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -172,7 +177,7 @@ def stop(
 
 
 def _require_mirror(ctx: Context, *, now: bool) -> None:
-    # Without it there is no state to say the wish in, and no record of the phase is owed.
+    # Without a mirror there is no state to keep the wish in, and no record of the step is owed.
     from kafka_migration.steps import mirror as phase_mirror
 
     if now:
