@@ -32,12 +32,12 @@ class Side:
         at = 0
         for section, gap in zip(log.sections, log.gaps, strict=True):
             at += gap
-            for it in section:
-                if start < at + it.count and at < end:
-                    batch = bytearray(it.to_append())
+            for one in section:
+                if start < at + one.count and at < end:
+                    batch = bytearray(one.to_append())
                     struct.pack_into(">q", batch, 0, at)
                     yield Chunk(parse_header(batch), memoryview(batch), start, end)
-                at += it.count
+                at += one.count
 
     def ends(self, tp: TopicPartition) -> tuple[int, int]:
         log = self._logs[tp.partition]
@@ -107,9 +107,9 @@ def pinned(source: Log, target_before: Log, target: Log, partition: int, **more:
 
 def scopes(ranges: Sequence[PartitionRange], unequal: Mapping[int, Sequence[tuple[int, int]]]) -> Iterator[Scope]:
     """Those ranges that have unequal segments."""
-    for it in ranges:
-        if it.partition in unequal:
-            yield Scope(range=it, spans=tuple(unequal[it.partition]))
+    for range_ in ranges:
+        if range_.partition in unequal:
+            yield Scope(range=range_, spans=tuple(unequal[range_.partition]))
 
 
 def unequal_segments(source: Log, target: Log, it: PartitionRange, size: int) -> list[tuple[int, int]]:
@@ -133,6 +133,6 @@ def unequal_segments(source: Log, target: Log, it: PartitionRange, size: int) ->
 
 def _raw(log: Log) -> Iterator[tuple[int, bytes, int]]:
     for section in log.sections:
-        for it in section:
-            for stamp, rest in it.copy().open():
-                yield stamp + it.later, rest, it.attributes
+        for batch in section:
+            for stamp, rest in batch.copy().open():
+                yield stamp + batch.later, rest, batch.attributes

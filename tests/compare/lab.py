@@ -13,8 +13,11 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from pyspark.sql import SparkSession
 
-from kafka_migration.compare.digests import SOURCE, TARGET
+from kafka_migration.compare.digests import SOURCE, TARGET, DigestReport
+from kafka_migration.compare.records.job import outcomes
+from kafka_migration.compare.records.reader import Connections
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.domain.controls import Controls
 from kafka_migration.domain.offset_map import OffsetMap, Run
@@ -102,17 +105,17 @@ class Lab:
         fence on the target.
         """
         made = {name: Copy(f"validation-{uuid.uuid4().hex[:10]}") for name in wanted}
-        topics = {made[name].topic: it.partitions for name, it in wanted.items()}
+        topics = {made[name].topic: one.partitions for name, one in wanted.items()}
         tps = [TopicPartition(topic, partition) for topic, count in topics.items() for partition in range(count)]
         leading, first, second, rest = [], [], [], []
         there_first, there_rest = [], []
-        for name, it in wanted.items():
-            topic, third = made[name].topic, it.count // 3
-            right = {partition: records(it.count, partition) for partition in range(it.partitions)}
-            for at, record in it.special.items():
+        for name, one in wanted.items():
+            topic, third = made[name].topic, one.count // 3
+            right = {partition: records(one.count, partition) for partition in range(one.partitions)}
+            for at, record in one.special.items():
                 right[record.partition][at] = record
             wrong = {partition: list(sent) for partition, sent in right.items()}
-            it.damage(wrong)
+            one.damage(wrong)
             for partition, sent in right.items():
                 leading += [(topic, record) for record in records(LEADING, partition)]
                 first += [(topic, record) for record in sent[:third]]
@@ -132,22 +135,22 @@ class Lab:
         send(self.servers[TARGET], there_rest)
         delete_records(self.servers[SOURCE], dict.fromkeys(tps, LEADING))
         ends = self.ends(TARGET, tps)
-        for name, it in wanted.items():
-            for partition in range(it.partitions):
+        for name, one in wanted.items():
+            for partition in range(one.partitions):
                 tp = TopicPartition(made[name].topic, partition)
-                made[name].maps[tp] = _right_map(it.count, ends[tp].end)
+                made[name].maps[tp] = _right_map(one.count, ends[tp].end)
         return made
 
     def _mark(self, tps: Collection[TopicPartition]) -> None:
         """A fence's marker at the end of each log of the target."""
         if not tps:
             return
-        before = {tp: it.end for tp, it in self.ends(TARGET, tps).items()}
+        before = {tp: one.end for tp, one in self.ends(TARGET, tps).items()}
         with wired(self.servers[TARGET]) as wire:
             deadline = time.monotonic() + 60
             wire.net.run(lambda: write_markers_directly(wire.cluster, AUTHOR, sorted(tps), deadline=deadline))
         wait_until(
-            lambda: all(it.end == before[tp] + 1 for tp, it in self.ends(TARGET, tps).items()),
+            lambda: all(one.end == before[tp] + 1 for tp, one in self.ends(TARGET, tps).items()),
             "markers",
             deadline_seconds=60,
         )
@@ -158,12 +161,12 @@ class Lab:
         places = {confluent_kafka.TopicPartition(tp.topic, tp.partition): tp for tp in tps}
         starts = admin.list_offsets(dict.fromkeys(places, OffsetSpec.earliest()))
         ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()))
-        by_place = {(it.topic, it.partition): future.result(30).offset for it, future in ends.items()}
+        by_place = {(each.topic, each.partition): future.result(30).offset for each, future in ends.items()}
         return {
-            TopicPartition(it.topic, it.partition): PartitionEnds(
-                start=future.result(30).offset, end=by_place[it.topic, it.partition]
+            TopicPartition(each.topic, each.partition): PartitionEnds(
+                start=future.result(30).offset, end=by_place[each.topic, each.partition]
             )
-            for it, future in starts.items()
+            for each, future in starts.items()
         }
 
     def request(self, *copies: Copy, maps: Mapping[TopicPartition, OffsetMap] | None = None) -> ValidationRequest:
@@ -185,6 +188,14 @@ def request_of(ranges: Iterable[PartitionRange], *, segment_records: int = SEGME
         segment_records=segment_records,
         ranges=tuple(ranges),
     )
+
+
+def run_at_record_level(
+    spark: SparkSession, request: ValidationRequest, connections: Connections, **options: Any
+) -> DigestReport:
+    """The answer to `request`, whatever its level."""
+    found = outcomes(spark, request, request.ranges, connections, **options)
+    return DigestReport.of(request.id, found, seconds=0.0)
 
 
 def source_offset(at: int, count: int) -> int:
@@ -213,7 +224,7 @@ def send(servers: str, sent: Sequence[tuple[str, ToSend]], *, in_transaction: bo
     settings = {"transactional.id": f"lab-{uuid.uuid4()}"} if in_transaction else {}
     producer = confluent_kafka.Producer({"bootstrap.servers": servers, **settings})
     admin = AdminClient({"bootstrap.servers": servers})
-    places = {confluent_kafka.TopicPartition(topic, it.partition): OffsetSpec.latest() for topic, it in sent}
+    places = {confluent_kafka.TopicPartition(topic, item.partition): OffsetSpec.latest() for topic, item in sent}
 
     def end() -> int | None:
         try:
@@ -230,14 +241,14 @@ def send(servers: str, sent: Sequence[tuple[str, ToSend]], *, in_transaction: bo
     if in_transaction:
         producer.init_transactions(60)
         producer.begin_transaction()
-    for topic, it in sent:
+    for topic, item in sent:
         producer.produce(
             topic,
-            value=it.value,
-            key=it.key,
-            partition=it.partition,
-            headers=list(it.headers),
-            timestamp=it.timestamp or 0,
+            value=item.value,
+            key=item.key,
+            partition=item.partition,
+            headers=list(item.headers),
+            timestamp=item.timestamp or 0,
             on_delivery=lambda error, _: failures.append(error) if error else None,
         )
     if in_transaction:
@@ -257,8 +268,8 @@ class Copied:
 
     def positions(self) -> dict[TopicPartition, Position]:
         return {
-            tp: Position(source=it.source_end, target=it.target_end, fence=1, records=it.records)
-            for tp, it in self.maps.items()
+            tp: Position(source=one.source_end, target=one.target_end, fence=1, records=one.records)
+            for tp, one in self.maps.items()
         }
 
     def offset_maps(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetMap]:

@@ -35,7 +35,7 @@ class Made:
     """A side of which all batches are at hand; ``at_once`` go into one answer."""
 
     def __init__(self, log: Log, start: int, end: int, at_once: int, aborted: frozenset[int] = frozenset()) -> None:
-        found = [(it, memoryview(batch)) for batch in log for it in [parse_header(batch)]]
+        found = [(one, memoryview(batch)) for batch in log for one in [parse_header(batch)]]
         blocks = [
             Block(header.base_offset, header, batch)
             for header, batch in found
@@ -72,7 +72,7 @@ def _copied(log: MadeLog, join_bytes: int, *, takes_aborted: bool = False) -> tu
             at += 1
         sent = readdress(piece.batch, producer_id=7, producer_epoch=0, sequence=0)
         out.append(_placed(sent, at))
-        spread = [(it.before, it.source) for it in piece.runs] or [(0, piece.header.base_offset)]
+        spread = [(run.before, run.source) for run in piece.runs] or [(0, piece.header.base_offset)]
         ends = [*(before for before, _ in spread[1:]), piece.header.records]
         runs += [Run(source, at + before, end - before) for (before, source), end in zip(spread, ends, strict=True)]
         at += piece.header.records
@@ -195,7 +195,7 @@ DAMAGE = {
 @pytest.mark.parametrize("codec", range(5))
 def test_batch_with_the_same_bytes_elsewhere_is_not_equal(codec):
     source = [made_batch(VALUES, base_offset=0, codec=codec), made_batch(VALUES, base_offset=4, codec=codec)]
-    target = [_placed(it, offset) for it, offset in zip(source, (10, 14), strict=True)]
+    target = [_placed(each, offset) for each, offset in zip(source, (10, 14), strict=True)]
     it = _made_range(8, Run(0, 10, 8))
     one, other = _pair(source, target, it)
     assert one == other
@@ -325,7 +325,7 @@ def test_kinds_of_the_sources_batches_are_told_for_the_sample() -> None:
         found.append(_run(compare(it, Made([bytes(batch)], 0, 4, 1), Made([], 0, 0, 1)))[2])  # type: ignore[arg-type]
     plain, transactional, stamped = found
     assert plain & transactional == plain & stamped == transactional & stamped == 0
-    assert [bin(it).count("1") for it in found] == [1, 2, 2]
+    assert [bin(one).count("1") for one in found] == [1, 2, 2]
 
 
 def _with_header(batch: bytes, form: str, at: int, value: int) -> bytes:

@@ -101,7 +101,7 @@ def test_batches_around_the_bounds_are_yielded_whole_and_those_beyond_are_not(re
     log = [made_batch(VALUES, base_offset=4 * n) for n in range(10)]
     found, asked, _ = read(log_of(log, at_once=3), 6, 26)
     assert found == [4, 8, 12, 16, 20, 24]
-    assert [it.offset for it in asked] == [6, 16]
+    assert [request.offset for request in asked] == [6, 16]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -117,15 +117,15 @@ def test_what_was_aborted_and_markers_are_left_out_of_committed_records_only(rea
         return answer(bytes(answers(wanted).records), end=log.end)
 
     headers = [parse_header(batch) for batch in log.batches]
-    data = [it for it in headers if not it.is_control and it.records and it.next_offset > first]
+    data = [header for header in headers if not header.is_control and header.records and header.next_offset > first]
     taken_back = {
-        it.base_offset
-        for it in data
+        one.base_offset
+        for one in data
         for producer, begin, end in log.aborted
-        if it.is_transactional and it.producer_id == producer and begin <= it.base_offset < end
+        if one.is_transactional and one.producer_id == producer and begin <= one.base_offset < end
     }
-    assert read(all_answers, first, log.end, committed=False)[0] == [it.base_offset for it in data]
-    kept = [it.base_offset for it in data if it.base_offset not in taken_back]
+    assert read(all_answers, first, log.end, committed=False)[0] == [one.base_offset for one in data]
+    kept = [one.base_offset for one in data if one.base_offset not in taken_back]
     assert read(answers, first, log.end)[0] == kept
 
 
@@ -148,7 +148,7 @@ def test_damaged_batch_that_was_given_up_is_passed_over_and_what_shares_one_with
     log[2] = bytes(damaged)
     found, asked, _ = read(log_of(log, at_once=1), 0, 24, left_out=[(6, 12), (16, 20)])
     assert found == [0, 4, 12, 20]
-    assert [it.offset for it in asked] == [0, 4, 12, 20]
+    assert [request.offset for request in asked] == [0, 4, 12, 20]
     with pytest.raises(CannotRead, match="batch at offset 8"):
         read(log_of(log), 0, 24, left_out=[(9, 12)])
     assert read(log_of(log), 0, 12, left_out=[(0, 12)])[0] == []
@@ -165,7 +165,7 @@ def test_end_of_which_compaction_left_nothing_is_passed_over_once_it_was_said_tw
     log = [made_batch(VALUES, base_offset=0)]
     found, asked, _ = read(log_of(log, end=8), 0, 8)
     assert found == [0]
-    assert [it.offset for it in asked] == [0, 4, 4]
+    assert [request.offset for request in asked] == [0, 4, 4]
 
 
 def test_records_that_the_broker_sends_late_are_read(read, configured):

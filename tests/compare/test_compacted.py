@@ -74,11 +74,11 @@ def _log(chance: random.Random, count: int) -> dict[int, Content]:
 def _cleaned(log: Mapping[int, Content], chance: random.Random, upto: int) -> dict[int, Content]:
     """What a pass of the cleaner leaves: it knows the newest record of each key below ``upto``, and cleans up to there;
     tombstones go once nothing older is left."""
-    newest = {it.key: at for at, it in sorted(log.items()) if at < upto}
-    left = {at: it for at, it in log.items() if at >= upto or newest[it.key] == at}
+    newest = {one.key: at for at, one in sorted(log.items()) if at < upto}
+    left = {at: one for at, one in log.items() if at >= upto or newest[one.key] == at}
     if chance.random() < 0.5:
-        first = {it.key: at for at, it in sorted(left.items(), reverse=True)}
-        left = {at: it for at, it in left.items() if at >= upto or it.value is not None or first[it.key] != at}
+        first = {one.key: at for at, one in sorted(left.items(), reverse=True)}
+        left = {at: one for at, one in left.items() if at >= upto or one.value is not None or first[one.key] != at}
     return left
 
 
@@ -99,7 +99,7 @@ def _range(written: Mapping[int, Content], pinned: int, **more: object) -> Parti
 
 
 def _on_target(log: Mapping[int, Content], end: int) -> Sparse:
-    return Sparse({at + _MARKER: it for at, it in log.items()}, end + _MARKER)
+    return Sparse({at + _MARKER: one for at, one in log.items()}, end + _MARKER)
 
 
 def _drilled(source: Sparse, target: Sparse, it: PartitionRange, *, mirrored: int = 0) -> Found:
@@ -147,7 +147,7 @@ def test_record_may_be_gone_from_the_target_only_for_what_the_target_has_had(see
 
 def test_drill_down_does_not_take_a_record_that_is_not_mirrored_yet_for_the_reason_of_a_loss():
     log = {at: Content(b"k%d" % (at % 10), b"%d" % at, (), NOW + at) for at in range(40)}
-    target = {at: it for at, it in log.items() if at < 30 and at != 25}
+    target = {at: one for at, one in log.items() if at < 30 and at != 25}
     it = _range(log, 30, target_compacted=True)
     for mirrored, lost in ((30, True), (35, True), (36, False)):
         (found,) = _drilled(Sparse(log, 40), _on_target(target, 30), it, mirrored=mirrored).drilled
@@ -208,7 +208,7 @@ def test_fault_on_a_compacted_log_is_found_beside_what_compaction_took():
 
 def test_loss_that_shifts_a_compacted_log_is_one_loss():
     log = {at: Content(b"k%d" % at, b"v%d" % at, (), NOW + at) for at in range(100)}
-    shifted = {at if at < 40 else at - 1: it for at, it in log.items() if at != 40}
+    shifted = {at if at < 40 else at - 1: one for at, one in log.items() if at != 40}
     found = _drilled(Sparse(log, 100), _on_target(shifted, 99), replace(_range(log, 100), target_end=100))
     assert found.drilled[0].counts == {Fault.LOSS: 1}
     assert found.drilled[0].examples[0].source_offset == 40
@@ -235,16 +235,26 @@ def test_spark_marks_what_the_rule_explains(spark):
             source.pop(chance.choice(sorted(source)))
         pinned, mirrored = 45, chance.choice((45, 50, 60))
         # What was not mirrored, the target cannot have, nor have had.
-        target = {at: it for at, it in target.items() if at < mirrored}
+        target = {at: each for at, each in target.items() if at < mirrored}
         sides = {SOURCE: source, TARGET: target}
         topic = "both" if partition % 2 else "one"
         for side, records in sides.items():
             other = TARGET if side == SOURCE else SOURCE
-            for at, it in records.items():
+            for at, record in records.items():
                 behind = at >= pinned
                 place = _place(side, at, pinned, mirrored)
                 rows.append(
-                    (side, topic, partition, place, True, it.value is None, it.timestamp, behind, hash(it.key) >> 1)
+                    (
+                        side,
+                        topic,
+                        partition,
+                        place,
+                        True,
+                        record.value is None,
+                        record.timestamp,
+                        behind,
+                        hash(record.key) >> 1,
+                    )
                 )
                 if behind:
                     continue
@@ -253,12 +263,14 @@ def test_spark_marks_what_the_rule_explains(spark):
                         [
                             _place(one_side, n, pinned, mirrored)
                             for n, one in sides[one_side].items()
-                            if one.key == it.key
+                            if one.key == record.key
                         ]
                         for one_side in (SOURCE, TARGET)
                     )
                 )
-                missing = Missing(place=at, key=it.key, is_tombstone=it.value is None, timestamp=it.timestamp)
+                missing = Missing(
+                    place=at, key=record.key, is_tombstone=record.value is None, timestamp=record.timestamp
+                )
                 is_missing = at not in sides[other]
                 may_be = other == SOURCE or topic == "both"
                 expected[side, topic, partition, at] = (

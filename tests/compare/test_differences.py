@@ -137,18 +137,18 @@ class Judged:
 def judged(lab, spark, request) -> Callable[[str], Judged]:
     """Results by name of the fault; "equal" has none. All in one request: Spark jobs have a price each."""
     level = request.param
-    wanted = {name: Wanted(damage=it.damage, partitions=it.partitions) for name, it in FAULTS.items()}
+    wanted = {name: Wanted(damage=item.damage, partitions=item.partitions) for name, item in FAULTS.items()}
     special = {PLACES[name]: right for name, (right, _) in WRONG_FIELDS.items()}
     wanted["fields"] = Wanted(count=MANY, special=special, damage=_put_wrong_fields)
     copies = lab.copies({**wanted, "equal": Wanted(partitions=2), "nothing": Wanted(count=0)})
     asked = dataclasses.replace(lab.request(*copies.values()), level=level)
     report = run(spark, asked, lab.connections, lab.wires)
     assert report.failures == ()
-    assert {it.level for it in report.second} == ({"record"} if level is Level.SAMPLED else set())
+    assert {outcome.level for outcome in report.second} == ({"record"} if level is Level.SAMPLED else set())
     results = judge(asked, report, {})
 
     def of(name: str) -> Judged:
-        mine = [it for it in results if it.topic == copies[name].topic]
+        mine = [result for result in results if result.topic == copies[name].topic]
         return Judged(mine, misrouted(mine))
 
     return of
@@ -156,13 +156,15 @@ def judged(lab, spark, request) -> Callable[[str], Judged]:
 
 def test_equal_copy_at_other_offsets_is_equal(judged):
     found = judged("equal")
-    assert [it.verdict for it in found.partitions] == [Equality.EQUAL] * 2
-    for it in found.partitions:
-        assert it.source == it.target
-        assert it.source is not None
-        assert it.source.rows == it.expected == 30
-        assert it.source_start == LEADING
-        assert it.covered == it.source_end - it.source_start == 31, "the marker is covered, but no record"
+    assert [partition.verdict for partition in found.partitions] == [Equality.EQUAL] * 2
+    for partition in found.partitions:
+        assert partition.source == partition.target
+        assert partition.source is not None
+        assert partition.source.rows == partition.expected == 30
+        assert partition.source_start == LEADING
+        assert partition.covered == partition.source_end - partition.source_start == 31, (
+            "the marker is covered, but no record"
+        )
     assert found.partitions[0].source != found.partitions[1].source
     assert found.hints == ()
 
@@ -182,7 +184,7 @@ def test_one_wrong_record_is_found(judged, name):
     bad = [segment for segment in it.segments if segment.verdict is not Equality.EQUAL]
     assert bad[0].segment == source_offset(fault.place, 30) // SEGMENT, "the segment with the record"
     assert fault.differences in [segment.differences for segment in bad]
-    assert sum(it.extra - it.missing for it in bad) == fault.extra - fault.missing
+    assert sum(one.extra - one.missing for one in bad) == fault.extra - fault.missing
     assert str(bad[0].start) in it.detail
 
 
@@ -205,7 +207,7 @@ def test_wrong_field_of_one_record_leaves_the_other_segments_equal(judged):
 def test_misrouted_record_is_hinted_at_and_named_by_topic(judged):
     for name in ("misrouted", "exchanged"):
         found = judged(name)
-        assert [it.verdict for it in found.partitions] == [Equality.DIFFERENT] * 2
+        assert [partition.verdict for partition in found.partitions] == [Equality.DIFFERENT] * 2
         assert [hint.split(":")[1] for hint in found.hints] == [
             " partitions 0, 1 differ, but hold the same records together"
         ]

@@ -54,13 +54,14 @@ def _drilled(
     """A drill-down into the segments that are not equal."""
     ranges = [pinned(source[n], before[n], target[n], n) for n in source]
     unequal = {
-        it.partition: unequal_segments(source[it.partition], target[it.partition], it, _SEGMENT) for it in ranges
+        range_.partition: unequal_segments(source[range_.partition], target[range_.partition], range_, _SEGMENT)
+        for range_ in ranges
     }
     asked = list(scopes(ranges, {n: spans for n, spans in unequal.items() if spans}))
     sides = Side(source), Side(target)
     settings: dict[str, object] = {"examples": 10, **more}
     found = Drill(*sides, ranges, **settings).topic(asked)  # type: ignore[arg-type]
-    return {it.partition: it for it in found.drilled}, *sides
+    return {partition.partition: partition for partition in found.drilled}, *sides
 
 
 @pytest.mark.parametrize("sizes", [(97, 1, 250), (33, 7)], ids=["as on the source", "other batches"])
@@ -137,8 +138,8 @@ def test_record_that_was_replaced_by_quite_another_is_lost_and_the_other_foreign
     target[0][700] = Content(b"who", b"knows", ((b"x", b"y"),), NOW - 5)
     found, *_ = _drilled(source, source, target)
     assert found[0].counts == {Fault.LOSS: 1, Fault.FOREIGN: 1}
-    assert [it.source_offset for it in found[0].examples] == [701, None]
-    assert [it.target_offset for it in found[0].examples] == [None, 701]
+    assert [example.source_offset for example in found[0].examples] == [701, None]
+    assert [example.target_offset for example in found[0].examples] == [None, 701]
 
 
 def test_records_equal_and_in_order_but_not_where_the_map_says_are_misplaced():
@@ -183,8 +184,8 @@ def test_private_payloads_show_no_byte_of_them():
         target = {n: log.copy() for n, log in source.items()}
         fault(target, random.Random(2))
         found, *_ = _drilled(source, source, target, private=True)
-        for it in found[0].examples:
-            said = it.as_dict()
+        for example in found[0].examples:
+            said = example.as_dict()
             assert (said["key"], said["content"]) == (None, None)
             for one in said["altered"]:
                 assert one["part"] == "timestamp" or (one["source"], one["target"]) == (None, None)

@@ -42,9 +42,9 @@ def test_records_of_any_log_are_those_that_a_consumer_sees(seed):
     start = chance.choice((first, first + chance.randrange(1, 200)))
     end = chance.choice((log.end, max(start, log.end - chance.randrange(100))))
     found = [
-        Row(it.offset, it.timestamp, it.rest)
+        Row(record.offset, record.timestamp, record.rest)
         for chunk in Answering(log, chance).chunks(TP, start, end)
-        for it in chunk.records()
+        for record in chunk.records()
     ]
     assert found == [row for row in log.rows if start <= row.offset < end]
 
@@ -76,7 +76,7 @@ def test_damage_counts_where_it_is_read_only():
             return Fetched(tp, 0, bytes(first + second), 8, 8, 0, None, ())
 
     log = Fixed(made_log(1), random.Random(1))
-    assert [it.value for chunk in log.chunks(TP, 0, 5) for it in chunk.records()] == [b"a", b"b"]
+    assert [record.value for chunk in log.chunks(TP, 0, 5) for record in chunk.records()] == [b"a", b"b"]
     with pytest.raises(CorruptBatch):
         list(log.chunks(TP, 0, 8))
 
@@ -89,12 +89,14 @@ def test_records_that_the_broker_sends_late_are_read_and_it_is_not_waited_for_wi
     async def silenced(*arguments: Any, **options: Any) -> list[Fetched]:
         answers = await fetch(*arguments, **options)
         left[0] -= 1
-        return [replace(it, records=b"") if left[0] >= 0 else it for it in answers]
+        return [replace(one, records=b"") if left[0] >= 0 else one for one in answers]
 
     monkeypatch.setattr(drill_log, "fetch", silenced)
     side = {"bootstrap_servers": source_cluster.bootstrap_servers}
     with open_logs(side, side) as (log, _):
-        assert len([it for chunk in log.chunks(TopicPartition(topic, 0), 0, 50) for it in chunk.records()]) == 50
+        assert (
+            len([record for chunk in log.chunks(TopicPartition(topic, 0), 0, 50) for record in chunk.records()]) == 50
+        )
         left[0] = 10**6
         monkeypatch.setattr(drill_log, "_PATIENCE_SECONDS", 1.0)
         with pytest.raises(CouldNotFindOut, match="sends nothing from offset 0 on"):
@@ -104,15 +106,15 @@ def test_records_that_the_broker_sends_late_are_read_and_it_is_not_waited_for_wi
 def test_both_clusters_are_read_each_as_validation_reads_it(source_cluster, target_cluster):
     topic = f"drill-{uuid.uuid4().hex[:8]}"
     tp = TopicPartition(topic, 0)
-    sides = [{"bootstrap_servers": it.bootstrap_servers} for it in (source_cluster, target_cluster)]
-    for it in (source_cluster, target_cluster):
-        create_topics(it.bootstrap_servers, {topic: 1})
-        produce(it.bootstrap_servers, topic, [ToSend(b"%d" % n) for n in range(50)])
-        produce_transaction(it.bootstrap_servers, topic, [b"in a transaction"])
+    sides = [{"bootstrap_servers": one.bootstrap_servers} for one in (source_cluster, target_cluster)]
+    for one in (source_cluster, target_cluster):
+        create_topics(one.bootstrap_servers, {topic: 1})
+        produce(one.bootstrap_servers, topic, [ToSend(b"%d" % n) for n in range(50)])
+        produce_transaction(one.bootstrap_servers, topic, [b"in a transaction"])
     with open_logs(*sides) as (source, target):
         for log in (source, target):
             assert log.ends(tp) == (0, 52)
-            values = [it.value for chunk in log.chunks(tp, 10, 52) for it in chunk.records()]
+            values = [record.value for chunk in log.chunks(tp, 10, 52) for record in chunk.records()]
             assert values == [*(b"%d" % n for n in range(10, 50)), b"in a transaction"]
             assert log.bytes > 0
             with pytest.raises(CouldNotFindOut, match="before 60"):

@@ -29,7 +29,7 @@ def _drilled(source: Sides, target: Sides) -> list[Drilled]:
     mine = {n: log_of(them, _SIZES) for n, them in source.items()}
     theirs = {n: log_of(them, _SIZES) for n, them in target.items()}
     ranges = [pinned(mine[n], mine[n], theirs[n], n) for n in source]
-    asked = [Scope(range=it, spans=((0, it.source_end),)) for it in ranges]
+    asked = [Scope(range=range_, spans=((0, range_.source_end),)) for range_ in ranges]
     return list(Drill(Side(mine), Side(theirs), ranges, examples=3).topic(asked).drilled)
 
 
@@ -67,7 +67,7 @@ def test_long_row_that_went_to_another_partition_is_misroute_in_both():
     mine, others = _records(30_000, 10), _records(2_000, 10, seed=3, first=10**6)
     row = mine[1_000:26_000]
     found = _drilled({0: mine, 1: others}, {0: mine[:1_000] + mine[26_000:], 1: others[:500] + row + others[500:]})
-    assert [it.counts for it in found] == [{Fault.MISROUTE: 25_000}] * 2
+    assert [one.counts for one in found] == [{Fault.MISROUTE: 25_000}] * 2
 
 
 def test_long_row_that_changed_places_is_reorder():
@@ -86,14 +86,16 @@ def test_record_of_a_long_lost_row_that_stands_elsewhere_is_not_lost():
 
 def test_every_third_record_lost_of_many_is_loss_and_the_others_are_in_order():
     records = _records(12_000, 10)
-    thinned = [it for n, it in enumerate(records) if not (3_000 <= n < 9_000 and n % 3 == 0)]
+    thinned = [record for n, record in enumerate(records) if not (3_000 <= n < 9_000 and n % 3 == 0)]
     (found,) = _drilled({0: records}, {0: thinned})
     assert found.counts == {Fault.LOSS: 2_000}
 
 
 def test_every_third_record_altered_of_many_is_mutation():
     records = _records(12_000, 10)
-    altered = [it._replace(value=b"?") if 3_000 <= n < 9_000 and n % 3 == 0 else it for n, it in enumerate(records)]
+    altered = [
+        record._replace(value=b"?") if 3_000 <= n < 9_000 and n % 3 == 0 else record for n, record in enumerate(records)
+    ]
     (found,) = _drilled({0: records}, {0: altered})
     assert found.counts == {Fault.MUTATION: 2_000}
 
@@ -148,7 +150,7 @@ def _watch_held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def watched(self: Stream, count: int) -> bool:
         filled = fill(self, count)
-        held.append(sum(len(it.rest) for it in self.ready))
+        held.append(sum(len(one.rest) for one in self.ready))
         return filled
 
     monkeypatch.setattr(Stream, "fill", watched)

@@ -158,7 +158,7 @@ def test_suite_contradicts_rows_that_call_themselves_equal(tmp_path):
     rows = [{**ROW, **fields, "partition": f"topic-{at}"} for at, fields in enumerate(wrong)]
     found = _run(tmp_path, [*rows, rows[0]], 13)
     assert not found.success
-    assert {it for it in found.failed if " is known " not in it} == {
+    assert {one for one in found.failed if " is known " not in one} == {
         "there is a row for every partition",
         "no partition stands twice",
         "counts of source and target are equal",
@@ -172,7 +172,7 @@ def test_suite_contradicts_rows_that_call_themselves_equal(tmp_path):
         "pinned no longer ago than validation.max_age_seconds",
         "every partition is EQUAL",
     }
-    assert len([it for it in found.failed if " is known " in it]) == len(NOT_READ)
+    assert len([one for one in found.failed if " is known " in one]) == len(NOT_READ)
 
 
 def test_suite_that_gives_no_verdict_is_an_error(tmp_path):

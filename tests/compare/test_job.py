@@ -12,14 +12,13 @@ import pytest
 from kafka_migration.compare.digests import SOURCE, TARGET
 from kafka_migration.compare.faults import reason_of
 from kafka_migration.compare.levels import run as at_level
-from kafka_migration.compare.records.job import run
 from kafka_migration.compare.records.reader import aligned_records, by_segment, hashed
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.runs import Runs
 from kafka_migration.compare.verdict import judge
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
-from tests.compare.lab import LEADING, records
+from tests.compare.lab import LEADING, records, run_at_record_level
 from tests.kafka_tools import delete_records, produce
 from tests.waiting import wait_until
 
@@ -29,7 +28,7 @@ PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
 
 
 def _verdicts(request, report, starts=None):
-    return {it.tp: it.verdict for it in judge(request, report, starts or {})}
+    return {one.tp: one.verdict for one in judge(request, report, starts or {})}
 
 
 @every_level
@@ -47,9 +46,9 @@ def test_same_pins_give_the_same_digests_while_the_topic_grows(lab, spark, level
 def test_many_tasks_a_partition_give_the_same_digests_as_one(lab, spark, monkeypatch):
     copy = lab.copy(count=90)
     request = lab.request(copy)
-    one = run(spark, request, lab.connections)
+    one = run_at_record_level(spark, request, lab.connections)
     monkeypatch.setattr("kafka_migration.compare.records.reader._OFFSETS_PER_TASK", 8)
-    many = run(spark, request, lab.connections)
+    many = run_at_record_level(spark, request, lab.connections)
     assert sorted(map(repr, many.segments)) == sorted(map(repr, one.segments))
     assert _verdicts(request, many) == {TopicPartition(copy.topic, 0): Equality.EQUAL}
 
@@ -72,8 +71,8 @@ def test_partition_that_cannot_be_read_is_inconclusive_and_its_neighbours_are_ju
         gone: Equality.EXPIRED,
     }
     assert found[bad].exit_code == found[gone].exit_code == 3
-    assert {(it.topic, it.partition) for it in report.failures} == {bad, gone}
-    assert all(it.reason for it in report.failures)
+    assert {(failure.topic, failure.partition) for failure in report.failures} == {bad, gone}
+    assert all(failure.reason for failure in report.failures)
 
 
 def test_cluster_that_does_not_answer_leaves_everything_inconclusive_after_one_try(lab, spark):
@@ -86,7 +85,7 @@ def test_cluster_that_does_not_answer_leaves_everything_inconclusive_after_one_t
     }
     told: list[str] = []
     connections = {SOURCE: nowhere, TARGET: lab.connections[TARGET]}
-    report = run(spark, request, connections, secrets={PASSWORD}, tell=told.append)
+    report = run_at_record_level(spark, request, connections, secrets={PASSWORD}, tell=told.append)
     assert set(_verdicts(request, report).values()) == {Equality.INCONCLUSIVE}
     assert len(told) == 1
     assert PASSWORD not in str(told) + str(report)
@@ -97,7 +96,7 @@ def test_cluster_that_does_not_answer_leaves_everything_inconclusive_at_batch_le
     nowhere = {"bootstrap_servers": "127.0.0.1:9", "sasl_plain_password": PASSWORD}
     report = at_level(spark, request, lab.connections, {**lab.wires, SOURCE: nowhere}, secrets={PASSWORD})
     assert set(_verdicts(request, report).values()) == {Equality.INCONCLUSIVE}
-    assert all("127.0.0.1:9" in it.reason for it in report.failures)
+    assert all("127.0.0.1:9" in failure.reason for failure in report.failures)
     assert PASSWORD not in str(report)
 
 
@@ -173,9 +172,10 @@ def test_large_offsets_are_aligned_and_divided_exactly(lab, spark):
 def test_clients_are_closed_once_they_have_read(lab, spark):
     # Each holds megabytes of what it fetched, and nobody reads the same again.
     request = lab.request(lab.copy(partitions=8, count=3))
-    assert set(_verdicts(request, run(spark, request, lab.connections)).values()) == {Equality.EQUAL}
-    ports = {int(it.rpartition(":")[2]) for servers in lab.servers.values() for it in servers.split(",")}
+    assert set(_verdicts(request, run_at_record_level(spark, request, lab.connections)).values()) == {Equality.EQUAL}
+    ports = {int(one.rpartition(":")[2]) for servers in lab.servers.values() for one in servers.split(",")}
     jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
     wait_until(
-        lambda: not any(it.raddr and it.raddr.port in ports for it in jvm.net_connections()), "its clients are closed"
+        lambda: not any(one.raddr and one.raddr.port in ports for one in jvm.net_connections()),
+        "its clients are closed",
     )

@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 
 from kafka_migration.compare.digests import SOURCE
 from kafka_migration.compare.levels import run as at_level
-from kafka_migration.compare.records.job import run
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.verdict import judge
@@ -18,7 +17,7 @@ from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.wire.records import RawRecord, write_varint
-from tests.compare.lab import FIRST_TIMESTAMP, Lab, Wanted, request_of
+from tests.compare.lab import FIRST_TIMESTAMP, Lab, Wanted, request_of, run_at_record_level
 from tests.copy.bench import bench, records
 from tests.copy.test_compaction import COMPACTED, rows, write
 from tests.kafka_tools import ToSend, create_topics, produce, read_all, set_topic_config, stable_ends
@@ -47,7 +46,7 @@ def _ranges(it, *, compacted: bool = False) -> list[PartitionRange]:
 def _judged(spark, it, ranges):
     request = request_of(ranges, segment_records=100)
     connections = {side: {"bootstrap.servers": s} for side, s in (("source", it.source), ("target", it.target))}
-    report = run(spark, request, connections)
+    report = run_at_record_level(spark, request, connections)
     assert report.failures == ()
     results: list[Any] = judge(request, report, {})
     wires = {"source": {"bootstrap_servers": it.source}, "target": {"bootstrap_servers": it.target}}
@@ -136,10 +135,10 @@ def test_record_that_the_target_lacks_is_missed_on_compacted_topics_too(lab, spa
 
     copies = lab.copies({"equal": Wanted(), "dropped": Wanted(damage=drop)})
     request = lab.request(*copies.values())
-    ranges = [dataclasses.replace(it, compacted=compacted) for it in request.ranges]
+    ranges = [dataclasses.replace(range_, compacted=compacted) for range_ in request.ranges]
     asked = request_of(ranges)
-    report = run(spark, asked, lab.connections)
-    found = {it.topic: it.verdict for it in judge(asked, report, {})}
+    report = run_at_record_level(spark, asked, lab.connections)
+    found = {one.topic: one.verdict for one in judge(asked, report, {})}
     assert found == {copies["equal"].topic: EQUAL, copies["dropped"].topic: DIFFERENT}
 
 
@@ -157,7 +156,7 @@ def test_loss_on_a_compacted_target_is_not_excused_by_what_only_the_source_has(l
     found = []
     for mirrored in (pinned.source_end, tail):
         asked = request_of([dataclasses.replace(by_key, source_mirrored=mirrored)])
-        (result,) = judge(asked, run(spark, asked, lab.connections), {})
+        (result,) = judge(asked, run_at_record_level(spark, asked, lab.connections), {})
         assert result.source is not None
         found.append((result.verdict, result.source.compacted))
     # A cleaner that had the newer record may have taken the older one, and that is all that is left to look for.
@@ -182,7 +181,7 @@ def test_time_beyond_what_spark_counts_is_inconclusive_and_times_before_1970_are
         ends = PartitionEnds(start=0, end=len(times))
         run_of = OffsetMap([Run(0, 0, len(times))], source_end=len(times), target_end=len(times))
         request = request_of([PartitionRange.pinned(TopicPartition(topic, 0), run_of, source=ends, target=ends)])
-        (found[name],) = judge(request, run(spark, request, lab.connections), {})
+        (found[name],) = judge(request, run_at_record_level(spark, request, lab.connections), {})
     assert (found["past"].verdict, found["past"].source.rows) == (EQUAL, 5)
     assert found["far"].verdict is Equality.INCONCLUSIVE
 
@@ -214,7 +213,7 @@ def test_names_of_headers_that_are_not_utf_8_are_never_equal_to_record_level_alo
     said = {}
     for level in Level:
         request = dataclasses.replace(request_of(ranges), level=level)
-        results = {it.topic: it for it in judge(request, at_level(spark, request, lab.connections, lab.wires), {})}
+        results = {one.topic: one for one in judge(request, at_level(spark, request, lab.connections, lab.wires), {})}
         said[level] = {name: results[topic].verdict for name, topic in topics.items()}
         if level is Level.RECORD:
             assert "1 records have headers whose names are not UTF-8" in results[topics["other"]].detail

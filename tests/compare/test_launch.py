@@ -80,7 +80,7 @@ def test_interruption_ends_the_job_and_what_it_started(tmp_path, monkeypatch):
     assert len(pids) == 2
     alive = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     gone, left = psutil.wait_procs(alive, timeout=20)
-    assert [it for it in left if it.status() != psutil.STATUS_ZOMBIE] == []
+    assert [one for one in left if one.status() != psutil.STATUS_ZOMBIE] == []
     assert len(gone) <= 2
 
 
@@ -106,7 +106,7 @@ def test_job_and_what_it_started_end_with_a_process_that_is_killed(tmp_path):
     assert len(pids) == 2
     alive = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     _, left = psutil.wait_procs(alive, timeout=20)
-    assert [it for it in left if it.status() != psutil.STATUS_ZOMBIE] == []
+    assert [one for one in left if one.status() != psutil.STATUS_ZOMBIE] == []
 
 
 def test_job_that_refuses_its_input_is_bad_input_and_hides_secrets(tmp_path, monkeypatch):

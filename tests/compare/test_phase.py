@@ -97,9 +97,9 @@ def test_command_finds_equal_what_is_equal_and_different_what_is_not(lab, tmp_pa
     copies = lab.copies({"right": Wanted(partitions=2), "wrong": Wanted(partitions=2, damage=_swap)})
     told: list[str] = []
     ctx = _context(lab, copies.values(), told)
-    found = validate.apply(ctx, spark_master="local[2]", reports=tmp_path, consumers=_nobody)
+    found = validate.apply(ctx, spark_master="local[2]", reports=tmp_path, tools=validate.Tools(consumers=_nobody))
     assert (found.verdict, found.exit_code) == (Equality.DIFFERENT, 1)
-    assert {it.tp: it.verdict for it in found.result.partitions} == {
+    assert {partition.tp: partition.verdict for partition in found.result.partitions} == {
         TopicPartition(copies["right"].topic, 0): Equality.EQUAL,
         TopicPartition(copies["right"].topic, 1): Equality.EQUAL,
         TopicPartition(copies["wrong"].topic, 0): Equality.EQUAL,
@@ -112,12 +112,14 @@ def test_command_finds_equal_what_is_equal_and_different_what_is_not(lab, tmp_pa
     folder = tmp_path / "lab"
     written = json.loads((folder / "validation.json").read_text())
     assert written["totals"]["source_records"] == written["totals"]["target_records"] == 120
-    (wrong,) = (it for it in written["partitions"] if it["drilled"])
+    (wrong,) = (one for one in written["partitions"] if one["drilled"])
     assert (wrong["topic"], wrong["partition"]) == (copies["wrong"].topic, 1)
     assert wrong["drilled"]["counts"] == {"reorder": 2}
-    assert [it["source_offset"] for it in wrong["drilled"]["examples"]] == [LEADING + 3, LEADING + 4]
-    assert [it["target_offset"] for it in wrong["drilled"]["examples"]] == [4, 3]
-    assert any(f"{copies['wrong'].topic}-1: 2 reorder; first reorder: source offset {LEADING + 3}" in it for it in told)
+    assert [one["source_offset"] for one in wrong["drilled"]["examples"]] == [LEADING + 3, LEADING + 4]
+    assert [one["target_offset"] for one in wrong["drilled"]["examples"]] == [4, 3]
+    assert any(
+        f"{copies['wrong'].topic}-1: 2 reorder; first reorder: source offset {LEADING + 3}" in line for line in told
+    )
     pages = [path.read_text() for path in (folder / "data_docs").rglob("*.html")]
     assert any(f"{copies['wrong'].topic}-1" in page for page in pages), "the docs name the partition"
     assert verdict.check(ctx).verdict is Verdict.FAIL
@@ -157,7 +159,7 @@ def test_private_payloads_appear_in_nothing_that_a_validation_writes_or_tells(la
 
     def everything(ctx: Context, folder: Path, told: list[str]) -> str:
         """Whatever a person, a log or a file gets."""
-        found = validate.apply(ctx, run=digest, reports=folder, consumers=_nobody)
+        found = validate.apply(ctx, reports=folder, tools=validate.Tools(run=digest, consumers=_nobody))
         assert found.result.partitions[0].drilled is not None
         assert found.result.partitions[0].drilled.counts.keys() >= {Fault.LOSS, Fault.FOREIGN, Fault.MUTATION}
         report.apply(ctx, folder)
@@ -187,7 +189,7 @@ def test_spark_job_that_cannot_start_is_an_error_with_its_last_words(lab, tmp_pa
     copy = lab.copy()
     ctx = _context(lab, [copy], [])
     with pytest.raises(CouldNotFindOut, match=re.compile("ended with code 1:.*Master must", re.DOTALL)) as caught:
-        validate.apply(ctx, spark_master="no-such-master", reports=tmp_path, consumers=_nobody)
+        validate.apply(ctx, spark_master="no-such-master", reports=tmp_path, tools=validate.Tools(consumers=_nobody))
     assert caught.value.exit_code == 3
     assert ctx.journal.read("validation", "latest") is None
     assert list(Path(tmp_path / "lab").iterdir()) == []

@@ -82,7 +82,7 @@ def test_hashes_of_python_and_of_spark_are_the_same(spark):
         np.array(rows.contents, np.uint64), np.array(rows.times, np.int64), np.array(rows.flags, np.int64)
     )
     ordered = ordered_hashes(hashes, np.array(rows.offsets, np.int64))
-    assert [it.hash % 2**64 for it in found] == hashes.tolist()
-    assert [it.ordered % 2**64 for it in found] == ordered.tolist()
+    assert [one.hash % 2**64 for one in found] == hashes.tolist()
+    assert [one.ordered % 2**64 for one in found] == ordered.tolist()
     different = {(line[1], line[2], line[3], tuple(line[5] or ())) for line in lines}
     assert len(set(hashes.tolist())) == len(different) > 300

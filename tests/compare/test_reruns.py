@@ -88,8 +88,8 @@ class Mirrored:
                 segments=self._segments,
                 **clusters,
             )
-            options = {"run": self._run, "suite": _agrees, "consumers": lambda _ctx: {}, **options}
-            found = validate.apply(ctx, reports=self._folder, **options)
+            tools = validate.Tools(run=self._run, suite=_agrees, consumers=lambda _ctx: {})
+            found = validate.apply(ctx, reports=self._folder, tools=tools, **options)
         assert found.verdict is expected
         return found.result
 
@@ -249,8 +249,8 @@ def test_validation_that_is_killed_goes_on_where_it_was_and_ends_with_the_same_d
     for partition, other in zip(found["partitions"], whole["partitions"], strict=True):
         assert partition["source_digest"] == other["source_digest"]
         assert partition["target_digest"] == other["target_digest"]
-        assert [it["source_digest"] for it in partition["segments"]] == [
-            it["source_digest"] for it in other["segments"]
+        assert [one["source_digest"] for one in partition["segments"]] == [
+            one["source_digest"] for one in other["segments"]
         ]
     assert found["totals"]["source_records"] == _RECORDS
 

@@ -44,7 +44,7 @@ def test_columns_are_cut_counted_and_written_as_their_runs_are(seed: int) -> Non
     dice = random.Random(seed)
     them = _some(dice)
     runs = Runs(them)
-    assert (list(runs), runs.records) == (them, sum(it.length for it in them))
+    assert (list(runs), runs.records) == (them, sum(one.length for one in them))
     assert Runs.from_dict(json.loads(json.dumps(runs.as_dict()))) == runs
     for _ in range(30):
         start = dice.randrange(runs.source_end + 5)
@@ -53,8 +53,8 @@ def test_columns_are_cut_counted_and_written_as_their_runs_are(seed: int) -> Non
         assert list(part) == _clipped(them, start, end)
         assert list(pickle.loads(pickle.dumps(part))) == list(part)
         (before,) = runs.records_before(Runs([Run(start, 0, 1)]).sources)
-        assert before == sum(it.length for it in _clipped(them, 0, start))
-    divided = [Run(it.source + n, it.target + n, 1) for it in them for n in range(it.length)]
+        assert before == sum(one.length for one in _clipped(them, 0, start))
+    divided = [Run(one.source + n, one.target + n, 1) for one in them for n in range(one.length)]
     assert list(Runs(divided).merged()) == list(runs.merged())
 
 

@@ -49,7 +49,7 @@ def test_rare_kind_of_batch_is_in_every_sample(seed: str) -> None:
 @pytest.mark.parametrize("seed", [str(n) for n in range(20)])
 def test_large_topic_does_not_fill_the_sample_alone(seed: str) -> None:
     every = [_segment("large", n) for n in range(390)] + [_segment(f"small-{n}", 0) for n in range(10)]
-    assert len({it.topic for it in sample(every, seed=seed, share=0.05)}) == 11
+    assert len({one.topic for one in sample(every, seed=seed, share=0.05)}) == 11
 
 
 def test_segments_that_differ_are_read_again_besides() -> None:

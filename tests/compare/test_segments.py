@@ -1,8 +1,10 @@
 """How ranges fall into segments and pieces: arithmetic, over made-up maps."""
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import pytest
 
@@ -15,8 +17,6 @@ from kafka_migration.compare.segments import (
     buckets,
     cut,
     expected_records,
-    part,
-    pieces,
     places_hash,
     split_bounds,
     tiles,
@@ -26,6 +26,29 @@ from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from tests.compare.lab import request_of
 
 TP = TopicPartition("topic", 0)
+
+
+class _Piece(NamedTuple):
+    """One of :class:`Pieces`."""
+
+    start: int
+    end: int
+    source: int
+    in_run: bool
+
+
+def _pieces(range_: PartitionRange) -> Iterator[_Piece]:
+    found = Pieces(range_)
+    yield from map(_Piece, found.starts.tolist(), found.ends.tolist(), found.sources.tolist(), found.in_run.tolist())
+
+
+def _part(range_: PartitionRange, first: int, last: int, segment_records: int) -> PartitionRange:
+    """Segments ``first`` up to, and without, ``last``, as a range. Raises ValueError if it has none."""
+    found = [tile for segment, tile in tiles(range_, segment_records) if first <= segment < last]
+    if not found:
+        raise ValueError(f"no segment from {first} to {last}")
+    head, tail = found[0], found[-1]
+    return cut(range_, head.source_start, tail.source_end, head.target_start, tail.target_end)
 
 
 def _random_map(dice: random.Random) -> OffsetMap:
@@ -54,7 +77,7 @@ def test_pieces_cover_the_target_range_and_lead_to_the_source_offset_that_the_ma
     found = _random_map(dice)
     start = dice.randrange(found.source_end + 1)
     it = _range(found, start, dice.randrange(start, found.source_end + 1))
-    covered = list(pieces(it))
+    covered = list(_pieces(it))
     assert [offset for piece in covered for offset in range(piece.start, piece.end)] == list(
         range(it.target_start, it.target_end)
     )
@@ -90,10 +113,10 @@ def test_tiles_leave_nothing_over_and_put_every_target_offset_where_its_piece_co
     assert [offset for _, tile in cut_up for offset in range(tile.target_start, tile.target_end)] == list(
         range(it.target_start, it.target_end)
     )
-    whole = {offset: piece.source // size for piece in pieces(it) for offset in range(piece.start, piece.end)}
+    whole = {offset: piece.source // size for piece in _pieces(it) for offset in range(piece.start, piece.end)}
     whole |= {
         offset: (piece.source + offset - piece.start) // size
-        for piece in pieces(it)
+        for piece in _pieces(it)
         if piece.in_run
         for offset in range(piece.start, piece.end)
     }
@@ -102,9 +125,9 @@ def test_tiles_leave_nothing_over_and_put_every_target_offset_where_its_piece_co
         assert expected_records(tile, size).get(number, 0) == expected_records(it, size).get(number, 0)
     if cut_up and it.source_start < it.source_end:
         first, last = cut_up[0][0], cut_up[-1][0]
-        assert part(it, first, last + 1, size) == it
+        assert _part(it, first, last + 1, size) == it
         with pytest.raises(ValueError, match="no segment"):
-            part(it, last + 1, last + 2, size)
+            _part(it, last + 1, last + 2, size)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -150,7 +150,7 @@ def test_worst_verdict_wins_and_only_equal_has_exit_code_0():
     assert worst([EQUAL, EXPIRED]) is EXPIRED
     assert worst([EXPIRED, INCONCLUSIVE, EQUAL]) is INCONCLUSIVE
     assert worst([INCONCLUSIVE, DIFFERENT]) is DIFFERENT
-    assert {it: it.exit_code for it in Equality} == {DIFFERENT: 1, INCONCLUSIVE: 3, EXPIRED: 3, EQUAL: 0}
+    assert {one: one.exit_code for one in Equality} == {DIFFERENT: 1, INCONCLUSIVE: 3, EXPIRED: 3, EQUAL: 0}
 
 
 def test_hint_of_misrouting_needs_all_partitions_to_have_been_read():
@@ -176,8 +176,8 @@ def test_hint_of_misrouting_needs_all_partitions_to_have_been_read():
 def test_sums_of_halves_are_the_sum_of_hashes(seed):
     dice = random.Random(seed)
     hashes = [dice.randrange(-(2**63), 2**63) for _ in range(dice.randrange(1000))]
-    low = sum(it & 0xFFFFFFFF for it in hashes)
-    high = sum(it >> 32 for it in hashes)
+    low = sum(one & 0xFFFFFFFF for one in hashes)
+    high = sum(one >> 32 for one in hashes)
     assert recombine(low, high) == sum(hashes) % 2**64
 
 
@@ -199,7 +199,7 @@ def test_summary_has_a_row_for_every_partition_and_every_column_and_none_for_wha
     table = summary(result, now=at + timedelta(seconds=7), limits=Limits(age_seconds=60, pinned_seconds=10))
     assert table["limits"] == {"age_seconds": 60, "pinned_seconds": 10}
     columns = ("lag_offsets", "age_seconds", "pinned_seconds")
-    assert [tuple(row[it] for it in columns) for row in table["rows"]] == [(0, 60, 7), (3, 0, 7)]
+    assert [tuple(row[one] for one in columns) for row in table["rows"]] == [(0, 60, 7), (3, 0, 7)]
     assert table["partitions"] == 2
     assert [tuple(row) for row in table["rows"]] == [tuple(COLUMNS)] * 2
     assert table["rows"][0]["source_sum"] == f"{21:016x}"
@@ -207,8 +207,8 @@ def test_summary_has_a_row_for_every_partition_and_every_column_and_none_for_wha
     assert result.verdict is INCONCLUSIVE
     assert "1 INCONCLUSIVE, 1 EQUAL" in result.summary()
     shown = result.as_dict(with_segments=False)["partitions"]
-    assert [len(it["segments"]) for it in shown] == [0, 0]
-    assert [it["equal"] for it in shown] == [True, False]
+    assert [len(one["segments"]) for one in shown] == [0, 0]
+    assert [one["equal"] for one in shown] == [True, False]
 
 
 def test_pinned_end_that_consumers_of_committed_records_cannot_reach_is_not_equal() -> None:
@@ -220,7 +220,7 @@ def test_pinned_end_that_consumers_of_committed_records_cannot_reach_is_not_equa
     ]
     report = DigestReport(id=request.id, segments=tuple(segments), failures=(), seconds=1.0)
     found = {end: judge(request, report, {TP: 0}, stable={TP: end})[0] for end in (24, 25)}
-    assert {end: it.verdict for end, it in found.items()} == {24: INCONCLUSIVE, 25: EQUAL}
+    assert {end: one.verdict for end, one in found.items()} == {24: INCONCLUSIVE, 25: EQUAL}
     assert (found[24].unstable, found[25].unstable) == (1, 0)
     assert "the target's last stable offset is 24, before the pinned end 25" in found[24].detail
 
@@ -228,9 +228,9 @@ def test_pinned_end_that_consumers_of_committed_records_cannot_reach_is_not_equa
 @pytest.mark.parametrize(("starts", "verdict"), [(0, INCONCLUSIVE), (1, EXPIRED)])
 def test_segment_that_could_not_be_read_is_expired_only_where_something_expired(starts: int, verdict: Equality) -> None:
     failure = ReadFailure(topic="topic", partition=0, reason="out of range", segment=1)
-    digests = {at: it for at, it in RIGHT.items() if at != 1}
+    digests = {at: one for at, one in RIGHT.items() if at != 1}
     found = _judge(_request(), digests, digests, source_start=starts, failures=(failure,))
-    assert [it.verdict for it in found.segments] == [EQUAL, verdict, EQUAL]
+    assert [segment.verdict for segment in found.segments] == [EQUAL, verdict, EQUAL]
 
 
 def test_segment_whose_second_reading_failed_is_not_equal() -> None:
@@ -265,7 +265,7 @@ def test_partitions_that_differ_in_places_alone_are_not_called_misrouted() -> No
     ]
     report = DigestReport(id=request.id, segments=tuple(segments), failures=(), seconds=0.0)
     results = judge(request, report, {})
-    assert [it.verdict for it in results] == [DIFFERENT, DIFFERENT]
+    assert [result.verdict for result in results] == [DIFFERENT, DIFFERENT]
     assert misrouted(results) == ()
 
 

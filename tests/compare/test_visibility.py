@@ -62,8 +62,8 @@ def _transaction(lab: Lab, topic: str) -> Iterator[confluent_kafka.Producer]:
     producer = confluent_kafka.Producer({"bootstrap.servers": lab.servers[TARGET], "transactional.id": topic})
     producer.init_transactions(60)
     producer.begin_transaction()
-    for it in _RECORDS:
-        producer.produce(topic, it.value, it.key, partition=0, timestamp=it.timestamp or 0)
+    for one in _RECORDS:
+        producer.produce(topic, one.value, one.key, partition=0, timestamp=one.timestamp or 0)
     assert producer.flush(60) == 0
     yield producer
 
@@ -98,7 +98,7 @@ def test_records_in_batches_that_consumers_see_otherwise_are_different(
 ) -> None:
     request = replace(request_of(map(_range, topics.values())), level=level)
     report = run(spark, request, lab.connections, lab.wires)
-    results = {it.topic: it for it in judge(request, report, {})}
+    results = {one.topic: one for one in judge(request, report, {})}
     assert {name: results[topic].verdict for name, topic in topics.items()} == {
         name: Equality.EQUAL if name == "none" else Equality.DIFFERENT for name in topics
     }
@@ -114,10 +114,12 @@ def test_drill_names_the_batch_and_its_attributes(
     lab: Lab, spark: SparkSession, topics: dict[str, str], level: Level
 ) -> None:
     ranges = {name: _range(topics[name]) for name in ("none", "aborted", "unknown bit 7")}
-    link = Copied({it.tp: OffsetMap([Run(0, 0, COUNT)], source_end=COUNT, target_end=COUNT) for it in ranges.values()})
+    link = Copied(
+        {range_.tp: OffsetMap([Run(0, 0, COUNT)], source_end=COUNT, target_end=COUNT) for range_ in ranges.values()}
+    )
     with validator(lab.servers[SOURCE], lab.servers[TARGET], session=spark) as it:
         found = it.validate(link, {r.topic: 1 for r in ranges.values()}, segment_records=1_000, level=level).result
-    by_topic = {it.topic: it for it in found.partitions}
+    by_topic = {partition.topic: partition for partition in found.partitions}
     assert by_topic[topics["none"]].drilled is None
     for name, names in (("aborted", "transactional"), ("unknown bit 7", "unknown bit 7")):
         drilled = by_topic[topics[name]].drilled
@@ -131,7 +133,7 @@ def test_drill_names_the_batch_and_its_attributes(
 def test_open_transaction_before_the_pinned_end_is_not_equal(lab: Lab, spark: SparkSession) -> None:
     topic = _topic(lab, "open")
     _copied(lab, topic, 0)
-    more = [replace(it, timestamp=FIRST_TIMESTAMP + 100 + n) for n, it in enumerate(_RECORDS)]
+    more = [replace(one, timestamp=FIRST_TIMESTAMP + 100 + n) for n, one in enumerate(_RECORDS)]
     tp = TopicPartition(topic, 0)
     with (
         validator(lab.servers[SOURCE], lab.servers[TARGET], session=spark) as it,

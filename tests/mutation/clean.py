@@ -107,10 +107,10 @@ def _spans(servers: str, tps: list[TopicPartition]) -> dict[TopicPartition, tupl
     """Log starts and ends."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     asked = [confluent_kafka.TopicPartition(*tp) for tp in tps]
-    starts = admin.list_offsets({it: OffsetSpec.earliest() for it in asked})
-    ends = admin.list_offsets({it: OffsetSpec.latest() for it in asked})
+    starts = admin.list_offsets({request: OffsetSpec.earliest() for request in asked})
+    ends = admin.list_offsets({request: OffsetSpec.latest() for request in asked})
     low, high = (
-        {TopicPartition(it.topic, it.partition): answer.result(30).offset for it, answer in found.items()}
+        {TopicPartition(one.topic, one.partition): answer.result(30).offset for one, answer in found.items()}
         for found in (starts, ends)
     )
     return {tp: (low[tp], high[tp]) for tp in tps}
@@ -202,7 +202,7 @@ def judge(found: Clean, validator: Validator, it: Any, kept: SegmentStore) -> No
         found.expired += one.expired
     if validation.verdict is not Equality.EQUAL:
         found.alarms += 1
-        found.wrong += [f"run {found.runs}: the suite says {it}" for it in validation.expectations.failed]
+        found.wrong += [f"run {found.runs}: the suite says {each}" for each in validation.expectations.failed]
         found.wrong += [
             f"run {found.runs}: {one.tp}: {one.verdict}: {one.detail}; {one.drilled.text if one.drilled else ''}"
             for one in result.partitions

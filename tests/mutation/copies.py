@@ -160,8 +160,10 @@ def delete(servers: str, names: Iterable[str]) -> None:
 @contextmanager
 def written(source: str, target: str, copies: Mapping[str, tuple[Original, Mapping[int, Log]]]) -> Iterator[Copied]:
     """Topics on both clusters, each an original's on the source, and these logs on the target; deleted in the end."""
-    link = Copied({TopicPartition(name, n): found for name, (it, _) in copies.items() for n, found in it.maps.items()})
-    write(source, {name: it.source for name, (it, _) in copies.items()})
+    link = Copied(
+        {TopicPartition(name, n): found for name, (copy, _) in copies.items() for n, found in copy.maps.items()}
+    )
+    write(source, {name: copy.source for name, (copy, _) in copies.items()})
     write(target, {name: logs for name, (_, logs) in copies.items()})
     try:
         yield link

@@ -37,7 +37,7 @@ class Expected:
     def on_source(self, offsets: Sequence[int]) -> "Expected":
         """The same, with the source's `offsets` for places, which count records."""
         source = None if self.source is None else offsets[self.source]
-        return replace(self, source=source, instead=tuple(it.on_source(offsets) for it in self.instead))
+        return replace(self, source=source, instead=tuple(one.on_source(offsets) for one in self.instead))
 
     @property
     def counts(self) -> dict[Fault, int]:
@@ -379,5 +379,5 @@ def right(expected: Expected, examples: Sequence[Example]) -> tuple[bool, bool]:
     if not examples:
         return False, False
     may_be = (expected, *expected.instead)
-    placed = [it for it in may_be if it.is_place(examples[0])]
-    return any(it.is_class(examples[0]) for it in placed or may_be), bool(placed)
+    placed = [one for one in may_be if one.is_place(examples[0])]
+    return any(one.is_class(examples[0]) for one in placed or may_be), bool(placed)

@@ -89,28 +89,29 @@ def run(
     tell: Callable[[str], None],
 ) -> Faults:
     """Put each fault into a copy of its own, and validate `at_once` of them together."""
-    found, by_codec = Faults(), {it.codec: it for it in originals}
+    found, by_codec = Faults(), {item.codec: item for item in originals}
     for start in range(0, len(wanted), at_once):
         began = time.monotonic()
         copies = {
             f"faulty-{fault.number}-{uuid.uuid4().hex[:6]}": _made(fault, by_codec[fault.codec])
             for fault in wanted[start : start + at_once]
         }
-        with written(source, target, {name: (it.original, it.logs) for name, it in copies.items()}) as link:
-            for name, it in copies.items():
-                if it.expected is not None and it.expected.map is not None:
-                    link.maps[TopicPartition(name, 0)] = it.expected.map
+        with written(source, target, {name: (item.original, item.logs) for name, item in copies.items()}) as link:
+            for name, item in copies.items():
+                if item.expected is not None and item.expected.map is not None:
+                    link.maps[TopicPartition(name, 0)] = item.expected.map
             wrote = time.monotonic()
-            topics = {name: len(it.original.source) for name, it in copies.items()}
+            topics = {name: len(item.original.source) for name, item in copies.items()}
             results: dict[Level, dict[TopicPartition, PartitionResult]] = {}
             for level in LEVELS:
                 validated = validator.validate(link, topics, segment_records=segment_records, level=level).result
                 results[level] = {one.tp: one for one in validated.partitions}
-        for name, it in copies.items():
+        for name, item in copies.items():
             mine = {
-                level: {n: by_tp[TopicPartition(name, n)] for n in sorted(it.logs)} for level, by_tp in results.items()
+                level: {n: by_tp[TopicPartition(name, n)] for n in sorted(item.logs)}
+                for level, by_tp in results.items()
             }
-            _judge(found, it, mine)
+            _judge(found, item, mine)
         tell(
             f"{len(copies)} faults and controls; so far {found.detected} of {found.faults} detected,"
             f" {found.class_right} classes and {found.offset_right} offsets right, {found.contradictions}"
@@ -133,13 +134,15 @@ def after_kept(
 ) -> None:
     """Clean copies that are found equal and kept; then a record of somebody else's behind the last of each, which a
     validation that reads only what is new must see."""
-    copies = {f"kept-{it.codec}-{uuid.uuid4().hex[:6]}": it for it in originals}
+    copies = {f"kept-{item.codec}-{uuid.uuid4().hex[:6]}": item for item in originals}
     kept = SegmentStore()
-    with written(source, target, {name: (it, it.target) for name, it in copies.items()}) as link:
-        topics = {name: len(it.source) for name, it in copies.items()}
+    with written(source, target, {name: (item, item.target) for name, item in copies.items()}) as link:
+        topics = {name: len(item.source) for name, item in copies.items()}
         first = validator.validate(link, topics, segment_records=segment_records, kept=kept)
         if first.verdict is not Equality.EQUAL:
-            found.wrong.append(f"clean copies: {first.verdict}: {[it.detail for it in first.result.partitions]}")
+            found.wrong.append(
+                f"clean copies: {first.verdict}: {[partition.detail for partition in first.result.partitions]}"
+            )
         made: dict[str, _Copy] = {}
         for number, (name, original) in enumerate(copies.items()):
             logs = {n: log.copy() for n, log in original.target.items()}
@@ -174,7 +177,9 @@ def _judge(found: Faults, copy: _Copy, results: Mapping[Level, Mapping[int, Part
     said = _contradictions(results)
     found.contradictions += bool(said)
     if expected is None:
-        alarms = [f"{level}: {it.detail}" for level, by in results.items() for it in by.values() if not _is_equal(it)]
+        alarms = [
+            f"{level}: {item.detail}" for level, by in results.items() for item in by.values() if not _is_equal(item)
+        ]
         found.controls += 1
         found.control_alarms += bool(alarms)
         if alarms or said:
@@ -222,5 +227,5 @@ def _contradictions(results: Mapping[Level, Mapping[int, PartitionResult]]) -> l
         verdicts = {str(level): str(by[n].verdict) for level, by in results.items()}
         if len(set(verdicts.values())) > 1:
             said.append(f"partition {n}: {verdicts}")
-        said += [it.contradiction for by in results.values() for it in by[n].segments if it.contradiction]
+        said += [one.contradiction for by in results.values() for one in by[n].segments if one.contradiction]
     return said

@@ -78,7 +78,7 @@ class Stored:
         if self.raw is not None:
             ((header, batch),) = batches(self.raw)
             base = header.base_timestamp
-            self.records = [(base + it.timestamp_delta, it.rest) for it in raw_records(header, batch)]
+            self.records = [(base + one.timestamp_delta, one.rest) for one in raw_records(header, batch)]
             self.raw = None
         return self.records
 
@@ -144,18 +144,18 @@ class Log:
         self.gaps.append(gap)
 
     def copy(self) -> "Log":
-        return Log([[it.copy() for it in section] for section in self.sections], list(self.gaps))
+        return Log([[batch.copy() for batch in section] for section in self.sections], list(self.gaps))
 
     def __len__(self) -> int:
-        return sum(it.count for section in self.sections for it in section)
+        return sum(batch.count for section in self.sections for batch in section)
 
     def _place(self, n: int) -> tuple[list[Stored], int, int]:
         """The section of record `n`, the batch in it, and its place in that."""
         for section in self.sections:
-            for at, it in enumerate(section):
-                if n < it.count:
+            for at, one in enumerate(section):
+                if n < one.count:
                     return section, at, n
-                n -= it.count
+                n -= one.count
         raise IndexError(n)
 
     def raw(self, n: int) -> tuple[int, bytes]:
@@ -201,9 +201,9 @@ class Log:
     def batches(self) -> Iterator[tuple[int, int]]:
         """Each batch: its first record, and how many it has."""
         n = 0
-        for it in itertools.chain.from_iterable(self.sections):
-            yield n, it.count
-            n += it.count
+        for one in itertools.chain.from_iterable(self.sections):
+            yield n, one.count
+            n += one.count
 
     def split_batch(self, n: int) -> None:
         """The batch of record `n` in two halves."""
@@ -239,7 +239,7 @@ class Log:
         at = n
         for section, gap in zip(self.sections, self.gaps, strict=True):
             at += gap
-            count = sum(it.count for it in section)
+            count = sum(batch.count for batch in section)
             if n < count:
                 return at
             n -= count
@@ -250,9 +250,9 @@ class Log:
         at = 0
         for section, gap in zip(self.sections, self.gaps, strict=True):
             at += gap
-            for it in section:
-                yield from range(at, at + it.count)
-                at += it.count
+            for batch in section:
+                yield from range(at, at + batch.count)
+                at += batch.count
 
 
 def log_of(contents: Sequence[Content], sizes: Sequence[int], *, codec: int = codecs.NONE, gaps: int = 1) -> Log:
@@ -260,7 +260,7 @@ def log_of(contents: Sequence[Content], sizes: Sequence[int], *, codec: int = co
     section, at, turn = list[Stored](), 0, 0
     while at < len(contents):
         part = contents[at : at + sizes[turn % len(sizes)]]
-        section.append(Stored(codec, len(part), None, [_raw(it) for it in part]))
+        section.append(Stored(codec, len(part), None, [_raw(one) for one in part]))
         at, turn = at + len(part), turn + 1
     return Log([section], [gaps])
 

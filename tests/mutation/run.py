@@ -89,7 +89,7 @@ def run(
             stack.enter_context(EmbeddedKafka(name=f"mutation-{side}", properties=QUICK))
             for side in ("source", "target")
         ]
-        source, target = (it.bootstrap_servers for it in clusters)
+        source, target = (one.bootstrap_servers for one in clusters)
         it = stack.enter_context(validator(source, target, tell=tell if verbose else lambda _text: None))
         tell("clusters and Spark are up")
         found = Faults()

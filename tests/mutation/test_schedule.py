@@ -26,7 +26,7 @@ from tests.mutation.validator import Validator
 
 
 def _tried(count: int) -> Counter[tuple[str, str]]:
-    return Counter((it.kind, it.codec) for it in faults(count, 1, list(KINDS), CODECS))
+    return Counter((fault.kind, fault.codec) for fault in faults(count, 1, list(KINDS), CODECS))
 
 
 def test_every_kind_of_fault_is_tried_in_every_codec_and_all_about_as_often():

@@ -32,11 +32,11 @@ class Validator:
 
     def __init__(self, session: Any, source: str, target: str, folder: Path, tell: Callable[[str], None]) -> None:
         self._session, self._folder, self._tell = session, folder, tell
-        self._connections = {side: {"bootstrap.servers": it} for side, it in (("source", source), ("target", target))}
-        self._wires = {side: {"bootstrap_servers": it} for side, it in (("source", source), ("target", target))}
+        self._connections = {side: {"bootstrap.servers": one} for side, one in (("source", source), ("target", target))}
+        self._wires = {side: {"bootstrap_servers": one} for side, one in (("source", source), ("target", target))}
         self._clusters: dict[str, Any] = {
-            side: Cluster(side, ClusterConnection(f"mutation_{side}", it))  # type: ignore[arg-type]
-            for side, it in self._connections.items()
+            side: Cluster(side, ClusterConnection(f"mutation_{side}", one))  # type: ignore[arg-type]
+            for side, one in self._connections.items()
         }
 
     def validate(
@@ -71,9 +71,7 @@ class Validator:
         return validate.apply(
             ctx,
             reports=self._folder,
-            run=self._run,
-            suite=_suite,
-            consumers=lambda _ctx: {},
+            tools=validate.Tools(run=self._run, suite=_suite, consumers=lambda _ctx: {}),
             level=level,
             full=full,
         )

@@ -322,7 +322,7 @@ def test_verdict_that_turned_voids_the_cutover_approval_and_blocks_a_new_one(sho
     mirrored_and_equal(shop)
     approve(shop, CUTOVER)
     say_verdict(shop, "DIFFERENT")
-    with pytest.raises(NotApproved, match="validation said DIFFERENT"):
+    with pytest.raises(NotApproved, match="validation ended DIFFERENT"):
         approvals.check(shop.ctx(), CUTOVER)
     with pytest.raises(NotApproved, match="no approval changes that"):
         approve(shop, CUTOVER)
@@ -332,7 +332,7 @@ def test_verdict_that_turned_voids_the_cutover_approval_and_blocks_a_new_one(sho
 def test_verdict_that_found_nothing_out_opens_no_gate(verdict: str, shop: Migration) -> None:
     mirrored_and_equal(shop)
     say_verdict(shop, verdict)
-    with pytest.raises(CouldNotFindOut, match=f"validation said {verdict}"):
+    with pytest.raises(CouldNotFindOut, match=f"validation ended {verdict}"):
         approve(shop, CUTOVER)
 
 
@@ -456,7 +456,7 @@ def test_verdict_of_a_weaker_level_than_the_plans_opens_no_gate(
     found = verdict.check(shop.ctx(validation={"level": wanted}))
     assert str(found.verdict) == ("PASS" if opens else "UNCHECKED")
     assert f"level {validated or ''}".strip() in found.evidence
-    assert opens or not validated or f"the plan says {wanted}" in found.evidence
+    assert opens or not validated or f"the plan asks for {wanted}" in found.evidence
 
 
 def test_verdict_older_than_the_plan_allows_opens_no_gate(shop: Migration) -> None:

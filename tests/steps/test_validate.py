@@ -32,7 +32,7 @@ from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore
 from kafka_migration.validation import record as validate_record
 from kafka_migration.validation import validate, verdict
-from kafka_migration.validation.pins import CATCH_UP_SECONDS
+from kafka_migration.validation.pins import CATCH_UP_SECONDS, pin
 from tests.fakes.cluster import FakeCluster
 from tests.steps.worlds import FakeClock
 
@@ -141,9 +141,10 @@ class Lab:
         result_file.write_text(json.dumps(self.answer(request, right_answer(request)).as_dict()))
 
     def validate(self, **options: Any) -> validate.Validation:
-        usual: dict[str, Any] = {"reports": self.reports, "run": self.spark, "suite": agrees, "logs": unreachable}
-        options = usual | {"consumers": lambda _ctx: {}} | options
-        return validate.apply(self.context(dry_run=options.pop("dry_run", False)), **options)
+        tools: dict[str, Any] = {"run": self.spark, "suite": agrees, "logs": unreachable, "consumers": lambda _ctx: {}}
+        tools |= {name: options.pop(name) for name in tools.keys() & options.keys()}
+        ctx = self.context(dry_run=options.pop("dry_run", False))
+        return validate.apply(ctx, tools=validate.Tools(**tools), **{"reports": self.reports, **options})
 
 
 def _cluster(role: str) -> FakeCluster:
@@ -156,13 +157,13 @@ def _cluster(role: str) -> FakeCluster:
 def right_answer(request: ValidationRequest) -> DigestReport:
     """Digests of gapless records, the same on both sides: each record counts 1 in its sums."""
     segments = []
-    for it in request.ranges:
-        for at in range(it.source_start // SEGMENT, -(-it.source_end // SEGMENT) if it.records else 0):
-            rows = min(it.source_end, (at + 1) * SEGMENT) - max(it.source_start, at * SEGMENT)
+    for range_ in request.ranges:
+        for at in range(range_.source_start // SEGMENT, -(-range_.source_end // SEGMENT) if range_.records else 0):
+            rows = min(range_.source_end, (at + 1) * SEGMENT) - max(range_.source_start, at * SEGMENT)
             digest = Digest(rows=rows, bytes=rows, total=rows, ordered=rows)
             for side in (SOURCE, TARGET):
                 segments.append(
-                    SegmentDigest(side=side, topic=it.topic, partition=it.partition, segment=at, digest=digest)
+                    SegmentDigest(side=side, topic=range_.topic, partition=range_.partition, segment=at, digest=digest)
                 )
     return DigestReport(id=request.id, segments=tuple(segments), failures=(), seconds=1.0)
 
@@ -171,7 +172,7 @@ def unread(tp: TopicPartition) -> Callable[[ValidationRequest, DigestReport], Di
     """Spark cannot read ``tp``."""
 
     def answer(request: ValidationRequest, report: DigestReport) -> DigestReport:
-        kept = tuple(it for it in report.segments if (it.topic, it.partition) != tp)
+        kept = tuple(segment for segment in report.segments if (segment.topic, segment.partition) != tp)
         failure = ReadFailure(topic=tp.topic, partition=tp.partition, reason="out of range")
         return DigestReport(id=request.id, segments=kept, failures=(failure,), seconds=1.0)
 
@@ -184,15 +185,15 @@ def altered(tp: TopicPartition) -> Callable[[ValidationRequest, DigestReport], D
     def answer(request: ValidationRequest, report: DigestReport) -> DigestReport:
         segments = tuple(
             SegmentDigest(
-                side=it.side,
-                topic=it.topic,
-                partition=it.partition,
-                segment=it.segment,
-                digest=Digest(rows=it.digest.rows, bytes=it.digest.bytes, total=1, ordered=1),
+                side=segment.side,
+                topic=segment.topic,
+                partition=segment.partition,
+                segment=segment.segment,
+                digest=Digest(rows=segment.digest.rows, bytes=segment.digest.bytes, total=1, ordered=1),
             )
-            if (it.topic, it.partition) == tp and it.side == TARGET
-            else it
-            for it in report.segments
+            if (segment.topic, segment.partition) == tp and segment.side == TARGET
+            else segment
+            for segment in report.segments
         )
         return DigestReport(id=request.id, segments=segments, failures=(), seconds=1.0)
 
@@ -215,13 +216,13 @@ def test_equal_clusters_are_recorded_as_equal_and_open_the_gate(lab):
     assert record["passed"] is True
     assert record["data_docs"] == "data_docs/index.html"
     assert record["topic_ids"] == validate.topic_ids(lab.context(), ["a", "empty"])
-    assert [it["topic"] for it in record["partitions"]] == ["a", "a", "empty"]
+    assert [one["topic"] for one in record["partitions"]] == ["a", "a", "empty"]
     first = record["partitions"][0]
     assert (first["source_records"], first["target_records"], first["equal"]) == (RECORDS, RECORDS, True)
     assert first["source_digest"] == first["target_digest"]
     written = json.loads((lab.reports / "lab" / "validation.json").read_text())
     assert written["verdict"] == "EQUAL"
-    assert [len(it["segments"]) for it in written["partitions"]] == [3, 3, 0]
+    assert [len(one["segments"]) for one in written["partitions"]] == [3, 3, 0]
 
 
 def test_what_consumers_depend_on_stands_beside_the_verdict_and_changes_nothing_of_it(lab):
@@ -243,7 +244,9 @@ def test_altered_record_is_exit_code_1_and_keeps_the_gate_shut(lab):
     assert (found.verdict, found.exit_code) == (Equality.DIFFERENT, 1)
     assert verdict.check(lab.context()).verdict is Verdict.FAIL
     written = json.loads((lab.reports / "lab" / "validation.json").read_text())
-    assert written["partitions"][0]["drilled"]["notes"] == ["not drilled into: no broker answers"]
+    assert written["partitions"][0]["drilled"]["notes"] == [
+        "the records that differ were not looked for: no broker answers"
+    ]
 
 
 def test_target_is_read_to_its_end_while_nothing_newer_can_have_been_mirrored(lab):
@@ -255,7 +258,7 @@ def test_target_is_read_to_its_end_while_nothing_newer_can_have_been_mirrored(la
     ends = []
     for sealed in (None, "sealed"):
         lab.link.sealed = sealed
-        pins = validate.pin(lab.context(), [still])
+        pins = pin(lab.context(), [still])
         ends.append(pins.ranges[0].target_end)
     assert ends == [RECORDS + 5, RECORDS + 3], "once it was drained, producers may write to the target"
     lab.link.sealed = None
@@ -267,7 +270,7 @@ def test_target_is_read_to_its_end_while_nothing_newer_can_have_been_mirrored(la
         return found
 
     lab.source.ends = moving
-    (it,) = validate.pin(lab.context(), [grows]).ranges
+    (it,) = pin(lab.context(), [grows]).ranges
     assert it.target_end == RECORDS + 4
 
 
@@ -280,7 +283,7 @@ def test_records_in_a_partition_that_the_source_lacks_are_foreign_and_shut_the_g
     lab.target.append(stray, 7)
     found = lab.validate(suite=contradicts)
     assert (found.verdict, found.exit_code) == (Equality.DIFFERENT, 1)
-    (wrong,) = (it for it in found.result.partitions if it.verdict is not Equality.EQUAL)
+    (wrong,) = (partition for partition in found.result.partitions if partition.verdict is not Equality.EQUAL)
     assert (wrong.tp, wrong.target_start, wrong.target_end) == (stray, 0, 7)
     assert "foreign: the source has no such partition" in wrong.detail
     assert verdict.check(lab.context()).verdict is Verdict.FAIL
@@ -313,7 +316,10 @@ def test_partition_that_spark_could_not_read_is_exit_code_3_and_never_equal(lab)
     lab.answer = unread(one)
     found = lab.validate(suite=contradicts)
     assert (found.verdict, found.exit_code) == (Equality.INCONCLUSIVE, 3)
-    assert {it.tp: it.verdict for it in found.result.partitions} == {one: Equality.INCONCLUSIVE, other: Equality.EQUAL}
+    assert {partition.tp: partition.verdict for partition in found.result.partitions} == {
+        one: Equality.INCONCLUSIVE,
+        other: Equality.EQUAL,
+    }
     assert verdict.check(lab.context()).verdict is Verdict.UNCHECKED
 
 
@@ -360,7 +366,9 @@ def test_wait_for_a_paused_mirror_names_who_paused_it(lab):
     lab.link.at[tp] = 100
     lab.link.pause = Pause(by="ada", at="2029-12-31T23:59:00+00:00")
     lab.validate()
-    assert any("pinned ends of 1 partitions; it is paused by ada at 2029-12-31 23:59:00 UTC" in it for it in lab.told)
+    assert any(
+        "pinned ends of 1 partitions (it is paused by ada at 2029-12-31 23:59:00 UTC" in line for line in lab.told
+    )
     assert "did not get there in 600 s (it is paused by ada" in json.dumps(verdict.latest(lab.context()))
 
 
@@ -382,7 +390,7 @@ def test_end_that_the_mirror_does_not_reach_is_inconclusive_and_the_rest_is_comp
     if halted:
         lab.link.halted[late] = SimpleNamespace(reason="DATA_LOSS")
     found = lab.validate(suite=contradicts)
-    results = {it.tp: it for it in found.result.partitions}
+    results = {partition.tp: partition for partition in found.result.partitions}
     assert found.exit_code == 3
     assert results[on_time].verdict is Equality.EQUAL
     assert results[late].verdict is Equality.INCONCLUSIVE
@@ -405,7 +413,7 @@ def test_records_that_expire_while_being_read_are_pinned_again_without_them(lab)
     lab.answer = expire_once
     found = lab.validate()
     assert found.exit_code == 0
-    assert [[it.tp for it in request.ranges] for request in lab.asked][1] == [tp]
+    assert [[range_.tp for range_ in request.ranges] for request in lab.asked][1] == [tp]
     (it,) = lab.asked[1].ranges
     assert (it.source_start, it.source_end, it.target_start) == (1_200, RECORDS, 1_203)
     result = found.result.partitions[0]
@@ -435,7 +443,7 @@ def test_records_that_expired_before_are_reported_and_not_compared(lab):
 
 def test_same_pins_ask_for_the_same_offsets_though_the_topic_grew(lab):
     (tp,) = lab.topic("a")
-    pins = validate.pin(lab.context(), [tp])
+    pins = pin(lab.context(), [tp])
     lab.source.append(tp, 500)
     lab.link.at[tp] += 500
     for _ in range(2):
@@ -488,7 +496,7 @@ def test_record_of_very_many_partitions_keeps_those_that_differ(lab, monkeypatch
     record = lab.journal.read("validation", "latest")
     assert record is not None
     assert len(json.dumps(record)) < 21_000
-    assert 70 in [it["partition"] for it in record["partitions"] if not it["equal"]]
+    assert 70 in [one["partition"] for one in record["partitions"] if not one["equal"]]
     assert record["left_out"] == 100 - len(record["partitions"]) > 0
 
 
@@ -528,7 +536,7 @@ def test_nothing_mirrored_an_unknown_topic_and_a_removed_one_are_refused(lab):
 
 def test_check_says_what_a_validation_would_meet(lab, monkeypatch):
     monkeypatch.setenv("KAFKA_MIGRATION_SPARK_JARS", str(lab.reports / "absent.jar"))
-    assert {it.name: it.verdict for it in validate.check(lab.context()).blockers} == {
+    assert {check.name: check.verdict for check in validate.check(lab.context()).blockers} == {
         "there is something to compare": Verdict.FAIL,
         "the jars of Spark's Kafka source are there": Verdict.FAIL,
     }
@@ -537,7 +545,7 @@ def test_check_says_what_a_validation_would_meet(lab, monkeypatch):
     lab.link.halted[tp] = SimpleNamespace(reason="CORRUPT")
     gate = validate.check(lab.context())
     assert gate.is_open
-    assert [it.verdict for it in gate.results] == [Verdict.PASS, Verdict.PASS, Verdict.WARN]
+    assert [result.verdict for result in gate.results] == [Verdict.PASS, Verdict.PASS, Verdict.WARN]
 
 
 def test_weaker_level_than_the_plans_opens_no_gate_and_is_named(lab):
@@ -545,7 +553,7 @@ def test_weaker_level_than_the_plans_opens_no_gate_and_is_named(lab):
     assert lab.validate(level=Level.BATCH).exit_code == 0
     found = verdict.check(lab.context())
     assert found.verdict is Verdict.UNCHECKED
-    assert "at level batch, and the plan says sampled" in found.evidence
+    assert "at level batch, and the plan asks for sampled" in found.evidence
     assert json.loads((lab.reports / "lab" / "validation.json").read_text())["level"] == "batch"
     assert lab.validate().exit_code == 0
     assert verdict.check(lab.context()).verdict is Verdict.PASS

@@ -17,7 +17,7 @@ from kafka_migration.compare.explain.result import Drilled, Fault
 from kafka_migration.compare.request import ValidationRequest
 from kafka_migration.compare.result import Equality, PartitionResult
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.validation import explain, validate
+from kafka_migration.validation import comparison, explain
 from tests.compare.drill_sides import Side, contents
 from tests.mutation.logs import Log, log_of
 from tests.steps.test_validate import RECORDS, SEGMENT, Lab
@@ -45,11 +45,11 @@ def _answers(*, unequal: tuple[int, ...], unread: tuple[int, ...]) -> Callable[.
 
     def answer(request: ValidationRequest, report: DigestReport) -> DigestReport:
         segments = tuple(
-            replace(it, digest=replace(it.digest, total=1, ordered=1))
-            if it.segment in unequal and it.side == TARGET
-            else it
-            for it in report.segments
-            if it.segment not in unread
+            replace(segment, digest=replace(segment.digest, total=1, ordered=1))
+            if segment.segment in unequal and segment.side == TARGET
+            else segment
+            for segment in report.segments
+            if segment.segment not in unread
         )
         failures = tuple(
             ReadFailure(topic=TP.topic, partition=TP.partition, segment=at, reason="checksum is wrong") for at in unread
@@ -104,7 +104,7 @@ class _Credulous:
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
     def topic(self, scopes: Sequence[Scope]) -> Found:
-        tps = [it.range.tp for it in scopes]
+        tps = [one.range.tp for one in scopes]
         return Found(
             drilled=tuple(Drilled(topic=tp.topic, partition=tp.partition) for tp in tps),
             explained={tp: frozenset(range(SEGMENT)) for tp in tps},
@@ -121,5 +121,5 @@ def test_what_the_mirrors_code_takes_for_compacted_is_read_again_whole_and_judge
     lab.answer = lambda request, report: differs(request, report) if len(lab.asked) < readings else report
     found = lab.validate(logs=_opens(*_logs()))
     assert found.verdict is (Equality.EQUAL if readings == 2 else Equality.DIFFERENT)
-    assert len(lab.asked) == (2 if readings == 2 else validate._PASSES)
+    assert len(lab.asked) == (2 if readings == 2 else comparison.PASSES)
     assert len({request.ranges for request in lab.asked}) == 1, "the same records each time, and nothing left out"

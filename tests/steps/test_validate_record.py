@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_migration.compare.digests import SOURCE, TARGET, DigestReport
-from kafka_migration.compare.lines import said
+from kafka_migration.compare.digests import SOURCE, TARGET, DigestReport, to_line
 from kafka_migration.compare.request import ValidationRequest
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.verdict import outcomes_of
@@ -55,7 +54,7 @@ def _until_it_dies(
         def run(request_file: Any, result_file: Any) -> None:
             lab.spark(request_file, result_file)
             request = lab.asked[-1]
-            tell(said(outcomes_of(request, answer(request, right_answer(request)))))
+            tell(to_line(outcomes_of(request, answer(request, right_answer(request)))))
             meanwhile.append(gate(lab))
             raise CouldNotFindOut("the job ended with code 137")
 
@@ -96,12 +95,18 @@ def test_run_under_way_leaves_the_gate_open_until_it_breaks_off(lab, monkeypatch
 def test_records_that_may_have_expired_while_they_were_read_are_no_difference_yet(lab, monkeypatch):
     def expired(request: ValidationRequest, report: DigestReport) -> DigestReport:
         left = replace(report.segments[0].digest, rows=7, total=7, ordered=7)
-        fewer = (replace(it, digest=left) if it.side == SOURCE and it.segment == 0 else it for it in report.segments)
+        fewer = (
+            replace(segment, digest=left) if segment.side == SOURCE and segment.segment == 0 else segment
+            for segment in report.segments
+        )
         return replace(report, segments=tuple(fewer))
 
     def lost(request: ValidationRequest, report: DigestReport) -> DigestReport:
         left = replace(report.segments[0].digest, rows=7, total=7, ordered=7)
-        fewer = (replace(it, digest=left) if it.side == TARGET and it.segment == 0 else it for it in report.segments)
+        fewer = (
+            replace(segment, digest=left) if segment.side == TARGET and segment.segment == 0 else segment
+            for segment in report.segments
+        )
         return replace(report, segments=tuple(fewer))
 
     assert _until_it_dies(lab, monkeypatch, expired)[0] is Verdict.WARN
@@ -124,10 +129,12 @@ def test_verdict_is_recorded_before_it_is_looked_what_differs(lab):
 
     lab.answer = altered(TopicPartition("orders", 0))
     lab.validate(logs=slow, suite=contradicts, full=True)
-    assert [it for it, _ in meanwhile] == [Verdict.FAIL]
+    assert [each for each, _ in meanwhile] == [Verdict.FAIL]
     record = lab.journal.read("validation", "latest")
-    assert record["partitions"][0]["drilled"]["notes"] == ["not drilled into: no broker answers"]
-    assert [it["verdict"] for it in record["earlier"]] == ["EQUAL"], "it is one verdict, recorded twice"
+    assert record["partitions"][0]["drilled"]["notes"] == [
+        "the records that differ were not looked for: no broker answers"
+    ]
+    assert [each["verdict"] for each in record["earlier"]] == ["EQUAL"], "it is one verdict, recorded twice"
 
 
 @pytest.mark.parametrize("answer", [altered(TopicPartition("orders", 0)), unread(TopicPartition("orders", 0))])
@@ -140,7 +147,7 @@ def test_verdict_that_was_given_while_another_run_read_is_not_overruled_by_it(la
     lab.answer = another_says
     assert lab.validate(full=True).verdict is Equality.EQUAL
     assert gate(lab)[0] in (Verdict.FAIL, Verdict.UNCHECKED)
-    assert any("while this one read, and that stands" in it for it in lab.told)
+    assert any("while this one read, and its verdict stands" in line for line in lab.told)
     lab.answer = as_it_is
     assert lab.validate().verdict is Equality.EQUAL
     assert gate(lab)[0] is Verdict.PASS
@@ -174,4 +181,4 @@ def test_difference_in_some_topics_ends_that_the_whole_was_equal(lab):
     last = lab.journal.read("validation", "latest")
     assert (last["verdict"], last["passed"]) == ("DIFFERENT", False)
     assert last["hints"] == ["orders: validated again, alone"]
-    assert [it["topic"] for it in last["partitions"]] == ["orders", "payments"], "it is the whole's, still"
+    assert [one["topic"] for one in last["partitions"]] == ["orders", "payments"], "it is the whole's, still"

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_migration.compare.digests import Digest, DigestReport, ReadFailure, SegmentOutcome
-from kafka_migration.compare.lines import heard, said
+from kafka_migration.compare.digests import Digest, DigestReport, ReadFailure, SegmentOutcome, from_line, to_line
 from kafka_migration.compare.request import ValidationRequest
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.segments import expected_records
@@ -46,7 +45,10 @@ class Remembering(Lab):
     @property
     def read(self) -> list[tuple[int, int, int, int]]:
         """Source and target offsets of what was asked for last."""
-        return [(it.source_start, it.source_end, it.target_start, it.target_end) for it in self.asked[-1].ranges]
+        return [
+            (range_.source_start, range_.source_end, range_.target_start, range_.target_end)
+            for range_ in self.asked[-1].ranges
+        ]
 
 
 @pytest.fixture
@@ -65,9 +67,11 @@ def test_second_validation_reads_nothing_of_what_was_equal_and_gives_the_same_di
     first, again = lab.validate(), lab.validate()
     assert len(lab.asked) == 1
     assert again.verdict is EQUAL
-    assert [it.source for it in again.result.partitions] == [it.source for it in first.result.partitions]
-    assert all(segment.kept for it in again.result.partitions for segment in it.segments)
-    assert not any(segment.kept for it in first.result.partitions for segment in it.segments)
+    assert [partition.source for partition in again.result.partitions] == [
+        partition.source for partition in first.result.partitions
+    ]
+    assert all(segment.kept for partition in again.result.partitions for segment in partition.segments)
+    assert not any(segment.kept for partition in first.result.partitions for segment in partition.segments)
     assert any("6 segments stand" in text for text in lab.told)
 
 
@@ -135,7 +139,8 @@ def test_segment_that_differed_is_read_again_and_its_neighbours_are_not(lab):
         return replace(
             report,
             segments=tuple(
-                it if it.segment != 1 else other for it, other in zip(report.segments, wrong.segments, strict=True)
+                segment if segment.segment != 1 else other
+                for segment, other in zip(report.segments, wrong.segments, strict=True)
             ),
         )
 
@@ -173,7 +178,7 @@ def _validate_until_killed(lab: Remembering, monkeypatch: pytest.MonkeyPatch, *,
             found = outcomes_of(request, right_answer(request))
             assert len(found) >= segments
             tell("a line for people")
-            tell(said(found[:segments]))
+            tell(to_line(found[:segments]))
             raise CouldNotFindOut("the job was killed")
 
         return run
@@ -193,7 +198,7 @@ def test_what_was_read_before_the_job_died_is_not_read_again(lab, monkeypatch):
     other = Remembering(reports=lab.reports / "other")
     other.topic("orders", partitions=2)
     whole = other.validate()
-    assert [it.source for it in found.result.partitions] == [it.source for it in whole.result.partitions]
+    assert [one.source for one in found.result.partitions] == [one.source for one in whole.result.partitions]
 
 
 def _second(request: ValidationRequest, report: DigestReport, target: Digest) -> DigestReport:
@@ -207,8 +212,8 @@ def test_levels_that_agree_are_equal_and_the_segment_says_both(lab):
     lab.answer = lambda request, report: _second(request, report, Digest(rows=SEGMENT, total=9, ordered=9))
     found = lab.validate()
     assert found.verdict is EQUAL
-    assert [it.level for it in found.result.partitions[0].segments] == ["both", "batch", "batch"]
-    assert [it.level for it in lab.validate().result.partitions[0].segments] == ["both", "batch", "batch"]
+    assert [segment.level for segment in found.result.partitions[0].segments] == ["both", "batch", "batch"]
+    assert [segment.level for segment in lab.validate().result.partitions[0].segments] == ["both", "batch", "batch"]
     assert len(lab.asked) == 1
 
 
@@ -252,7 +257,7 @@ def test_second_level_that_could_not_read_leaves_the_segment_inconclusive(lab):
         lab.answer = answer
         found = lab.validate()
         assert len(lab.asked[-1].twice) == again
-        assert sum(it.records for it in lab.asked[-1].ranges) <= SEGMENT
+        assert sum(range_.records for range_ in lab.asked[-1].ranges) <= SEGMENT
     assert found.verdict is EQUAL
     asked = len(lab.asked)
     assert lab.validate().verdict is EQUAL
@@ -343,7 +348,7 @@ def test_segment_of_which_the_map_says_something_else_between_its_bounds_is_read
 def test_segment_that_was_kept_without_a_hash_of_its_map_is_read_once_more(lab):
     (tp,) = lab.topic("orders")
     lab.validate()
-    older = {name: it for name, it in lab.segments.of(tp)[0].items() if name != "places"}
+    older = {name: one for name, one in lab.segments.of(tp)[0].items() if name != "places"}
     lab.segments.record({(tp, 0): older})
     for _ in range(2):
         assert lab.validate().verdict is EQUAL
@@ -354,7 +359,7 @@ def test_level_is_the_plans_unless_another_is_asked_for(lab):
     lab.topic("orders")
     lab.validate()
     lab.validate(level=Level.RECORD, full=True)
-    assert [it.level for it in lab.asked] == [Level.SAMPLED, Level.RECORD]
+    assert [request.level for request in lab.asked] == [Level.SAMPLED, Level.RECORD]
     assert lab.asked[0].seed != lab.asked[1].seed
 
 
@@ -369,7 +374,7 @@ def test_record_level_reads_what_was_read_at_batch_level_only(lab):
 
 
 def _without_ids(topics: Callable[..., dict[str, TopicDescription]]) -> Callable[..., dict[str, TopicDescription]]:
-    return lambda *names: {name: replace(it, topic_id="") for name, it in topics(*names).items()}
+    return lambda *names: {name: replace(topic, topic_id="") for name, topic in topics(*names).items()}
 
 
 def test_nothing_is_kept_of_topics_without_ids(lab):
@@ -388,7 +393,7 @@ def test_progress_says_how_many_segments_and_pairs_are_done(lab):
     assert any(text.startswith("6 of 6 segments, 5,000 record pairs, ") and "ETA 0 s" in text for text in lab.told)
 
 
-def test_outcomes_survive_being_said():
+def test_outcomes_survive_as_a_line_of_output():
     it = SegmentOutcome(
         topic="t",
         partition=1,
@@ -401,5 +406,5 @@ def test_outcomes_survive_being_said():
         source=Digest(rows=10, proved=10, proof=2**127 + 5),
         target=Digest(rows=9, total=2**63 + 1),
     )
-    assert heard(said([it])) == [it]
-    assert heard("reading 3 partitions") is None
+    assert from_line(to_line([it])) == [it]
+    assert from_line("reading 3 partitions") is None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain.types import TopicPartition
 
 SOURCE, TARGET = "source", "target"
+_MARK = "@segments "
 _MASK, _PROOF_MASK = 2**64 - 1, 2**128 - 1
 #: Of a batch (protocol guide, "Record Batch"), without those of its codec.
 _ATTRIBUTES = {0x08: "LogAppendTime", 0x10: "transactional", 0x20: "control", 0x40: "delete horizon"}
@@ -25,13 +27,13 @@ class Digest:
     """Records digested: how many, and sums over them, modulo a power of two.
 
     ``total`` is the same in any order. ``ordered`` hashes each record together with its source offset, so that it
-    tells records apart that changed places, and records that do not stand where the offset map says. Both add up: the
-    digest of a partition is the sum of its segments'. ``misplaced`` counts records where the map has none.
+    differs where records changed places, or do not stand where the offset map has them. Both add up: the digest of a
+    partition is the sum of its segments'. ``misplaced`` counts records where the map has none.
     ``compacted`` counts records, in nothing else, that compaction has taken from the other side since they were copied.
 
     ``proved`` of the ``rows`` were not decoded: the bytes of their batches are the same on both sides, at each other's
     places. ``proof`` is the sum, modulo 2^128, of hashes over each of these batches as this side has it: what its
-    header says of its records, their bytes, and their place. They are in neither ``total`` nor ``ordered``, and in
+    header holds of its records, their bytes, and their place. They are in neither ``total`` nor ``ordered``, and in
     ``bytes``, else those of keys and values, with their bytes as they are stored.
 
     ``attributes``, of the target only, are those that the mirror never writes, as bits, of any of its batches. Records
@@ -94,7 +96,7 @@ class Digest:
 
 
 def is_same(source: Digest, target: Digest) -> bool:
-    """Whether both sides hold the same records, each where the offset map says, and as visible as the mirror wrote
+    """Whether both sides hold the same records, each where the offset map has it, and as visible as the mirror wrote
     them."""
     return (
         not target.misplaced
@@ -127,7 +129,7 @@ class SegmentDigest:
 class SegmentOutcome:
     """Both sides' digests of one segment, or of the part of it that was asked for: these source and target offsets.
 
-    ``failure`` says why it could not be read, if not empty; the digests say nothing then. ``level`` is "batch" or
+    ``failure`` is why it could not be read, if not empty; the digests mean nothing then. ``level`` is "batch" or
     "record". ``traits`` are what batch level saw of the source's batches, as bits: each codec, old formats,
     transactions, LogAppendTime. A sample must hold each.
     """
@@ -149,7 +151,7 @@ class SegmentOutcome:
     def of(
         cls,
         segment: int,
-        it: PartitionRange,
+        range_: PartitionRange,
         level: str,
         *,
         source: Digest | None = None,
@@ -159,13 +161,13 @@ class SegmentOutcome:
     ) -> SegmentOutcome:
         """Of a segment by its number and its bounds; without digests nothing was found there."""
         return cls(
-            topic=it.topic,
-            partition=it.partition,
+            topic=range_.topic,
+            partition=range_.partition,
             segment=segment,
-            start=it.source_start,
-            end=it.source_end,
-            target_start=it.target_start,
-            target_end=it.target_end,
+            start=range_.source_start,
+            end=range_.source_end,
+            target_start=range_.target_start,
+            target_end=range_.target_end,
             level=level,
             source=source or Digest(),
             target=target or Digest(),
@@ -175,7 +177,6 @@ class SegmentOutcome:
 
     @property
     def tp(self) -> TopicPartition:
-        """The partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
@@ -189,8 +190,23 @@ class SegmentOutcome:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> SegmentOutcome:
-        """The inverse of :meth:`as_dict`."""
         return cls(**{**value, "source": Digest(**value["source"]), "target": Digest(**value["target"])})
+
+
+#: Is given segments as soon as they were read.
+OnRead = Callable[[list[SegmentOutcome]], None]
+
+
+def to_line(outcomes: Sequence[SegmentOutcome]) -> str:
+    """``outcomes`` as a line of the Spark job's standard output, between lines for people."""
+    return _MARK + json.dumps([outcome.as_dict() for outcome in outcomes], separators=(",", ":"))
+
+
+def from_line(line: str) -> list[SegmentOutcome] | None:
+    """The inverse of :func:`to_line`; None for a line for people."""
+    if not line.startswith(_MARK):
+        return None
+    return [SegmentOutcome.from_dict(outcome) for outcome in json.loads(line.removeprefix(_MARK))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,20 +236,19 @@ class DigestReport:
     def of(
         cls, id: str, outcomes: Iterable[SegmentOutcome], *, seconds: float, second: Iterable[SegmentOutcome] = ()
     ) -> DigestReport:
-        """The report of ``outcomes``."""
         found = list(outcomes)
         return cls(
             id=id,
             segments=tuple(
-                SegmentDigest(side=side, topic=it.topic, partition=it.partition, segment=it.segment, digest=digest)
-                for it in found
-                if not it.failure
-                for side, digest in ((SOURCE, it.source), (TARGET, it.target))
+                SegmentDigest(side=side, topic=one.topic, partition=one.partition, segment=one.segment, digest=digest)
+                for one in found
+                if not one.failure
+                for side, digest in ((SOURCE, one.source), (TARGET, one.target))
             ),
             failures=tuple(
-                ReadFailure(topic=it.topic, partition=it.partition, reason=it.failure, segment=it.segment)
-                for it in found
-                if it.failure
+                ReadFailure(topic=one.topic, partition=one.partition, reason=one.failure, segment=one.segment)
+                for one in found
+                if one.failure
             ),
             seconds=seconds,
             second=tuple(second),
@@ -242,28 +257,20 @@ class DigestReport:
     def by_partition(self) -> dict[tuple[TopicPartition, str], dict[int, Digest]]:
         """(partition, side) -> segment -> digest, of all."""
         out: dict[tuple[TopicPartition, str], dict[int, Digest]] = {}
-        for it in self.segments:
-            mine = out.setdefault((TopicPartition(it.topic, it.partition), it.side), {})
-            mine[it.segment] = mine.get(it.segment, Digest()) + it.digest
+        for segment in self.segments:
+            mine = out.setdefault((TopicPartition(segment.topic, segment.partition), segment.side), {})
+            mine[segment.segment] = mine.get(segment.segment, Digest()) + segment.digest
         return out
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON types only."""
-        return {
-            "id": self.id,
-            "segments": [asdict(it) for it in self.segments],
-            "failures": [asdict(it) for it in self.failures],
-            "seconds": self.seconds,
-            "second": [it.as_dict() for it in self.second],
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> DigestReport:
-        """The inverse of :meth:`as_dict`."""
         return cls(
             id=value["id"],
-            segments=tuple(SegmentDigest(**{**it, "digest": Digest(**it["digest"])}) for it in value["segments"]),
-            failures=tuple(ReadFailure(**it) for it in value["failures"]),
+            segments=tuple(SegmentDigest(**{**one, "digest": Digest(**one["digest"])}) for one in value["segments"]),
+            failures=tuple(ReadFailure(**failure) for failure in value["failures"]),
             seconds=value["seconds"],
-            second=tuple(SegmentOutcome.from_dict(it) for it in value.get("second", ())),
+            second=tuple(SegmentOutcome.from_dict(outcome) for outcome in value.get("second", ())),
         )

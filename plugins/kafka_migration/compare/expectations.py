@@ -5,7 +5,7 @@
 its own, because importing the library takes seconds and 200 MB.
 
 The suite sees the summary's columns and derives its verdict from them, so that it would contradict ours if that were
-wrong; the caller takes the two for equal only if both say so.
+wrong; the caller takes the two for equal only if both are of that verdict.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _take_over(directory: Path, part: Path) -> None:
     for name in (RESULTS, "validations", "expectations", "static"):
         if (directory / name).is_dir():
             shutil.copytree(directory / name, part / name)
-    runs = sorted((part / RESULTS).rglob("*.json"), key=lambda it: it.relative_to(part).as_posix())
+    runs = sorted((part / RESULTS).rglob("*.json"), key=lambda run: run.relative_to(part).as_posix())
     for old in runs[:-_KEPT_RUNS]:
         old.unlink()
 
@@ -157,32 +157,24 @@ def expectations(summary: dict[str, Any]) -> list[Any]:
     """The suite for a summary, of which ``partitions`` and ``limits`` are looked at."""
     gxe: Any = import_module("great_expectations.expectations")
 
-    def equal(left: str, right: str, says: str) -> Any:
-        return gxe.ExpectColumnPairValuesToBeEqual(
-            # A pair of nulls is not equal: nothing was read.
-            column_A=left,
-            column_B=right,
-            ignore_row_if="neither",
-            meta={"says": says},
-            notes=says,
-        )
+    def expect(kind: Any, claim: str, **arguments: Any) -> Any:
+        return kind(**arguments, meta={"says": claim}, notes=claim)
+
+    def equal(left: str, right: str, claim: str) -> Any:
+        # A pair of nulls is not equal: nothing was read.
+        columns = {"column_A": left, "column_B": right, "ignore_row_if": "neither"}
+        return expect(gxe.ExpectColumnPairValuesToBeEqual, claim, **columns)
 
     def known(column: str) -> Any:
-        says = f"{column} is known in every partition"
-        return gxe.ExpectColumnValuesToNotBeNull(column=column, meta={"says": says}, notes=says)
+        return expect(gxe.ExpectColumnValuesToNotBeNull, f"{column} is known in every partition", column=column)
 
-    def at_most(column: str, limit: float, says: str) -> Any:
-        return gxe.ExpectColumnValuesToBeBetween(
-            column=column, min_value=0, max_value=limit, meta={"says": says}, notes=says
-        )
+    def at_most(column: str, limit: float, claim: str) -> Any:
+        return expect(gxe.ExpectColumnValuesToBeBetween, claim, column=column, min_value=0, max_value=limit)
 
-    says_count, says_equal = "there is a row for every partition", "every partition is EQUAL"
-    limits = summary["limits"]
+    limits, equal_only = summary["limits"], [str(Equality.EQUAL)]
     return [
-        gxe.ExpectTableRowCountToEqual(value=summary["partitions"], meta={"says": says_count}, notes=says_count),
-        gxe.ExpectColumnValuesToBeUnique(
-            column="partition", meta={"says": "no partition stands twice"}, notes="no partition stands twice"
-        ),
+        expect(gxe.ExpectTableRowCountToEqual, "there is a row for every partition", value=summary["partitions"]),
+        expect(gxe.ExpectColumnValuesToBeUnique, "no partition stands twice", column="partition"),
         *(known(column) for column in ("source_records", "target_records", "source_sum", "target_sum")),
         *(known(column) for column in ("source_ordered_sum", "target_ordered_sum")),
         equal("source_records", "target_records", "counts of source and target are equal"),
@@ -195,9 +187,7 @@ def expectations(summary: dict[str, Any]) -> list[Any]:
         at_most("unstable_offsets", 0, "committed consumers can read the target up to every pinned end"),
         at_most("age_seconds", limits["age_seconds"], "nothing was read longer ago than validation.reread_seconds"),
         at_most("pinned_seconds", limits["pinned_seconds"], "pinned no longer ago than validation.max_age_seconds"),
-        gxe.ExpectColumnValuesToBeInSet(
-            column="verdict", value_set=[str(Equality.EQUAL)], meta={"says": says_equal}, notes=says_equal
-        ),
+        expect(gxe.ExpectColumnValuesToBeInSet, "every partition is EQUAL", column="verdict", value_set=equal_only),
     ]
 
 

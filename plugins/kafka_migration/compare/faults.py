@@ -16,9 +16,9 @@ def reason_of(error: BaseException, secrets: Collection[str] = ()) -> str:
     text = f"{type(error).__name__}: {error}"
     cause = _thrown(error)
     if _PYTHON in text:
-        # What a task of ours raised: its last words stand behind the trace, whose lines are indented.
-        said = [line for line in text.split(_PYTHON)[-1].splitlines() if line and not line[0].isspace()]
-        text = said[0] if said else text
+        # What a task of ours raised: its message stands behind the trace, whose lines are indented.
+        messages = [line for line in text.split(_PYTHON)[-1].splitlines() if line and not line[0].isspace()]
+        text = messages[0] if messages else text
     elif cause is not None:
         while cause.getCause() is not None:
             cause = cause.getCause()

@@ -1,6 +1,6 @@
 """The two processes of a validation: Spark's, and Great Expectations'. Each with this very interpreter.
 
-Whoever submits to Spark in another way (an Airflow operator, say) gives a :data:`Runner` of their own.
+Whoever submits to Spark in another way (an Airflow operator, for one) gives a :data:`Runner` of their own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DOCS_SECONDS = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
-    """What the Great Expectations suite says: whether all expectations are met, and which are not."""
+    """The Great Expectations suite's answer: whether all expectations are met, and which are not."""
 
     success: bool
     failed: tuple[str, ...]
@@ -58,14 +58,14 @@ def local_runner(
         environment = _python_environment(environ)
         if master is not None:
             command += ["--master", master]
-        code, said = _run(command, environment, tell)
-        said = hidden(said, secrets)
+        code, errors = _run(command, environment, tell)
+        errors = hidden(errors, secrets)
         if code == BadInput.exit_code:
-            raise BadInput(f"the Spark job refused its input:\n{said}", remedy="see what it says")
+            raise BadInput(f"the Spark job refused its input:\n{errors}", remedy="correct what its message names")
         if code != 0 or not result.is_file():
             raise CouldNotFindOut(
-                f"the Spark job of the validation ended with code {code}:\n{said}",
-                remedy="look at what it says, then run `validate` again; nothing was changed",
+                f"the Spark job of the validation ended with code {code}:\n{errors}",
+                remedy="correct what its message names, then run `validate` again; nothing was changed",
             )
 
     return run
@@ -88,12 +88,13 @@ def run_expectations(summary: Path, directory: Path, environ: Mapping[str, str])
     except (IndexError, ValueError, KeyError) as error:
         raise CouldNotFindOut(
             f"Great Expectations gave no verdict, and ended with code {done.returncode}:\n{_tail(done.stderr)}",
-            remedy="see what it says; without its verdict nothing counts as equal",
+            remedy="correct what its message names, then run `validate` again;"
+            " without its verdict nothing counts as equal",
         ) from error
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str], tell: Callable[[str], None]) -> tuple[int, str]:
-    """Exit code and the last lines of standard error; standard output is told line by line."""
+    """Exit code and the last lines of standard error; standard output goes to ``tell`` line by line."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors, Leash() as leash:
         # A group of its own: what ends the Python ends its JVM.
         process = subprocess.Popen(
@@ -120,9 +121,9 @@ def _run(command: Sequence[str], environ: Mapping[str, str], tell: Callable[[str
 
 
 def _tail(text: str) -> str:
-    # Frames of stack traces are indented, of Java's and of Python's: what was said is not.
-    said = [line for line in text.splitlines() if line.strip() and not line[0].isspace()]
-    return "\n".join(said[-_SHOWN_LINES:])
+    # Frames of stack traces are indented, of Java's and of Python's: messages are not.
+    messages = [line for line in text.splitlines() if line.strip() and not line[0].isspace()]
+    return "\n".join(messages[-_SHOWN_LINES:])
 
 
 def _python_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -42,7 +42,6 @@ class Sums:
         self._bytes += header.size - HEADER_BYTES
 
     def digest(self) -> Digest:
-        """What was found."""
         return Digest(
             rows=self._count + self._proved,
             bytes=self._bytes,
@@ -54,8 +53,8 @@ class Sums:
             attributes=self._attributes,
         )
 
-    def _arrays(self) -> tuple[Any, Any, Any, Any]:
-        import numpy as np
+    def _arrays(self) -> tuple[Any, Any, Any]:
+        import numpy as np  # only who compares pays for it
 
         rows = self.rows
         offsets = np.array(rows.offsets, np.int64)
@@ -64,9 +63,11 @@ class Sums:
         )
         sizes = np.array(rows.sizes, np.int64)
         rows.clear()
-        return np, offsets, hashes, sizes
+        return offsets, hashes, sizes
 
-    def _add(self, np: Any, hashes: Any, places: Any, sizes: Any) -> None:
+    def _add(self, hashes: Any, places: Any, sizes: Any) -> None:
+        import numpy as np
+
         self._count += len(hashes)
         self._bytes += int(sizes.sum())
         self._total = (self._total + int(hashes.sum(dtype=np.uint64))) & _MASK
@@ -81,18 +82,18 @@ class SourceSums(Sums):
         """Take in the rows so far."""
         if not len(self.rows):
             return
-        np, offsets, hashes, sizes = self._arrays()
-        it = self.segment
-        mine = (offsets >= it.source_start) & (offsets < it.source_end)
-        for start, end in it.left_out:
+        offsets, hashes, sizes = self._arrays()
+        segment = self.segment
+        mine = (offsets >= segment.source_start) & (offsets < segment.source_end)
+        for start, end in segment.left_out:
             mine &= (offsets < start) | (offsets >= end)
         if not mine.all():
             offsets, hashes, sizes = offsets[mine], hashes[mine], sizes[mine]
-        self._add(np, hashes, offsets, sizes)
+        self._add(hashes, offsets, sizes)
 
 
 class TargetSums(Sums):
-    """Of the target. Each record counts where the offset map says that it stands on the source."""
+    """Of the target. Each record counts where the offset map has it on the source."""
 
     def __init__(self, segment: PartitionRange) -> None:
         super().__init__(segment)
@@ -107,15 +108,15 @@ class TargetSums(Sums):
         """Take in the rows so far."""
         if not len(self.rows):
             return
-        np, offsets, hashes, sizes = self._arrays()
-        it = self.segment
-        mine = (offsets >= it.target_start) & (offsets < it.target_end)
+        offsets, hashes, sizes = self._arrays()
+        segment = self.segment
+        mine = (offsets >= segment.target_start) & (offsets < segment.target_end)
         if not mine.all():
             offsets, hashes, sizes = offsets[mine], hashes[mine], sizes[mine]
         if not len(offsets):
             return
         if self._pieces is None:
-            self._pieces = Pieces(it)
+            self._pieces = Pieces(segment)
         places, placed = self._pieces.place(offsets)
         self._misplaced += int((~placed).sum())
-        self._add(np, hashes, places, sizes)
+        self._add(hashes, places, sizes)

@@ -49,7 +49,6 @@ class Rows:
         value: bytes | memoryview | None,
         headers: Iterable[tuple[bytes, bytes | None]] = (),
     ) -> None:
-        """One record."""
         content = hash_of(key, value)
         flags = (KEY_IS_NULL if key is None else 0) | (VALUE_IS_NULL if value is None else 0)
         lacking: list[int] = []
@@ -66,9 +65,8 @@ class Rows:
         self.sizes.append(len(key or b"") + len(value or b""))
 
     def clear(self) -> None:
-        """Forget all."""
-        for it in (self.contents, self.times, self.offsets, self.flags, self.sizes):
-            it.clear()
+        for column in (self.contents, self.times, self.offsets, self.flags, self.sizes):
+            column.clear()
 
 
 def hash_of(key: bytes | memoryview | None, value: bytes | memoryview | None) -> int:
@@ -78,13 +76,13 @@ def hash_of(key: bytes | memoryview | None, value: bytes | memoryview | None) ->
 
 
 def with_header(content: int, name: bytes | memoryview, value: bytes | memoryview | None) -> int:
-    """The chain gone on with by a header."""
+    """The chain, continued by a header."""
     content = xxh64(name, content)
     return content if value is None else xxh64(value, content)
 
 
 def with_lacking(content: int, places: Iterable[int]) -> int:
-    """The chain gone on with by the places of headers without a value, behind all headers."""
+    """The chain, continued by the places of headers without a value, behind all headers."""
     for place in places:
         content = xxh64(_PLACE.pack(place), content)
     return content

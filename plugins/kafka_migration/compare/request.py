@@ -25,7 +25,7 @@ class PartitionRange:
     """Offsets of one partition to compare: from a start up to, and without, an end, on either side.
 
     ``runs`` align them: in order, inside the source range. Every
-    record that the source holds in its range should stand on the target where a run says, and nothing else in the
+    record that the source holds in its range should stand on the target where a run has it, and nothing else in the
     target's range. ``compacted``: the source may have lost records to compaction since. ``left_out`` are source offsets
     (from, and up to without) that a person gave up: what the source holds there is not compared.
 
@@ -100,13 +100,12 @@ class PartitionRange:
 
     @property
     def tp(self) -> TopicPartition:
-        """The partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def by_key(self) -> bool:
-        """Whether a side is compacted: then places may be empty, and keys tell whether they may. Only record level
-        compares it: of what compaction thinned, no two batches are the same."""
+        """Whether a side is compacted: then places may be empty, and keys show whether they may. Only record level
+        compares it: of compacted logs, no two batches are the same."""
         return self.compacted or self.target_compacted
 
     @property
@@ -126,19 +125,18 @@ class PartitionRange:
 
     def as_dict(self, *, with_runs: bool = True) -> dict[str, Any]:
         """JSON types only."""
-        value = {it.name: getattr(self, it.name) for it in fields(self) if it.name != "runs"}
+        value = {member.name: getattr(self, member.name) for member in fields(self) if member.name != "runs"}
         return {**value, "runs": self.runs.as_dict()} if with_runs else value
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> PartitionRange:
-        """The inverse of :meth:`as_dict`."""
         left_out = tuple((start, end) for start, end in value.get("left_out", ()))
         return cls(**{**value, "runs": Runs.from_dict(value["runs"]), "left_out": left_out})
 
 
 def _left_out(skips: Iterable[Skip], runs: Runs, source: PartitionEnds) -> Iterator[tuple[int, int]]:
     for skip in skips:
-        # The copy may have come further than had been told when its halt was lifted.
+        # The copy may have come further than was known when its halt was lifted.
         copied = runs.clip(0, skip.end + 1)
         ends = [run.source + run.length for run in (copied[at] for at in range(-min(2, len(copied)), 0))]
         start = max(skip.start, source.start, max((end for end in ends if end <= skip.end), default=0))
@@ -148,7 +146,7 @@ def _left_out(skips: Iterable[Skip], runs: Runs, source: PartitionEnds) -> Itera
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationRequest:
-    """Everything that the Spark job is told. Clusters are connection ids: credentials never stand here.
+    """Everything that the Spark job gets. Clusters are connection ids: credentials never stand here.
 
     ``isolation`` is how the source is read: as the mirror does. The target is always read uncommitted, since whatever
     stands there must be explained. ``segment_records``: a segment is the records whose source offset, divided by it,
@@ -175,14 +173,14 @@ class ValidationRequest:
         if not 0 <= self.sample <= 1:
             raise ValueError(f"a share of {self.sample}")
         ends: dict[TopicPartition, int] = {}
-        for it in self.ranges:
-            if it.source_start < ends.get(it.tp, 0):
-                raise ValueError(f"{it.tp}: source offset {it.source_start} is asked for twice")
-            ends[it.tp] = it.source_end
+        for range_ in self.ranges:
+            if range_.source_start < ends.get(range_.tp, 0):
+                raise ValueError(f"{range_.tp}: source offset {range_.source_start} is asked for twice")
+            ends[range_.tp] = range_.source_end
 
-    def by_record(self, it: PartitionRange) -> bool:
-        """Whether ``it`` is compared at record level alone."""
-        return self.level is Level.RECORD or it.by_key
+    def by_record(self, range_: PartitionRange) -> bool:
+        """Whether ``range_`` is compared at record level alone."""
+        return self.level is Level.RECORD or range_.by_key
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
@@ -197,8 +195,8 @@ class ValidationRequest:
             "level": str(self.level),
             "sample": self.sample,
             "seed": self.seed,
-            "twice": [list(it) for it in self.twice],
-            "ranges": [it.as_dict() for it in self.ranges],
+            "twice": [list(place) for place in self.twice],
+            "ranges": [range_.as_dict() for range_ in self.ranges],
         }
 
     @classmethod
@@ -210,6 +208,6 @@ class ValidationRequest:
                 remedy="run `validate` and its Spark job from the same version",
             )
         rest = {key: item for key, item in value.items() if key not in ("format", "ranges", "twice")}
-        ranges = tuple(PartitionRange.from_dict(it) for it in value["ranges"])
+        ranges = tuple(PartitionRange.from_dict(range_) for range_ in value["ranges"])
         twice = tuple((topic, partition, segment) for topic, partition, segment in value["twice"])
         return cls(**{**rest, "level": Level(rest["level"])}, ranges=ranges, twice=twice)

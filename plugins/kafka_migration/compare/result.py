@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -34,14 +35,14 @@ class Equality(enum.StrEnum):
 def worst(verdicts: Iterable[Equality]) -> Equality:
     """The worst of ``verdicts``; EQUAL if there are none."""
     found = set(verdicts)
-    return next((it for it in Equality if it in found), Equality.EQUAL)
+    return next((verdict for verdict in Equality if verdict in found), Equality.EQUAL)
 
 
 class Difference(enum.StrEnum):
     """What differs in a segment. Sums differ whenever counts do; the order-dependent one whenever anything does.
 
-    COUNT alone tells of lost or additional records, SUM without COUNT of altered ones, ORDER alone of records that are
-    all there, but changed places, or do not stand where the offset map says.
+    COUNT alone is of lost or additional records, SUM without COUNT of altered ones, ORDER alone of records that are all
+    there, but changed places, or do not stand where the offset map has them.
     """
 
     COUNT = "count"
@@ -56,7 +57,7 @@ class SegmentResult:
     """One segment of a partition: source offsets ``start`` to ``end`` (not included), and both sides' digests.
 
     ``expected`` is how many records the offset map has there, ``target_start`` and ``target_end`` where it has them.
-    ``level`` is how it was read: "batch", "record", or "both". ``failure`` says why it could not be, if not empty.
+    ``level`` is how it was read: "batch", "record", or "both". ``failure`` is why it could not be, if not empty.
     ``contradiction`` is what the second level found, where both do not agree. ``kept``: nothing of it was read this
     time, since an earlier validation found it equal, and it stands as it stood then. ``read_at`` is when the
     oldest part of it was read (ISO-8601, UTC), if that was not this time.
@@ -79,7 +80,6 @@ class SegmentResult:
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """What differs."""
         return tuple(
             what
             for what, equal in (
@@ -103,35 +103,24 @@ class SegmentResult:
 
     @property
     def detail(self) -> str:
-        """The differences in words."""
         if self.failure:
             return f"not read: {self.failure}"
-        parts = [self.contradiction] if self.contradiction else []
-        if self.missing:
-            parts.append(f"{self.missing} missing on the target")
-        if self.extra:
-            parts.append(f"{self.extra} more on the target")
-        if self.target.misplaced:
-            parts.append(f"{self.target.misplaced} where the offset map has none")
-        if self.target.attributes:
-            parts.append(
-                f"the target's batches have attributes that the mirror never writes ({self.target.attribute_names};"
-                " only their headers show them)"
-            )
-        unclear = max(self.source.unclear, self.target.unclear)
-        if unclear:
-            parts.append(
-                f"{unclear} records have headers whose names are not UTF-8, which record level cannot tell apart:"
-                " validate at level batch or sampled"
-            )
-        if self.source.rows != self.expected:
-            parts.append(f"the source holds {self.source.rows} of {self.expected} that were mirrored")
-        differ = self.differences
-        if differ == (Difference.ORDER,):
-            parts.append("the same records in other places")
-        elif Difference.SUM in differ and Difference.COUNT not in differ:
-            parts.append("as many records, but not the same")
-        return ", ".join(parts) or "equal"
+        source, target, differ = self.source, self.target, self.differences
+        unclear = max(source.unclear, target.unclear)
+        parts = {
+            self.contradiction: bool(self.contradiction),
+            f"{self.missing} missing on the target": self.missing > 0,
+            f"{self.extra} more on the target": self.extra > 0,
+            f"{target.misplaced} where the offset map has none": target.misplaced > 0,
+            f"the target's batches have attributes that the mirror never writes ({target.attribute_names};"
+            " only their headers show them)": target.attributes > 0,
+            f"{unclear} records have headers whose names are not UTF-8, which record level cannot distinguish:"
+            " validate at level batch or sampled": unclear > 0,
+            f"the source holds {source.rows} of {self.expected} that were mirrored": source.rows != self.expected,
+            "the same records in other places": differ == (Difference.ORDER,),
+            "as many records, but not the same": Difference.SUM in differ and Difference.COUNT not in differ,
+        }
+        return ", ".join(part for part, is_so in parts.items() if is_so) or "equal"
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
@@ -145,7 +134,7 @@ class SegmentResult:
             "target_records": self.target.rows,
             "source_digest": self.source.text,
             "target_digest": self.target.text,
-            "differences": [str(it) for it in self.differences],
+            "differences": [str(difference) for difference in self.differences],
             "missing": self.missing,
             "extra": self.extra,
             "misplaced": self.target.misplaced,
@@ -172,13 +161,13 @@ class PartitionResult:
     partition: int
     source_start: int
     source_end: int
-    target_start: int | None
-    target_end: int | None
-    expected: int
-    segments: tuple[SegmentResult, ...]
     verdict: Equality
     detail: str
-    is_read: bool
+    target_start: int | None = None
+    target_end: int | None = None
+    expected: int = 0
+    segments: tuple[SegmentResult, ...] = ()
+    is_read: bool = False
     expired: int = 0
     drilled: Drilled | None = None
     lag: int = 0
@@ -187,28 +176,30 @@ class PartitionResult:
 
     @property
     def tp(self) -> TopicPartition:
-        """The partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def source(self) -> Digest | None:
         """The source's digest, over all segments."""
-        return sum_of(it.source for it in self.segments) if self.is_read else None
+        return sum_of(segment.source for segment in self.segments) if self.is_read else None
 
     @property
     def target(self) -> Digest | None:
         """The target's digest, over all segments."""
-        return sum_of(it.target for it in self.segments) if self.is_read else None
+        return sum_of(segment.target for segment in self.segments) if self.is_read else None
 
     @property
     def covered(self) -> int:
         """How many source offsets the segments that were read cover."""
-        return sum(it.end - it.start for it in self.segments) if self.is_read else 0
+        return sum(segment.end - segment.start for segment in self.segments) if self.is_read else 0
+
+    def with_detail(self, more: str) -> PartitionResult:
+        """The same, with ``more`` in its detail, which stands alone where there was nothing but equality."""
+        return replace(self, detail=more if self.verdict is Equality.EQUAL else f"{self.detail}; {more}")
 
     def as_dict(self, *, with_segments: bool = True) -> dict[str, Any]:
         """JSON types only. ``with_segments`` False leaves the segments out that are equal."""
-        source, target = self.source, self.target
-        shown = [it for it in self.segments if with_segments or it.verdict is not Equality.EQUAL]
+        shown = [segment for segment in self.segments if with_segments or segment.verdict is not Equality.EQUAL]
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -224,15 +215,21 @@ class PartitionResult:
             "unstable": self.unstable,
             "never_compared": self.never_compared,
             "expected_records": self.expected,
-            "source_records": source.rows if source else None,
-            "target_records": target.rows if target else None,
-            "source_digest": source.text if source else None,
-            "target_digest": target.text if target else None,
+            **_read(self.source, self.target),
             "segment_count": len(self.segments),
-            "kept_segments": sum(it.kept for it in self.segments),
-            "segments": [it.as_dict() for it in shown],
+            "kept_segments": sum(segment.kept for segment in self.segments),
+            "segments": [segment.as_dict() for segment in shown],
             "drilled": None if self.drilled is None else self.drilled.as_dict(),
         }
+
+
+def _read(source: Digest | None, target: Digest | None) -> dict[str, Any]:
+    return {
+        "source_records": source.rows if source else None,
+        "target_records": target.rows if target else None,
+        "source_digest": source.text if source else None,
+        "target_digest": target.text if target else None,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +254,6 @@ class Coverage:
 
     @property
     def share(self) -> float:
-        """What part was compared."""
         return self.compared / (self.compared + self.never) if self.compared or self.never else 1.0
 
 
@@ -277,20 +273,22 @@ class ValidationResult:
 
     @property
     def verdict(self) -> Equality:
-        """The worst of all partitions; of none nothing can be said."""
-        return worst(it.verdict for it in self.partitions) if self.partitions else Equality.INCONCLUSIVE
+        """The worst of all partitions; of none it is INCONCLUSIVE."""
+        return worst(partition.verdict for partition in self.partitions) if self.partitions else Equality.INCONCLUSIVE
 
     @property
     def coverage(self) -> tuple[Coverage, ...]:
         """How much of each topic was ever compared, the least first; those of which nothing was mirrored left out."""
         found: dict[str, Coverage] = {}
-        for it in self.partitions:
-            before = found.get(it.topic, Coverage(topic=it.topic, compared=0, never=0))
-            compared = it.source_end - it.source_start + it.expired - it.never_compared
-            found[it.topic] = replace(
-                before, compared=before.compared + compared, never=before.never + it.never_compared
+        for partition in self.partitions:
+            before = found.get(partition.topic, Coverage(topic=partition.topic, compared=0, never=0))
+            compared = partition.source_end - partition.source_start + partition.expired - partition.never_compared
+            found[partition.topic] = replace(
+                before, compared=before.compared + compared, never=before.never + partition.never_compared
             )
-        return tuple(sorted((it for it in found.values() if it.compared or it.never), key=lambda it: it.share))
+        return tuple(
+            sorted((topic for topic in found.values() if topic.compared or topic.never), key=lambda topic: topic.share)
+        )
 
     @property
     def exit_code(self) -> int:
@@ -300,8 +298,8 @@ class ValidationResult:
     @property
     def totals(self) -> Totals:
         """Records and bytes (of keys and values) that were read."""
-        source = sum_of(it.source for it in self.partitions if it.source)
-        target = sum_of(it.target for it in self.partitions if it.target)
+        source = sum_of(partition.source for partition in self.partitions if partition.source)
+        target = sum_of(partition.target for partition in self.partitions if partition.target)
         return Totals(
             partitions=len(self.partitions),
             source_records=source.rows,
@@ -312,18 +310,22 @@ class ValidationResult:
 
     def summary(self) -> str:
         """One line for a person."""
-        counts = Counter(it.verdict for it in self.partitions)
-        said = ", ".join(f"{counts[it]} {it}" for it in Equality if counts[it])
-        totals, segments = self.totals, [segment for it in self.partitions for segment in it.segments]
-        read = sum(it.source.rows + it.target.rows for it in segments if not it.kept)
-        rate = read / self.seconds if self.seconds else 0
-        kept = sum(it.kept for it in segments)
+        counts = Counter(partition.verdict for partition in self.partitions)
+        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Equality if counts[verdict])
+        totals, segments = self.totals, self._segments
+        read = [segment for segment in segments if not segment.kept]
+        records = sum(segment.source.rows + segment.target.rows for segment in read)
+        kept = len(segments) - len(read)
         stand = f", {kept} of {len(segments)} segments equal as before and not read again" if kept else ""
         return (
             f"{self.verdict}: {totals.source_records:,} records of the source and {totals.target_records:,} of the"
-            f" target, {totals.partitions} partitions ({said or 'none'}){stand},"
-            f" {self.seconds:,.0f} s, {rate:,.0f} records/s"
+            f" target, {totals.partitions} partitions ({verdicts or 'none'}){stand},"
+            f" {self.seconds:,.0f} s, {records / (self.seconds or math.inf):,.0f} records/s"
         )
+
+    @property
+    def _segments(self) -> list[SegmentResult]:
+        return [segment for partition in self.partitions for segment in partition.segments]
 
     def as_dict(self, *, with_segments: bool = True) -> dict[str, Any]:
         """JSON types only."""
@@ -338,10 +340,10 @@ class ValidationResult:
             "seconds": self.seconds,
             "totals": asdict(self.totals),
             "coverage": {
-                "compared": sum(it.compared for it in self.coverage),
-                "never": sum(it.never for it in self.coverage),
-                "least": [asdict(it) for it in self.coverage[:_LEAST_TOPICS]],
+                "compared": sum(topic.compared for topic in self.coverage),
+                "never": sum(topic.never for topic in self.coverage),
+                "least": [asdict(topic) for topic in self.coverage[:_LEAST_TOPICS]],
             },
             "hints": list(self.hints),
-            "partitions": [it.as_dict(with_segments=with_segments) for it in self.partitions],
+            "partitions": [partition.as_dict(with_segments=with_segments) for partition in self.partitions],
         }

@@ -34,7 +34,7 @@ class Runs:
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         import numpy as np  # only who compares pays for it
 
-        rows = np.array([(it.source, it.target, it.length) for it in runs], np.int64).reshape(-1, 3)
+        rows = np.array([(run.source, run.target, run.length) for run in runs], np.int64).reshape(-1, 3)
         self.sources, self.targets, self.lengths = (np.ascontiguousarray(rows[:, n]) for n in range(3))
 
     @classmethod
@@ -46,7 +46,6 @@ class Runs:
 
     @classmethod
     def of_map(cls, offset_map: OffsetMap) -> Runs:
-        """All runs of a map."""
         return cls.of(*offset_map.columns())
 
     def __len__(self) -> int:
@@ -157,7 +156,6 @@ class Runs:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, str]) -> Runs:
-        """The inverse of :meth:`as_dict`."""
         import numpy as np
 
         def unpacked(name: str) -> Column:

@@ -8,7 +8,7 @@ record may stand) to the source offset where the next record stands.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -20,33 +20,22 @@ _SMALLEST_SHIFT, _LARGEST_SHIFT = 6, 40
 _AT_ONCE = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Target offsets ``start`` to ``end`` (not included). In a run, ``start`` holds the record of ``source``.
-
-    In a gap (``in_run`` false) no record may stand; whatever does counts to the segment of ``source``.
-    """
-
-    start: int
-    end: int
-    source: int
-    in_run: bool
-
-
 class Pieces:
-    """Pieces that cover the target's range without holes, in order, as columns of one length (numpy)."""
+    """Pieces that cover the target's range without holes, in order, as columns of one length (numpy): target offsets
+    ``starts`` to ``ends`` (not included). ``in_run``, the record of ``sources`` stands at the start. In a gap no record
+    may stand; whatever does counts to the segment of that source offset."""
 
     __slots__ = ("ends", "in_run", "sources", "starts")
 
-    def __init__(self, it: PartitionRange) -> None:
+    def __init__(self, range_: PartitionRange) -> None:
         import numpy as np
 
-        runs, last = it.runs, max(it.source_end - 1, it.source_start)
+        runs, last = range_.runs, max(range_.source_end - 1, range_.source_start)
         # Before each run, and behind the last one, lies a gap, which may be empty.
         behind = runs.targets + runs.lengths
         starts, ends, sources = (np.empty(2 * len(runs) + 1, np.int64) for _ in range(3))
-        starts[0::2], starts[1::2] = np.concatenate(([it.target_start], behind)), runs.targets
-        ends[0::2], ends[1::2] = np.concatenate((runs.targets, [it.target_end])), behind
+        starts[0::2], starts[1::2] = np.concatenate(([range_.target_start], behind)), runs.targets
+        ends[0::2], ends[1::2] = np.concatenate((runs.targets, [range_.target_end])), behind
         sources[0::2], sources[1::2] = np.concatenate((runs.sources, [last])), runs.sources
         in_run = np.zeros(len(starts), np.bool_)
         in_run[1::2] = True
@@ -65,54 +54,48 @@ class Pieces:
         return np.where(placed, self.sources[at] + offsets - self.starts[at], self.sources[at]), placed
 
 
-def pieces(it: PartitionRange) -> Iterator[Piece]:
-    """:class:`Pieces`, one by one."""
-    found = Pieces(it)
-    yield from map(Piece, found.starts.tolist(), found.ends.tolist(), found.sources.tolist(), found.in_run.tolist())
-
-
-def expected_records(it: PartitionRange, segment_records: int) -> dict[int, int]:
+def expected_records(range_: PartitionRange, segment_records: int) -> dict[int, int]:
     """Segment -> how many records the runs put into it, of every segment that the source's range touches."""
     import numpy as np
 
-    if it.source_start == it.source_end:
+    if range_.source_start == range_.source_end:
         return {}
-    first, last = it.source_start // segment_records, -(-it.source_end // segment_records)
-    before = it.runs.records_before(np.arange(first, last + 1, dtype=np.int64) * segment_records)
+    first, last = range_.source_start // segment_records, -(-range_.source_end // segment_records)
+    before = range_.runs.records_before(np.arange(first, last + 1, dtype=np.int64) * segment_records)
     return dict(zip(range(first, last), np.diff(before).tolist(), strict=True))
 
 
-def tiles(it: PartitionRange, segment_records: int) -> Iterator[tuple[int, PartitionRange]]:
-    """Every segment that ``it`` touches, by number, as a range of its own: none overlaps, and nothing is left over.
+def tiles(range_: PartitionRange, segment_records: int) -> Iterator[tuple[int, PartitionRange]]:
+    """Every segment that ``range_`` touches, by number, as a range of its own: none overlaps, and nothing is left over.
 
-    On the target a gap (markers) belongs to the segment of the run behind it, as :func:`pieces` says, and what stands
+    On the target a gap (markers) belongs to the segment of the run behind it, as in :class:`Pieces`, and what stands
     behind the last run to the last segment. A range without source offsets, but with some of the target's, is one tile.
     """
-    if it.source_start == it.source_end:
-        if it.target_start < it.target_end:
-            yield it.source_start // segment_records, it
+    if range_.source_start == range_.source_end:
+        if range_.target_start < range_.target_end:
+            yield range_.source_start // segment_records, range_
         return
-    at, target = it.source_start, it.target_start
-    while at < it.source_end:
+    at, target = range_.source_start, range_.target_start
+    while at < range_.source_end:
         segment = at // segment_records
-        end = min((segment + 1) * segment_records, it.source_end)
-        to = it.target_end if end == it.source_end else split_bounds(it, end)[0]
-        yield segment, cut(it, at, end, target, max(target, to))
+        end = min((segment + 1) * segment_records, range_.source_end)
+        to = range_.target_end if end == range_.source_end else split_bounds(range_, end)[0]
+        yield segment, cut(range_, at, end, target, max(target, to))
         at, target = end, max(target, to)
 
 
-def split_bounds(it: PartitionRange, source_offset: int) -> tuple[int, int]:
-    """Between which target offsets ``it`` may be split so that ``source_offset`` is where its second part begins: from
+def split_bounds(range_: PartitionRange, source_offset: int) -> tuple[int, int]:
+    """Between which target offsets a range may be split so that ``source_offset`` is where its second part begins: from
     behind the last record before it, to the first one from there on. Nothing but a gap lies between."""
-    place = it.runs.since(source_offset)
-    low, high = it.target_start, it.runs[place].target if place < len(it.runs) else it.target_end
+    place = range_.runs.since(source_offset)
+    low, high = range_.target_start, range_.runs[place].target if place < len(range_.runs) else range_.target_end
     if place:
-        run = it.runs[place - 1]
+        run = range_.runs[place - 1]
         low = run.target + min(run.length, source_offset - run.source)
         if source_offset < run.source + run.length:
             high = low
     # A target that lost its tail ends before its runs do.
-    return min(max(low, it.target_start), it.target_end), min(max(high, it.target_start), it.target_end)
+    return min(max(low, range_.target_start), range_.target_end), min(max(high, range_.target_start), range_.target_end)
 
 
 def places_hash(runs: Runs) -> str:
@@ -128,40 +111,31 @@ def places_hash(runs: Runs) -> str:
     return found.hexdigest()
 
 
-def cut(it: PartitionRange, start: int, end: int, target_start: int, target_end: int) -> PartitionRange:
-    """The part of ``it`` with these bounds, on the source and on the target."""
-    left_out = ((max(low, start), min(high, end)) for low, high in it.left_out)
+def cut(range_: PartitionRange, start: int, end: int, target_start: int, target_end: int) -> PartitionRange:
+    """The part of ``range_`` with these bounds, on the source and on the target."""
+    left_out = ((max(low, start), min(high, end)) for low, high in range_.left_out)
     return replace(
-        it,
+        range_,
         source_start=start,
         source_end=end,
         target_start=target_start,
         target_end=target_end,
-        runs=it.runs.clip(start, end),
+        runs=range_.runs.clip(start, end),
         left_out=tuple((low, high) for low, high in left_out if low < high),
     )
 
 
-def around(it: PartitionRange) -> Iterator[PartitionRange]:
-    """``it`` without what is left out of it, in parts. What stands on the target between two belongs to the latter."""
-    at, target = it.source_start, it.target_start
-    for low, high in it.left_out:
+def around(range_: PartitionRange) -> Iterator[PartitionRange]:
+    """A range without what is left out of it, in parts. What stands on the target between two belongs to the latter."""
+    at, target = range_.source_start, range_.target_start
+    for low, high in range_.left_out:
         if at < low:
-            to = max(target, split_bounds(it, low)[0])
-            yield cut(it, at, low, target, to)
+            to = max(target, split_bounds(range_, low)[0])
+            yield cut(range_, at, low, target, to)
             target = to
         at = high
-    if at < it.source_end or target < it.target_end:
-        yield cut(it, at, it.source_end, target, it.target_end)
-
-
-def part(it: PartitionRange, first: int, last: int, segment_records: int) -> PartitionRange:
-    """Segments ``first`` up to, and without, ``last`` of ``it``, as a range. Raises ValueError if it has none."""
-    found = [tile for segment, tile in tiles(it, segment_records) if first <= segment < last]
-    if not found:
-        raise ValueError(f"{it.tp}: no segment from {first} to {last} in {it.source}")
-    head, tail = found[0], found[-1]
-    return cut(it, head.source_start, tail.source_end, head.target_start, tail.target_end)
+    if at < range_.source_end or target < range_.target_end:
+        yield cut(range_, at, range_.source_end, target, range_.target_end)
 
 
 def bucket_shift(found: Iterable[Pieces]) -> int:
@@ -170,8 +144,8 @@ def bucket_shift(found: Iterable[Pieces]) -> int:
     With the mean length of a piece as the bucket, there are at most three entries a piece.
     """
     count = total = 0
-    for it in found:
-        count, total = count + len(it), total + int((it.ends - it.starts).sum())
+    for pieces_ in found:
+        count, total = count + len(pieces_), total + int((pieces_.ends - pieces_.starts).sum())
     mean = max(1, total // max(1, count))
     return min(max(mean.bit_length() - 1, _SMALLEST_SHIFT), _LARGEST_SHIFT)
 

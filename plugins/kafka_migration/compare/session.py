@@ -26,7 +26,7 @@ def spark_jars(environ: Mapping[str, str] | None = None) -> tuple[Path, ...]:
     """Paths of the jars: what KAFKA_MIGRATION_SPARK_JARS lists (comma-separated), else the checkout's cache.
 
     Raises BadInput if there are none, one that is listed does not exist, or one of the cache is not what jars.lock
-    says: it runs with the credentials of both clusters, and a cache is easily shared. For ``--jars`` of spark-submit,
+    names: it runs with the credentials of both clusters, and a cache is easily shared. For ``--jars`` of spark-submit,
     too.
     """
     listed = (os.environ if environ is None else environ).get(JARS_VARIABLE, "")
@@ -64,7 +64,7 @@ def _cached() -> list[Path]:
                     f"this jar is not the one that {_LOCK.name} names: its checksum is another",
                     field=JARS_VARIABLE,
                     value=str(jar),
-                    remedy="find out who changed it, remove it, and run `make setup`, which fetches it anew",
+                    remedy="find out who changed it, remove it, and run `make setup`, which fetches it again",
                 )
         found.append(jar)
     return sorted(found)
@@ -83,7 +83,7 @@ def open_session(
 
     Under spark-submit, master and jars are spark-submit's (``--master``, ``--jars``), and ``master`` is not looked at.
     Otherwise ``master`` is used, or this machine, and :func:`spark_jars`. Executors run this very interpreter, unless
-    PYSPARK_PYTHON says otherwise.
+    PYSPARK_PYTHON is set.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession

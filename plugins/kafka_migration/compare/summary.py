@@ -50,28 +50,30 @@ def summary(result: ValidationResult, *, now: datetime, limits: Limits, is_parti
         "of": "some topics" if is_partial else "",
         "partitions": len(result.partitions),
         "limits": asdict(limits),
-        "rows": [{**_row(it, pinned), "pinned_seconds": _seconds(pinned, now)} for it in result.partitions],
+        "rows": [
+            {**_row(partition, pinned), "pinned_seconds": _seconds(pinned, now)} for partition in result.partitions
+        ],
     }
 
 
-def _row(it: PartitionResult, pinned: datetime) -> dict[str, Any]:
-    source, target = it.source, it.target
-    read = [datetime.fromisoformat(segment.read_at) for segment in it.segments if segment.read_at]
+def _row(partition: PartitionResult, pinned: datetime) -> dict[str, Any]:
+    source, target = partition.source, partition.target
+    read = [datetime.fromisoformat(segment.read_at) for segment in partition.segments if segment.read_at]
     return {
-        "partition": str(it.tp),
-        "verdict": str(it.verdict),
-        "expected_records": it.expected,
+        "partition": str(partition.tp),
+        "verdict": str(partition.verdict),
+        "expected_records": partition.expected,
         "source_records": source.rows if source else None,
         "target_records": target.rows if target else None,
         "source_sum": source.sum_text if source else None,
         "target_sum": target.sum_text if target else None,
         "source_ordered_sum": f"{source.ordered:016x}" if source else None,
         "target_ordered_sum": f"{target.ordered:016x}" if target else None,
-        "pinned_offsets": it.source_end - it.source_start,
-        "covered_offsets": it.covered,
-        "unequal_segments": sum(segment.verdict is not Equality.EQUAL for segment in it.segments),
-        "lag_offsets": it.lag,
-        "unstable_offsets": it.unstable,
+        "pinned_offsets": partition.source_end - partition.source_start,
+        "covered_offsets": partition.covered,
+        "unequal_segments": sum(segment.verdict is not Equality.EQUAL for segment in partition.segments),
+        "lag_offsets": partition.lag,
+        "unstable_offsets": partition.unstable,
         "age_seconds": _seconds(min(read, default=pinned), pinned),
     }
 

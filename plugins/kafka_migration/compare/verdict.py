@@ -1,18 +1,19 @@
 """From digests to a verdict. Pure: what was pinned, what was read, and where the logs start now.
 
 Three doubts never become "equal": what could not be read, what was read short on both sides alike, and what expired
-on the source meanwhile. The last is told apart from loss, since nobody lost it: it can be validated again without.
+on the source meanwhile. The last is not loss, since nobody lost it: it can be validated again without.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest, DigestReport, SegmentOutcome, is_same, sum_of
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.result import Equality, PartitionResult, SegmentResult, worst
-from kafka_migration.compare.segments import expected_records, tiles
+from kafka_migration.compare.segments import cut, expected_records, tiles
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 
 _SHOWN_SEGMENTS = 3
@@ -53,48 +54,49 @@ def judge(
     """
     if report.id != request.id:
         raise ValueError(f"report {report.id} does not answer request {request.id}")
-    reasons = {TopicPartition(it.topic, it.partition): it.reason for it in report.failures if it.segment is None}
-    found = _Found(request, report, kept or {})
+    reasons = {
+        TopicPartition(failure.topic, failure.partition): failure.reason
+        for failure in report.failures
+        if failure.segment is None
+    }
+    known = _known(report, kept or {})
     results = []
-    for it in request.ranges:
-        start_now = source_starts.get(it.tp, it.source_start)
-        if it.tp in reasons:
-            results.append(_unread(it, reasons[it.tp], start_now))
+    for range_ in request.ranges:
+        start_now = source_starts.get(range_.tp, range_.source_start)
+        if range_.tp in reasons:
+            result = _unread(range_, reasons[range_.tp], start_now)
         else:
-            results.append(_compare(it, found, start_now))
-    return [_with_unstable(it, (stable or {}).get(it.tp)) for it in results]
+            result = _compare(request, range_, known[range_.tp], start_now)
+        results.append(_with_unstable(result, (stable or {}).get(range_.tp)))
+    return results
 
 
-def _with_unstable(it: PartitionResult, stable: int | None) -> PartitionResult:
-    if stable is None or it.target_end is None or stable >= it.target_end:
-        return it
-    said = (
-        f"the target's last stable offset is {stable}, before the pinned end {it.target_end}: a transaction is open"
+def _with_unstable(result: PartitionResult, stable: int | None) -> PartitionResult:
+    if stable is None or result.target_end is None or stable >= result.target_end:
+        return result
+    detailed = result.with_detail(
+        f"the target's last stable offset is {stable}, before the pinned end {result.target_end}: a transaction is open"
         " there, and consumers of committed records see nothing behind it"
     )
-    return replace(
-        it,
-        verdict=worst((it.verdict, Equality.INCONCLUSIVE)),
-        detail=said if it.verdict is Equality.EQUAL else f"{it.detail}; {said}",
-        unstable=it.target_end - stable,
-    )
+    verdict = worst((result.verdict, Equality.INCONCLUSIVE))
+    return replace(detailed, verdict=verdict, unstable=result.target_end - stable)
 
 
 def outcomes_of(request: ValidationRequest, report: DigestReport) -> list[SegmentOutcome]:
     """The segments of ``report`` that could be read, with the bounds that they were asked for with."""
     found = report.by_partition()
-    failed = {(it.topic, it.partition, it.segment) for it in report.failures}
+    failed = {(failure.topic, failure.partition, failure.segment) for failure in report.failures}
     outcomes = []
-    for it in request.ranges:
-        source, target = found.get((it.tp, SOURCE), {}), found.get((it.tp, TARGET), {})
-        for number, tile in tiles(it, request.segment_records):
-            if {(it.topic, it.partition, number), (it.topic, it.partition, None)} & failed:
+    for range_ in request.ranges:
+        source, target = found.get((range_.tp, SOURCE), {}), found.get((range_.tp, TARGET), {})
+        for number, tile in tiles(range_, request.segment_records):
+            if {(range_.topic, range_.partition, number), (range_.topic, range_.partition, None)} & failed:
                 continue
             outcomes.append(
                 SegmentOutcome.of(
                     number,
                     tile,
-                    "record" if request.by_record(it) else "batch",
+                    "record" if request.by_record(range_) else "batch",
                     source=source.get(number),
                     target=target.get(number),
                 )
@@ -109,13 +111,8 @@ def not_compared(tp: TopicPartition, source_start: int, source_end: int, reason:
         partition=tp.partition,
         source_start=source_start,
         source_end=source_end,
-        target_start=None,
-        target_end=None,
-        expected=0,
-        segments=(),
         verdict=Equality.INCONCLUSIVE,
         detail=reason,
-        is_read=False,
         lag=lag,
     )
 
@@ -129,37 +126,46 @@ def foreign(tp: TopicPartition, ends: PartitionEnds) -> PartitionResult:
         source_end=0,
         target_start=ends.start,
         target_end=ends.end,
-        expected=0,
-        segments=(),
         verdict=Equality.DIFFERENT,
         detail=f"foreign: the source has no such partition, and the target's holds offsets {ends.start}..{ends.end}",
-        is_read=False,
     )
 
 
 def misrouted(results: Sequence[PartitionResult]) -> tuple[str, ...]:
     """Topics whose partitions differ although all their records together are equal: records in a wrong partition."""
     topics: dict[str, list[PartitionResult]] = {}
-    for it in results:
-        topics.setdefault(it.topic, []).append(it)
-    hints = []
-    for topic, parts in topics.items():
-        differ = [it for it in parts if it.verdict is Equality.DIFFERENT and it.source != it.target]
-        if len(differ) < 2 or not all(it.is_read for it in parts):
-            continue
-        source, target = sum_of(it.source or Digest() for it in parts), sum_of(it.target or Digest() for it in parts)
-        moved = any(it.source and it.target and it.source.total != it.target.total for it in differ)
-        if moved and (source.rows, source.total) == (target.rows, target.total):
-            names = ", ".join(str(it.partition) for it in differ)
-            hints.append(f"{topic}: partitions {names} differ, but hold the same records together: misrouted")
-    return tuple(hints)
+    for result in results:
+        topics.setdefault(result.topic, []).append(result)
+    return tuple(
+        f"{topic}: partitions {', '.join(names)} differ, but hold the same records together: misrouted"
+        for topic, parts in topics.items()
+        if all(part.is_read for part in parts) and (names := _misrouted(parts))
+    )
 
 
-def _unread(it: PartitionRange, reason: str, start_now: int) -> PartitionResult:
-    expired = start_now > it.source_start
-    why = f"source offsets {it.source_start}..{start_now} expired while being read; " if expired else ""
+def _misrouted(parts: Sequence[PartitionResult]) -> list[str]:
+    """Which of a topic's partitions differ, if all of them together hold the same records."""
+    sides = [_sums(part.segments) for part in parts]
+    source, target = map(sum_of, zip(*sides, strict=True))
+    if (source.rows, source.total) != (target.rows, target.total):
+        return []
+    differ = [
+        (str(part.partition), mine.total != its.total)
+        for part, (mine, its) in zip(parts, sides, strict=True)
+        if part.verdict is Equality.DIFFERENT and mine != its
+    ]
+    return [name for name, _ in differ] if len(differ) > 1 and any(is_moved for _, is_moved in differ) else []
+
+
+def _sums(segments: Sequence[SegmentResult]) -> tuple[Digest, Digest]:
+    return sum_of(segment.source for segment in segments), sum_of(segment.target for segment in segments)
+
+
+def _unread(range_: PartitionRange, reason: str, start_now: int) -> PartitionResult:
+    expired = start_now > range_.source_start
+    why = f"source offsets {range_.source_start}..{start_now} expired while being read; " if expired else ""
     return _result(
-        it,
+        range_,
         (),
         verdict=Equality.EXPIRED if expired else Equality.INCONCLUSIVE,
         detail=f"{why}not read: {reason}",
@@ -167,63 +173,43 @@ def _unread(it: PartitionRange, reason: str, start_now: int) -> PartitionResult:
     )
 
 
-class _Found:
-    """What is known of segments, read or kept."""
+@dataclass(slots=True)
+class _Known:
+    """What is known of one segment: both sides as they were read now, ``second`` at record level after batch level, and
+    what was ``kept`` from before."""
 
-    def __init__(self, request: ValidationRequest, report: DigestReport, kept: AllKept) -> None:
-        self.segment_records, self._kept = request.segment_records, kept
-        self._read = report.by_partition()
-        self._by_record = {it.tp for it in request.ranges if request.by_record(it)}
-        self._failures: dict[TopicPartition, dict[int, str]] = {}
-        for failed in report.failures:
-            if failed.segment is not None:
-                tp = TopicPartition(failed.topic, failed.partition)
-                self._failures.setdefault(tp, {})[failed.segment] = failed.reason
-        self._second: dict[TopicPartition, dict[int, SegmentOutcome]] = {}
-        for outcome in report.second:
-            self._second.setdefault(outcome.tp, {})[outcome.segment] = outcome
+    source: Digest = field(default_factory=Digest)
+    target: Digest = field(default_factory=Digest)
+    failure: str = ""
+    kept: Kept | None = None
+    second: SegmentOutcome | None = None
 
-    def segments(self, tp: TopicPartition) -> set[int]:
-        """All that is known of, of one partition."""
-        source, target = self._read.get((tp, SOURCE), {}), self._read.get((tp, TARGET), {})
-        return {*source, *target, *self._failures.get(tp, {}), *self._kept.get(tp, {})}
-
-    def read(self, side: str, tp: TopicPartition, segment: int) -> Digest:
-        """What was read now."""
-        return self._read.get((tp, side), {}).get(segment, Digest())
-
-    def failure(self, tp: TopicPartition, segment: int) -> str:
-        return self._failures.get(tp, {}).get(segment, "")
-
-    def kept(self, tp: TopicPartition, segment: int) -> Kept | None:
-        return self._kept.get(tp, {}).get(segment)
-
-    def level(self, tp: TopicPartition, segment: int) -> str:
-        kept = self.kept(tp, segment)
+    def level(self, *, by_record: bool) -> str:
+        """How it was read: "batch", "record", or "both"."""
+        kept = self.kept
         if kept is not None and kept.whole:
             return kept.level
-        if segment in self._second.get(tp, {}) and (kept is None or kept.level != "batch"):
+        if self.second is not None and (kept is None or kept.level != "batch"):
             return "both"
-        return "record" if tp in self._by_record else "batch"
+        return "record" if by_record else "batch"
 
-    def contradiction(self, tp: TopicPartition, segment: int) -> tuple[Equality, str]:
-        """What the second level says against the first."""
-        second = self._second.get(tp, {}).get(segment)
+    def contradiction(self) -> tuple[Equality, str]:
+        """Where the second level does not agree with the first: a verdict, and why."""
+        source, target, second = self.source, self.target, self.second
         if second is None:
             return Equality.EQUAL, ""
         if second.failure:
             return Equality.INCONCLUSIVE, f"not read at record level: {second.failure}"
-        source, target = self.read(SOURCE, tp, segment), self.read(TARGET, tp, segment)
         # Attributes are of headers alone, which record level does not see: no contradiction.
         first_is_same = is_same(source, replace(target, attributes=0))
-        if first_is_same and not second.is_same:
+        if first_is_same != second.is_same:
             return Equality.DIFFERENT, (
                 "record level finds a difference that batch level does not:"
                 f" {second.source.rows} records of the source, {second.target.rows} of the target,"
                 f" {second.target.misplaced} of them where the offset map has none"
+                if first_is_same
+                else "record level finds no difference here, batch level does"
             )
-        if not first_is_same and second.is_same:
-            return Equality.DIFFERENT, "record level finds no difference here, batch level does"
         counts = (source.rows, target.rows + target.compacted)
         others = (second.source.rows, second.target.rows + second.target.compacted)
         if counts[1] != others[1] or (counts[0] != others[0] and not (target.compacted or second.target.compacted)):
@@ -231,46 +217,81 @@ class _Found:
         return Equality.EQUAL, ""
 
 
-def _compare(it: PartitionRange, found: _Found, start_now: int) -> PartitionResult:
-    bounds = dict(tiles(it, found.segment_records))
-    expected = expected_records(it, found.segment_records)
+def _known(report: DigestReport, kept: AllKept) -> Mapping[TopicPartition, Mapping[int, _Known]]:
+    found: defaultdict[TopicPartition, defaultdict[int, _Known]] = defaultdict(lambda: defaultdict(_Known))
+    for (tp, side), digests in report.by_partition().items():
+        for segment, digest in digests.items():
+            if side == SOURCE:
+                found[tp][segment].source = digest
+            else:
+                found[tp][segment].target = digest
+    for failure in report.failures:
+        if failure.segment is not None:
+            found[TopicPartition(failure.topic, failure.partition)][failure.segment].failure = failure.reason
+    for outcome in report.second:
+        found[outcome.tp][outcome.segment].second = outcome
+    for tp, segments in kept.items():
+        for segment, before in segments.items():
+            found[tp][segment].kept = before
+    return found
+
+
+def _compare(
+    request: ValidationRequest, range_: PartitionRange, known: Mapping[int, _Known], start_now: int
+) -> PartitionResult:
+    size = request.segment_records
+    tile_of, expected = dict(tiles(range_, size)), expected_records(range_, size)
     segments = []
-    for at in sorted({*expected, *found.segments(it.tp)}):
-        kept, tile = found.kept(it.tp, at), bounds.get(at)
-        source, target = found.read(SOURCE, it.tp, at), found.read(TARGET, it.tp, at)
-        if kept is not None:
-            source, target = kept.source + source, kept.target + target
-        size = found.segment_records
-        segment = SegmentResult(
-            segment=at,
-            start=tile.source_start if tile else min(max(at * size, it.source_start), it.source_end),
-            end=tile.source_end if tile else max(min((at + 1) * size, it.source_end), it.source_start),
-            expected=_expected(it, expected.get(at, 0), source, target),
-            source=source,
-            target=target,
-            verdict=Equality.EQUAL,
-            target_start=tile.target_start if tile else it.target_end,
-            target_end=tile.target_end if tile else it.target_end,
-            level=found.level(it.tp, at),
-            failure=found.failure(it.tp, at),
-            kept=kept is not None and kept.whole,
-            read_at=kept.at if kept is not None else "",
-        )
-        if at in expected or segment.failure or source.rows or target.rows:
+    for number in sorted({*expected, *known}):
+        one = known.get(number) or _Known()
+        tile = tile_of.get(number) or _beside(range_, number * size, (number + 1) * size)
+        segment = _segment(range_, number, tile, expected.get(number, 0), one)
+        if number in expected or one.failure or segment.source.rows or segment.target.rows:
             # Not an empty stretch of the target that no source offset belongs to.
-            segments.append(_judged(segment, start_now, *found.contradiction(it.tp, at), begins=it.source_start))
-    bad = [segment for segment in segments if segment.verdict is not Equality.EQUAL]
-    detail = _detail(bad, start_now) + _compacted(segments)
-    is_read = not any(segment.failure for segment in segments)
-    return _result(it, tuple(segments), verdict=worst(s.verdict for s in segments), detail=detail, is_read=is_read)
+            segment = replace(segment, level=one.level(by_record=request.by_record(range_)))
+            segments.append(_judged(segment, start_now, *one.contradiction(), begins=range_.source_start))
+    return _result(
+        range_,
+        tuple(segments),
+        verdict=worst(segment.verdict for segment in segments),
+        detail=_detail(segments, start_now) + _compacted(segments),
+        is_read=not any(segment.failure for segment in segments),
+    )
 
 
-def _expected(it: PartitionRange, mapped: int, source: Digest, target: Digest) -> int:
+def _segment(range_: PartitionRange, number: int, tile: PartitionRange, mapped: int, known: _Known) -> SegmentResult:
+    """What was read and kept of a segment, where the map has ``mapped`` records; not judged yet."""
+    source, target, kept = known.source, known.target, known.kept
+    if kept is not None:
+        source, target = kept.source + source, kept.target + target
+    return SegmentResult(
+        segment=number,
+        start=tile.source_start,
+        end=tile.source_end,
+        expected=_expected(range_, mapped, source, target),
+        source=source,
+        target=target,
+        verdict=Equality.EQUAL,
+        target_start=tile.target_start,
+        target_end=tile.target_end,
+        failure=known.failure,
+        kept=kept is not None and kept.whole,
+        read_at="" if kept is None else kept.at,
+    )
+
+
+def _beside(range_: PartitionRange, start: int, end: int) -> PartitionRange:
+    """The bounds of a segment that the source's range does not touch, though the target holds something of it."""
+    start, end = (min(max(at, range_.source_start), range_.source_end) for at in (start, end))
+    return cut(range_, start, end, range_.target_end, range_.target_end)
+
+
+def _expected(range_: PartitionRange, mapped: int, source: Digest, target: Digest) -> int:
     """How many records of a segment both sides should have, where the map has ``mapped``."""
     # What compaction took from one side since is expected of neither.
     left = mapped - source.compacted - target.compacted
     # What it took from both, nobody can count.
-    return min(left, max(source.rows, target.rows)) if it.compacted and it.target_compacted else left
+    return min(left, max(source.rows, target.rows)) if range_.compacted and range_.target_compacted else left
 
 
 def _compacted(segments: Sequence[SegmentResult]) -> str:
@@ -278,59 +299,68 @@ def _compacted(segments: Sequence[SegmentResult]) -> str:
         "source": sum(segment.target.compacted for segment in segments),
         "target": sum(segment.source.compacted for segment in segments),
     }
-    said = [
-        f"{count} records were compacted away on the {side} since they were copied"
+    return "".join(
+        f"; {count} records were compacted away on the {side} since they were copied"
         for side, count in gone.items()
         if count
-    ]
-    return "".join(f"; {one}" for one in said)
+    )
 
 
-def _judged(it: SegmentResult, start_now: int, other: Equality, contradiction: str, *, begins: int) -> SegmentResult:
-    verdict = Equality.EQUAL
-    if it.failure:
-        # What expired may have ended the reading of its neighbours, too: they are read again with what is left.
-        verdict = Equality.EXPIRED if begins < start_now else Equality.INCONCLUSIVE
-    elif not is_same(it.source, it.target):
-        # Expiry takes records from the source, and does nothing else: any other difference is none of its doing.
-        expired = it.start < start_now and it.source.rows < it.expected and it.target.rows == it.expected
-        is_odd = it.target.misplaced or it.target.attributes
-        verdict = Equality.EXPIRED if expired and not is_odd else Equality.DIFFERENT
-    elif it.source.unclear or it.target.unclear:
-        # Only batch level has the bytes of these headers' names.
-        verdict = Equality.INCONCLUSIVE
-    elif it.source.rows != it.expected:
-        # Equal to each other, but not what the map says: both may have been read short.
-        verdict = Equality.INCONCLUSIVE
+def _judged(
+    segment: SegmentResult, start_now: int, other: Equality, contradiction: str, *, begins: int
+) -> SegmentResult:
+    verdict = _verdict(segment, start_now, begins)
     if contradiction and verdict is not Equality.EXPIRED:
-        expired = it.start < start_now
-        verdict = Equality.EXPIRED if expired and verdict is Equality.EQUAL else worst((verdict, other))
-        return replace(it, verdict=verdict, contradiction=contradiction)
-    return replace(it, verdict=verdict)
+        is_expired = segment.start < start_now and verdict is Equality.EQUAL
+        verdict = Equality.EXPIRED if is_expired else worst((verdict, other))
+        return replace(segment, verdict=verdict, contradiction=contradiction)
+    return replace(segment, verdict=verdict)
 
 
-def _detail(bad: Sequence[SegmentResult], start_now: int) -> str:
+def _verdict(segment: SegmentResult, start_now: int, begins: int) -> Equality:
+    """Of what was read first."""
+    if segment.failure:
+        # What expired may have ended the reading of its neighbours, too: they are read again with what is left.
+        return Equality.EXPIRED if begins < start_now else Equality.INCONCLUSIVE
+    if not is_same(segment.source, segment.target):
+        return Equality.EXPIRED if _is_expired(segment, start_now) else Equality.DIFFERENT
+    # Only batch level has the bytes of headers' names that are not UTF-8.
+    is_unclear = segment.source.unclear or segment.target.unclear
+    # Equal to each other, but not as many as the map has: both may have been read short.
+    is_short = segment.source.rows != segment.expected
+    return Equality.INCONCLUSIVE if is_unclear or is_short else Equality.EQUAL
+
+
+def _is_expired(segment: SegmentResult, start_now: int) -> bool:
+    """Whether expiry explains a difference: it takes records from the source, and does nothing else."""
+    is_source_short = segment.source.rows < segment.expected and segment.target.rows == segment.expected
+    is_odd = segment.target.misplaced or segment.target.attributes
+    return segment.start < start_now and is_source_short and not is_odd
+
+
+def _detail(segments: Sequence[SegmentResult], start_now: int) -> str:
+    bad = [segment for segment in segments if segment.verdict is not Equality.EQUAL]
     if not bad:
         return "equal"
-    said = [f"source offsets {it.start}..{it.end}: {it.detail}" for it in bad[:_SHOWN_SEGMENTS]]
+    parts = [f"source offsets {segment.start}..{segment.end}: {segment.detail}" for segment in bad[:_SHOWN_SEGMENTS]]
     if len(bad) > _SHOWN_SEGMENTS:
-        said.append(f"{len(bad) - _SHOWN_SEGMENTS} more segments")
-    if any(it.verdict is Equality.EXPIRED for it in bad):
-        said.append(f"the source's log starts at {start_now} by now")
-    return "; ".join(said)
+        parts.append(f"{len(bad) - _SHOWN_SEGMENTS} more segments")
+    if any(segment.verdict is Equality.EXPIRED for segment in bad):
+        parts.append(f"the source's log starts at {start_now} by now")
+    return "; ".join(parts)
 
 
 def _result(
-    it: PartitionRange, segments: tuple[SegmentResult, ...], *, verdict: Equality, detail: str, is_read: bool
+    range_: PartitionRange, segments: tuple[SegmentResult, ...], *, verdict: Equality, detail: str, is_read: bool
 ) -> PartitionResult:
     return PartitionResult(
-        topic=it.topic,
-        partition=it.partition,
-        source_start=it.source_start,
-        source_end=it.source_end,
-        target_start=it.target_start,
-        target_end=it.target_end,
-        expected=sum(segment.expected for segment in segments) if segments else it.records,
+        topic=range_.topic,
+        partition=range_.partition,
+        source_start=range_.source_start,
+        source_end=range_.source_end,
+        target_start=range_.target_start,
+        target_end=range_.target_end,
+        expected=sum(segment.expected for segment in segments) if segments else range_.records,
         segments=segments,
         verdict=verdict,
         detail=detail,

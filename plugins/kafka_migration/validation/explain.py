@@ -6,7 +6,7 @@ Whoever found a segment unequal, at whatever level: it is read once more here, b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -32,20 +32,20 @@ _UNEQUAL = frozenset({Equality.DIFFERENT, Equality.INCONCLUSIVE})
 
 def with_tails(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[PartitionRange, ...]:
     """``ranges``; those of compacted logs with the ends up to which newer records of a key are looked for."""
-    keyed = [it.tp for it in ranges if it.by_key]
+    keyed = [range_.tp for range_ in ranges if range_.by_key]
     if not keyed:
         return tuple(ranges)
     positions, sources, targets = ctx.link.positions(), ctx.source.ends(keyed, committed=True), ctx.target.ends(keyed)
     return tuple(
         replace(
-            it,
-            source_tail=max(it.source_end, sources[it.tp].end),
-            target_tail=max(it.target_end, targets[it.tp].end),
-            source_mirrored=max(it.source_end, positions[it.tp].source if it.tp in positions else 0),
+            range_,
+            source_tail=max(range_.source_end, sources[range_.tp].end),
+            target_tail=max(range_.target_end, targets[range_.tp].end),
+            source_mirrored=max(range_.source_end, positions[range_.tp].source if range_.tp in positions else 0),
         )
-        if it.by_key
-        else it
-        for it in ranges
+        if range_.by_key
+        else range_
+        for range_ in ranges
     )
 
 
@@ -54,17 +54,17 @@ def to_read_again(
 ) -> tuple[PartitionRange, ...]:
     """Those of ``ranges`` to be read again, since compaction may have taken records from one side while they were read.
 
-    None of the others: there, either nothing differs, or compaction does not explain it. It is for the reading to say
-    so, by its own rule: nothing that was found out here, with the mirror's own code, is left out of it.
+    None of the others: there, either nothing differs, or compaction does not explain it. It is for the reading to
+    decide, by its own rule: nothing that was found out here, with the mirror's own code, is left out of it.
     """
     # What is not read on both sides is INCONCLUSIVE, whatever compaction explains of the rest.
-    scopes = [it for it in _scopes(ranges, results) if it.range.by_key and not it.unread]
+    scopes = [scope for scope in _scopes(ranges, results) if scope.range.by_key and not scope.unread]
     again = []
     for found in _drilled(ctx, ranges, scopes, logs):
         for scope in scopes:
             places = found.explained.get(scope.range.tp, frozenset())
             # Also where it is there by now: what was read between two passes of the cleaner is read once more.
-            if scope.range.tp in found.explained and (places or not _counts(found, scope.range.tp)):
+            if scope.range.tp in found.explained and (places or not _differing(found, scope.range.tp)):
                 again.append(scope.range)
     return tuple(again)
 
@@ -73,29 +73,29 @@ def drilled(
     ctx: Context, ranges: Sequence[PartitionRange], results: Iterable[PartitionResult], logs: OpenLogs
 ) -> tuple[PartitionResult, ...]:
     """``results``, and of those that are unequal what differs."""
-    by_tp = {it.tp: it for it in results}
+    by_tp = {result.tp: result for result in results}
     scopes = _scopes(ranges, by_tp)
     if scopes:
         ctx.tell(f"reading {len(scopes)} partitions again, where they are not equal, to find the records that differ")
     for found in _drilled(ctx, ranges, scopes, logs):
-        for it in found.drilled:
-            by_tp[it.tp] = replace(by_tp[it.tp], drilled=it)
-            if it.first is not None:
-                ctx.tell(f"{it.tp}: {it.text}; first {it.first.text}")
+        for drilled_ in found.drilled:
+            by_tp[drilled_.tp] = replace(by_tp[drilled_.tp], drilled=drilled_)
+            if drilled_.first is not None:
+                ctx.tell(f"{drilled_.tp}: {drilled_.text}; first {drilled_.first.text}")
     return tuple(by_tp[tp] for tp in sorted(by_tp))
 
 
 def _scopes(ranges: Sequence[PartitionRange], results: Mapping[TopicPartition, PartitionResult]) -> list[Scope]:
     found = []
-    for it in sorted(ranges, key=lambda it: it.tp):
-        result = results.get(it.tp)
+    for range_ in sorted(ranges, key=lambda range_: range_.tp):
+        result = results.get(range_.tp)
         if result is None or result.verdict not in _UNEQUAL:
             continue
         # What could not be read once is not tried again here, and does not keep its neighbours from being looked at.
         unread = tuple((one.start, one.end) for one in result.segments if one.failure)
         spans = tuple((one.start, one.end) for one in result.segments if one.verdict in _UNEQUAL and not one.failure)
         if spans:
-            found.append(Scope(range=it, spans=spans, unread=unread))
+            found.append(Scope(range=range_, spans=spans, unread=unread))
     return found
 
 
@@ -119,17 +119,12 @@ def _drilled(ctx: Context, ranges: Sequence[PartitionRange], scopes: Sequence[Sc
                 clock=ctx.clock.monotonic,
                 now_ms=lambda: int(ctx.clock.now().timestamp() * 1000),
             )
-            return [drill.topic(list(them)) for _, them in groupby(scopes, key=lambda it: it.range.topic)]
+            return [drill.topic(list(them)) for _, them in groupby(scopes, key=lambda scope: scope.range.topic)]
     except MigrationError as error:
-        note = f"not drilled into: {error.message}"
+        note = f"the records that differ were not looked for: {error.message}"
         ctx.tell(note)
-        return [
-            Found(
-                drilled=tuple(
-                    Drilled(topic=it.range.topic, partition=it.range.partition, notes=(note,)) for it in scopes
-                )
-            )
-        ]
+        tps = [scope.range.tp for scope in scopes]
+        return [Found(drilled=tuple(Drilled(topic=tp.topic, partition=tp.partition, notes=(note,)) for tp in tps))]
 
 
 def _mirrored(ctx: Context, tp: TopicPartition) -> int:
@@ -138,7 +133,6 @@ def _mirrored(ctx: Context, tp: TopicPartition) -> int:
     return 0 if position is None else position.source
 
 
-def _counts(found: Found, tp: TopicPartition) -> int:
-    with suppress(StopIteration):
-        return sum(next(it for it in found.drilled if it.tp == tp).counts.values())
-    return 0
+def _differing(found: Found, tp: TopicPartition) -> int:
+    """How many records of a partition differ."""
+    return sum(sum(drilled_.counts.values()) for drilled_ in found.drilled if drilled_.tp == tp)

@@ -13,9 +13,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from kafka_migration.compare.digests import SOURCE, TARGET, DigestReport
+from kafka_migration.compare.digests import SOURCE, TARGET, DigestReport, to_line
 from kafka_migration.compare.levels import run
-from kafka_migration.compare.lines import said
 from kafka_migration.compare.request import ValidationRequest
 from kafka_migration.compare.session import open_session
 from kafka_migration.copy.package import is_zipped, package_zip
@@ -33,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="spark_jobs/validate.py", description="Digest what a request asks for.")
     parser.add_argument("request", type=Path, help="the request, as the validate phase wrote it")
     parser.add_argument("result", type=Path, help="where to write the digests")
-    parser.add_argument("--master", help="the Spark master, unless spark-submit says it (default: local[*])")
+    parser.add_argument("--master", help="the Spark master, unless spark-submit names it (default: local[*])")
     options = parser.parse_args(arguments)
     try:
         report = answer(read_request(options.request), master=options.master)
@@ -47,14 +46,14 @@ def main(arguments: Sequence[str]) -> int:
 def answer(request: ValidationRequest, *, master: str | None = None) -> DigestReport:
     """Run ``request`` on a Spark session of its own. Raises BadInput for an unknown connection or missing jars."""
     clusters = {SOURCE: find_connection(request.source), TARGET: find_connection(request.target)}
-    connections = {side: it.jvm() for side, it in clusters.items()}
-    wires = {side: it.kafka_python() for side, it in clusters.items()}
+    connections = {side: cluster.jvm() for side, cluster in clusters.items()}
+    wires = {side: cluster.kafka_python() for side, cluster in clusters.items()}
     session = open_session(
         f"kafka-migration validation {request.migration}",
         master=master,
         system_properties=_system_properties(clusters.values()),
     )
-    secrets = {secret for it in clusters.values() for secret in it.secrets()}
+    secrets = {secret for cluster in clusters.values() for secret in cluster.secrets()}
     secrets |= {properties[name] for properties in connections.values() for name in _SECRET & properties.keys()}
     try:
         if not is_zipped():
@@ -67,7 +66,7 @@ def answer(request: ValidationRequest, *, master: str | None = None) -> DigestRe
             wires,
             secrets=secrets,
             tell=lambda text: print(text, flush=True),
-            heard=lambda found: print(said(found), flush=True),
+            on_read=lambda found: print(to_line(found), flush=True),
         )
     finally:
         close_session(session)

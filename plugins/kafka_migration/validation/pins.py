@@ -39,7 +39,7 @@ class Pins:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only; without the runs, which are the link's."""
-        ranges = [it.as_dict(with_runs=False) for it in self.ranges]
+        ranges = [range_.as_dict(with_runs=False) for range_ in self.ranges]
         return {"at": self.at, "ranges": ranges, "unpinned": {str(tp): self.reasons[tp] for tp in self.unpinned}}
 
 
@@ -57,10 +57,10 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
     ranges, firsts = [], {}
     for tp in reached:
         firsts[tp] = next((run.source for run in maps[tp].runs()), sources[tp].start)
-        it = PartitionRange.pinned(
+        range_ = PartitionRange.pinned(
             tp, maps[tp], source=sources[tp], target=targets[tp], skips=skips.get(tp, ()), whole=tp in still
         )
-        ranges.append(replace(it, **compaction[tp.topic]))
+        ranges.append(replace(range_, **compaction[tp.topic]))
     return Pins(
         at=at,
         ranges=tuple(ranges),
@@ -76,22 +76,22 @@ def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partition
 
     Left out where everything up to the mirror's position has expired, and more: nothing is left to compare there.
     """
-    tps = [it.tp for it in ranges]
+    tps = [range_.tp for range_ in ranges]
     sources, targets, maps = ctx.source.ends(tps), ctx.target.ends(tps), ctx.link.offset_maps(tps)
     skips = ctx.link.skips()
     found = []
-    for it in ranges:
-        start = max(it.source_start, sources[it.tp].start)
-        source = PartitionEnds(start=start, end=max(start, it.source_end))
+    for range_ in ranges:
+        start = max(range_.source_start, sources[range_.tp].start)
+        source = PartitionEnds(start=start, end=max(start, range_.source_end))
         try:
             new = PartitionRange.pinned(
-                it.tp, maps[it.tp], source=source, target=targets[it.tp], skips=skips.get(it.tp, ())
+                range_.tp, maps[range_.tp], source=source, target=targets[range_.tp], skips=skips.get(range_.tp, ())
             )
         except NotMirroredYet:
-            ctx.tell(f"{it.tp}: the source has expired up to {start}, beyond what was mirrored")
+            ctx.tell(f"{range_.tp}: the source has expired up to {start}, beyond what was mirrored")
             continue
-        kept = {name: getattr(it, name) for name in _COMPACTION}
-        found.append(replace(new, **kept, target_end=max(new.target_start, it.target_end)))
+        kept = {name: getattr(range_, name) for name in _COMPACTION}
+        found.append(replace(new, **kept, target_end=max(new.target_start, range_.target_end)))
     return tuple(found)
 
 
@@ -100,8 +100,8 @@ def stable_ends(ctx: Context, ranges: Sequence[PartitionRange]) -> dict[TopicPar
     reached the pinned ends, or for some seconds."""
     deadline = ctx.clock.monotonic() + _STABLE_SECONDS
     while True:
-        found = {tp: it.end for tp, it in ctx.target.ends([it.tp for it in ranges], committed=True).items()}
-        if all(found[it.tp] >= it.target_end for it in ranges) or ctx.clock.monotonic() >= deadline:
+        found = {tp: ends.end for tp, ends in ctx.target.ends([range_.tp for range_ in ranges], committed=True).items()}
+        if all(found[range_.tp] >= range_.target_end for range_ in ranges) or ctx.clock.monotonic() >= deadline:
             return found
         ctx.clock.sleep(_POLL_SECONDS)
 
@@ -144,7 +144,7 @@ def _compaction(ctx: Context, topics: Iterable[str]) -> dict[str, dict[str, Any]
     for cluster in (ctx.source, ctx.target):
         found = {}
         for name, configs in cluster.topic_configs(names).items():
-            values = {key: it.value for key, it in configs.items()}
+            values = {key: config.value for key, config in configs.items()}
             is_compacted = "compact" in (values.get("cleanup.policy") or "")
             found[name] = is_compacted, int(values.get("delete.retention.ms") or _TOMBSTONES_MS)
         sides.append(found)
@@ -166,32 +166,29 @@ def _await_mirror(
     """Wait for the mirror to reach the ends of ``sources``; for each partition where it doesn't, why, and how many
     offsets it is short."""
     deadline = ctx.clock.monotonic() + CATCH_UP_SECONDS
-    told = ""
+    shown = ""
     while True:
         positions, halts = ctx.link.positions(), ctx.link.halts()
-        behind = {tp for tp, ends in sources.items() if tp not in positions or positions[tp].source < ends.end}
-        if not behind:
-            return {}, {}
-        moving = behind - halts.keys()
-        ended = (ctx.link.run() or {}).get("state") != "running"
-        held = ctx.link.controls().describe()
-        if not moving or ended or ctx.clock.monotonic() >= deadline:
-            why = "does not run" if ended else f"did not get there in {CATCH_UP_SECONDS:g} s"
-            why += f" (it is {held})" if held and not ended else ""
-            reasons = {
-                tp: _reason(positions.get(tp), sources[tp].end, halts[tp].reason if tp in halts else "", why)
-                for tp in sorted(behind)
-            }
-            stands = {tp: positions[tp].source if tp in positions else sources[tp].start for tp in behind}
-            return reasons, {tp: sources[tp].end - at for tp, at in stands.items()}
-        said = f"waiting until the mirror has reached the pinned ends of {len(moving)} partitions"
-        said += f"; it is {held}" if held else ""
-        if told != said:
-            ctx.tell(said)
-            told = said
+        short = {tp: ends.end - _mirrored(positions.get(tp), ends) for tp, ends in sorted(sources.items())}
+        short = {tp: offsets for tp, offsets in short.items() if offsets > 0 or tp not in positions}
+        moving = short.keys() - halts.keys()
+        has_ended = (ctx.link.run() or {}).get("state") != "running"
+        held = f" (it is {control})" if (control := ctx.link.controls().describe()) else ""
+        if not moving or has_ended or ctx.clock.monotonic() >= deadline:
+            why = "does not run" if has_ended else f"did not get there in {CATCH_UP_SECONDS:g} s{held}"
+            why_of = {tp: f"is halted ({halts[tp].reason})" if tp in halts else why for tp in short}
+            return {tp: _reason(positions.get(tp), sources[tp].end, why_of[tp]) for tp in short}, short
+        line = f"waiting until the mirror has reached the pinned ends of {len(moving)} partitions{held}"
+        if line != shown:
+            ctx.tell(line)
+            shown = line
         ctx.clock.sleep(_POLL_SECONDS)
 
 
-def _reason(position: Position | None, end: int, halt: str, why: str) -> str:
+def _mirrored(position: Position | None, ends: PartitionEnds) -> int:
+    return ends.start if position is None else position.source
+
+
+def _reason(position: Position | None, end: int, why: str) -> str:
     stands = "has no position" if position is None else f"stands at source offset {position.source}"
-    return f"the mirror {stands}, short of the pinned end {end}, and {f'is halted ({halt})' if halt else why}"
+    return f"the mirror {stands}, short of the pinned end {end}, and {why}"

@@ -1,9 +1,9 @@
-"""What a validation leaves in the journal: its verdict, and before it has one, that it began and what it heard.
+"""What a validation leaves in the journal: its verdict, and before it has one, that it began and what it found.
 
-Gates look at the last verdict of everything, and a run may die, or drill for a quarter of an hour, after it has heard
-a difference. So each run has a note of its own from before it reads on: it is told of the first difference at once, and
-of an end without a verdict. A note goes when its run ends EQUAL, or with the verdict of a later run of everything that
-saw it when it began; no run overrules what was said while it read, since it may have kept just that from before.
+Gates look at the last verdict of everything, and a run may die, or drill for a quarter of an hour, after it has found
+a difference. So each run has a note of its own from before it reads on: it holds the first difference at once, and an
+end without a verdict. A note goes when its run ends EQUAL, or with the verdict of a later run of everything that
+saw it when it began; no run overrules what was found while it read, since it may have kept just that from before.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ class Note:
         return cls(**{**value, "topics": tuple(value["topics"]), "differs": tuple(value["differs"])})
 
     @property
-    def says(self) -> Equality | None:
-        """What it says against an EQUAL; None of a run that is under way, or was killed, and has heard nothing."""
+    def objection(self) -> Equality | None:
+        """What it has against an EQUAL; None of a run that is under way, or was killed, and has found nothing."""
         if self.differs or self.verdict:
             return Equality(self.verdict or Equality.DIFFERENT)
         return Equality.INCONCLUSIVE if self.broke_off else None
 
     @property
     def text(self) -> str:
-        """In words."""
-        heard = f"found differences in {', '.join(self.differs)}" if self.differs else ""
-        end = f"said {self.verdict}" if self.verdict else f"broke off: {self.broke_off}" if self.broke_off else ""
         run = f"the validation of {', '.join(self.topics)}" if self.topics else "the validation"
-        return f"{run} that began at {self.began} {' and '.join(filter(None, (heard, end or 'has not ended')))}"
+        found = f"found differences in {', '.join(self.differs)}" if self.differs else ""
+        end = f"broke off: {self.broke_off}" if self.broke_off else "has not ended"
+        end = f"ended {self.verdict}" if self.verdict else end
+        return f"{run} that began at {self.began} {' and '.join(filter(None, (found, end)))}"
 
 
 def notes(ctx: Context) -> dict[str, Note]:
@@ -70,16 +70,16 @@ def notes(ctx: Context) -> dict[str, Note]:
 
 
 class Account:
-    """What one run says in the journal; nothing in a dry run. Made before it chooses what to read."""
+    """What one run leaves in the journal; nothing in a dry run. Made before it chooses what to read."""
 
     def __init__(self, ctx: Context, run: str, topics: Collection[str]) -> None:
         self._ctx, self._run, self._note = ctx, run, Note(began=ctx.stamp(), topics=tuple(sorted(topics)[:_NAMED]))
-        self._before, self._last = notes(ctx), _said(ctx.journal.read(KIND, LATEST))
+        self._before, self._last = notes(ctx), _identity(ctx.journal.read(KIND, LATEST))
         self._write(self._note)
 
     def differs(self, outcomes: Iterable[SegmentOutcome]) -> None:
         """These segments were read, and are certainly not equal."""
-        named = (f"{it.tp} at source offsets {it.start}..{it.end}" for it in outcomes)
+        named = (f"{outcome.tp} at source offsets {outcome.start}..{outcome.end}" for outcome in outcomes)
         differs = tuple(dict.fromkeys((*self._note.differs, *named)))[:_NAMED]
         if differs != self._note.differs:
             self._write(replace(self._note, differs=differs))
@@ -97,7 +97,7 @@ class Account:
             # First: whoever overwrites the verdict meanwhile with one of their own does not overwrite this.
             self._write(replace(self._note, verdict=str(validation.verdict)))
         self._record(validation)
-        # Segments that were heard to differ, and are explained by now, are explained by this very run.
+        # Segments that were found to differ, and are explained by now, are explained by this very run.
         over = [self._run] if is_equal else []
         if not validation.is_partial:
             now = notes(self._ctx)
@@ -112,12 +112,12 @@ class Account:
             if whole is not None and whole["verdict"] == Equality.EQUAL and not is_equal:
                 # Some topics cannot make the whole equal, but they can end that it is: gates look at the whole.
                 changed = {"verdict": str(validation.verdict), "passed": False, "at": validation.result.at}
-                names = sorted({it.topic for it in validation.result.partitions})[:10]
+                names = sorted({partition.topic for partition in validation.result.partitions})[:10]
                 hints = [*whole["hints"], f"{', '.join(names)}: validated again, alone"]
                 journal.record(KIND, LATEST, {**whole, **changed, "hints": hints})
-        elif is_equal and whole is not None and whole["verdict"] != Equality.EQUAL and _said(whole) != self._last:
+        elif is_equal and whole is not None and whole["verdict"] != Equality.EQUAL and _identity(whole) != self._last:
             self._ctx.tell(
-                f"another validation has said {whole['verdict']} while this one read, and that stands:"
+                f"another validation ended {whole['verdict']} while this one read, and its verdict stands:"
                 " run `validate` again"
             )
         else:
@@ -138,12 +138,12 @@ def accounted(ctx: Context, run: str, topics: Collection[str]) -> Iterator[Accou
     except BaseException as error:
         # The first error is what a person must see, also where the journal cannot be written any more.
         with suppress(MigrationError):
-            said = error.message.partition("\n")[0] if isinstance(error, MigrationError) else type(error).__name__
-            account.breaks_off(said)
+            reason = error.message.partition("\n")[0] if isinstance(error, MigrationError) else type(error).__name__
+            account.breaks_off(reason)
         raise
 
 
-def _said(value: dict[str, Any] | None) -> tuple[str, ...] | None:
+def _identity(value: dict[str, Any] | None) -> tuple[str, ...] | None:
     """Which verdict a record is."""
     return None if value is None else (value["id"], value["at"], value["verdict"])
 
@@ -159,9 +159,9 @@ def _append(ctx: Context, name: str, validation: Validation) -> None:
 
 def _bounded(value: dict[str, Any]) -> dict[str, Any]:
     # Those that are not equal are what a person looks for: they stay longest.
-    partitions = sorted(value["partitions"], key=lambda it: it["equal"])
+    partitions = sorted(value["partitions"], key=lambda partition: partition["equal"])
     while partitions and len(json.dumps({**value, "partitions": partitions})) > _MOST_BYTES:
         partitions = partitions[: len(partitions) // 2]
     left_out = len(value["partitions"]) - len(partitions)
-    partitions.sort(key=lambda it: (it["topic"], it["partition"]))
+    partitions.sort(key=lambda partition: (partition["topic"], partition["partition"]))
     return {**value, "partitions": partitions, "left_out": left_out}

@@ -2,7 +2,7 @@
 
 A segment that was found equal is kept with its bounds on both sides, a hash of the map between, counts and digests, the
 topics' ids, and the leader epochs that both logs had when their ends were pinned. It is read again if a bound changed,
-the offset map says something else of it, either log was truncated beneath it since (its epoch ends before the segment
+the offset map has something else for it, either log was truncated beneath it since (its epoch ends before the segment
 by now), it is too old, or a person asks for everything. The newest segment is kept as far as it reaches: a later
 validation goes on behind it, since digests add up. One that is not equal is always read again.
 
@@ -14,13 +14,13 @@ draws a sample anew.
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.compare.digests import Digest, DigestReport, SegmentOutcome
-from kafka_migration.compare.lines import heard
+from kafka_migration.compare.digests import Digest, DigestReport, SegmentOutcome, from_line
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.segments import cut, places_hash, split_bounds, tiles
@@ -32,11 +32,76 @@ if TYPE_CHECKING:
     from kafka_migration.kafka.types import EpochEnd
     from kafka_migration.migration.context import Context
 
-_TOLD_SECONDS = 2.0
+_PROGRESS_SECONDS = 2.0
 BATCH = "batch"
 
 Ids = Mapping[str, Sequence[str | None]]
 Epochs = Mapping[TopicPartition, "EpochEnd"]
+#: A segment's partition and number.
+Place = tuple[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A segment as it is kept for the next validation, found ``at`` (ISO-8601, UTC) by ``run``.
+
+    From ``start`` on it was compared as ``source`` and ``target`` have it, and from ``since`` on before its beginning
+    expired. ``places`` is a hash of the offset map between its bounds; ``ids`` and ``epochs`` are the topic's ids and
+    the logs' leader epochs, on source and target. ``settled``: no sample of it needs to be read any more.
+    """
+
+    ids: list[str | None]
+    segment_records: int
+    start: int
+    since: int
+    end: int
+    target_start: int
+    target_end: int
+    records: int
+    places: str
+    source: Digest
+    target: Digest
+    verdict: str
+    level: str
+    settled: bool
+    epochs: list[int]
+    traits: int
+    at: str
+    run: str
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Stored:
+        """What was kept, by this version or an older one, which had neither coverage nor samples; one without a hash of
+        its places is read once more."""
+        older = {"since": value["start"], "places": "", "settled": True, "traits": 0, "run": ""}
+        names = {member.name for member in fields(cls)}
+        known = {name: item for name, item in {**older, **value}.items() if name in names}
+        return cls(**{**known, "source": Digest(**value["source"]), "target": Digest(**value["target"])})
+
+    @property
+    def is_equal(self) -> bool:
+        return self.verdict == Equality.EQUAL
+
+    def is_of(self, ids: Sequence[str | None]) -> bool:
+        """Whether it was found equal of the topics with these ids. Without ids nobody would notice a topic that was
+        recreated."""
+        return self.is_equal and all(self.ids) and self.ids == list(ids)
+
+    def ends_within(self, end: EpochEnd | None, side: int) -> bool:
+        """Whether its leader epoch on source (0) or target (1) ends behind it; ``end`` is where that ends by now."""
+        bound = (self.end, self.target_end)[side]
+        return end is not None and end.epoch == self.epochs[side] and bound <= end.end
+
+    def kept(self, tile: PartitionRange) -> Kept:
+        """As part of the verdict on a range of which ``tile`` is this segment."""
+        return Kept(
+            end=self.end,
+            source=self.source,
+            target=self.target,
+            level=self.level,
+            whole=self.end == tile.source_end,
+            at=self.at,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +115,7 @@ class Chosen:
 
     @property
     def kept_segments(self) -> int:
-        """How many segments are not read at all."""
-        return sum(it.whole for mine in self.kept.values() for it in mine.values())
+        return sum(segment.whole for mine in self.kept.values() for segment in mine.values())
 
 
 class Segments:
@@ -70,85 +134,87 @@ class Segments:
         self._epochs: tuple[Epochs, Epochs] = ({}, {})
         self._ranges: dict[TopicPartition, PartitionRange] = {}
         self._kept: dict[TopicPartition, dict[int, Kept]] = {}
-        self._values: dict[TopicPartition, dict[int, dict[str, Any]]] = {}
-        #: All that earlier validations kept, however old, also of what has expired since.
-        self._earlier: dict[TopicPartition, dict[int, dict[str, Any]]] = {}
+        #: What stands, and what this validation found.
+        self._values: dict[TopicPartition, dict[int, Stored]] = {}
+        #: All that earlier validations kept of these topics, however old, also of what has expired since.
+        self._earlier: dict[TopicPartition, dict[int, Stored]] = {}
         self._done: set[tuple[TopicPartition, int, str]] = set()
         self._expected = self._read = self._pairs = 0
-        self._began = self._told = 0.0
-        #: Told of segments as soon as they certainly differ, and are kept as such.
+        self._began = self._shown = 0.0
+        #: Is given segments as soon as they certainly differ, and are kept as such.
         self.differs: Callable[[Sequence[SegmentOutcome]], None] = lambda _outcomes: None
 
     def choose(self, ranges: Sequence[PartitionRange]) -> Chosen:
         """What of ``ranges`` is to be read now, and what is kept: nothing of those that only record level compares."""
-        first = not self._values
-        tps = [it.tp for it in ranges]
-        if first:
-            self._epochs = (
-                self._ctx.source.log_epochs(dict.fromkeys(tps)),
-                self._ctx.target.log_epochs(dict.fromkeys(tps)),
-            )
-            self._earlier = self._ctx.segments.all()
-            if not self._full:
-                self._values = self._standing(tps)
-                self._twice = self._drawn()
+        if not self._values:
+            self._look_back([range_.tp for range_ in ranges])
         to_read: list[PartitionRange] = []
-        for it in ranges:
-            self._ranges[it.tp] = it
-            equal = {n: v for n, v in self._values.get(it.tp, {}).items() if v["verdict"] == Equality.EQUAL}
-            mine, rest = ({}, [it]) if it.by_key else self._cut(it, equal)
-            self._kept[it.tp] = mine
+        for range_ in ranges:
+            self._ranges[range_.tp] = range_
+            self._kept[range_.tp], rest = ({}, [range_]) if range_.by_key else self._cut(range_)
             to_read += rest
-        self._expected = sum(1 for it in to_read for _ in tiles(it, self._size))
+        self._expected = sum(1 for range_ in to_read for _ in tiles(range_, self._size))
         self._read, self._pairs, self._began = 0, 0, self._ctx.clock.monotonic()
-        kept = {it.tp: self._kept[it.tp] for it in ranges}
+        kept = {range_.tp: self._kept[range_.tp] for range_ in ranges}
         return Chosen(ranges=tuple(to_read), kept=kept, twice=self._twice)
 
     def compared_before(self, tp: TopicPartition, low: int, high: int) -> int:
         """How many source offsets from ``low`` up to, and without, ``high`` earlier validations found equal."""
-        spans = ((_since(it), it["end"]) for it in self._earlier.get(tp, {}).values() if self._is_of_now(tp, it))
-        return sum(max(0, min(end, high) - max(start, low)) for start, end in spans)
+        equal = [stored for stored in self._earlier.get(tp, {}).values() if self._is_of_now(tp, stored)]
+        return sum(max(0, min(stored.end, high) - max(stored.since, low)) for stored in equal)
 
-    def _is_of_now(self, tp: TopicPartition, value: Mapping[str, Any]) -> bool:
-        """Whether something was found equal of the topics that stand under these names now."""
-        ids = list(value["ids"])
-        # Without ids nobody would notice a topic that was made anew.
-        return value["verdict"] == Equality.EQUAL and all(ids) and ids == list(self._ids.get(tp.topic, ()))
+    def _is_of_now(self, tp: TopicPartition, stored: Stored) -> bool:
+        return stored.is_of(self._ids.get(tp.topic, ()))
 
     # -- what stands ------------------------------------------------------------------------------------------
 
-    def _standing(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, dict[int, dict[str, Any]]]:
+    def _look_back(self, tps: Sequence[TopicPartition]) -> None:
+        source, target = (cluster.log_epochs(dict.fromkeys(tps)) for cluster in (self._ctx.source, self._ctx.target))
+        self._epochs = source, target
+        self._earlier = {
+            tp: {number: Stored.from_dict(value) for number, value in mine.items()}
+            for tp, mine in self._ctx.segments.all().items()
+            if tp.topic in self._ids
+        }
+        if not self._full:
+            self._values = self._standing(tps)
+            self._twice = self._drawn()
+
+    def _standing(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, dict[int, Stored]]:
         """Segments that were found equal, recently enough, of topics and logs that are still the same."""
         wanted = set(tps)
-        oldest = self._ctx.clock.now() - timedelta(seconds=self._ctx.plan.validation.reread_seconds)
         known = {
-            tp: {
-                number: value
-                for number, value in mine.items()
-                if self._is_of_now(tp, value)
-                and value["segment_records"] == self._size
-                and not (self._level is Level.RECORD and value["level"] == BATCH)
-                and datetime.fromisoformat(value["at"]) >= oldest
-            }
+            tp: {number: stored for number, stored in mine.items() if self._is_usable(tp, stored)}
             for tp, mine in self._earlier.items()
             if tp in wanted
         }
-        for side, cluster in enumerate((self._ctx.source, self._ctx.target)):
-            # One question a partition, per epoch: by all that was kept under it.
-            for epoch in sorted({value["epochs"][side] for mine in known.values() for value in mine.values()}):
-                asked = {
-                    tp: epoch
-                    for tp, mine in known.items()
-                    if any(value["epochs"][side] == epoch for value in mine.values())
-                }
-                ends = cluster.log_epochs(dict(asked)) if epoch >= 0 else {}
-                for tp in asked:
-                    end = ends.get(tp)
-                    for number, value in list(known[tp].items()):
-                        bound = value["end"] if side == 0 else value["target_end"]
-                        if value["epochs"][side] == epoch and (end is None or end.epoch != epoch or end.end < bound):
-                            del known[tp][number]
+        self._drop_truncated(known, 0)
+        self._drop_truncated(known, 1)
         return known
+
+    def _is_usable(self, tp: TopicPartition, stored: Stored) -> bool:
+        oldest = self._ctx.clock.now() - timedelta(seconds=self._ctx.plan.validation.reread_seconds)
+        return (
+            self._is_of_now(tp, stored)
+            and stored.segment_records == self._size
+            and not (self._level is Level.RECORD and stored.level == BATCH)
+            and datetime.fromisoformat(stored.at) >= oldest
+        )
+
+    def _drop_truncated(self, known: dict[TopicPartition, dict[int, Stored]], side: int) -> None:
+        """Take out of ``known`` what stood under a leader epoch that ends before it by now, on source (0) or target
+        (1)."""
+        cluster = (self._ctx.source, self._ctx.target)[side]
+        # One question a partition, per epoch: by all that was kept under it.
+        under: defaultdict[int, defaultdict[TopicPartition, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for tp, mine in known.items():
+            for number, stored in mine.items():
+                under[stored.epochs[side]][tp].append(number)
+        for epoch, numbers in sorted(under.items()):
+            ends = cluster.log_epochs(dict.fromkeys(numbers, epoch)) if epoch >= 0 else {}
+            for tp, number in [(tp, number) for tp, mine in numbers.items() for number in mine]:
+                if not known[tp][number].ends_within(ends.get(tp), side):
+                    del known[tp][number]
 
     def _drawn(self) -> tuple[tuple[str, int, int], ...]:
         """A sample of what stands, but is not settled; it does not stand any more."""
@@ -158,177 +224,155 @@ class Segments:
             loose,
             sample_size(len(loose), self._share),
             topic=lambda place: place[0].topic,
-            traits=lambda place: self._values[place[0]][place[1]].get("traits", 0),
+            traits=lambda place: self._values[place[0]][place[1]].traits,
         )
         for tp, number in drawn:
             del self._values[tp][number]
         return tuple((tp.topic, tp.partition, number) for tp, number in sorted(drawn))
 
-    def _loose(self) -> dict[tuple[TopicPartition, int], dict[str, Any]]:
+    def _loose(self) -> dict[Place, Stored]:
         """What was found equal, and is not settled."""
         return {
-            (tp, number): value
+            (tp, number): stored
             for tp, mine in self._values.items()
-            for number, value in mine.items()
-            if value["verdict"] == Equality.EQUAL and not value.get("settled", True)
+            for number, stored in mine.items()
+            if stored.is_equal and not stored.settled
         }
 
-    def _cut(
-        self, it: PartitionRange, values: Mapping[int, Mapping[str, Any]]
-    ) -> tuple[dict[int, Kept], list[PartitionRange]]:
-        """What of ``it`` is kept, and the stretches between that are to be read."""
+    def _cut(self, range_: PartitionRange) -> tuple[dict[int, Kept], list[PartitionRange]]:
+        """What of a range is kept, and the stretches between that are to be read."""
+        known = self._values.get(range_.tp, {})
         kept: dict[int, Kept] = {}
         rest: list[PartitionRange] = []
         begin: tuple[int, int] | None = None
-        at, target = it.source_start, it.target_start
-        for number, tile in tiles(it, self._size):
-            value = values.get(number)
+        at, target = range_.source_start, range_.target_start
+        for number, tile in tiles(range_, self._size):
+            stored = known.get(number)
             end = at
-            if value is not None and self._stands(it, tile, value, at, target):
+            if stored is not None and _stands(range_, tile, stored, at, target):
                 if begin is not None:
-                    rest.append(cut(it, begin[0], at, begin[1], target))
+                    rest.append(cut(range_, begin[0], at, begin[1], target))
                     begin = None
-                end = value["end"]
-                kept[number] = Kept(
-                    end=end,
-                    source=Digest(**value["source"]),
-                    target=Digest(**value["target"]),
-                    level=value["level"],
-                    whole=end == tile.source_end,
-                    at=value["at"],
-                )
-                target = value["target_end"]
+                kept[number] = stored.kept(tile)
+                end, target = stored.end, stored.target_end
             if end < tile.source_end or tile.source_start == tile.source_end:
                 begin = begin or (end, target)
                 target = max(target, tile.target_end)
             at = tile.source_end
         if begin is not None:
-            rest.append(cut(it, begin[0], it.source_end, begin[1], it.target_end))
-        elif target < it.target_end:
+            rest.append(cut(range_, begin[0], range_.source_end, begin[1], range_.target_end))
+        elif target < range_.target_end:
             # Behind the last record that was kept: nothing may stand there now either.
-            rest.append(cut(it, it.source_end, it.source_end, target, it.target_end))
+            rest.append(cut(range_, range_.source_end, range_.source_end, target, range_.target_end))
         return kept, rest
-
-    def _stands(self, it: PartitionRange, tile: PartitionRange, value: Mapping[str, Any], at: int, target: int) -> bool:
-        """Whether what was kept of a segment begins where it begins now, and is placed as the map says now."""
-        end = value["end"]
-        if (value["start"], value["target_start"]) != (at, target) or not at < end <= tile.source_end:
-            return False
-        low, high = split_bounds(it, end)
-        # One that was kept before there was a hash is read once more.
-        return bool(low <= value["target_end"] <= high and places_hash(it.runs.clip(at, end)) == value.get("places"))
 
     # -- what is found ----------------------------------------------------------------------------------------
 
     def line(self, text: str) -> None:
-        """What the job says: keep it, or tell it."""
-        found = heard(text)
+        """A line of the job's output: keep what it found, show what is for people."""
+        found = from_line(text)
         if found is None:
             self._ctx.tell(text)
         else:
             self.found(found)
 
     def report(self, request: ValidationRequest, report: DigestReport) -> None:
-        """Keep what only the report says, since the job was run by somebody who heard nothing meanwhile."""
+        """Keep what only the report has, where nobody read the job's output meanwhile."""
         self.found(outcomes_of(request, report))
-        self._missed_second |= any(it.failure for it in report.second)
+        self._missed_second |= any(outcome.failure for outcome in report.second)
 
     def settle(self) -> None:
         """All was read that was to be read: what is equal needs no sample any more, unless that could not be read."""
         if self._missed_second or self._ctx.dry_run or not self._share:
             return
-        settled = {place: {**value, "settled": True} for place, value in self._loose().items()}
-        if settled:
-            self._ctx.segments.record(settled)
+        if loose := self._loose():
+            self._ctx.segments.record({place: asdict(replace(one, settled=True)) for place, one in loose.items()})
 
     def found(self, outcomes: Iterable[SegmentOutcome]) -> None:
-        """Keep what was found, unless it was kept before, and tell how far it is."""
-        new = [it for it in outcomes if (it.tp, it.start, it.level) not in self._done]
-        self._done |= {(it.tp, it.start, it.level) for it in new if not it.failure}
-        values: dict[tuple[TopicPartition, int], dict[str, Any]] = {}
-        differ: list[SegmentOutcome] = []
-        for it in new:
-            if not it.failure and it.tp in self._ranges:
-                # One after the other: the second level of a segment rests on what the first has found.
-                value = values[it.tp, it.segment] = self._value(it)
-                self._values.setdefault(it.tp, {})[it.segment] = value
-                if value["verdict"] == Equality.DIFFERENT and not self._may_be_explained(it):
-                    differ.append(it)
-        if values and not self._ctx.dry_run:
-            self._ctx.segments.record(values)
-        if differ:
+        """Keep what was found, unless it was kept before, and show how far it is."""
+        new = [outcome for outcome in outcomes if (outcome.tp, outcome.start, outcome.level) not in self._done]
+        self._keep_all([outcome for outcome in new if not outcome.failure])
+        self._show_progress(new)
+
+    def _keep_all(self, read: Sequence[SegmentOutcome]) -> None:
+        self._done |= {(outcome.tp, outcome.start, outcome.level) for outcome in read}
+        # One after the other: the second level of a segment rests on what the first has found.
+        stored = [(outcome, self._keep(outcome)) for outcome in read if outcome.tp in self._ranges]
+        if stored and not self._ctx.dry_run:
+            self._ctx.segments.record({(outcome.tp, outcome.segment): asdict(value) for outcome, value in stored})
+        if differ := [outcome for outcome, value in stored if self._certainly_differs(outcome, value)]:
             self.differs(differ)
-        self._tell(new)
 
-    def _may_be_explained(self, it: SegmentOutcome) -> bool:
-        """Whether compaction or retention, which take records while they are read, may have made the difference."""
-        range_ = self._ranges[it.tp]
-        records = range_.runs.clip(it.start, it.end).records
-        return range_.by_key or it.source.rows < records == it.target.rows
+    def _certainly_differs(self, outcome: SegmentOutcome, stored: Stored) -> bool:
+        """Whether it differs, and not by what compaction or retention take while records are read."""
+        range_ = self._ranges[outcome.tp]
+        records = range_.runs.clip(outcome.start, outcome.end).records
+        may_be_explained = range_.by_key or outcome.source.rows < records == outcome.target.rows
+        return stored.verdict == Equality.DIFFERENT and not may_be_explained
 
-    def _value(self, it: SegmentOutcome) -> dict[str, Any]:
-        range_, kept = self._ranges[it.tp], self._kept.get(it.tp, {}).get(it.segment)
-        before = self._values.get(it.tp, {}).get(it.segment)
-        records = range_.runs.clip(it.start, it.end).records
-        same = it.is_same and it.source.rows == records - it.target.compacted
-        start, target_start, source, target, level = it.start, it.target_start, it.source, it.target, it.level
-        at = self._ctx.stamp()
-        if before is not None and it.level != BATCH and (it.tp, it.start, BATCH) in self._done:
-            # The second level, of what the first has read just now: it adds no records.
-            same = same and before["verdict"] == Equality.EQUAL
-            is_whole = before["start"] == it.start or (kept is not None and kept.level != BATCH)
-            start, target_start, records = before["start"], before["target_start"], before["records"]
-            source, target = Digest(**before["source"]), Digest(**before["target"])
-            level, at = "both" if is_whole else BATCH, before["at"]
-        elif kept is not None:
-            first = self._values[it.tp][it.segment]
-            start, target_start, records = first["start"], first["target_start"], records + first["records"]
-            source, target = kept.source + it.source, kept.target + it.target
-            # As old as the oldest part of it.
-            at = first["at"]
-        verdict = Equality.EQUAL if same else Equality.DIFFERENT
-        if same and (source.unclear or target.unclear):
-            verdict = Equality.INCONCLUSIVE
-        traits = it.traits | (before or {}).get("traits", 0)
-        epochs = [ends[it.tp].epoch if it.tp in ends else -1 for ends in self._epochs]
-        return {
-            "ids": list(self._ids.get(it.topic, ())),
-            "segment_records": self._size,
-            "start": start,
-            "since": self._compared_since(it, start),
-            "end": it.end,
-            "target_start": target_start,
-            "target_end": it.target_end,
-            "records": records,
-            "places": places_hash(range_.runs.clip(start, it.end)),
-            "source": asdict(source),
-            "target": asdict(target),
-            "verdict": str(verdict),
-            "level": level,
-            "settled": range_.by_key or level != BATCH,
-            "epochs": epochs,
-            "traits": traits,
-            "at": at,
-            "run": self._run,
-        }
+    def _keep(self, outcome: SegmentOutcome) -> Stored:
+        """What is known of a segment by now."""
+        tp, range_ = outcome.tp, self._ranges[outcome.tp]
+        known = self._values.setdefault(tp, {})
+        before, kept = known.get(outcome.segment), self._kept.get(tp, {}).get(outcome.segment)
+        stored = self._alone(outcome)
+        if before is not None and outcome.level != BATCH and (tp, outcome.start, BATCH) in self._done:
+            stored = _at_second_level(stored, before, kept)
+        elif before is not None and kept is not None:
+            stored = _behind(stored, before, kept)
+        unclear = stored.source.unclear + stored.target.unclear
+        known[outcome.segment] = replace(
+            stored,
+            verdict=str(Equality.INCONCLUSIVE) if stored.is_equal and unclear else stored.verdict,
+            since=self._compared_since(outcome, stored.start),
+            places=places_hash(range_.runs.clip(stored.start, outcome.end)),
+            settled=range_.by_key or stored.level != BATCH,
+            traits=outcome.traits | (0 if before is None else before.traits),
+        )
+        return known[outcome.segment]
 
-    def _compared_since(self, it: SegmentOutcome, start: int) -> int:
+    def _alone(self, outcome: SegmentOutcome) -> Stored:
+        """What was just read, as if nothing were known of its segment before."""
+        records = self._ranges[outcome.tp].runs.clip(outcome.start, outcome.end).records
+        is_same = outcome.is_same and outcome.source.rows == records - outcome.target.compacted
+        return Stored(
+            ids=list(self._ids.get(outcome.topic, ())),
+            segment_records=self._size,
+            start=outcome.start,
+            since=outcome.start,
+            end=outcome.end,
+            target_start=outcome.target_start,
+            target_end=outcome.target_end,
+            records=records,
+            places="",
+            source=outcome.source,
+            target=outcome.target,
+            verdict=str(Equality.EQUAL if is_same else Equality.DIFFERENT),
+            level=outcome.level,
+            settled=False,
+            epochs=[ends[outcome.tp].epoch if outcome.tp in ends else -1 for ends in self._epochs],
+            traits=outcome.traits,
+            at=self._ctx.stamp(),
+            run=self._run,
+        )
+
+    def _compared_since(self, outcome: SegmentOutcome, start: int) -> int:
         """From which source offset on a segment was compared, now or before its beginning expired."""
-        before = self._earlier.get(it.tp, {}).get(it.segment)
-        if before is None or before["segment_records"] != self._size or not self._is_of_now(it.tp, before):
+        before = self._earlier.get(outcome.tp, {}).get(outcome.segment)
+        if before is None or before.segment_records != self._size or not self._is_of_now(outcome.tp, before):
             return start
-        return min(start, _since(before)) if start <= before["end"] else start
+        return min(start, before.since) if start <= before.end else start
 
     # -- how far it is ----------------------------------------------------------------------------------------
 
-    def _tell(self, new: Sequence[SegmentOutcome]) -> None:
-        first = [it for it in new if it.level == BATCH or (it.tp, it.start, BATCH) not in self._done]
+    def _show_progress(self, new: Sequence[SegmentOutcome]) -> None:
+        first = [one for one in new if one.level == BATCH or (one.tp, one.start, BATCH) not in self._done]
         self._read += len(first)
-        self._pairs += sum(max(it.source.rows, it.target.rows) for it in first)
+        self._pairs += sum(max(outcome.source.rows, outcome.target.rows) for outcome in first)
         now = self._ctx.clock.monotonic()
-        if not first or (now - self._told < _TOLD_SECONDS and self._read < self._expected):
+        if not first or (now - self._shown < _PROGRESS_SECONDS and self._read < self._expected):
             return
-        self._told = now
+        self._shown = now
         seconds = max(now - self._began, 1e-6)
         left = max(0, self._expected - self._read) * seconds / self._read
         self._ctx.tell(
@@ -337,6 +381,39 @@ class Segments:
         )
 
 
-def _since(value: Mapping[str, Any]) -> int:
-    # One that was kept before there was coverage says only where it begins.
-    return int(value.get("since", value["start"]))
+def _stands(range_: PartitionRange, tile: PartitionRange, stored: Stored, at: int, target: int) -> bool:
+    """Whether what was kept of a segment is equal, begins where it begins now, and is placed as the map has it now."""
+    end = stored.end
+    if not stored.is_equal or (stored.start, stored.target_start) != (at, target) or not at < end <= tile.source_end:
+        return False
+    low, high = split_bounds(range_, end)
+    return low <= stored.target_end <= high and places_hash(range_.runs.clip(at, end)) == stored.places
+
+
+def _at_second_level(stored: Stored, before: Stored, kept: Kept | None) -> Stored:
+    """Read at record level, after ``before`` was read at batch level just now: it adds no records."""
+    is_whole = before.start == stored.start or (kept is not None and kept.level != BATCH)
+    return replace(
+        stored,
+        start=before.start,
+        target_start=before.target_start,
+        records=before.records,
+        source=before.source,
+        target=before.target,
+        verdict=stored.verdict if before.is_equal else str(Equality.DIFFERENT),
+        level="both" if is_whole else BATCH,
+        at=before.at,
+    )
+
+
+def _behind(stored: Stored, before: Stored, kept: Kept) -> Stored:
+    """Gone on with behind what was ``kept``. As old as the oldest part of it."""
+    return replace(
+        stored,
+        start=before.start,
+        target_start=before.target_start,
+        records=before.records + stored.records,
+        source=kept.source + stored.source,
+        target=kept.target + stored.target,
+        at=before.at,
+    )

@@ -16,44 +16,50 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.compare.digests import DigestReport
 from kafka_migration.compare.explain.log import open_logs
 from kafka_migration.compare.launch import Expectations, Runner, local_runner, run_expectations
-from kafka_migration.compare.request import PartitionRange, ValidationRequest
-from kafka_migration.compare.result import Equality, PartitionResult, ValidationResult
+from kafka_migration.compare.result import Equality, ValidationResult
 from kafka_migration.compare.session import spark_jars
 from kafka_migration.compare.summary import Limits, summary
-from kafka_migration.compare.verdict import foreign, judge, misrouted, not_compared
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.levels import Level
+from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups import parity
 from kafka_migration.kafka.lookup import variable_of
 from kafka_migration.topics.declared import mirrored
-from kafka_migration.validation.explain import OpenLogs, drilled, to_read_again, with_tails
+from kafka_migration.validation.comparison import Comparison
+from kafka_migration.validation.explain import OpenLogs, drilled
 from kafka_migration.validation.job import write_json
-from kafka_migration.validation.pins import Pins, foreign_partitions, pin, pin_again, stable_ends
+from kafka_migration.validation.pins import Pins, pin
 from kafka_migration.validation.record import accounted
-from kafka_migration.validation.segments import Chosen, Segments
+from kafka_migration.validation.segments import Segments
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
-#: Retention may take records while they are read. What it leaves is pinned again, so many times.
-_ATTEMPTS = 3
-#: Compaction may do so, too: then the rest is read again.
-_PASSES = 6
-
 _NOT_ASKED = Expectations(success=False, failed=("the suite was not asked yet",))
 
-#: Judges a summary file, and writes Data Docs into a directory.
-Suite = Callable[[Path, Path, Mapping[str, str]], Expectations]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What a validation works with. ``run`` submits the Spark job (None: in a process of its own, here); ``suite``
+    judges a summary file, and writes Data Docs into a directory; ``logs`` are read where something differs;
+    ``consumers`` is what stands beside the verdict."""
+
+    run: Runner | None = None
+    suite: Callable[[Path, Path, Mapping[str, str]], Expectations] = run_expectations
+    logs: OpenLogs = open_logs
+    consumers: Callable[[Context], Mapping[str, Any]] = parity.section
+
+
+_TOOLS = Tools()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """How it ended: our result, what the suite says of it, and where the Data Docs are.
+    """How it ended: our result, the suite's answer, and where the Data Docs are.
 
     ``topic_ids`` are the ids on source and target of each topic that was compared: a verdict is not of a name.
     ``consumers`` is what consumers depend on besides records (:func:`parity.section`), which is not in the verdict.
@@ -109,55 +115,50 @@ def apply(
     topics: Collection[str] = (),
     level: Level | None = None,
     full: bool = False,
-    run: Runner | None = None,
     pins: Pins | None = None,
-    suite: Suite = run_expectations,
-    logs: OpenLogs = open_logs,
-    consumers: Callable[[Context], Mapping[str, Any]] = parity.section,
+    tools: Tools = _TOOLS,
 ) -> Validation:
     """Validate the migration's topics, or those of ``topics``, and record the verdict.
 
     At ``level``, or at the plan's. What an earlier validation found equal, and still stands as it stood, is not read
     again, unless ``full``. What is found is kept segment by segment: after a kill the next run goes on from there.
 
-    Spark runs on ``spark_master`` (None: this machine), in a process of its own, unless ``run`` submits it elsewhere.
-    ``pins`` of an earlier run have the same offsets compared again; ``logs`` are read where something differs;
-    ``consumers`` says what stands beside the verdict.
+    Spark runs on ``spark_master`` (None: this machine), in a process of its own, unless ``tools`` submit it elsewhere.
+    ``pins`` of an earlier run have the same offsets compared again.
     Result and Data Docs go below ``reports``, in a folder named after the plan; in a dry run nowhere, and nothing is
     recorded. A validation of some topics is recorded apart, so that it never opens a gate for the others.
 
     Raises Refused if nothing is mirrored, BadInput for an unknown topic or missing jars, CouldNotFindOut if the Spark
     job ended without an answer. What could not be read is no error but INCONCLUSIVE, and exit code 3.
     """
-    plan = ctx.plan.validation
-    environ = {**os.environ, **connection_variables(ctx)}
-    secrets = ctx.source.connection.secrets() | ctx.target.connection.secrets()
     partitions = _partitions(ctx, topics)
-    # Before anything is pinned: of a topic that is recreated meanwhile, nothing shall have been said.
+    # Before anything is pinned: what is found must not be of a topic that is recreated meanwhile.
     ids = topic_ids(ctx, sorted({tp.topic for tp in partitions}))
-    asked = str(uuid.uuid4())
-    level = level or Level(plan.level)
-    segments = Segments(ctx, ids, run=asked, full=full, level=level)
-    run = run or local_runner(environ, master=spark_master, secrets=secrets, tell=segments.line)
+    id, level = str(uuid.uuid4()), level or Level(ctx.plan.validation.level)
+    segments = Segments(ctx, ids, run=id, full=full, level=level)
+    run = tools.run or _local(ctx, spark_master, segments.line)
     pins = pins or pin(ctx, partitions)
     with ExitStack() as stack:
         if ctx.dry_run:
             reports = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-migration-")))
-        folder = reports / ctx.plan.name / ("partial" if topics else "")
-        _make(reports / ctx.plan.name)
-        _make(folder)
-        account = stack.enter_context(accounted(ctx, asked, topics))
+        folder = _made(reports / ctx.plan.name)
+        if topics:
+            folder = _made(folder / "partial")
+        account = stack.enter_context(accounted(ctx, id, topics))
         segments.differs = account.differs
-        compared, result = _compare(ctx, pins, run, logs, segments, level, asked)
+        comparison = Comparison(ctx=ctx, id=id, pins=pins, segments=segments, level=level, run=run, logs=tools.logs)
+        result = comparison.result()
         found = Validation(
             result=result, expectations=_NOT_ASKED, folder=folder, is_partial=bool(topics), topic_ids=ids
         )
         if result.verdict is not Equality.EQUAL:
             # Before it is known what differs: that takes its time, and a gate that is open must not stay so meanwhile.
             account.ends(found)
-        found = replace(found, result=replace(result, partitions=drilled(ctx, compared, result.partitions, logs)))
-        ctx.tell(found.result.summary())
-        found = replace(found, expectations=_expected(ctx, found, suite), consumers=consumers(ctx))
+        ranges = tuple(comparison.ranges.values())
+        result = replace(result, partitions=drilled(ctx, ranges, result.partitions, tools.logs))
+        ctx.tell(result.summary())
+        found = replace(found, result=result)
+        found = replace(found, expectations=_expected(ctx, found, tools), consumers=tools.consumers(ctx))
         if result.verdict is Equality.EQUAL and not found.expectations.success:
             ctx.tell(f"the Great Expectations suite contradicts: {'; '.join(found.expectations.failed)}")
         if not ctx.dry_run:
@@ -166,14 +167,20 @@ def apply(
     return found
 
 
-def _expected(ctx: Context, found: Validation, suite: Suite) -> Expectations:
+def _local(ctx: Context, spark_master: str | None, tell: Callable[[str], None]) -> Runner:
+    environ = {**os.environ, **connection_variables(ctx)}
+    secrets = ctx.source.connection.secrets() | ctx.target.connection.secrets()
+    return local_runner(environ, master=spark_master, secrets=secrets, tell=tell)
+
+
+def _expected(ctx: Context, found: Validation, tools: Tools) -> Expectations:
     plan = ctx.plan.validation
     limits = Limits(age_seconds=plan.reread_seconds, pinned_seconds=plan.max_age_seconds)
     with tempfile.TemporaryDirectory(prefix="kafka-migration-") as work:
         table = Path(work) / "summary.json"
         write_json(table, summary(found.result, now=ctx.clock.now(), limits=limits, is_partial=found.is_partial))
         try:
-            return suite(table, found.data_docs.parent, os.environ)
+            return tools.suite(table, found.data_docs.parent, os.environ)
         except CouldNotFindOut as error:
             # What we found stands, and must close the gates that an earlier verdict has opened.
             return Expectations(success=False, failed=(error.message,))
@@ -208,130 +215,21 @@ def _partitions(ctx: Context, topics: Collection[str]) -> list[TopicPartition]:
             f"this migration does not mirror {', '.join(unknown)}",
             field="topics",
             value=list(topics),
-            remedy=f"choose from {', '.join(ours[:10])}{', …' if len(ours) > 10 else ''}",
+            remedy=f"choose from {listed(ours)}",
         )
     names = sorted(topics) or ours
     source, target = ctx.source.topics(names), ctx.target.topics(names)
     for side, found in (("source", source), ("target", target)):
-        missing = [name for name in names if name not in found]
+        missing = set(names) - found.keys()
         if missing:
             raise Refused(
-                f"{side}: topics of this migration are missing: {', '.join(missing[:5])}",
+                f"{side}: topics of this migration are missing: {listed(sorted(missing))}",
                 remedy="find out who removed them; `check` shows the inventory as it is now",
             )
     return [tp for name in names for tp in source[name].topic_partitions]
 
 
-def _compare(
-    ctx: Context, pins: Pins, run: Runner, logs: OpenLogs, segments: Segments, level: Level, asked: str
-) -> tuple[tuple[PartitionRange, ...], ValidationResult]:
-    """What was compared, and how it ended, without a word on what exactly differs."""
-    results = {
-        tp: not_compared(tp, ends.start, ends.end, pins.reasons[tp], lag=pins.short[tp])
-        for tp, ends in pins.unpinned.items()
-    }
-    ranges, seconds, plan = pins.ranges, 0.0, ctx.plan.validation
-    compared = {it.tp: it for it in ranges}
-    for attempt in range(1, _PASSES + 1):
-        if not ranges:
-            break
-        ranges = with_tails(ctx, ranges)
-        compared |= {it.tp: it for it in ranges}
-        chosen = segments.choose(ranges)
-        request = ValidationRequest(
-            id=f"{asked}-{attempt}",
-            migration=ctx.plan.name,
-            source=ctx.plan.source,
-            target=ctx.plan.target,
-            segment_records=plan.segment_records,
-            ranges=chosen.ranges,
-            level=level,
-            sample=plan.sample,
-            seed=asked,
-            twice=chosen.twice,
-        )
-        _tell_what_is_read(ctx, chosen)
-        report = DigestReport(id=request.id, segments=(), failures=(), seconds=0.0)
-        if request.ranges:
-            report = _digest(request, run)
-            segments.report(request, report)
-        seconds += report.seconds
-        starts = {tp: ends.start for tp, ends in ctx.source.ends([it.tp for it in ranges]).items()}
-        left_out = {it.tp: it.left_out for it in ranges}
-        stable = stable_ends(ctx, ranges)
-        for it in judge(replace(request, ranges=ranges), report, starts, chosen.kept, stable):
-            told = _with_given_up(it, left_out[it.tp])
-            first = pins.first_offsets.get(it.tp, it.source_start)
-            results[it.tp] = _with_expired(told, first, segments.compared_before(it.tp, first, it.source_start))
-        expired = [it for it in ranges if results[it.tp].verdict is Equality.EXPIRED]
-        if expired and attempt < _ATTEMPTS:
-            names = ", ".join(str(it.tp) for it in expired[:5])
-            ctx.tell(f"records expired on the source while being read, in {names}: reading what is left")
-        again = to_read_again(ctx, ranges, results, logs) if attempt < _PASSES else ()
-        if again:
-            names = ", ".join(str(it.tp) for it in again[:5])
-            ctx.tell(f"records may have been compacted away while being read, in {names}: reading all of it again")
-        ranges = (*(pin_again(ctx, expired) if expired and attempt < _ATTEMPTS else ()), *again)
-    segments.settle()
-    results |= {tp: foreign(tp, ends) for tp, ends in foreign_partitions(ctx, {tp.topic for tp in results}).items()}
-    partitions = tuple(results[tp] for tp in sorted(results))
-    return tuple(compared.values()), ValidationResult(
-        id=asked,
-        migration=ctx.plan.name,
-        at=pins.at,
-        level=level,
-        segment_records=ctx.plan.validation.segment_records,
-        partitions=partitions,
-        seconds=round(seconds, 3),
-        hints=misrouted(partitions),
-    )
-
-
-def _tell_what_is_read(ctx: Context, chosen: Chosen) -> None:
-    partitions, records = {it.tp for it in chosen.ranges}, sum(it.records for it in chosen.ranges)
-    kept = f"; {chosen.kept_segments} segments stand as they stood when they were found equal"
-    ctx.tell(
-        f"reading {len(partitions)} partitions, {records:,} records, on both clusters"
-        f"{kept if chosen.kept_segments else ''}"
-    )
-
-
-def _with_expired(it: PartitionResult, first: int, before: int) -> PartitionResult:
-    """``it``, with what expired of the records that were mirrored: they are on the target only, and not compared now.
-    Earlier validations compared so many of these source offsets."""
-    if it.source_start <= first:
-        return it
-    expired = it.source_start - first
-    said = f"source offsets {first}..{it.source_start} have expired and are not compared"
-    said += f" ({before} of these {expired} were, before they expired)" if before else ""
-    detail = said if it.verdict is Equality.EQUAL else f"{it.detail}; {said}"
-    return replace(it, expired=expired, never_compared=expired - before, detail=detail)
-
-
-def _with_given_up(it: PartitionResult, left_out: Sequence[tuple[int, int]]) -> PartitionResult:
-    if not left_out:
-        return it
-    rows = ", ".join(f"{start}..{end}" for start, end in left_out)
-    return replace(it, detail=f"{it.detail}; source offsets {rows} were given up and are not compared")
-
-
-def _digest(request: ValidationRequest, run: Runner) -> DigestReport:
-    with tempfile.TemporaryDirectory(prefix="kafka-migration-") as work:
-        asked, answer = Path(work) / "request.json", Path(work) / "digests.json"
-        write_json(asked, request.as_dict())
-        run(asked, answer)
-        try:
-            report = DigestReport.from_dict(json.loads(answer.read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CouldNotFindOut(
-                f"the Spark job left no digests ({error})", remedy="look at its log, then run `validate` again"
-            ) from error
-    if report.id != request.id:
-        raise CouldNotFindOut("the Spark job answered another request", remedy="run `validate` again")
-    return report
-
-
-def _make(folder: Path) -> None:
+def _made(folder: Path) -> Path:
     try:
         # What is in it may hold payloads: nothing for every user of the machine.
         folder.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -342,6 +240,7 @@ def _make(folder: Path) -> None:
             value=str(folder),
             remedy="name a directory that can be written to",
         ) from error
+    return folder
 
 
 def _something_to_compare(ctx: Context, topics: Collection[str]) -> CheckResult:
@@ -372,6 +271,3 @@ def _nothing_halted(ctx: Context) -> CheckResult:
     return CheckResult(
         name=name, verdict=Verdict.WARN, evidence=f"{rows}: their verdict will be INCONCLUSIVE", remedy="see `status`"
     )
-
-
-__all__ = ["Pins", "Validation", "apply", "check", "connection_variables", "pin", "topic_ids"]

@@ -1,14 +1,13 @@
-"""What the last validation said, for those who build on it: the cutover gate, status and report.
+"""The last validation's verdict, for those who build on it: the cutover gate, status and report.
 
 One place, so that whoever asks gets the same answer: a verdict that is not "equal" never opens a gate, and neither
 does one that was never given, is of a weaker level than the plan's or of other topics than those that stand under these
-names now, or is too old; nor one that a later validation, which has not come to a verdict or never will, has heard
+names now, or is too old; nor one that a later validation, which has not come to a verdict or never will, has found
 something against.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -28,20 +27,20 @@ if TYPE_CHECKING:
 def latest(ctx: Context) -> dict[str, Any] | None:
     """The newest validation's record (``Validation.as_dict``, without equal segments), or None if there was none.
 
-    An EQUAL that another validation contradicts since, ended or not, is none any more: ``against`` says why. Without
+    An EQUAL that another validation contradicts since, ended or not, is none any more: ``against`` is why. Without
     bytes of payloads, if they are private now: they may not have been when it was recorded.
     """
     found = ctx.journal.read(KIND, LATEST)
     if found is None:
         return None
     if ctx.plan.validation.private_payloads:
-        found = {**found, "partitions": [_without_payloads(it) for it in found["partitions"]]}
-    against = [(it.says, it.text) for it in notes(ctx).values() if it.says is not None]
+        found = {**found, "partitions": [_without_payloads(partition) for partition in found["partitions"]]}
+    against = [(note.objection, note.text) for note in notes(ctx).values() if note.objection is not None]
     if found["verdict"] != Equality.EQUAL or not against:
         return found
-    said = [text for _, text in against]
-    ours = {"verdict": str(worst(says for says, _ in against)), "passed": False, "against": said}
-    return {**found, **ours, "hints": [*found.get("hints", ()), *said]}
+    texts = [text for _, text in against]
+    ours = {"verdict": str(worst(verdict for verdict, _ in against)), "passed": False, "against": texts}
+    return {**found, **ours, "hints": [*found.get("hints", ()), *texts]}
 
 
 def _without_payloads(partition: dict[str, Any]) -> dict[str, Any]:
@@ -49,55 +48,85 @@ def _without_payloads(partition: dict[str, Any]) -> dict[str, Any]:
     return partition | {"drilled": masked(drilled) if drilled else None}
 
 
+#: What speaks against an EQUAL: a verdict, what to add to the evidence, and a remedy.
+_Doubt = tuple[Verdict, str, str]
+
+
 def check(ctx: Context) -> CheckResult:
     """The verdict as a named check of the cutover gate."""
     name = "source and target are equal"
-
-    def result(verdict: Verdict, evidence: str, remedy: str = "") -> CheckResult:
-        return CheckResult(name=name, verdict=verdict, evidence=evidence, remedy=remedy)
-
     found = latest(ctx)
     if found is None:
-        return result(Verdict.FAIL, "nothing was validated yet", "run `validate` first")
-    against = found.get("against", ())
-    said = Equality.EQUAL if against else found["verdict"]
+        return CheckResult(
+            name=name, verdict=Verdict.FAIL, evidence="nothing was validated yet", remedy="run `validate` first"
+        )
+    against, level = found.get("against", ()), found.get("level")
+    ended = f"validation ended {Equality.EQUAL if against else found['verdict']} at {found['at']}"
+    evidence = "; ".join([f"{ended}, at level {level}" if level else ended, *against])
+    for doubt_of in (_unequal, _too_weak, _too_few, _of_others, _too_old, _under_way):
+        if doubt := doubt_of(ctx, found):
+            verdict, more, remedy = doubt
+            return CheckResult(name=name, verdict=verdict, evidence=f"{evidence}{more}", remedy=remedy)
+    return CheckResult(
+        name=name, verdict=Verdict.PASS, evidence=f"{evidence}, of {found['totals']['partitions']} partitions"
+    )
+
+
+def _unequal(_ctx: Context, found: dict[str, Any]) -> _Doubt | None:
+    if found["verdict"] == Equality.EQUAL:
+        return None
+    # Expired or unread is not a difference, and no equality either.
+    verdict = Verdict.FAIL if found["verdict"] == Equality.DIFFERENT else Verdict.UNCHECKED
+    return verdict, "", "see what differs in `report` and in the Data Docs, then run `validate` again"
+
+
+def _too_weak(ctx: Context, found: dict[str, Any]) -> _Doubt | None:
     level, wanted = found.get("level"), Level(ctx.plan.validation.level)
-    of_level = f", at level {level}" if level else ""
-    evidence = "; ".join([f"validation said {said} at {found['at']}{of_level}", *against])
-    if found["verdict"] != Equality.EQUAL:
-        # Expired or unread is not a difference, and no equality either.
-        is_difference = found["verdict"] == Equality.DIFFERENT
-        remedy = "see what differs in `report` and in the Data Docs, then run `validate` again"
-        return result(Verdict.FAIL if is_difference else Verdict.UNCHECKED, evidence, remedy)
-    if level is None or not Level(level).covers(wanted):
-        weak = f"{evidence}, and the plan says {wanted}" if level else f"{evidence}, but not at which level"
-        return result(Verdict.UNCHECKED, weak, "run `validate` again, at the level of the plan")
-    # A validation may have been asked for some topics only: it says nothing of the others.
+    if level is not None and Level(level).covers(wanted):
+        return None
+    weak = f", and the plan asks for {wanted}" if level else ", but not at which level"
+    return Verdict.UNCHECKED, weak, "run `validate` again, at the level of the plan"
+
+
+def _too_few(ctx: Context, found: dict[str, Any]) -> _Doubt | None:
+    # A validation may have been asked for some topics only: it proves nothing of the others.
     topics = mirrored(ctx)
-    declared = sum(it["spec"]["partitions"] for it in topics.values())
-    compared = found["totals"]["partitions"]
-    missing = sorted(set(topics) - {it["topic"] for it in found["partitions"]}) if not found["left_out"] else []
-    if missing or compared < declared:
-        said = f"{evidence}, of {compared} of {declared} partitions"
-        said += f", without topics {listed(missing)}" if missing else ""
-        return result(Verdict.UNCHECKED, said, "run `validate` for all topics of the plan")
+    declared, compared = sum(topic["spec"]["partitions"] for topic in topics.values()), found["totals"]["partitions"]
+    validated = {partition["topic"] for partition in found["partitions"]}
+    missing = sorted(set(topics) - validated) if not found["left_out"] else []
+    if not missing and compared >= declared:
+        return None
+    without = f", without topics {listed(missing)}" if missing else ""
+    remedy = "run `validate` for all topics of the plan"
+    return Verdict.UNCHECKED, f", of {compared} of {declared} partitions{without}", remedy
+
+
+def _of_others(ctx: Context, found: dict[str, Any]) -> _Doubt | None:
     if "topic_ids" not in found:
-        return result(Verdict.UNCHECKED, f"{evidence}, but not of which topics, by their ids", "run `validate` again")
-    others = _others(found["topic_ids"], topic_ids(ctx, topics))
-    if others:
-        said = f"{evidence}, of other topics than those that are there now: {listed(others)}"
-        return result(Verdict.FAIL, said, "find out who recreated them; they are to be mirrored and validated anew")
+        return Verdict.UNCHECKED, ", but not of which topics, by their ids", "run `validate` again"
+    now = topic_ids(ctx, mirrored(ctx))
+    others = [name for name, ids in sorted(now.items()) if found["topic_ids"].get(name) != ids]
+    if not others:
+        return None
+    remedy = "find out who recreated them; then mirror and validate them again"
+    return Verdict.FAIL, f", of other topics than those that are there now: {listed(others)}", remedy
+
+
+def _too_old(ctx: Context, found: dict[str, Any]) -> _Doubt | None:
     age, limit = ctx.clock.now() - datetime.fromisoformat(found["at"]), ctx.plan.validation.max_age_seconds
-    if age.total_seconds() > limit:
-        said = f"{evidence}, {timedelta(seconds=round(age.total_seconds()))} ago; max_age_seconds is {limit:g}"
-        return result(Verdict.FAIL, said, "run `validate` again (or raise validation.max_age_seconds of the plan)")
-    evidence = f"{evidence}, of {compared} partitions"
-    under_way = [it.text for it in notes(ctx).values() if it.says is None]
-    if under_way:
-        # It has heard nothing against this one, and may end in an hour: that is no reason to hold a cutover up.
-        said = "; ".join([evidence, *under_way])
-        return result(Verdict.WARN, said, "wait for its verdict, or run `validate` again if it was killed")
-    return result(Verdict.PASS, evidence)
+    if age.total_seconds() <= limit:
+        return None
+    old = f", {timedelta(seconds=round(age.total_seconds()))} ago; max_age_seconds is {limit:g}"
+    return Verdict.FAIL, old, "run `validate` again (or raise validation.max_age_seconds of the plan)"
+
+
+def _under_way(ctx: Context, found: dict[str, Any]) -> _Doubt | None:
+    # It has found nothing against this one, and may end in an hour: that is no reason to hold a cutover up.
+    under_way = [note.text for note in notes(ctx).values() if note.objection is None]
+    if not under_way:
+        return None
+    more = "; ".join([f", of {found['totals']['partitions']} partitions", *under_way])
+    return Verdict.WARN, more, "wait for its verdict, or run `validate` again if it was killed"
 
 
 def coverage(ctx: Context) -> CheckResult:
@@ -109,16 +138,16 @@ def coverage(ctx: Context) -> CheckResult:
 
     found = latest(ctx)
     if found is None or "coverage" not in found:
-        said = "nothing was validated yet" if found is None else "the last validation did not count what it covers"
-        return result(Verdict.UNCHECKED, said, "run `validate`")
+        why = "nothing was validated yet" if found is None else "the last validation did not count what it covers"
+        return result(Verdict.UNCHECKED, why, "run `validate`")
     totals, floor = found["coverage"], ctx.plan.validation.least_coverage
-    least = [Coverage(**it) for it in totals["least"]]
+    least = [Coverage(**topic) for topic in totals["least"]]
     evidence = f"{totals['compared']:,} source offsets were compared"
     if totals["never"]:
         evidence += f", {totals['never']:,} expired before any validation read them"
-    below = [it for it in least if it.share < floor]
+    below = [topic for topic in least if topic.share < floor]
     if below:
-        rows = listed(f"{it.topic} {it.share:.0%} ({it.never:,} never compared)" for it in below)
+        rows = listed(f"{topic.topic} {topic.share:.0%} ({topic.never:,} never compared)" for topic in below)
         return result(
             Verdict.FAIL,
             f"{evidence}; validation.least_coverage is {floor:.0%}, and these topics are below: {rows}",
@@ -126,7 +155,3 @@ def coverage(ctx: Context) -> CheckResult:
             " validation.least_coverage of the plan, if nobody needs what expired to be compared",
         )
     return result(Verdict.PASS, evidence)
-
-
-def _others(validated: dict[str, list[str | None]], now: dict[str, list[str | None]]) -> Iterable[str]:
-    return [name for name, ids in sorted(now.items()) if validated.get(name) != ids]

@@ -26,7 +26,7 @@ from kafka_migration.wire.records import read_varint
 def decode(header: BatchHeader, batch: memoryview, rows: Rows) -> None:
     """Append the records of ``batch`` to ``rows``. Raises CorruptBatch where it cannot be read.
 
-    With LogAppendTime all of a batch were appended at its latest timestamp, whatever their deltas say (KIP-32): that is
+    With LogAppendTime all of a batch were appended at its latest timestamp, whatever their deltas are (KIP-32): that is
     what consumers see.
     """
     if header.magic != 2:

@@ -1,4 +1,4 @@
-"""Batch level on Spark: every task compares some segments, and tells what it found as soon as it is done.
+"""Batch level on Spark: every task compares some segments, and answers with what it found as soon as it is done.
 
 One Spark job for each share of segments, several at a time: what a share found is known when it ends, whatever becomes
 of the others, and a task that dies takes no other's work with it. Credentials travel inside the pickled function, which
@@ -18,7 +18,7 @@ import kafka.errors as kafka_errors
 
 from kafka_migration.compare.batches.segment import compare, visible
 from kafka_migration.compare.batches.side import CannotRead, Side, Unanswered
-from kafka_migration.compare.digests import SOURCE, TARGET, SegmentOutcome
+from kafka_migration.compare.digests import SOURCE, TARGET, OnRead, SegmentOutcome
 from kafka_migration.compare.faults import reason_of
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.segments import tiles
@@ -62,29 +62,27 @@ def run(
     wires: Wires,
     *,
     secrets: Collection[str] = (),
-    heard: Callable[[list[SegmentOutcome]], None] = lambda _found: None,
+    on_read: OnRead = lambda _found: None,
     headers_only: bool = False,
 ) -> list[SegmentOutcome]:
     """Every segment of ``ranges``, compared. Never raises for what cannot be read: that is in its outcome.
 
     ``headers_only`` compares nothing: the outcomes hold attributes of the target's batches, which record level cannot
-    see (:func:`.batch_segment.visible`).
-
-    ``heard`` is called with what each share found, one call at a time.
+    see (:func:`.segment.visible`). ``on_read`` is called with what each share found, one call at a time.
     """
     slots = max(1, spark.sparkContext.defaultParallelism)
     work = _Work(spark, request, wires, secrets, headers_only)
-    shares = list(_shares([tile for it in ranges for tile in tiles(it, request.segment_records)], slots))
+    shares = list(_shares([tile for range_ in ranges for tile in tiles(range_, request.segment_records)], slots))
     found: list[SegmentOutcome] = []
     # Twice as many as can run: a slot that becomes free need not wait for the driver.
     with ThreadPoolExecutor(max_workers=2 * slots) as pool:
         try:
             for done in as_completed([pool.submit(work.share, share) for share in shares]):
                 outcomes = done.result()
-                heard(outcomes)
+                on_read(outcomes)
                 found += outcomes
         except BaseException:
-            # Whoever heard is gone, or wants no more: nobody would know what the rest finds.
+            # Whoever waited is gone, or wants no more: nobody would know what the rest finds.
             pool.shutdown(wait=False, cancel_futures=True)
             spark.sparkContext.cancelJobGroup(request.id)
             raise
@@ -93,13 +91,13 @@ def run(
 
 def _shares(every: Sequence[Tile], slots: int) -> Iterator[tuple[Tile, ...]]:
     """The segments in shares of about equal size: several small ones together, since each share is a job."""
-    total = sum(it.source_end - it.source_start for _, it in every)
+    total = sum(tile.source_end - tile.source_start for _, tile in every)
     most = min(_MOST_OFFSETS, max(_LEAST_OFFSETS, total // (slots * _SHARES_PER_SLOT)))
     share: list[Tile] = []
     size = 0
-    for number, it in every:
-        share.append((number, it))
-        size += it.source_end - it.source_start
+    for number, tile in every:
+        share.append((number, tile))
+        size += tile.source_end - tile.source_start
         if size >= most:
             yield tuple(share)
             share, size = [], 0
@@ -125,10 +123,28 @@ class _Work:
 
     def share(self, segments: tuple[Tile, ...]) -> list[SegmentOutcome]:
         """Have a share compared by a task. One that fails as a whole is halved, until what breaks it stands alone."""
-        lost = [failure(n, it, self._gone or self._unanswered[it.tp]) for n, it in segments if self._is_lost(it)]
-        if lost:
-            segments = tuple((n, it) for n, it in segments if not self._is_lost(it))
-            return lost + (self.share(segments) if segments else [])
+        # Asked once: other shares find meanwhile what is lost.
+        doubts = [(segment, self._why_lost(segment[1])) for segment in segments]
+        lost = [failure(*segment, why) for segment, why in doubts if why]
+        left = tuple(segment for segment, why in doubts if not why)
+        if not left:
+            return lost
+        try:
+            outcomes, unreachable, unanswered = self._on_spark(left)
+        except Exception as error:
+            reason = reason_of(error, self._secrets)
+            self._count_failure(reason)
+            if len(left) == 1:
+                return [*lost, failure(*left[0], reason)]
+            middle = len(left) // 2
+            return [*lost, *self.share(left[:middle]), *self.share(left[middle:])]
+        if unreachable:
+            self._gone = hidden(unreachable, self._secrets)
+        self._unanswered |= {TopicPartition(*tp): hidden(why, self._secrets) for tp, why in unanswered}
+        found = [SegmentOutcome.from_dict(outcome) for outcome in outcomes]
+        return [*lost, *(replace(outcome, failure=hidden(outcome.failure, self._secrets)) for outcome in found)]
+
+    def _on_spark(self, segments: tuple[Tile, ...]) -> Answer:
         orders = BatchOrders(
             segments=segments,
             committed=self._request.isolation == "read_committed",
@@ -136,29 +152,19 @@ class _Work:
             wires=self._wires,
         )
         context = self._spark.sparkContext
-        try:
-            context.setJobGroup(self._request.id, f"validation of {self._request.migration}: {len(segments)} segments")
-            (answer,) = context.parallelize([0], 1).map(_task(orders)).collect()
-            outcomes, unreachable, unanswered = answer
-        except Exception as error:
-            reason = reason_of(error, self._secrets)
-            with self._lock:
-                self._failed += 1
-                if self._failed >= _MOST_FAILURES:
-                    self._gone = f"not read: {self._failed} Spark jobs before it failed, the last with: {reason}"
-            if len(segments) > 1:
-                middle = len(segments) // 2
-                return self.share(segments[:middle]) + self.share(segments[middle:])
-            return [failure(number, it, reason) for number, it in segments]
-        if unreachable:
-            self._gone = hidden(unreachable, self._secrets)
-        self._unanswered |= {TopicPartition(*tp): hidden(said, self._secrets) for tp, said in unanswered}
-        found = [SegmentOutcome.from_dict(it) for it in outcomes]
-        return [replace(it, failure=hidden(it.failure, self._secrets)) if it.failure else it for it in found]
+        context.setJobGroup(self._request.id, f"validation of {self._request.migration}: {len(segments)} segments")
+        answers: list[Answer] = context.parallelize([0], 1).map(_task(orders)).collect()
+        return answers[0]
 
-    def _is_lost(self, it: PartitionRange) -> bool:
-        """Whether nobody would answer: of the cluster, or of this partition."""
-        return bool(self._gone) or it.tp in self._unanswered
+    def _count_failure(self, reason: str) -> None:
+        with self._lock:
+            self._failed += 1
+            if self._failed >= _MOST_FAILURES:
+                self._gone = f"not read: {self._failed} Spark jobs before it failed, the last with: {reason}"
+
+    def _why_lost(self, tile: PartitionRange) -> str:
+        """Why nobody would answer, of the cluster or of this partition; empty if they may."""
+        return self._gone or self._unanswered.get(tile.tp, "")
 
 
 def _task(orders: BatchOrders) -> Callable[[int], Answer]:
@@ -192,7 +198,7 @@ def obey(orders: BatchOrders) -> Answer:
             cluster.close()
         net.close()
     return (
-        [it.as_dict() for it in found],
+        [outcome.as_dict() for outcome in found],
         unreachable,
         [((tp.topic, tp.partition), unanswered[tp]) for tp in unanswered],
     )
@@ -204,45 +210,45 @@ async def _each(
     found: list[SegmentOutcome],
     unanswered: dict[TopicPartition, str],
 ) -> None:
-    tps = {it.tp for _, it in orders.segments}
+    tps = {tile.tp for _, tile in orders.segments}
     for cluster in clusters.values():
         try:
             await cluster.wait_for_leaders(tps, deadline=time.monotonic() + _LEADER_SECONDS)
         except LeaderUnknown:
-            # Of one partition: those of the others are known by now, and its own reader says what is missing.
+            # Of one partition: those of the others are known by now, and its own reader names what is missing.
             continue
-    for number, it in orders.segments:
-        if it.tp in unanswered:
-            found.append(failure(number, it, unanswered[it.tp]))
+    for number, tile in orders.segments:
+        if tile.tp in unanswered:
+            found.append(failure(number, tile, unanswered[tile.tp]))
             continue
         # Uncommitted: whatever stands on the target must be explained.
-        target = Side(clusters[TARGET], it.tp, it.target_start, it.target_end, committed=False)
+        target = Side(clusters[TARGET], tile.tp, tile.target_start, tile.target_end, committed=False)
         try:
             if orders.headers_only:
-                found.append(SegmentOutcome.of(number, it, HEADERS, target=await visible(it, target)))
+                found.append(SegmentOutcome.of(number, tile, HEADERS, target=await visible(tile, target)))
                 continue
             source = Side(
                 clusters[SOURCE],
-                it.tp,
-                it.source_start,
-                it.source_end,
+                tile.tp,
+                tile.source_start,
+                tile.source_end,
                 committed=orders.committed,
-                left_out=it.left_out,
+                left_out=tile.left_out,
             )
-            one, other, traits = await compare(it, source, target)
+            one, other, traits = await compare(tile, source, target)
         except CannotRead as error:
             if isinstance(error, Unanswered):
-                unanswered[it.tp] = error.message
-            found.append(failure(number, it, error.message))
+                unanswered[tile.tp] = error.message
+            found.append(failure(number, tile, error.message))
         else:
-            found.append(SegmentOutcome.of(number, it, LEVEL, source=one, target=other, traits=traits))
+            found.append(SegmentOutcome.of(number, tile, LEVEL, source=one, target=other, traits=traits))
 
 
 def _fail_rest(orders: BatchOrders, found: list[SegmentOutcome], reason: str) -> None:
     done = len(found)
-    found += [failure(number, it, reason) for number, it in orders.segments[done:]]
+    found += [failure(number, tile, reason) for number, tile in orders.segments[done:]]
 
 
-def failure(number: int, it: PartitionRange, reason: str) -> SegmentOutcome:
+def failure(number: int, tile: PartitionRange, reason: str) -> SegmentOutcome:
     """The outcome of a segment that could not be read."""
-    return SegmentOutcome.of(number, it, LEVEL, failure=reason)
+    return SegmentOutcome.of(number, tile, LEVEL, failure=reason)

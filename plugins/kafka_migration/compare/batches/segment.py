@@ -1,10 +1,10 @@
 """One segment compared batch by batch, both sides side by side.
 
-Where a batch of the source and one of the target hold the same bytes (records section, and what the header says of
-them: codec, timestamps, count), and the offset map says that their records stand at each other's offsets, all records
+Where a batch of the source and one of the target hold the same bytes (records section, and what the header holds of
+them: codec, timestamps, count), and by the offset map their records stand at each other's offsets, all records
 in them are equal, and no one needs to decode them. Each side counts such a batch by its own header, bytes and place, so
 that the two digests stay two numbers: a pair that was taken for equal and is not would still make them differ.
-Everything else (joined or made anew, cut at the segment's bounds, wrong) is decoded on both sides, and goes into the
+Everything else (joined or re-encoded, cut at the segment's bounds, wrong) is decoded on both sides, and goes into the
 same digest as record level's. Both sums add up whatever the order, so which batches are decoded changes what a digest
 looks like, and never whether two are equal.
 """
@@ -44,8 +44,8 @@ async def visible(segment: PartitionRange, target: Side) -> Digest:
     seen = TargetSums(segment)
     try:
         while (found := await target.next()) is not None:
-            for it in found:
-                seen.see(it.header)
+            for block in found:
+                seen.see(block.header)
     finally:
         target.drop()
     return seen.digest()
@@ -78,9 +78,9 @@ class _Comparison:
                 if one is None and other is None:
                     break
                 if other is None:
-                    self._decode_source()
+                    self._decode(0)
                 elif one is None:
-                    self._decode_target()
+                    self._decode(1)
                 else:
                     self._both(one, other)
             self.sums.flush()
@@ -97,11 +97,11 @@ class _Comparison:
             if found is None:
                 return None
             waiting.extend(found)
-            for it in found:
+            for block in found:
                 if side:
-                    self.there.see(it.header)
+                    self.there.see(block.header)
                 else:
-                    self.traits |= _traits(it.header)
+                    self.traits |= _traits(block.header)
         return waiting[0]
 
     def _both(self, one: Block, other: Block) -> None:
@@ -114,30 +114,30 @@ class _Comparison:
             self.waiting[1].popleft()
         elif one.first <= last:
             # The source first, up to where the target's batch ends: behind it both may begin at one place again.
-            self._decode_source()
+            self._decode(0)
         else:
-            self._decode_target()
+            self._decode(1)
 
-    def _places(self, it: Block) -> tuple[int, int]:
-        """Source offsets of the first and the last record of a batch of the target, as the map says; the first is -1
+    def _places(self, block: Block) -> tuple[int, int]:
+        """Source offsets of the first and the last record of a batch of the target, by the map; the first is -1
         unless they stand in one run, and thus in a row."""
-        end = it.header.next_offset
+        end = block.header.next_offset
         sources, targets, behind, at = self._sources, self._targets, self._behind, self._run
-        while at < len(targets) and behind[at] <= it.first:
+        while at < len(targets) and behind[at] <= block.first:
             at += 1
         self._run = at
         if at == len(targets):
             return -1, self.segment.source_end
-        if it.first >= targets[at] and end <= behind[at]:
-            first = sources[at] + it.first - targets[at]
-            return first, first + end - it.first - 1
+        if block.first >= targets[at] and end <= behind[at]:
+            first = sources[at] + block.first - targets[at]
+            return first, first + end - block.first - 1
         while at + 1 < len(targets) and targets[at + 1] < end:
             at += 1
         return -1, sources[at] + max(0, min(end, behind[at]) - targets[at] - 1)
 
     def _twins(self, one: Block, other: Block) -> tuple[bytes, bytes] | None:
         """The hash of each batch's records section, if both batches hold the same records by their bytes."""
-        mine, its, it = one.header, other.header, self.segment
+        mine, its, segment = one.header, other.header, self.segment
         if (
             self.decode_all
             or mine.records != its.records
@@ -151,31 +151,21 @@ class _Comparison:
             or not mine.is_gapless
             or mine.is_log_append_time
             or its.is_log_append_time
-            or mine.base_offset < it.source_start
-            or mine.next_offset > it.source_end
-            or its.base_offset < it.target_start
-            or its.next_offset > it.target_end
-            or any(low < mine.next_offset and mine.base_offset < high for low, high in it.left_out)
+            or mine.base_offset < segment.source_start
+            or mine.next_offset > segment.source_end
+            or its.base_offset < segment.target_start
+            or its.next_offset > segment.target_end
+            or any(low < mine.next_offset and mine.base_offset < high for low, high in segment.left_out)
         ):
             return None
         bodies = _xxh128(one.batch[HEADER_BYTES:]), _xxh128(other.batch[HEADER_BYTES:])
         return bodies if bodies[0] == bodies[1] else None
 
-    def _decode_source(self) -> None:
-        rows, block = self.sums.rows, self.waiting[0].popleft()
-        self._decode(block, 0)
-        if len(rows) >= _FLUSH_ROWS:
-            self.sums.flush()
-
-    def _decode_target(self) -> None:
-        rows, block = self.there.rows, self.waiting[1].popleft()
-        self._decode(block, 1)
-        if len(rows) >= _FLUSH_ROWS:
-            self.there.flush()
-
-    def _decode(self, block: Block, side: int) -> None:
-        sums = (self.sums, self.there)[side]
+    def _decode(self, side: int) -> None:
+        sums, block = (self.sums, self.there)[side], self.waiting[side].popleft()
         try:
             decode(block.header, block.batch, sums.rows)
         except CorruptBatch as error:
             raise CannotRead(f"{('source', 'target')[side]}: {self.segment.tp}: {error}") from error
+        if len(sums.rows) >= _FLUSH_ROWS:
+            sums.flush()

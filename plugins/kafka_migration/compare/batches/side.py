@@ -27,7 +27,7 @@ from kafka_migration.wire.fetch import (
 )
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom
 
-_FINAL = frozenset({OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION})
+_FINAL = UNAUTHORIZED | {OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION}
 _MOST_BYTES, _FIRST_BYTES, _LEAST_BYTES = 4 * 1024 * 1024, 1024 * 1024, 64 * 1024
 _MARGIN = 1.1
 _WAIT_MS = 500
@@ -109,10 +109,10 @@ class Side:
             try:
                 ahead, self._ahead = self._ahead, None
                 answer = await ahead if ahead is not None else await self._fetch()
-                problem = "no leader" if answer is None else code_name(answer.error) if answer.error else ""
-                if answer is not None and not problem:
+                if answer is not None and not answer.error:
                     return answer
-                if answer is not None and (answer.error in _FINAL or answer.error in UNAUTHORIZED):
+                problem = "no leader" if answer is None else code_name(answer.error)
+                if answer is not None and answer.error in _FINAL:
                     raise self._unread(problem)
             except kafka_errors.KafkaError as error:
                 problem = str(error) or type(error).__name__
@@ -139,7 +139,7 @@ class Side:
         return answers[0]
 
     def _size(self) -> int:
-        """About what is left, as far as that can be told from what was read: the rest would be read in vain."""
+        """About what is left, as far as that can be estimated from what was read: the rest would be read in vain."""
         done = self._at - self._start
         if not done:
             return _FIRST_BYTES
@@ -179,7 +179,7 @@ class Side:
     async def _nothing(self, answer: Fetched) -> None:
         """The answer had room for a batch and holds none: the log ends before what was pinned, or compaction has
         removed all up to its end (brokers before 4.0 remove even the last batch; KAFKA-17076), or the broker is late
-        with what lies in remote storage. It counts once it is said twice.
+        with what lies in remote storage. It counts once the answer comes twice.
         """
         now = time.monotonic()
         if self._silent_since is None:

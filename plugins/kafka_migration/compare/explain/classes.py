@@ -175,7 +175,7 @@ def _of_target_only(target: Left, originals: Originals) -> _Finding:
 
 
 def _misplaced(source: Left, target: Left) -> _Finding:
-    detail = "it and what follows it is equal, but not where the offset map says"
+    detail = "this record and those behind it are equal, but do not stand where the offset map has them"
     return _Finding(Fault.MISPLACED, source.tp, source.place, source, target, detail=detail)
 
 

@@ -39,13 +39,9 @@ from kafka_migration.wire.batch import CorruptBatch
 class Log(Protocol):
     """One side's logs (:class:`kafka_migration.compare.explain.log.LogReader`)."""
 
-    def chunks(self, tp: TopicPartition, start: int, end: int) -> Chunks:
-        """What stands at these offsets."""
-        ...
+    def chunks(self, tp: TopicPartition, start: int, end: int) -> Chunks: ...
 
-    def ends(self, tp: TopicPartition) -> tuple[int, int]:
-        """Log start and end now."""
-        ...
+    def ends(self, tp: TopicPartition) -> tuple[int, int]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +175,6 @@ class Drill:
         drilled = [part.result(by_tp.get(part.tp), is_explained=bool(explained.get(part.tp))) for part in parts]
         return Found(drilled=tuple(drilled), explained=explained)
 
-    # -- following ------------------------------------------------------------------------------------------------
-
     def _follow(self, part: _Partition, left: Leftovers) -> str:
         """Follow all regions; why it ended early, if so."""
         at = part.range.source_start
@@ -231,8 +225,6 @@ class Drill:
     def _watch(self) -> None:
         if self._clock() > self._until:
             raise _Late
-
-    # -- compaction -----------------------------------------------------------------------------------------------
 
     def _explain(self, part: _Partition, left: Leftovers) -> frozenset[int]:
         """Take out of ``left`` what compaction explains; the places that are empty on a side for it."""
@@ -289,8 +281,6 @@ class Drill:
         for chunk in chunks:
             self._watch()
             yield from chunk.records()
-
-    # -- searching ------------------------------------------------------------------------------------------------
 
     def _search(self, wanted: Collection[Left], rows: Mapping[TopicPartition, Row]) -> Originals:
         """Where the source has the records that are on the target only, and which of ``rows`` it has."""

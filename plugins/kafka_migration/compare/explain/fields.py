@@ -31,7 +31,6 @@ class Record(NamedTuple):
 
     @property
     def key(self) -> bytes | None:
-        """The key."""
         return _sized(self.rest, 0)[0]
 
     @property
@@ -41,7 +40,6 @@ class Record(NamedTuple):
 
     @property
     def headers(self) -> tuple[Header, ...]:
-        """Names and values, in order."""
         at = _sized(self.rest, _sized(self.rest, 0)[1])[1]
         count, at = read_varint(self.rest, at)
         found = []

@@ -61,7 +61,6 @@ class Left:
 
     @property
     def missing_on(self) -> str:
-        """The other side."""
         return TARGET if self.side == SOURCE else SOURCE
 
 
@@ -74,13 +73,11 @@ class Row:
     oldest: int = 1 << 62
 
     def add(self, record: Record) -> None:
-        """One more."""
         self.offsets.append(record.offset)
         self.digests.append(digest(record))
         self.oldest = min(self.oldest, record.timestamp)
 
     def as_array(self) -> Digests:
-        """The digests."""
         import numpy as np  # only who drills down pays for it
 
         return np.array(self.digests, dtype=np.uint64)
@@ -129,7 +126,6 @@ class Leftovers:
         self.rows[side, tp].add(record)
 
     def of(self, side: str) -> list[Left]:
-        """What is left of ``side``, and kept whole."""
         return self._whole[side]
 
     def drop(self, explained: Collection[Left]) -> None:

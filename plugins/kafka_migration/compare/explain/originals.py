@@ -77,5 +77,4 @@ class OriginalSearch:
         return not self._open and not self._open_digests
 
     def found(self, note: str) -> Originals:
-        """What was found so far."""
         return Originals(places=self._places, digests=self._digests, note=note)

@@ -66,13 +66,11 @@ class Altered:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Altered:
-        """The inverse of :meth:`as_dict`."""
         given = {name: item for name, item in value.items() if name != "null_against_empty"}
         return cls(**{**given, "part": Part(given["part"])})
 
     @property
     def text(self) -> str:
-        """In words."""
         name = str(self.part) if self.which is None else f"{self.part} {self.which}"
         if self.is_null_against_empty:
             return f"{name}: null against empty"
@@ -127,7 +125,6 @@ class Example:
 
     @property
     def text(self) -> str:
-        """In words: what, where, and how."""
         places = []
         if self.source_offset is not None:
             places.append(f"source offset {self.source_offset}")
@@ -156,17 +153,14 @@ class Drilled:
 
     @property
     def tp(self) -> TopicPartition:
-        """The partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def first(self) -> Example | None:
-        """The first record that differs."""
         return self.examples[0] if self.examples else None
 
     @property
     def text(self) -> str:
-        """Counts by class, and notes."""
         counts = ", ".join(f"{count} {fault}" for fault, count in self.counts.items())
         return "; ".join(filter(None, (counts, *self.notes)))
 

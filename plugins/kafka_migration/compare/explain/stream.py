@@ -66,7 +66,6 @@ class Stream:
         return len(self.ready) >= count
 
     def take(self, count: int) -> list[Record]:
-        """The next so many."""
         return [*self.each(count)]
 
     def each(self, count: int | None = None) -> Iterator[Record]:

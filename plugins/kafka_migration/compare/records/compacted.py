@@ -2,7 +2,7 @@
 
 The cleaner removes a record only if its log holds a newer one of the same key, if it has no key, or if it is a
 tombstone that is older than ``delete.retention.ms`` and nothing older of its key is left. So a key's newest record at
-the pinned end says whether the two sides are equal, as long as it is known what was written behind that end: newer
+the pinned end shows whether the two sides are equal, as long as it is known what was written behind that end: newer
 records there may have swept away what was pinned.
 
 What the other side holds counts as far as this one has held it, too, though it may be gone from here by now: all that
@@ -11,7 +11,7 @@ was mirrored. What the source has got since sweeps nothing from the target.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,43 +43,45 @@ class Seen:
     places: dict[str, set[int]] = field(default_factory=lambda: {SOURCE: set(), TARGET: set()})
 
 
-def is_explained(it: Missing, seen: Seen, *, missing_on: str, now_ms: int, tombstones_ms: int) -> bool:
-    """Whether compaction alone may have taken ``it`` from the side ``missing_on``, whose ``delete.retention.ms`` is
+def is_explained(missing: Missing, seen: Seen, *, missing_on: str, now_ms: int, tombstones_ms: int) -> bool:
+    """Whether compaction alone may have taken a record from the side ``missing_on``, whose ``delete.retention.ms`` is
     ``tombstones_ms``; ``seen`` is what both logs hold of its key by now."""
     other = TARGET if missing_on == SOURCE else SOURCE
     mine = seen.places[missing_on]
-    if it.place in mine or it.place not in seen.places[other]:
+    if missing.place in mine or missing.place not in seen.places[other]:
         # Read between two passes of the cleaner: by now it is there, or on neither side.
         return True
-    had = mine | {place for place in seen.places[other] if place <= BEHIND}
-    if it.key is None or any(place > it.place for place in had):
+    had = mine | (seen.places[other] - {NOT_MIRRORED})
+    if missing.key is None or max(had, default=-1) > missing.place:
         return True
-    # A time that is yet to come says nothing of when it was written.
-    is_old = it.timestamp > now_ms or now_ms - it.timestamp >= tombstones_ms
-    return it.is_tombstone and is_old and all(place > it.place for place in mine)
+    if not missing.is_tombstone:
+        return False
+    # A time that is yet to come does not show when it was written.
+    is_old = missing.timestamp > now_ms or now_ms - missing.timestamp >= tombstones_ms
+    return is_old and min(mine, default=BEHIND) > missing.place
 
 
 def with_compacted(both: DataFrame, ranges: Iterable[PartitionRange], now_ms: int) -> DataFrame:
     """The records of both sides, with those marked (``compacted``) that the other side lost to compaction.
 
-    By the rule of :func:`is_explained`, as far as one read of both logs can tell; those ``behind`` the pinned ends
-    (whose places say so) are left out afterwards. What it cannot explain counts as a difference, though a pass of the
+    By the rule of :func:`is_explained`, as far as one read of both logs can show; those ``behind`` the pinned ends
+    (by their places) are left out afterwards. What it cannot explain counts as a difference, though a pass of the
     cleaner may run meanwhile: then a later reading explains it, by this same rule. Costs a sort by place and one by
     key, which topics that nobody compacts are spared.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    limits = {it.topic: it for it in ranges}
+    by_topic = {range_.topic: range_ for range_ in ranges}
     place = f.col("source_offset")
     is_source = f.col("side") == SOURCE
     by_place = Window.partitionBy("topic", "partition", "source_offset", "behind")
     by_key = Window.partitionBy("topic", "partition", "key_hash")
 
-    def of_topic(values: Mapping[str, int | bool]) -> Column:
+    def of_topic(value_of: Callable[[PartitionRange], int | bool]) -> Column:
         chain = None
-        for topic, value in values.items():
-            chain = (f if chain is None else chain).when(f.col("topic") == topic, f.lit(value))
+        for topic, range_ in by_topic.items():
+            chain = (f if chain is None else chain).when(f.col("topic") == topic, f.lit(value_of(range_)))
         return f.lit(None) if chain is None else chain
 
     both = both.withColumns(
@@ -92,11 +94,11 @@ def with_compacted(both: DataFrame, ranges: Iterable[PartitionRange], now_ms: in
             "oldest_target": f.min(f.when(~is_source, place)).over(by_key),
         }
     )
-    gone_from_source = ~is_source & ~f.col("on_source") & of_topic({t: it.compacted for t, it in limits.items()})
-    gone_from_target = is_source & ~f.col("on_target") & of_topic({t: it.target_compacted for t, it in limits.items()})
+    gone_from_source = ~is_source & ~f.col("on_source") & of_topic(lambda range_: range_.compacted)
+    gone_from_target = is_source & ~f.col("on_target") & of_topic(lambda range_: range_.target_compacted)
     oldest = f.when(is_source, f.col("oldest_target")).otherwise(f.col("oldest_source"))
-    kept_for = f.when(is_source, of_topic({t: it.target_tombstones_ms for t, it in limits.items()})).otherwise(
-        of_topic({t: it.source_tombstones_ms for t, it in limits.items()})
+    kept_for = f.when(is_source, of_topic(lambda range_: range_.target_tombstones_ms)).otherwise(
+        of_topic(lambda range_: range_.source_tombstones_ms)
     )
     age = f.lit(now_ms) - f.col("timestamp_ms")
     is_gone_tombstone = f.col("is_tombstone") & ((age < 0) | (age >= kept_for)) & (oldest.isNull() | (oldest > place))

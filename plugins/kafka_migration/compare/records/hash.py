@@ -9,7 +9,7 @@ numbers it is known which link of the chain was what, so that no two records hav
 Batch level computes the same in Python (:mod:`kafka_migration.compare.record_digest`; a test holds them equal).
 
 Not in it: the timestamp's type, which is the topic's. Records that the source's broker stamped (LogAppendTime) are
-copied with these very timestamps as their own (CreateTime), and get the type back with the topic's settings.
+copied with these very timestamps as their own (CreateTime), and get the type back with the topic's configs.
 
 The hash finds accidents, not forgers: xxHash is not keyed. A header's name that is not UTF-8 reaches us as the Java
 client decodes it: any such bytes become one and the same character. Records with such names are counted
@@ -38,10 +38,10 @@ def record_hash() -> Column:
     # The source gives null for no headers. Without ANSI, size(null) is -1, with it null.
     count = f.when(headers.isNull(), f.lit(0)).otherwise(f.size(headers))
     # Lambdas are interpreted row by row, for a quarter of the time of all else. What is not in an array with nulls
-    # *may* be in it, says SQL, so a search whose answer is null tells such arrays from others; and that is compiled.
+    # *may* be in it, by SQL's rules, so such arrays are those of which a search answers null; and that is compiled.
     has_value = f.coalesce(~f.array_contains(headers["value"], f.lit(_UNLIKELY)), f.lit(False))
     may_lack_one = headers.isNotNull() & ~has_value
-    lacking = f.transform(headers, lambda it, place: f.when(it["value"].isNull(), place))
+    lacking = f.transform(headers, lambda header, place: f.when(header["value"].isNull(), place))
     flags = (
         f.when(may_lack_one, f.size(f.array_compact(lacking))).otherwise(0).cast("long") * (1 << LACKING_FROM)
         + count.cast("long") * (1 << HEADERS_FROM)

@@ -1,17 +1,16 @@
 """Record level: digests of everything asked for, whatever part of it can be read.
 
-Segments are read in waves, each a Spark job, so that what a wave found is told, and kept, before the next one begins. A
-read that fails says nothing about the partitions beside the one that broke it. So what failed is halved and read
+Segments are read in waves, each a Spark job, so that what a wave found is kept before the next one begins. A
+read that fails proves nothing about the partitions beside the one that broke it. So what failed is halved and read
 again, until what cannot be read stands alone and is reported by segment; the rest is digested all the same.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kafka_migration.compare.digests import SOURCE, TARGET, Digest, DigestReport, SegmentOutcome
+from kafka_migration.compare.digests import SOURCE, TARGET, Digest, OnRead, SegmentOutcome
 from kafka_migration.compare.faults import reason_of
 from kafka_migration.compare.records.reader import Connections, digests
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
@@ -28,23 +27,6 @@ _WAVE_OFFSETS = 4_000_000
 #: A run weighs as much as so many: the driver broadcasts the runs of a wave.
 _OFFSETS_A_RUN = 20
 
-Heard = Callable[[list[SegmentOutcome]], None]
-
-
-def run(
-    spark: SparkSession,
-    request: ValidationRequest,
-    connections: Connections,
-    *,
-    secrets: Collection[str] = (),
-    tell: Callable[[str], None] = lambda _text: None,
-) -> DigestReport:
-    """Answer ``request`` at record level. Never raises for what cannot be read: that is in the report. ``secrets``
-    stay out of it."""
-    began = time.monotonic()
-    found = outcomes(spark, request, request.ranges, connections, secrets=secrets, tell=tell)
-    return DigestReport.of(request.id, found, seconds=round(time.monotonic() - began, 3))
-
 
 def outcomes(
     spark: SparkSession,
@@ -54,9 +36,9 @@ def outcomes(
     *,
     secrets: Collection[str] = (),
     tell: Callable[[str], None] = lambda _text: None,
-    heard: Heard = lambda _found: None,
+    on_read: OnRead = lambda _found: None,
 ) -> list[SegmentOutcome]:
-    """Every segment of ``ranges``, which may hold several ranges of a partition. ``heard`` is told wave by wave."""
+    """Every segment of ``ranges``, which may hold several ranges of a partition. ``on_read`` is called wave by wave."""
     found: list[SegmentOutcome] = []
     waiting = list(_waves(ranges, request.segment_records))[::-1]
     reads = failed = 0
@@ -79,7 +61,7 @@ def outcomes(
                     waiting += [mine[middle:], mine[:middle]]
                     continue
                 new = _failed(mine, request.segment_records, reason)
-        heard(new)
+        on_read(new)
         found += new
     return found
 
@@ -88,22 +70,22 @@ def _waves(ranges: Sequence[PartitionRange], segment_records: int) -> Iterator[l
     """``ranges`` in parts of whole segments, together of about a wave each; those of compacted logs stay whole."""
     wave: list[PartitionRange] = []
     size = 0
-    for it in ranges:
-        if it.by_key:
-            # Whether compaction may have taken a record, all of its key's records tell.
-            wave.append(it)
-            size += it.source_end - it.source_start
+    for range_ in ranges:
+        if range_.by_key:
+            # Whether compaction may have taken a record is seen from all of its key's records.
+            wave.append(range_)
+            size += range_.source_end - range_.source_start
             continue
-        at, target = it.source_start, it.target_start
-        for _, tile in tiles(it, segment_records):
+        at, target = range_.source_start, range_.target_start
+        for _, tile in tiles(range_, segment_records):
             size += tile.source_end - tile.source_start + _OFFSETS_A_RUN * len(tile.runs)
             if size >= _WAVE_OFFSETS:
-                wave.append(cut(it, at, tile.source_end, target, tile.target_end))
+                wave.append(cut(range_, at, tile.source_end, target, tile.target_end))
                 at, target = tile.source_end, tile.target_end
                 yield wave
                 wave, size = [], 0
-        if (at, target) != (it.source_end, it.target_end):
-            wave.append(cut(it, at, it.source_end, target, it.target_end))
+        if (at, target) != (range_.source_end, range_.target_end):
+            wave.append(cut(range_, at, range_.source_end, target, range_.target_end))
     if wave:
         yield wave
 
@@ -117,34 +99,35 @@ def _read(
         sides = digested.setdefault(key, {})
         sides[row.side] = sides.get(row.side, Digest()) + row.digest
     found = []
-    for it in ranges:
-        for number, tile in tiles(it, request.segment_records):
-            sides = digested.pop((it.topic, it.partition, number), {})
+    for range_ in ranges:
+        for number, tile in tiles(range_, request.segment_records):
+            sides = digested.pop((range_.topic, range_.partition, number), {})
             found.append(_outcome(number, tile, sides))
-    by_name = {(it.topic, it.partition): it for it in ranges}
+    by_name = {(range_.topic, range_.partition): range_ for range_ in ranges}
     for (topic, partition, number), sides in digested.items():
         # Records that the map has nowhere near: of no segment that was asked for.
-        it = by_name[topic, partition]
-        found.append(_outcome(number, cut(it, it.source_end, it.source_end, it.target_end, it.target_end), sides))
+        range_ = by_name[topic, partition]
+        end, target_end = range_.source_end, range_.target_end
+        found.append(_outcome(number, cut(range_, end, end, target_end, target_end), sides))
     return found
 
 
-def _outcome(number: int, it: PartitionRange, sides: dict[str, Digest]) -> SegmentOutcome:
-    return SegmentOutcome.of(number, it, LEVEL, source=sides.get(SOURCE), target=sides.get(TARGET))
+def _outcome(number: int, tile: PartitionRange, sides: dict[str, Digest]) -> SegmentOutcome:
+    return SegmentOutcome.of(number, tile, LEVEL, source=sides.get(SOURCE), target=sides.get(TARGET))
 
 
 def _failed(ranges: Sequence[PartitionRange], segment_records: int, reason: str) -> list[SegmentOutcome]:
     return [
         SegmentOutcome.of(number, tile, LEVEL, failure=reason)
-        for it in ranges
-        for number, tile in tiles(it, segment_records)
+        for range_ in ranges
+        for number, tile in tiles(range_, segment_records)
     ]
 
 
 def _failed_in_a_task(spark: SparkSession, group: str) -> bool:
     """Whether executors failed, rather than the driver, whom every narrower job would fail the same way.
 
-    The error itself does not tell: Spark unwraps it.
+    The error itself does not show it: Spark unwraps it.
     """
     tracker = spark.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]

@@ -2,7 +2,7 @@
 
 All of it runs in the JVM: no Python on executors, no shuffle of records. Alignment is a broadcast join of the target's
 offsets with the pieces of the offset map. The alternative, a rank within the segment (``row_number``), needs every
-record's hash sorted by offset, shifts behind the first missing record, and could not tell that the map is wrong.
+record's hash sorted by offset, shifts behind the first missing record, and could not show that the map is wrong.
 
 Rows are counted, never offsets. The source fails rather than skip what it cannot read (``failOnDataLoss``), which
 becomes a :class:`ReadFailure` in :mod:`kafka_migration.compare.records.job`. Tried with and without Spark's V2 path for
@@ -52,51 +52,51 @@ def digests(
 
     Where they are several of a partition, its rows add up.
     """
-    parts = []
+    parts: list[DataFrame] = []
     # Keys are looked for in all of a compacted log; of others, what is left out is not even read: it may be damaged.
-    for mine in _alike([part for it in ranges for part in ((it,) if it.by_key else around(it))]):
-        by_key = mine[0].by_key
-        sides: list[DataFrame] = []
-        for side in (SOURCE, TARGET):
-            records = aligned_records(spark, request, mine, side, connections[side])
-            if records is not None:
-                sides.append(hashed(records, side, request.segment_records))
-            tails = _tails(spark, request, mine, side, connections[side]) if by_key else None
-            if tails is not None:
-                sides.append(tails)
-        if by_key and sides:
-            parts.append(by_segment(with_compacted(_union(sides), mine, int(time.time() * 1000))))
-        else:
-            # Each side summed before they are joined: a union of records would copy each of their rows once more.
-            parts += [by_segment(side) for side in sides]
-    rows = [row.asDict() for row in _union(parts).collect()] if parts else []
-    return [
-        SegmentDigest(
-            side=row["side"],
-            topic=row["topic"],
-            partition=row["partition"],
-            segment=row["segment"],
-            digest=Digest(
-                rows=row["rows"],
-                bytes=row["bytes"],
-                total=recombine(row["total_low"], row["total_high"]),
-                ordered=recombine(row["ordered_low"], row["ordered_high"]),
-                misplaced=row["misplaced"],
-                compacted=row["compacted"],
-                unclear=row["unclear"],
-            ),
-        )
-        for row in rows
-    ]
+    for alike in _alike([part for range_ in ranges for part in ((range_,) if range_.by_key else around(range_))]):
+        sides = _sides(spark, request, alike, connections)
+        if sides and alike[0].by_key:
+            sides = [with_compacted(_union(sides), alike, int(time.time() * 1000))]
+        # Each side summed before they are joined: a union of records would copy each of their rows once more.
+        parts += map(by_segment, sides)
+    return [_digest_of(row.asDict()) for row in _union(parts).collect()] if parts else []
+
+
+def _sides(
+    spark: SparkSession, request: ValidationRequest, ranges: Sequence[PartitionRange], connections: Connections
+) -> list[DataFrame]:
+    """What counts of the records of either side, and of compacted logs what was written behind the pinned ends."""
+    found: list[DataFrame] = []
+    for side in (SOURCE, TARGET):
+        records = aligned_records(spark, request, ranges, side, connections[side])
+        if records is not None:
+            found.append(hashed(records, side, request.segment_records))
+        tails = _tails(spark, request, ranges, side, connections[side]) if ranges[0].by_key else None
+        if tails is not None:
+            found.append(tails)
+    return found
+
+
+def _digest_of(row: Mapping[str, Any]) -> SegmentDigest:
+    same = ("rows", "bytes", "misplaced", "compacted", "unclear")
+    digest = Digest(
+        **{name: row[name] for name in same},
+        total=recombine(row["total_low"], row["total_high"]),
+        ordered=recombine(row["ordered_low"], row["ordered_high"]),
+    )
+    return SegmentDigest(
+        side=row["side"], topic=row["topic"], partition=row["partition"], segment=row["segment"], digest=digest
+    )
 
 
 def _alike(ranges: Sequence[PartitionRange]) -> list[list[PartitionRange]]:
     """``ranges`` in groups that one frame can read: compacted or not, and each partition once."""
     groups: dict[tuple[bool, int], list[PartitionRange]] = {}
     seen: Counter[TopicPartition] = Counter()
-    for it in ranges:
-        groups.setdefault((it.by_key, seen[it.tp]), []).append(it)
-        seen[it.tp] += 1
+    for range_ in ranges:
+        groups.setdefault((range_.by_key, seen[range_.tp]), []).append(range_)
+        seen[range_.tp] += 1
     return list(groups.values())
 
 
@@ -109,30 +109,27 @@ def aligned_records(
 ) -> DataFrame | None:
     """The records of one side as Spark's Kafka source gives them, with ``source_offset`` and ``in_run`` added.
 
-    On the target, ``source_offset`` is where the map says that the record stands on the source, and ``in_run`` whether
+    On the target, ``source_offset`` is where the map has the record on the source, and ``in_run`` whether
     the map has a record there at all. None if no range of this side holds an offset.
     """
     from pyspark.sql import functions as f
 
-    frame = _records(spark, ranges, side, properties, request.isolation if side == SOURCE else "read_uncommitted")
+    spans = {
+        range_.tp: (range_.source_start, range_.source_end)
+        if side == SOURCE
+        else (range_.target_start, range_.target_end)
+        for range_ in ranges
+    }
+    frame = _read(spark, spans, properties, request.isolation if side == SOURCE else "read_uncommitted")
     if frame is None:
         return None
     if side == SOURCE:
-        for it in ranges:
-            for start, end in it.left_out:
-                here = (f.col("topic") == it.topic) & (f.col("partition") == it.partition)
+        for range_ in ranges:
+            for start, end in range_.left_out:
+                here = (f.col("topic") == range_.topic) & (f.col("partition") == range_.partition)
                 frame = frame.where(~(here & (f.col("offset") >= start) & (f.col("offset") < end)))
         return frame.withColumns({"source_offset": f.col("offset"), "in_run": f.lit(True)})
     return _aligned(spark, frame, ranges)
-
-
-def _records(
-    spark: SparkSession, ranges: Sequence[PartitionRange], side: str, properties: Mapping[str, str], isolation: str
-) -> DataFrame | None:
-    spans = {
-        it.tp: (it.source_start, it.source_end) if side == SOURCE else (it.target_start, it.target_end) for it in ranges
-    }
-    return _read(spark, spans, properties, isolation)
 
 
 def _read(
@@ -174,9 +171,9 @@ def _aligned(spark: SparkSession, frame: DataFrame, ranges: Sequence[PartitionRa
     import pyarrow
     from pyspark.sql import functions as f
 
-    them = [(it, Pieces(it)) for it in ranges]
+    them = [(range_, Pieces(range_)) for range_ in ranges]
     shift = bucket_shift(found for _, found in them)
-    parts = [_table(it, found, shift) for it, found in them]
+    parts = [_table(range_, found, shift) for range_, found in them]
     # From Arrow, so that the JVM builds the table: from Python rows it would need Python on the executors.
     table = spark.createDataFrame(pyarrow.concat_tables(parts))
     found = f.broadcast(table.withColumnsRenamed({"topic": "piece_topic", "partition": "piece_partition"}))
@@ -197,14 +194,14 @@ def _aligned(spark: SparkSession, frame: DataFrame, ranges: Sequence[PartitionRa
     return joined.select(*[frame[name] for name in frame.columns], place.alias("source_offset"), in_run.alias("in_run"))
 
 
-def _table(it: PartitionRange, found: Pieces, shift: int) -> Any:
+def _table(range_: PartitionRange, found: Pieces, shift: int) -> Any:
     """The pieces of one range as an Arrow table, a row for each bucket that a piece reaches into."""
     import pyarrow
 
     which, bucket = buckets(found, shift)
     columns = {
-        "topic": pyarrow.repeat(pyarrow.scalar(it.topic), len(which)),
-        "partition": pyarrow.repeat(pyarrow.scalar(it.partition, pyarrow.int32()), len(which)),
+        "topic": pyarrow.repeat(pyarrow.scalar(range_.topic), len(which)),
+        "partition": pyarrow.repeat(pyarrow.scalar(range_.partition, pyarrow.int32()), len(which)),
         "bucket": bucket,
         "piece_start": found.starts[which],
         "piece_end": found.ends[which],
@@ -222,7 +219,7 @@ def hashed(records: DataFrame, side: str, segment_records: int) -> DataFrame:
         f.lit(side).alias("side"),
         "topic",
         "partition",
-        # `div`, since `/` would go through doubles, which cannot tell large offsets apart.
+        # `div`, since `/` would go through doubles, in which large offsets are not exact.
         f.expr(f"if(source_offset < 0, -1L, source_offset div {segment_records}L)").alias("segment"),
         "source_offset",
         "in_run",
@@ -249,16 +246,19 @@ def _tails(
     from pyspark.sql import functions as f
 
     spans = {
-        it.tp: (it.source_end, it.source_tail) if side == SOURCE else (it.target_end, it.target_tail) for it in ranges
+        range_.tp: (range_.source_end, range_.source_tail)
+        if side == SOURCE
+        else (range_.target_end, range_.target_tail)
+        for range_ in ranges
     }
     frame = _read(spark, spans, properties, request.isolation if side == SOURCE else "read_uncommitted")
     if frame is None:
         return None
     place = f.lit(BEHIND)
-    for it in ranges if side == SOURCE else ():
-        if it.source_mirrored < it.source_tail:
-            here = (f.col("topic") == it.topic) & (f.col("partition") == it.partition)
-            place = f.when(here & (f.col("offset") >= it.source_mirrored), NOT_MIRRORED).otherwise(place)
+    for range_ in ranges if side == SOURCE else ():
+        if range_.source_mirrored < range_.source_tail:
+            here = (f.col("topic") == range_.topic) & (f.col("partition") == range_.partition)
+            place = f.when(here & (f.col("offset") >= range_.source_mirrored), NOT_MIRRORED).otherwise(place)
     rows = frame.withColumns({"source_offset": place, "in_run": f.lit(False)})
     return hashed(rows, side, request.segment_records).withColumn("behind", f.lit(True))
 
