@@ -150,7 +150,7 @@ def test_same_cluster_twice_is_refused_and_nothing_is_made(plan: Path, source_cl
     both = {"here": connection(source_cluster.bootstrap_servers), "there": connection(source_cluster.bootstrap_servers)}
     ended = finish(start("create", "plan.yaml", connections=both, directory=plan.parent))
     assert ended.code == 1
-    assert "both connections lead to cluster" in ended.err
+    assert "the connections of source and target lead to one and the same cluster" in ended.err
     assert "point the target's connection at the cluster to migrate to" in ended.err
     again = finish(start("status", "plan.yaml", "--json", connections=both, directory=plan.parent))
     assert (again.json["topics"], again.json["phases"]) == (0, [])

@@ -449,7 +449,9 @@ class TestSettingsOfTheTarget:
                     True,
                 )
                 at = [(tp, 100) for tp in tps]
-                with pytest.raises(Refused, match=r"(?s)not held open.*set retention.ms=-1"):
+                with pytest.raises(
+                    Refused, match=r"(?s)configs under which copied records are deleted or altered.*set retention.ms=-1"
+                ):
                     resume.apply(it.ctx, at=at, by="ada")
                 for name, count in it.topics.items():
                     produce(it.bench.source, name, records(50 * count, count, 2))
