@@ -57,7 +57,7 @@ def start(
     )
 
 
-def finish(process: subprocess.Popen[str], *, seconds: float = 240.0) -> Ended:
+def finish(process: subprocess.Popen[str], *, seconds: float = 600.0) -> Ended:
     """Wait for its end."""
     try:
         out, err = process.communicate(timeout=seconds)

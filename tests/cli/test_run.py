@@ -43,7 +43,8 @@ def processes_of(plan: Path) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.timeout(600)
+# Three runs, nine starts of Spark: 130 s on a machine of its own, four times that beside six other workers.
+@pytest.mark.timeout(1500)
 def test_run_that_was_killed_goes_on_asks_once_and_ends_with_restored_topics_and_a_report(
     source_cluster: EmbeddedKafka, target_cluster: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
