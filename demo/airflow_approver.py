@@ -23,7 +23,7 @@ _POLL_SECONDS = 1.0
 class DemoApprover:
     """Answers every gate of one DAG, each ``delay_seconds`` after it was first seen, from a thread.
 
-    with DemoApprover(api, "migrate_demo", tell=print):
+    with DemoApprover(api, "migrate_demo", log=print):
         ...
     """
 
@@ -32,13 +32,13 @@ class DemoApprover:
         api: AirflowApi,
         dag_id: str,
         *,
-        tell: Callable[[str], None] = lambda _text: None,
+        log: Callable[[str], None] = lambda _text: None,
         option: str = "Approve",
         delay_seconds: float = DELAY_SECONDS,
     ) -> None:
-        """``tell`` hears what was answered."""
+        """``log`` hears what was answered."""
         self.answered: list[Approval] = []
-        self._api, self._dag_id, self._tell, self._option = api, dag_id, tell, option
+        self._api, self._dag_id, self._log, self._option = api, dag_id, log, option
         self._delay = delay_seconds
         self._seen: dict[Approval, datetime] = {}
         self._stopping = threading.Event()
@@ -60,7 +60,7 @@ class DemoApprover:
                 self._look()
             except (AirflowError, httpx.HTTPError) as error:
                 # Airflow under load: the question stays, and is seen again.
-                self._tell(f"approver: {error}")
+                self._log(f"approver: {error}")
 
     def _look(self) -> None:
         now = datetime.now(UTC)
@@ -71,7 +71,7 @@ class DemoApprover:
             if (now - since).total_seconds() >= self._delay and self._is_settled(since) and not self._stopping.is_set():
                 self._api.answer(approval, self._option)
                 self.answered.append(approval)
-                self._tell(f"approver: {approval.task_id}: {self._option}")
+                self._log(f"approver: {approval.task_id}: {self._option}")
 
     def _is_settled(self, since: datetime) -> bool:
         heartbeat = self._api.scheduler_heartbeat()

@@ -41,8 +41,8 @@ def run_demo(*, directory: Path | None = None, reports: Path | None = None, secu
     )
     _end_on_sigterm()
     began = time.monotonic()
-    with PeakMemory() as memory, Stage(places, tell=console.print, secure=secure) as stage:
-        result = run(stage, approve=True, tell=console.print, patience=Patience(), memory=memory)
+    with PeakMemory() as memory, Stage(places, log=console.print, secure=secure) as stage:
+        result = run(stage, approve=True, log=console.print, patience=Patience(), memory=memory)
     _show(console, result, places, time.monotonic() - began)
     return 0 if result.good else 1
 
@@ -85,12 +85,12 @@ def up(*, airflow_port: int) -> str:
 def keep(*, airflow_port: int) -> int:
     """The background process of ``up``: holds the stage until SIGTERM, whatever becomes of the migration."""
     places = Places(directory=UP / f"run-{os.getpid()}", reports=ROOT / "reports")
-    tell = _stamped
+    log = _stamped
     _end_on_sigterm()
     with (
         contextlib.suppress(KeyboardInterrupt),
         PeakMemory() as memory,
-        Stage(places, tell=tell, airflow_port=airflow_port) as stage,
+        Stage(places, log=log, airflow_port=airflow_port) as stage,
     ):
         own = psutil.Process()
         _write(
@@ -106,12 +106,12 @@ def keep(*, airflow_port: int) -> int:
         )
         try:
             patience = Patience(migration=_DAYS)
-            result = run(stage, approve=False, tell=tell, patience=patience, memory=memory)
+            result = run(stage, approve=False, log=log, patience=patience, memory=memory)
             for name, holds, seen in result.checks:
-                tell(f"{'ok ' if holds else 'NOT'} {name}: {seen}")
+                log(f"{'ok ' if holds else 'NOT'} {name}: {seen}")
         except DemoError as error:
-            tell(str(error))
-        tell("the migration is over; everything stays up until `make down`")
+            log(str(error))
+        log("the migration is over; everything stays up until `make down`")
         while True:
             signal.pause()
     return 0

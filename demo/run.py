@@ -51,7 +51,7 @@ class Result:
         return all(holds for _, holds, _ in self.checks)
 
 
-def run(stage: Stage, *, approve: bool, tell: Callable[[str], None], patience: Patience, memory: PeakMemory) -> Result:
+def run(stage: Stage, *, approve: bool, log: Callable[[str], None], patience: Patience, memory: PeakMemory) -> Result:
     """Migrate the workload of a stage that is set. Without ``approve`` a person answers the gates in Airflow.
 
     Raises:
@@ -59,7 +59,7 @@ def run(stage: Stage, *, approve: bool, tell: Callable[[str], None], patience: P
     """
     began = time.monotonic()
     workload, api = stage.workload, stage.airflow.api
-    tell(f"letting every group process {SOURCE_RECORDS:,} records on the source first")
+    log(f"letting every group process {SOURCE_RECORDS:,} records on the source first")
     workload.wait_until(
         lambda progress: progress.fewest("source") >= SOURCE_RECORDS,
         timeout_seconds=patience.warm_up,
@@ -68,16 +68,16 @@ def run(stage: Stage, *, approve: bool, tell: Callable[[str], None], patience: P
     for dag in (DAG, "validate_demo"):
         api.unpause(dag)
     run_id = api.trigger(DAG)
-    tell(f"migration started: {stage.airflow.url}/dags/{DAG}/runs/{run_id}")
-    watcher = _Watcher(stage, run_id, tell)
+    log(f"migration started: {stage.airflow.url}/dags/{DAG}/runs/{run_id}")
+    watcher = _Watcher(stage, run_id, log)
     if approve:
-        with DemoApprover(api, DAG, tell=tell):
+        with DemoApprover(api, DAG, log=log):
             _migrate(stage, watcher, patience, ended=ENDED)
     else:
-        tell("waiting for a person: approve the plan and the cutover in Airflow (Required Actions)")
+        log("waiting for a person: approve the plan and the cutover in Airflow (Required Actions)")
         # A run that failed may be cleared and go on: only success ends the wait for a person.
         _migrate(stage, watcher, patience, ended=("success",))
-    tell("every group reads to the end of the target")
+    log("every group reads to the end of the target")
     workload.finish(deadline_seconds=patience.last_reads)
     account = workload.account()
     report = _report_with(stage, account)
@@ -95,7 +95,7 @@ def _migrate(stage: Stage, watcher: _Watcher, patience: Patience, *, ended: tupl
     while watcher.state not in ended:
         progress = watcher.look()
         if producing and progress.fewest("target") >= TARGET_RECORDS:
-            watcher.tell(f"every live group has processed {TARGET_RECORDS:,} records on the target: producers end")
+            watcher.log(f"every live group has processed {TARGET_RECORDS:,} records on the target: producers end")
             stage.workload.stop_producers()
             producing = False
         if time.monotonic() > deadline:
@@ -110,8 +110,8 @@ def _migrate(stage: Stage, watcher: _Watcher, patience: Patience, *, ended: tupl
 class _Watcher:
     """Looks at the run and the workload, and says every few seconds what goes on."""
 
-    def __init__(self, stage: Stage, run_id: str, tell: Callable[[str], None]) -> None:
-        self._stage, self._run_id, self.tell = stage, run_id, tell
+    def __init__(self, stage: Stage, run_id: str, log: Callable[[str], None]) -> None:
+        self._stage, self._run_id, self.log = stage, run_id, log
         self._began = time.monotonic()
         self._told_at, self._told_tasks = 0.0, ""
         self._lag = _Lag(stage)
@@ -130,7 +130,7 @@ class _Watcher:
         if now - self._told_at > _TELL_SECONDS or tasks != self._told_tasks:
             self._told_at, self._told_tasks = now, tasks
             moved = sum(1 for group in progress.groups.values() if group.cluster == "target")
-            self.tell(
+            self.log(
                 f"{now - self._began:4.0f} s  {tasks or self.state}: {self._lag.line()};"
                 f" {progress.produced:,} produced, {moved} groups on the target"
             )

@@ -38,15 +38,15 @@ class Places:
 class Stage:
     """Everything that has to run before a migration can begin.
 
-    with Stage(places, tell=print) as stage:
+    with Stage(places, log=print) as stage:
         stage.airflow.api.trigger("migrate_demo")
     """
 
     def __init__(
-        self, places: Places, *, tell: Callable[[str], None], airflow_port: int | None = None, secure: bool = False
+        self, places: Places, *, log: Callable[[str], None], airflow_port: int | None = None, secure: bool = False
     ) -> None:
         """Describe it; nothing is started yet. ``secure``: both clusters locked, see `demo/access.py`."""
-        self.places, self._tell = places, tell
+        self.places, self._log = places, log
         self._secure = secure
         self._access = LockedAccess(places.directory / "certificates") if secure else Access()
         self.source, self.target = self._access.source, self._access.target
@@ -72,7 +72,7 @@ class Stage:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End everything."""
-        self._tell("ending everything that this run started")
+        self._log("ending everything that this run started")
         self._stack.close()
 
     def environment(self) -> dict[str, str]:
@@ -96,7 +96,7 @@ class Stage:
         self.places.directory.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self.places.report.parent, ignore_errors=True)
         locks = ", locked: passwords over TLS on the source, certificates on the target" if self._secure else ""
-        self._tell(f"starting two Kafka clusters{locks}")
+        self._log(f"starting two Kafka clusters{locks}")
         for cluster in (self.source, self.target):
             self._stack.callback(cluster.stop)
             cluster.launch()
@@ -116,14 +116,14 @@ class Stage:
             port=self._airflow_port,
         )
         self._stack.callback(self.airflow.stop)
-        self._tell("starting Airflow, and filling the source with 1,000,000 records meanwhile")
+        self._log("starting Airflow, and filling the source with 1,000,000 records meanwhile")
         starting = _Beside(self.airflow.start)
         self.workload.prepare()
         self.workload.start()
-        self._tell("producers and consumers are at work on the source")
+        self._log("producers and consumers are at work on the source")
         starting.join()
         self.airflow.wait_for_dags(["migrate_demo", "validate_demo"])
-        self._tell(f"Airflow: {self.airflow.url}  user {self.airflow.user}  password {self.airflow.password}")
+        self._log(f"Airflow: {self.airflow.url}  user {self.airflow.user}  password {self.airflow.password}")
 
 
 class _Beside:

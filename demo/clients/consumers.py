@@ -112,7 +112,7 @@ class Member:
             self._consumer.close()
             left_ns = time.monotonic_ns()
             self._notes.close()
-            self._tell(left_ns=left_ns, error=error)
+            self._log(left_ns=left_ns, error=error)
 
     def _process_until_stopped(self) -> None:
         started = next_commit = time.monotonic()
@@ -132,7 +132,7 @@ class Member:
                 self._commit_once(set(self._uncommitted))
             if now >= self._next_status:
                 self._next_status = now + STATUS_SECONDS
-                self._tell()
+                self._log()
 
     def _process(self, message: Message) -> None:
         topic, partition, offset = position(message)
@@ -213,7 +213,7 @@ class Member:
         for place in gone:
             self._uncommitted.pop(place, None)
 
-    def _tell(self, *, left_ns: int | None = None, error: Exception | None = None) -> None:
+    def _log(self, *, left_ns: int | None = None, error: Exception | None = None) -> None:
         write_json(
             status_path(self._path),
             {

@@ -98,7 +98,7 @@ class NotingProducer:
         if time.monotonic() >= self._next_sync:
             self._next_sync = time.monotonic() + SYNC_SECONDS
             self._notes.sync()
-            self._tell(ended=False)
+            self._log(ended=False)
 
     def flush(self) -> None:
         """Wait until each record is acknowledged or given up."""
@@ -112,7 +112,7 @@ class NotingProducer:
         resolved = self._acknowledged + self._failed
         if resolved != self._sent:
             raise RuntimeError(f"{self.name}: {self._sent - resolved} records were neither acknowledged nor given up.")
-        self._tell(ended=True)
+        self._log(ended=True)
 
     def _delivered(self, record_id: str, place: Place, error: KafkaError | None, message: Message) -> None:
         offset = NOT_ACKNOWLEDGED
@@ -127,7 +127,7 @@ class NotingProducer:
             print(f"{record_id} was not acknowledged: {error}", file=sys.stderr, flush=True)
         self._notes.add(record_id, place.spec.name, place.partition, offset)
 
-    def _tell(self, *, ended: bool) -> None:
+    def _log(self, *, ended: bool) -> None:
         write_json(
             status_path(self._path),
             {"sent": self._sent, "acknowledged": self._acknowledged, "failed": self._failed, "ended": ended},

@@ -81,7 +81,7 @@ def opened(make_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> O
 
     @contextmanager
     def open_context(
-        plan: Plan, *, tell: Any = None, dry_run: bool = False, make_state: bool = False, to_check: bool = False
+        plan: Plan, *, log: Any = None, dry_run: bool = False, make_state: bool = False, to_check: bool = False
     ) -> Iterator[Any]:
         found.made_state.append(make_state)
 
@@ -91,8 +91,8 @@ def opened(make_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> O
 
         def both(text: str) -> None:
             found.told.append(text)
-            if tell is not None:
-                tell(text)
+            if log is not None:
+                log(text)
 
         yield context.Context(
             plan=plan,
@@ -100,7 +100,7 @@ def opened(make_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> O
             target=SimpleNamespace(connection=connection("k_target"), cluster_id=lambda: "t"),  # type: ignore[arg-type]
             journal=found.journal,
             link=found.link,
-            tell=both,
+            log=both,
             on_make_state=None if make_state else make_later,
         )
 

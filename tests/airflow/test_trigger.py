@@ -62,13 +62,13 @@ def world(monkeypatch, tmp_path):
     )
 
     @contextmanager
-    def open_context(plan, *, tell=None, dry_run=False, make_state=False):
+    def open_context(plan, *, log=None, dry_run=False, make_state=False):
         side: Any = SimpleNamespace(connection=SimpleNamespace(secrets=frozenset))
         found.open += 1
         found.opened += 1
         try:
             link: Any = None
-            yield context.Context(plan=plan, source=side, target=side, journal=found.journal, link=link, tell=tell)
+            yield context.Context(plan=plan, source=side, target=side, journal=found.journal, link=link, log=log)
         finally:
             found.open -= 1
 

@@ -44,7 +44,7 @@ def ctx():
     )
     told: list[str] = []
     journal = Journal(MemoryStore(), "p")
-    return SimpleNamespace(plan=plan, told=told, tell=told.append, journal=journal, clock=FakeClock())
+    return SimpleNamespace(plan=plan, told=told, log=told.append, journal=journal, clock=FakeClock())
 
 
 @pytest.fixture

@@ -217,29 +217,29 @@ class Network:
     def cut(self, side: str, *, where: str, count: int, seconds: float, seed: int) -> list[str]:
         """See :meth:`Side.cut`: requests to produce on the target, to fetch on the source."""
         apis = [PRODUCE] if side == "target" else [FETCH]
-        return self._tell(do="cut", side=side, where=where, count=count, apis=apis, seconds=seconds, seed=seed)
+        return self._log(do="cut", side=side, where=where, count=count, apis=apis, seconds=seconds, seed=seed)
 
     def slow(self, side: str, *, delay: float, bytes_per_second: float) -> None:
         """See :meth:`Side.slow`."""
-        self._tell(do="slow", side=side, delay=delay, bytes_per_second=bytes_per_second)
+        self._log(do="slow", side=side, delay=delay, bytes_per_second=bytes_per_second)
 
     def spoil(self, side: str, *, ids: Sequence[str], port: int) -> None:
         """See :meth:`Side.spoil`."""
-        self._tell(do="spoil", side=side, ids=list(ids), port=port)
+        self._log(do="spoil", side=side, ids=list(ids), port=port)
 
     def sever(self, side: str, *, ids: Sequence[str]) -> None:
         """See :meth:`Side.sever`."""
-        self._tell(do="sever", side=side, ids=list(ids))
+        self._log(do="sever", side=side, ids=list(ids))
 
     def keep_answer(self, side: str, api: int, *, seconds: float) -> bool:
         """See :meth:`Side.keep`."""
-        return bool(self._tell(do="keep", side=side, api=api, seconds=seconds))
+        return bool(self._log(do="keep", side=side, api=api, seconds=seconds))
 
     def release_answer(self, side: str) -> None:
         """See :meth:`Side.release`."""
-        self._tell(do="release", side=side)
+        self._log(do="release", side=side)
 
-    def _tell(self, **told: Any) -> list[str]:
+    def _log(self, **told: Any) -> list[str]:
         with self._lock:
             asked = _piped(self._process.stdin)
             asked.write(json.dumps(told) + "\n")

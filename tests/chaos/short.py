@@ -28,5 +28,5 @@ def _with_time(output: Output, text: str) -> None:
 
 
 if __name__ == "__main__":
-    with patch.object(mirror, "Settings", partial(Settings, limits=LIMITS)), patch.object(Output, "tell", _with_time):
+    with patch.object(mirror, "Settings", partial(Settings, limits=LIMITS)), patch.object(Output, "log", _with_time):
         main()

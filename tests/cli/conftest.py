@@ -57,14 +57,14 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     def open_context(
         plan: Plan,
         *,
-        tell: Callable[[str], None] = context.silent,
+        log: Callable[[str], None] = context.silent,
         dry_run: bool = False,
         make_state: bool = False,
         to_check: bool = False,
     ) -> Iterator[Context]:
         found.opened.append({"dry_run": dry_run, "make_state": make_state})
         ctx = shop.ctx(dry_run=dry_run, **{k: v for k, v in plan.snapshot().items() if k != "version"})
-        ctx.tell = tell
+        ctx.log = log
         yield ctx
 
     monkeypatch.setattr(context, "open_context", open_context)

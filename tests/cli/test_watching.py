@@ -43,10 +43,10 @@ def test_lag_at_a_terminal_is_redrawn(terminal: Terminal, monkeypatch: pytest.Mo
 def test_lag_beside_a_phase_stands_below_its_lines_at_a_terminal(terminal: Terminal) -> None:
     histories.created(terminal.shop)
     output, seen = at_terminal()
-    with lag_beside(terminal.shop.plan(), output, seconds=0.01) as tell:
-        tell("fence 0: 3 partitions")
+    with lag_beside(terminal.shop.plan(), output, seconds=0.01) as log:
+        log("fence 0: 3 partitions")
         wait_until(lambda: "lag 300 in 3 partitions" in seen.getvalue(), "lag is shown")
-        tell("epoch 1: [done]")
+        log("epoch 1: [done]")
     assert "fence 0: 3 partitions\n" in seen.getvalue()
     assert "epoch 1: [done]\n" in seen.getvalue()
 
@@ -62,6 +62,6 @@ def test_lag_beside_a_phase_that_cannot_be_read_disturbs_nothing(terminal: Termi
 
 
 def test_lag_is_not_looked_at_beside_a_phase_where_nobody_watches(terminal: Terminal) -> None:
-    with lag_beside(terminal.shop.plan(), Output(as_json=False), seconds=0.01) as tell:
-        tell("fence 0: 3 partitions")
+    with lag_beside(terminal.shop.plan(), Output(as_json=False), seconds=0.01) as log:
+        log("fence 0: 3 partitions")
     assert terminal.opened == []

@@ -85,7 +85,7 @@ def test_cluster_that_does_not_answer_leaves_everything_inconclusive_after_one_t
     }
     told: list[str] = []
     connections = {SOURCE: nowhere, TARGET: lab.connections[TARGET]}
-    report = run_at_record_level(spark, request, connections, secrets={PASSWORD}, tell=told.append)
+    report = run_at_record_level(spark, request, connections, secrets={PASSWORD}, log=told.append)
     assert set(_verdicts(request, report).values()) == {Equality.INCONCLUSIVE}
     assert len(told) == 1
     assert PASSWORD not in str(told) + str(report)

@@ -76,7 +76,7 @@ def test_interruption_ends_the_job_and_what_it_started(tmp_path, monkeypatch):
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        local_runner(os.environ, tell=interrupted)(tmp_path / "request", tmp_path / "result")
+        local_runner(os.environ, log=interrupted)(tmp_path / "request", tmp_path / "result")
     assert len(pids) == 2
     alive = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     gone, left = psutil.wait_procs(alive, timeout=20)
@@ -95,7 +95,7 @@ def test_job_and_what_it_started_end_with_a_process_that_is_killed(tmp_path):
     running = (
         "import os, sys; from pathlib import Path; from kafka_migration.compare import launch;"
         " launch.VALIDATE_JOB = Path(sys.argv[1]);"
-        " launch.local_runner(os.environ, tell=lambda line: print(line, flush=True))(Path('q'), Path('r'))"
+        " launch.local_runner(os.environ, log=lambda line: print(line, flush=True))(Path('q'), Path('r'))"
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), JARS_VARIABLE: str(job)}
     command = [sys.executable, "-c", running, str(job)]

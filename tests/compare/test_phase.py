@@ -76,7 +76,7 @@ def _context(lab: Lab, copies: Iterable[Copy], told: list[str], **validation: ob
         for side, properties in lab.connections.items()
     }
     link: Any = _Ended({tp: found for copy in copies for tp, found in copy.maps.items()})
-    return Context(plan=plan, journal=journal, link=link, tell=told.append, **clusters)
+    return Context(plan=plan, journal=journal, link=link, log=told.append, **clusters)
 
 
 def _nobody(_ctx: Context) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def main() -> int:
     mirror = it.mirror(
         settings=Settings(streams=1, epoch_seconds=60, limits=limits),
         target_through=_Through(orders["proxy"]) if orders["proxy"] else None,  # type: ignore[arg-type]
-        tell=lambda text: print(text, flush=True),
+        log=lambda text: print(text, flush=True),
     )
     try:
         print(f"ended: {mirror.run(until_caught_up=True)}", flush=True)

@@ -136,14 +136,14 @@ def test_mirror_begins_and_copies_up_to_the_ends_though_a_broker_of_the_source_c
         cluster.kill(GONE)
         said, back = list[str](), threading.Thread(target=cluster.restart, args=(GONE,))
 
-        def tell(text: str) -> None:
+        def log(text: str) -> None:
             said.append(text)
             # Not before the other one is copied, and it is all that is left.
             if it.link.positions()[TopicPartition(topics[1], 0)].source == 200 and back.ident is None:
                 back.start()
 
         try:
-            ended = it.mirror(settings=settings, tell=tell).run(until_caught_up=True)
+            ended = it.mirror(settings=settings, log=log).run(until_caught_up=True)
         finally:
             back.join(60)
         assert (ended.reason, ended.records, ended.halted) == ("caught_up", 200, ())

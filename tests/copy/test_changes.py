@@ -94,7 +94,7 @@ def made(source: str, target: str, topics: dict[str, int], **plan: object) -> It
         link=link,
     )
     found = Made(ctx, Bench(link, topics, source, target), dict(topics))
-    ctx.tell = found.told.append
+    ctx.log = found.told.append
     try:
         create.apply(ctx)
         mirror.pin(ctx)

@@ -130,7 +130,7 @@ def test_internal_topic_that_is_made_again_under_a_running_mirror_ends_it(source
         settings = type(QUICK)(streams=1, epoch_seconds=1, limits=QUICK.limits)
         began = time.monotonic()
         with pytest.raises(StateConflict, match=rf"{lost} was deleted and created again"):
-            it.mirror(Robber(it, lost), settings=settings, tell=said.append).run()
+            it.mirror(Robber(it, lost), settings=settings, log=said.append).run()
         assert time.monotonic() - began < 30
         assert any(text.startswith("ending: ") for text in said)
 
@@ -273,7 +273,7 @@ def test_epoch_that_nobody_took_is_no_takeover(source_cluster, target_cluster, t
     ):
         produce(it.source, topic, records(100, 1, 1), **SMALL_BATCHES)
         said: list[str] = []
-        outcome = it.mirror(Idler(it, wire), settings=QUICK, tell=said.append).run(until_caught_up=True)
+        outcome = it.mirror(Idler(it, wire), settings=QUICK, log=said.append).run(until_caught_up=True)
         assert (outcome.reason, outcome.records, outcome.halted) == ("caught_up", 100, ())
         assert any("nobody else runs the link" in text for text in said)
         assert assert_same(it) == 100

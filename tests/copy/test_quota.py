@@ -39,7 +39,7 @@ def test_quota_that_holds_data_back_for_half_a_minute_costs_no_lease_and_no_fenc
         try:
             with Proxy(on_response=on_response) as proxy:
                 settings = Settings(streams=1, epoch_seconds=5, limits=Limits(**scaled(0.1)))
-                mirror = it.mirror(settings=settings, target_through=proxy, tell=told.append)
+                mirror = it.mirror(settings=settings, target_through=proxy, log=told.append)
                 outcome = mirror.run(until_caught_up=True)
         finally:
             set_quota(it.target, DATA_CLIENT, "producer_byte_rate", None)

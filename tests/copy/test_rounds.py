@@ -152,7 +152,7 @@ class Run(ThreadRunner):
             target={"bootstrap_servers": "127.0.0.1:9"},
             runner=self,
             settings=Settings(streams=1, limits=LIMITS),
-            tell=self.told.append,
+            log=self.told.append,
             interrupted=lambda: not self._epochs,
         ).run()
 
@@ -353,7 +353,7 @@ def test_topic_that_is_there_again_goes_on_once_both_clusters_have_shown_it_twic
         source=source,
         target=target,
         net=net,
-        tell=lambda _text: None,
+        log=lambda _text: None,
         follow_seconds=LONG,
     )
     try:

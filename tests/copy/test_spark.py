@@ -145,7 +145,7 @@ class Careless:
 
 mirror = Mirror(
     link=link, source={"bootstrap_servers": source}, target={"bootstrap_servers": target}, runner=Careless(),
-    settings=Settings(streams=2, epoch_seconds=300), tell=lambda text: print(text, flush=True),
+    settings=Settings(streams=2, epoch_seconds=300), log=lambda text: print(text, flush=True),
     interrupted=lambda: len(began) > 1 and sum(p.source for p in link.positions().values()) == 200,
 )
 print(mirror.run().as_dict())

@@ -41,7 +41,7 @@ class Running:
     def _run(self) -> None:
         link = LinkState.on_target(self.bench.link.name, {"bootstrap.servers": self.bench.target})
         try:
-            extra = {"link": link, "tell": self.said.append, **self.more}
+            extra = {"link": link, "log": self.said.append, **self.more}
             self.bench.mirror(self.runner, settings=self.settings, **extra).run()
         except MigrationError as error:
             self.error = error
@@ -132,7 +132,7 @@ def test_known_slots_cap_the_streams_from_the_start(source_cluster, target_clust
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, dict.fromkeys(topics, 1)) as it:
         for topic in topics:
             produce(it.source, topic, records(10, 1, 1))
-        assert it.mirror(runner, settings=SHORT, tell=said.append).run(until_caught_up=True).records == 20
+        assert it.mirror(runner, settings=SHORT, log=said.append).run(until_caught_up=True).records == 20
     assert {len(orders) for orders in runner.orders} == {1}
     assert "1 slots for 2 streams" in said[0]
 

@@ -181,7 +181,7 @@ def test_approver_bears_an_airflow_that_does_not_answer(server, api):
     told: list[str] = []
     gate = Gate(server)
     busy = server.answers.pop(("GET", "/api/v2/dags/d/dagRuns/~/hitlDetails"))
-    with DemoApprover(api, "d", delay_seconds=0.1, tell=told.append):
+    with DemoApprover(api, "d", delay_seconds=0.1, log=told.append):
         wait_until(lambda: told, "trouble is told")
         server.answers["GET", "/api/v2/dags/d/dagRuns/~/hitlDetails"] = busy
         wait_until(lambda: gate.answers, "an answer")

@@ -141,7 +141,7 @@ class Migration:
             journal=Journal(self.store, migration or self.name),
             link=LinkState(self.name, MemoryStore(), None, None),
             clock=self.clock,
-            tell=self.told.append,
+            log=self.told.append,
             dry_run=dry_run,
         )
 

@@ -149,7 +149,7 @@ def run(
     runs: int,
     a_scene: int,
     seed: int,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Clean:
     """Validate so often, `a_scene` times the same growing topics."""
     found = Clean()
@@ -172,7 +172,7 @@ def run(
                 set_topic_config(target, name, _both(name))
             for _ in range(afterwards):
                 judge(found, validator, it, kept)
-        tell(
+        log(
             f"{found.runs} clean runs, {found.alarms} false alarms; {found.records:,} records compared,"
             f" {found.compacted:,} compacted away since they were copied, {found.expired:,} expired;"
             f" {time.monotonic() - began:.0f} s"

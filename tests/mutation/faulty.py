@@ -86,7 +86,7 @@ def run(
     *,
     segment_records: int,
     at_once: int,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Faults:
     """Put each fault into a copy of its own, and validate `at_once` of them together."""
     found, by_codec = Faults(), {item.codec: item for item in originals}
@@ -112,7 +112,7 @@ def run(
                 for level, by_tp in results.items()
             }
             _judge(found, item, mine)
-        tell(
+        log(
             f"{len(copies)} faults and controls; so far {found.detected} of {found.faults} detected,"
             f" {found.class_right} classes and {found.offset_right} offsets right, {found.contradictions}"
             f" contradictions, {found.control_alarms} of {found.controls} controls alarmed; {wrote - began:.0f} s to"

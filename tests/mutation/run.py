@@ -81,7 +81,7 @@ def run(
     """Faults and clean runs on clusters of its own. Whatever is not as it should be is told as it is found."""
     began = time.monotonic()
 
-    def tell(text: str) -> None:
+    def log(text: str) -> None:
         print(f"{time.monotonic() - began:5.0f} s  {text}", flush=True)
 
     with ExitStack() as stack:
@@ -90,13 +90,13 @@ def run(
             for side in ("source", "target")
         ]
         source, target = (one.bootstrap_servers for one in clusters)
-        it = stack.enter_context(validator(source, target, tell=tell if verbose else lambda _text: None))
-        tell("clusters and Spark are up")
+        it = stack.enter_context(validator(source, target, log=log if verbose else lambda _text: None))
+        log("clusters and Spark are up")
         found = Faults()
         if faults:
             size = max(1_000, -(-records // _SEGMENTS))
             made = originals(source, target, count=records, seed=seed)
-            tell(f"{len(made)} topics of {records:,} records and more are mirrored")
+            log(f"{len(made)} topics of {records:,} records and more are mirrored")
             wanted = [
                 *faulty.faults(faults, seed, kinds, CODECS),
                 *faulty.faults(controls, seed + 1, list(CONTROLS), CODECS),
@@ -109,16 +109,16 @@ def run(
                 wanted,
                 segment_records=size,
                 at_once=at_once,
-                tell=tell,
+                log=log,
             )
             if controls:
                 faulty.after_kept(it, source, target, made, found, seed=seed, segment_records=size)
             for problem in found.wrong:
-                tell(f"WRONG: {problem}")
-        runs = clean.run(it, source, target, runs=clean_runs, a_scene=a_scene, seed=seed, tell=tell)
+                log(f"WRONG: {problem}")
+        runs = clean.run(it, source, target, runs=clean_runs, a_scene=a_scene, seed=seed, log=log)
         for problem in runs.wrong:
-            tell(f"FALSE ALARM: {problem}")
-    tell("over")
+            log(f"FALSE ALARM: {problem}")
+    log("over")
     return Found(seed, found, runs, (len(kinds) + bool(controls)) * len(CODECS))
 
 

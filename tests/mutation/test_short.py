@@ -43,7 +43,7 @@ def test_every_kind_of_fault_is_detected_named_and_placed_on_logs_of_the_mirror(
         *faulty.faults(2 * len(CONTROLS), 8, list(CONTROLS), codecs),
     ]
     source, target = clusters
-    found = faulty.run(it, source, target, made, wanted, segment_records=1_000, at_once=len(wanted), tell=print)
+    found = faulty.run(it, source, target, made, wanted, segment_records=1_000, at_once=len(wanted), log=print)
     assert found.wrong == []
     assert found.is_good
     assert found.faults == len(KINDS) == len(found.pairs)
@@ -59,7 +59,7 @@ def test_every_kind_of_fault_is_detected_named_and_placed_on_logs_of_the_mirror(
 def test_clean_copies_under_compaction_retention_and_transactions_raise_no_alarm(
     clusters: tuple[str, str], it: Validator
 ) -> None:
-    found = clean.run(it, *clusters, runs=4, a_scene=4, seed=11, tell=print)
+    found = clean.run(it, *clusters, runs=4, a_scene=4, seed=11, log=print)
     assert found.wrong == []
     assert (found.runs, found.alarms) == (4, 0)
     assert found.records > 0

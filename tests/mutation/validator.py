@@ -30,8 +30,8 @@ from kafka_migration.validation.job import read_request, write_json
 class Validator:
     """Validates topics of two clusters, at the level that a plan has by default. `link` is what the mirror left."""
 
-    def __init__(self, session: Any, source: str, target: str, folder: Path, tell: Callable[[str], None]) -> None:
-        self._session, self._folder, self._tell = session, folder, tell
+    def __init__(self, session: Any, source: str, target: str, folder: Path, log: Callable[[str], None]) -> None:
+        self._session, self._folder, self._log = session, folder, log
         self._connections = {side: {"bootstrap.servers": one} for side, one in (("source", source), ("target", target))}
         self._wires = {side: {"bootstrap_servers": one} for side, one in (("source", source), ("target", target))}
         self._clusters: dict[str, Any] = {
@@ -66,7 +66,7 @@ class Validator:
         for topic, count in topics.items():
             journal.record("topic", topic, {"created": True, "spec": {"partitions": count}})
         store = SegmentStore() if kept is None else kept
-        ctx = Context(plan=plan, journal=journal, link=link, segments=store, tell=self._tell, **self._clusters)
+        ctx = Context(plan=plan, journal=journal, link=link, segments=store, log=self._log, **self._clusters)
         # No topic was made by the phase that makes them: there is nothing that they could be held against.
         return validate.apply(
             ctx,
@@ -78,9 +78,7 @@ class Validator:
 
     def _run(self, asked: Path, answer: Path) -> None:
         request = read_request(asked)
-        write_json(
-            answer, levels.run(self._session, request, self._connections, self._wires, tell=self._tell).as_dict()
-        )
+        write_json(answer, levels.run(self._session, request, self._connections, self._wires, log=self._log).as_dict())
 
 
 def _suite(table: Path, directory: Path, _environ: Mapping[str, str]) -> Expectations:
@@ -91,7 +89,7 @@ def _suite(table: Path, directory: Path, _environ: Mapping[str, str]) -> Expecta
 
 @contextmanager
 def validator(
-    source: str, target: str, *, session: Any = None, tell: Callable[[str], None] = lambda _text: None
+    source: str, target: str, *, session: Any = None, log: Callable[[str], None] = lambda _text: None
 ) -> Iterator[Validator]:
     """One that has a Spark session of its own, unless it is given one."""
     own = (
@@ -104,7 +102,7 @@ def validator(
         own.sparkContext.addPyFile(str(package_zip()))
     try:
         with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
-            yield Validator(session or own, source, target, Path(folder), tell)
+            yield Validator(session or own, source, target, Path(folder), log)
     finally:
         if own is not None:
             own.stop()

@@ -176,7 +176,7 @@ class Races:
             cutover.undo(ctx, group)
         except Refused as error:
             # Nothing to move back (yet), or not any more: what it says is for whoever asked.
-            ctx.tell(error.message)
+            ctx.log(error.message)
 
     def _ctx(self, racer: Racer | None, reads: bool) -> Context:
         ctx = self.world.ctx(consumers=_CONSUMERS, cutover={} if reads else {"watch_seconds": 0.05})

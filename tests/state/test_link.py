@@ -90,14 +90,14 @@ class World:
                 yield
                 if self.chance.random() < 0.7:
                     told = (records, source)
-                    self._tell(epoch, start, *told)
+                    self._log(epoch, start, *told)
                     yield
             if self.chance.random() < 0.5:  # runs written ahead of batches that a fence kept out
                 void = RunOpening(fence=epoch, records=records + 5, source=source + 9, target=target + 5)
                 self._open(void)
                 self._late.append(lambda void=void: self._open(void))  # type: ignore[misc]
             # An attempt that was fenced may tell its last word long after.
-            self._late.append(lambda args=(epoch, start, *told): self._tell(*args))  # type: ignore[misc]
+            self._late.append(lambda args=(epoch, start, *told): self._log(*args))  # type: ignore[misc]
             if self._late and self.chance.random() < 0.5:
                 self._late.pop(self.chance.randrange(len(self._late)))()
             yield
@@ -105,7 +105,7 @@ class World:
     def _open(self, opening: RunOpening) -> None:
         self.openings.append([(ledger.opening_key("l", TOPIC.key, 0, opening), ledger.opening_value(opening))])
 
-    def _tell(self, epoch: int, start: int, records: int, source: int) -> None:
+    def _log(self, epoch: int, start: int, records: int, source: int) -> None:
         position = Position(source=source, target=start + records, fence=epoch, records=records)
         self.progress.append(ledger.progress_records("l", "0", {TP: ledger.Told(position, 0, "run", 0)}))
 
@@ -237,7 +237,7 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ledger, name, topic)
 
 
-def _tell(servers: str, source: int, *, share: str, partition: int = 0) -> None:
+def _log(servers: str, source: int, *, share: str, partition: int = 0) -> None:
     position = Position(source=source, target=source + 1, fence=0, records=source)
     told = {TopicPartition("t", partition): ledger.Told(position, 0, "run", source)}
     with TopicLog({"bootstrap.servers": servers}, ledger.PROGRESS_TOPIC) as log:
@@ -250,9 +250,9 @@ def test_reader_begins_where_the_mirror_wrote_down_what_is_known(
     monkeypatch.setattr(progress_module, "_ACCOUNT_RECORDS", 5)
     servers, read = target_cluster.bootstrap_servers, list[Entry]()
     writer = LinkState.on_target("l", {"bootstrap.servers": servers}, create=True)
-    _tell(servers, 7, share="9", partition=1)
+    _log(servers, 7, share="9", partition=1)
     for source in range(20):
-        _tell(servers, source, share="0")
+        _log(servers, source, share="0")
         writer.progress()
         writer.record_run({"state": "running"})
     with TopicLog({"bootstrap.servers": servers}, ledger.PROGRESS_TOPIC) as log:
@@ -279,12 +279,12 @@ def test_position_of_a_partition_that_no_task_copies_any_more_is_still_known(
 ) -> None:
     servers = target_cluster.bootstrap_servers
     driver = LinkState.on_target("l", {"bootstrap.servers": servers}, create=True)
-    _tell(servers, 7, share="0", partition=1)
+    _log(servers, 7, share="0", partition=1)
     if how == "halted":
         driver.halt(TopicPartition("t", 1), "REFUSED", "", 7, 7, "", "")
     else:
         driver.record_run({"state": "running", "waiting": "1 partitions wait"})
-    _tell(servers, 9, share="0", partition=0)
+    _log(servers, 9, share="0", partition=0)
     reader = LinkState.on_target("l", {"bootstrap.servers": servers})
     assert {tp.partition: position.source for tp, (position, _) in reader.progress().items()} == {0: 9, 1: 7}
     reader.close()
@@ -297,7 +297,7 @@ def test_progress_topic_that_is_another_one_than_was_written_down_is_read_whole(
     servers = target_cluster.bootstrap_servers
     LinkState.on_target("l", {"bootstrap.servers": servers}, create=True).close()
     for source in range(5):
-        _tell(servers, source, share=str(source))
+        _log(servers, source, share=str(source))
     store = MemoryStore()
     store.put("l/progress", {"since": {str(p): 3 for p in range(ledger.PARTITIONS[ledger.PROGRESS_TOPIC])}})
     log = TopicLog({"bootstrap.servers": servers}, ledger.PROGRESS_TOPIC)

@@ -117,7 +117,7 @@ class Migration:
             if self.has_active_mirror
             else LinkState("shop", self.links, None, None, selects=plan.topics.matches),
             clock=self.clock,
-            tell=self.told.append,
+            log=self.told.append,
             dry_run=dry_run,
         )
 

@@ -82,12 +82,12 @@ def test_group_that_comes_up_on_the_target_right_before_it_is_started_on_the_sou
     # What cannot be copied has the group refused once it is stopped, and started again.
     then(hooks, "stop", lambda: world.go_on("source", group, tp, 10**6))
 
-    def tell(line: str) -> None:
+    def log(line: str) -> None:
         world.told.append(line)
         if "started on the source again" in line:
             world.join("target", group, [tp.topic])
 
-    outcome = cutover.apply(replace(world.ctx(consumers=hooks.consumers), tell=tell)).groups[0]
+    outcome = cutover.apply(replace(world.ctx(consumers=hooks.consumers), log=log)).groups[0]
     assert outcome.outcome is Fate.REFUSED
     assert [line for line in world.told if "started on the source again" in line]
     assert ("start", "source") not in [call[:2] for call in hooks.calls]

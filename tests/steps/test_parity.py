@@ -106,7 +106,7 @@ def test_section_beside_a_verdict_has_the_worst_first_and_counts_what_it_leaves_
         world.commit("source", group, {tp: 20})
     world.commit("target", groups[2], {tp: 3})
     told: list[str] = []
-    found = parity.section(replace(world.ctx(), tell=told.append))
+    found = parity.section(replace(world.ctx(), log=told.append))
     assert [it["group"] for it in found["groups"]] == [groups[2], groups[0]]
     assert found["groups"][1]["counts"] == {"absent": 1}
     assert found["left_out"]["groups"] == 1

@@ -133,7 +133,7 @@ class Lab:
             }
         )
         parts: dict[str, Any] = {"source": self.source, "target": self.target, "link": self.link, "clock": self.clock}
-        return Context(plan=plan, journal=self.journal, tell=self.told.append, dry_run=dry_run, **parts)
+        return Context(plan=plan, journal=self.journal, log=self.told.append, dry_run=dry_run, **parts)
 
     def spark(self, request_file: Path, result_file: Path) -> None:
         request = ValidationRequest.from_dict(json.loads(request_file.read_text()))

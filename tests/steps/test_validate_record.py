@@ -50,11 +50,11 @@ def _until_it_dies(
     After that the job dies."""
     meanwhile: list[tuple[Verdict, str]] = []
 
-    def dying(_environ: Any, *, tell: Callable[[str], None], **_: Any) -> Any:
+    def dying(_environ: Any, *, log: Callable[[str], None], **_: Any) -> Any:
         def run(request_file: Any, result_file: Any) -> None:
             lab.spark(request_file, result_file)
             request = lab.asked[-1]
-            tell(to_line(outcomes_of(request, answer(request, right_answer(request)))))
+            log(to_line(outcomes_of(request, answer(request, right_answer(request)))))
             meanwhile.append(gate(lab))
             raise CouldNotFindOut("the job ended with code 137")
 

@@ -171,14 +171,14 @@ def test_what_a_dry_run_finds_is_not_kept(lab):
 def _validate_until_killed(lab: Remembering, monkeypatch: pytest.MonkeyPatch, *, segments: int) -> None:
     """The job dies once it has told of so many segments."""
 
-    def dying(_environ: Any, *, master: Any, secrets: Any, tell: Any) -> Any:
+    def dying(_environ: Any, *, master: Any, secrets: Any, log: Any) -> Any:
         def run(request_file: Any, result_file: Any) -> None:
             lab.spark(request_file, result_file)
             request = lab.asked[-1]
             found = outcomes_of(request, right_answer(request))
             assert len(found) >= segments
-            tell("a line for people")
-            tell(to_line(found[:segments]))
+            log("a line for people")
+            log(to_line(found[:segments]))
             raise CouldNotFindOut("the job was killed")
 
         return run

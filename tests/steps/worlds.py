@@ -200,7 +200,7 @@ class World:
             journal=Journal(self.store, "moving"),
             link=self.link,  # type: ignore[arg-type]
             clock=self.clock,
-            tell=self.told.append,
+            log=self.told.append,
             dry_run=dry_run,
         )
 

@@ -35,7 +35,7 @@ def demand_yes(
     for any other answer, with ``declined``.
     """
     for line in shown:
-        output.tell(str(line))
+        output.log(str(line))
     if output.as_json or not can_be_asked():
         raise refused(unasked or f"nobody can be asked here: {question}", remedy=remedy)
     if typer.prompt(f"{question} Type yes", default="no").strip().lower() != "yes":

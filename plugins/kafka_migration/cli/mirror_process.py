@@ -29,10 +29,10 @@ class MirrorProcess:
     """Runs the mirror of ``plan``, and starts it again when it dies; ends it on exit. Its output goes to this process's
     standard error."""
 
-    def __init__(self, plan: Path, *, master: str | None, tell: Callable[[str], None]) -> None:
+    def __init__(self, plan: Path, *, master: str | None, log: Callable[[str], None]) -> None:
         self._arguments = [sys.executable, "-m", "kafka_migration", "mirror", str(plan)]
         self._arguments += ["--master", master] if master else []
-        self._tell = tell
+        self._log = log
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._ending, self._ended = threading.Event(), threading.Event()
@@ -84,7 +84,7 @@ class MirrorProcess:
             if deaths >= _MOST_STARTS:
                 self._problem = f"the mirror died {deaths} times in a row, last with exit code {code}"
                 break
-            self._tell(f"the mirror ended with exit code {code}; starting it again")
+            self._log(f"the mirror ended with exit code {code}; starting it again")
             self._ending.wait(_BETWEEN_STARTS_SECONDS)
         self._ended.set()
 

@@ -25,7 +25,7 @@ def opened(
     """
     from kafka_migration.migration.context import open_context
 
-    with open_context(loaded(path), tell=output.tell, dry_run=dry_run, make_state=make_state, to_check=to_check) as ctx:
+    with open_context(loaded(path), log=output.log, dry_run=dry_run, make_state=make_state, to_check=to_check) as ctx:
         yield ctx
 
 

@@ -22,7 +22,7 @@ class Output:
         # Consoles look the streams up when they write, so they are right under a test's capture, too.
         self.out, self.err = Console(highlight=False), Console(stderr=True, highlight=False)
 
-    def tell(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Progress: one line, never wrapped, so that it can be searched for."""
         self.err.print(Text(text), soft_wrap=True)
 

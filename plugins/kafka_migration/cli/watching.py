@@ -48,7 +48,7 @@ def lag_beside(plan: Plan, output: Output, *, seconds: float = _BESIDE_SECONDS) 
     ``seconds`` lie between two looks.
     """
     if not output.err.is_terminal:
-        yield output.tell
+        yield output.log
         return
     ended = threading.Event()
     with output.err.status("starting") as line:
@@ -73,7 +73,7 @@ def lag_beside(plan: Plan, output: Output, *, seconds: float = _BESIDE_SECONDS) 
         thread = threading.Thread(target=look, name="lag", daemon=True)
         thread.start()
         try:
-            yield output.tell
+            yield output.log
         finally:
             ended.set()
             thread.join(timeout=_BESIDE_SECONDS)

@@ -44,7 +44,7 @@ def local_runner(
     *,
     master: str | None = None,
     secrets: Collection[str] = (),
-    tell: Callable[[str], None] = lambda _text: None,
+    log: Callable[[str], None] = lambda _text: None,
 ) -> Runner:
     """A runner that starts spark_jobs/validate.py here, as the driver, on ``master`` (None: this machine).
 
@@ -58,7 +58,7 @@ def local_runner(
         environment = _python_environment(environ)
         if master is not None:
             command += ["--master", master]
-        code, errors = _run(command, environment, tell)
+        code, errors = _run(command, environment, log)
         errors = hidden(errors, secrets)
         if code == BadInput.exit_code:
             raise BadInput(f"the Spark job refused its input:\n{errors}", remedy="correct what its message names")
@@ -93,8 +93,8 @@ def run_expectations(summary: Path, directory: Path, environ: Mapping[str, str])
         ) from error
 
 
-def _run(command: Sequence[str], environ: Mapping[str, str], tell: Callable[[str], None]) -> tuple[int, str]:
-    """Exit code and the last lines of standard error; standard output goes to ``tell`` line by line."""
+def _run(command: Sequence[str], environ: Mapping[str, str], log: Callable[[str], None]) -> tuple[int, str]:
+    """Exit code and the last lines of standard error; standard output goes to ``log`` line by line."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors, Leash() as leash:
         # A group of its own: what ends the Python ends its JVM.
         process = subprocess.Popen(
@@ -110,7 +110,7 @@ def _run(command: Sequence[str], environ: Mapping[str, str], tell: Callable[[str
         with process:
             try:
                 for line in process.stdout or ():
-                    tell(line.rstrip())
+                    log(line.rstrip())
             except BaseException:
                 # Before the wait at the end of the block, which would last as long as the job.
                 with suppress(ProcessLookupError):

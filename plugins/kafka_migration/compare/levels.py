@@ -42,26 +42,26 @@ def run(
     wires: batch_job.Wires,
     *,
     secrets: Collection[str] = (),
-    tell: Callable[[str], None] = lambda _text: None,
+    log: Callable[[str], None] = lambda _text: None,
     on_read: OnRead = lambda _found: None,
 ) -> DigestReport:
     """Answer ``request`` at its level. Never raises for what cannot be read: that is in the report.
 
     ``connections`` are JVM clients' properties by side, ``wires`` kafka-python's. ``on_read`` is called with segments
-    as soon as they were read, ``tell`` with lines for people; ``secrets`` stay out of all messages.
+    as soon as they were read, ``log`` with lines for people; ``secrets`` stay out of all messages.
     """
     began = time.monotonic()
     by_record = [range_ for range_ in request.ranges if request.by_record(range_)]
     by_batch = [range_ for range_ in request.ranges if not request.by_record(range_)]
     on_batches = partial(batch_job.run, spark, request, wires=wires, secrets=secrets)
-    on_records = partial(record_job.outcomes, spark, request, connections=connections, secrets=secrets, tell=tell)
+    on_records = partial(record_job.outcomes, spark, request, connections=connections, secrets=secrets, log=log)
     found = on_batches(ranges=by_batch, on_read=on_read) if by_batch else []
     second: list[SegmentOutcome] = []
     if request.level is Level.SAMPLED:
         chosen = sample(found, seed=request.seed, share=request.sample, twice=frozenset(request.twice))
         if chosen:
             shown = listed(f"{one.tp} {one.start}..{one.end}" for one in chosen)
-            tell(
+            log(
                 f"reading {len(chosen)} of {len(found)} segments again, record by record (seed {request.seed}): {shown}"
             )
             second = on_records(ranges=_ranges_of(request, chosen), on_read=on_read)

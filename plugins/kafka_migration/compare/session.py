@@ -76,10 +76,10 @@ def open_session(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     system_properties: Mapping[str, str] | None = None,
-    tell: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
 ) -> SparkSession:
     """A session called ``name``. The caller stops it. ``system_properties`` are set in all of its JVMs; no secrets.
-    ``tell`` is given a warning where the session is open to the network.
+    ``log`` is given a warning where the session is open to the network.
 
     Under spark-submit, master and jars are spark-submit's (``--master``, ``--jars``), and ``master`` is not looked at.
     Otherwise ``master`` is used, or this machine, and :func:`spark_jars`. Executors run this very interpreter, unless
@@ -113,7 +113,7 @@ def open_session(
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     if warning := exposure(master, session.sparkContext.getConf().get):
-        tell(warning)
+        log(warning)
     jvm = session.sparkContext._jvm
     for key, value in (system_properties or {}).items():
         # The driver's JVM runs already, and on a local master it is the executor, too.

@@ -21,13 +21,13 @@ def open_session(
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
-    tell: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
 ) -> SparkSession:
     """A session called ``name``; ``master`` None leaves it to spark-submit (or local, without one).
 
     The caller stops it. Executors get the package from ``--py-files`` if it came so, else from here. Workers run this
     interpreter unless PYSPARK_PYTHON names another: Spark's own default is whatever ``python3`` means on the PATH,
-    which lacks our packages. ``tell`` is given a warning where the session is open to the network.
+    which lacks our packages. ``log`` is given a warning where the session is open to the network.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -47,7 +47,7 @@ def open_session(
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     if warning := exposure(master, session.sparkContext.getConf().get):
-        tell(warning)
+        log(warning)
     if not is_zipped():
         session.sparkContext.addPyFile(str(package_zip()))
     return session

@@ -151,7 +151,7 @@ class Mover:
         except CommittedSince:
             record.forget(Step.UNDOING, Step.STARTING, Step.STARTED)
             if record.has(Step.READ_BACK):
-                self.ctx.tell(f"{group}: not moved back, so its consumers are started on the target again")
+                self.ctx.log(f"{group}: not moved back, so its consumers are started on the target again")
                 self._start(record)
             raise
         record.mark(Step.UNDONE, self.ctx.clock.now(), hooks=[run.as_dict() for run in runs])
@@ -431,13 +431,13 @@ class Mover:
             self._asked(lambda: require_unused_on_target(self.ctx, record))
             # First, so that a run which is killed in the middle is followed by one that stops it anew.
             record.forget(Step.STOPPED, Step.TRANSLATED, Step.WRITING, Step.WRITTEN)
-            self.ctx.tell(f"{group}: not moved, so its consumers are started on the source again")
+            self.ctx.log(f"{group}: not moved, so its consumers are started on the source again")
             runs = self._run_hooks(record, plan.start_hooks(group), "source", "undo", prove=require_unused_on_target)
             record.mark(Step.UNDONE, self.ctx.clock.now(), because=error.message, hooks=[run.as_dict() for run in runs])
         except TakenOver:
             raise
         except MigrationError as failed:
-            self.ctx.tell(f"{group}: its consumers stay stopped: {failed.message}")
+            self.ctx.log(f"{group}: its consumers stay stopped: {failed.message}")
 
     # -- hooks, and clusters that may need to be asked again --------------------------------------------------------
 

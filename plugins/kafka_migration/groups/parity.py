@@ -181,10 +181,10 @@ def section(ctx: Context) -> dict[str, Any]:
     try:
         found = read(ctx)
     except MigrationError as error:
-        ctx.tell(f"groups, topics and ACLs could not be compared: {error.message}")
+        ctx.log(f"groups, topics and ACLs could not be compared: {error.message}")
         return {"at": ctx.stamp(), "unknown": error.message}
     for problem in found.problems[:_SHOWN]:
-        ctx.tell(f"beside the records: {problem}")
+        ctx.log(f"beside the records: {problem}")
     return found.section(ctx.stamp())
 
 

@@ -215,10 +215,10 @@ class Lookout:
             found = astray(ctx)
         except MigrationError as error:
             # Whoever waits waits for something else, and looks again soon.
-            ctx.tell(f"cannot find out whether every group runs on one side only: {error.message}")
+            ctx.log(f"cannot find out whether every group runs on one side only: {error.message}")
             return {}
         new = {group: what for group, what in found.items() if self.found.get(group) != what}
         self.found = found
         for group, what in sorted(new.items()):
-            ctx.tell(f"group {group} {what}")
+            ctx.log(f"group {group} {what}")
         return new

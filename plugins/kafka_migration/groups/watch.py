@@ -97,7 +97,7 @@ class GroupsWait:
         self._ctx, self._until = ctx, until
         self._lives: dict[str, GroupLife] = {}
         self._lookout = sides.Lookout(ctx)
-        ctx.tell(f"watch {len(self.names)} groups on the target")
+        ctx.log(f"watch {len(self.names)} groups on the target")
 
     def look(self) -> bool:
         """Look at those that are not settled, and report each once it is; True if no look more is of any use."""
@@ -108,7 +108,7 @@ class GroupsWait:
         for life in sample(self._ctx, waiting, until=self._until).groups:
             self._lives[life.group] = life
             if life.is_final:
-                self._ctx.tell(f"{life.group}: {life.life}: {life.evidence}")
+                self._ctx.log(f"{life.group}: {life.life}: {life.evidence}")
         return all(name in self._lives and self._lives[name].is_final for name in self.names)
 
     @property

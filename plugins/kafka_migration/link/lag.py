@@ -125,7 +125,7 @@ class LagWait:
         topics have changed so that records are in danger: looked at first and last, since it asks for all configs."""
         is_first, report = self.last is None, self._meter.read()
         self.last = report
-        self._ctx.tell(describe(report))
+        self._ctx.log(describe(report))
         if report.halted:
             halted = ", ".join(f"{tp} {reason}" for tp, reason in sorted(report.halted.items())[:5])
             return LagGateResult(passed=False, reason=f"halted partitions: {halted}", report=report)

@@ -35,7 +35,7 @@ def check(ctx: Context) -> None:
 def apply(ctx: Context) -> Seal:
     """Seal the link, which was drained; a second call proves it again. Raises what the seal itself raises."""
     properties = ctx.target.connection.kafka_python()
-    done = seal(ctx.link, {**properties, "client_id": f"{ctx.link.transactional_id}.seal"}, ctx.tell)
+    done = seal(ctx.link, {**properties, "client_id": f"{ctx.link.transactional_id}.seal"}, ctx.log)
     ctx.journal.record(KIND, NAME, done.as_dict())
     return done
 

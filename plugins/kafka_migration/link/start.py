@@ -47,7 +47,7 @@ def leave_out(ctx: Context, topics: Iterable[LinkTopic]) -> None:
         if first[tp] > ends.start
     }
     for tp, skip in sorted(found.items()):
-        ctx.tell(f"{tp}: begins at source offset {skip.end}; {skip.offsets:,} offsets before it are not copied")
+        ctx.log(f"{tp}: begins at source offset {skip.end}; {skip.offsets:,} offsets before it are not copied")
     ctx.link.leave_out(found)
 
 

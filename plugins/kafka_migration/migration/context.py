@@ -72,7 +72,7 @@ class Context:
     link: LinkState
     segments: SegmentStore = field(default_factory=SegmentStore)
     clock: Clock = field(default_factory=SystemClock)
-    tell: Callable[[str], None] = silent
+    log: Callable[[str], None] = silent
     dry_run: bool = False
     approval_keys: Callable[[], Keyring] = find_keys
     on_make_state: Callable[[], tuple[Journal, LinkState, SegmentStore]] | None = None
@@ -92,7 +92,7 @@ class Context:
 def open_context(
     plan: Plan,
     *,
-    tell: Callable[[str], None] = silent,
+    log: Callable[[str], None] = silent,
     dry_run: bool = False,
     make_state: bool = False,
     to_check: bool = False,
@@ -141,7 +141,7 @@ def open_context(
             journal=journal,
             link=link,
             segments=segments,
-            tell=tell,
+            log=log,
             dry_run=dry_run,
             on_make_state=None if is_made else lambda: open_state(make=True),
         )

@@ -21,7 +21,7 @@ def pause(ctx: Context, *, by: str, reason: str = "") -> Controls:
     """
     mirror.check(ctx)
     if ctx.link.controls().pause is None:
-        ctx.tell("pause the mirror: it neither fetches nor sends until `resume`")
+        ctx.log("pause the mirror: it neither fetches nor sends until `resume`")
         if not ctx.dry_run:
             ctx.link.pause(Pause(by=by, at=ctx.stamp(), reason=reason))
     return ctx.link.controls()
@@ -31,7 +31,7 @@ def resume(ctx: Context, *, by: str) -> Controls:
     """Go on. Nothing happens if nobody has paused it. Raises Refused before there is anything to mirror."""
     mirror.check(ctx)
     if ctx.link.controls().pause is not None:
-        ctx.tell("resume the mirror")
+        ctx.log("resume the mirror")
         if not ctx.dry_run:
             ctx.link.resume(by=by, at=ctx.stamp())
     return ctx.link.controls()
@@ -43,7 +43,7 @@ def throttle(ctx: Context, bytes_per_second: int | None, *, by: str) -> Controls
     what = (
         "take the throttle off" if bytes_per_second is None else f"throttle the mirror to {rate_text(bytes_per_second)}"
     )
-    ctx.tell(what)
+    ctx.log(what)
     if not ctx.dry_run:
         ctx.link.throttle(Throttle(bytes_per_second=bytes_per_second, by=by, at=ctx.stamp()))
     return ctx.link.controls()

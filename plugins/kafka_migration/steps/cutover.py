@@ -170,7 +170,7 @@ def apply(
     mover = Mover(ctx, environ=environ, tick=see_off)
     gate = CutoverGate(ctx)
     if not ctx.dry_run:
-        ctx.tell(f"cutover gate: {_ask(gate, mover, names)}")
+        ctx.log(f"cutover gate: {_ask(gate, mover, names)}")
     views = view_groups(ctx, names)
     outcomes: dict[str, GroupOutcome] = {}
 
@@ -234,7 +234,7 @@ def _move(
     if behind and not (record.is_moved or record.is_stopped) and ctx.plan.stop_hooks(view.group):
         raise behind
     if not record.is_moved:
-        tell_steps(ctx, view.group)
+        log_steps(ctx, view.group)
     if not ctx.dry_run:
         _ask(gate, mover, [view.group])
         mover.move(view.group)
@@ -253,7 +253,7 @@ def _ask(gate: CutoverGate, mover: Mover, groups: Sequence[str]) -> str:
 
 
 def _not_moved(ctx: Context, view: GroupView, error: MigrationError) -> GroupOutcome:
-    ctx.tell(f"{view.group}: not moved: {error.message}")
+    ctx.log(f"{view.group}: not moved: {error.message}")
     is_unknown, is_stopped = isinstance(error, CouldNotFindOut), _is_stopped(ctx, view.group)
     return GroupOutcome(
         group=view.group,
@@ -302,7 +302,7 @@ def _with_record(ctx: Context, outcome: GroupOutcome) -> GroupOutcome:
     )
 
 
-def tell_steps(ctx: Context, group: str) -> None:
+def log_steps(ctx: Context, group: str) -> None:
     """What will be done with a group, in order: the same lines in a dry run and in a real one."""
     plan = ctx.plan
 
@@ -311,13 +311,13 @@ def tell_steps(ctx: Context, group: str) -> None:
         return ", ".join(map(str, found)) or "nothing to run"
 
     stopped = " (declared stopped)" if group in plan.cutover.stopped_groups else ""
-    ctx.tell(f"{group}: stop its consumers on the source: {calls(plan.stop_hooks(group), 'source')}{stopped}")
-    ctx.tell(
+    ctx.log(f"{group}: stop its consumers on the source: {calls(plan.stop_hooks(group), 'source')}{stopped}")
+    ctx.log(
         f"{group}: wait until it is empty on both clusters, and its commits unchanged for"
         f" {plan.cutover.rest_seconds:g} s unless it was seen with members"
     )
-    ctx.tell(f"{group}: translate its commits exactly, write them on the target, read them back and compare")
-    ctx.tell(f"{group}: start its consumers on the target: {calls(plan.start_hooks(group), 'target')}{stopped}")
+    ctx.log(f"{group}: translate its commits exactly, write them on the target, read them back and compare")
+    ctx.log(f"{group}: start its consumers on the target: {calls(plan.start_hooks(group), 'target')}{stopped}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,7 +353,7 @@ def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) 
     mover = Mover(ctx, environ=environ)
     calls = [str(mover.call(h, group, "target", "undo")) for h in stop if record.has(Step.STARTING)]
     calls += [str(mover.call(h, group, "source", "undo")) for h in start]
-    ctx.tell(f"{group}: move back to the source: {', '.join(calls) or 'nothing to run'}")
+    ctx.log(f"{group}: move back to the source: {', '.join(calls) or 'nothing to run'}")
     if ctx.dry_run:
         return UndoResult(group=group, outcome="would_undo", hooks=tuple(calls))
     mover.require_hooks(group, stop_on="target", start_on="source", phase="undo")

@@ -112,7 +112,7 @@ def apply(
     seal.check(ctx)
     pin(ctx)
     for topic in sorted(ctx.journal.all(recopy.NOTE)):
-        ctx.tell(f"{topic} is not mirrored: copying it afresh has not finished; `mirror --again {topic}` finishes it")
+        ctx.log(f"{topic} is not mirrored: copying it afresh has not finished; `mirror --again {topic}` finishes it")
     _take_back_obeyed_wish(ctx)
     # Recorded before the first fence, so that a stop gate asked meanwhile waits for this run instead of the last one.
     ctx.link.record_run({"state": "running", "at": ctx.stamp()})
@@ -128,7 +128,7 @@ def apply(
         runner=runner,
         settings=settings,
         growth=TargetGrowth(ctx, lambda names: pin(ctx, names, is_new=True)),
-        tell=ctx.tell,
+        log=ctx.log,
         interrupted=interrupted,
         may_rewind=lambda: not _moved(ctx),
     )

@@ -25,16 +25,16 @@ def run(
     master: str | None = None,
     until_caught_up: bool = False,
     throttle_bytes_per_second: int | None = None,
-    tell: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
 ) -> MirrorEnd:
     """Mirror ``plan`` on Spark; SIGTERM and SIGINT end it cleanly, between two batches."""
     asked: list[int] = []
-    with open_context(plan, tell=tell) as ctx:
+    with open_context(plan, log=log) as ctx:
         # Before the internal topics are made: a refusal changes nothing.
         mirror.check(ctx)
         seal.check(ctx)
-    with open_context(plan, tell=tell, make_state=True) as ctx:
-        session = open_session(f"kafka-migration mirror {plan.name}", master=master, tell=tell)
+    with open_context(plan, log=log, make_state=True) as ctx:
+        session = open_session(f"kafka-migration mirror {plan.name}", master=master, log=log)
         # After the session: PySpark sets a handler of its own, which would cancel the jobs instead.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _frame: asked.append(received))
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
             load_plan(options.plan),
             until_caught_up=options.until_caught_up,
             throttle_bytes_per_second=options.throttle,
-            tell=lambda text: print(text, flush=True),
+            log=lambda text: print(text, flush=True),
         )
     except MigrationError as error:
         print(error, file=sys.stderr)

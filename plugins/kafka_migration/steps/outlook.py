@@ -43,7 +43,7 @@ def ask_gate(ctx: Context, gate: GateName) -> Passed | None:
     except MigrationError as shut:
         if not ctx.dry_run:
             raise
-        ctx.tell(f"a real run would be refused: {shut.message}")
+        ctx.log(f"a real run would be refused: {shut.message}")
         return None
-    ctx.tell(f"{gate} gate: {passed.reason}")
+    ctx.log(f"{gate} gate: {passed.reason}")
     return passed

@@ -86,7 +86,7 @@ def apply(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tup
     if not ctx.dry_run:
         ctx.link.claim(attempt, at=ctx.stamp())
     for again in todo:
-        ctx.tell(str(again))
+        ctx.log(str(again))
         if not ctx.dry_run:
             _renew(ctx, again)
     if not ctx.dry_run:

@@ -67,9 +67,9 @@ def apply(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     """Give them up; returns which. A second call gives up nothing."""
     topics = check(ctx, forced=forced)
     for topic in topics:
-        ctx.tell(f"give up {topic}")
+        ctx.log(f"give up {topic}")
     for text in left_open(ctx, topics):
-        ctx.tell(text)
+        ctx.log(text)
     if topics and not ctx.dry_run:
         ctx.journal.unlock(topics)
     return topics

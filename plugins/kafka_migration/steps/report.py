@@ -117,7 +117,7 @@ def apply(
                 f"the report cannot be written to {folder}: {error.strerror or error}",
                 remedy="choose another directory, or free some space, and run this again",
             ) from error
-    ctx.tell(f"report: {written.html_path}")
+    ctx.log(f"report: {written.html_path}")
     return written
 
 

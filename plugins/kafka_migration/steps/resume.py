@@ -130,7 +130,7 @@ def apply(
     todo = check(ctx, at=at, accept_loss=accept_loss)
     keys = {name: topic.key for name, topic in ctx.link.topics().items()}
     for resumed in todo:
-        ctx.tell(str(resumed))
+        ctx.log(str(resumed))
     if not ctx.dry_run:
         ctx.link.lift({r.tp: _skip(r, by=by, at=ctx.stamp(), topic_key=keys.get(r.tp.topic, "")) for r in todo})
     return todo

@@ -55,7 +55,7 @@ def _decided(ctx: Context, step: Step) -> Decision:
                 return decision
         except Retryable as error:
             # A broker that restarts is no reason to give up, as long as there is time.
-            ctx.tell(str(error))
+            ctx.log(str(error))
         waited = ctx.clock.monotonic() - began
         if limit is not None and waited > limit:
             return watch.too_late(f"gave up after {waited:.0f} s")

@@ -83,7 +83,7 @@ def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, Partition
     names = sorted(mirrored(ctx))
     partitions = [tp for topic in ctx.source.topics(names).values() for tp in topic.topic_partitions]
     before = ctx.source.ends(partitions, committed=True)
-    ctx.tell(f"watching {len(partitions)} source log ends for {window:g} s")
+    ctx.log(f"watching {len(partitions)} source log ends for {window:g} s")
     ctx.clock.sleep(window)
     after = ctx.source.ends(partitions, committed=True)
     report = LagMeter(ctx).read()
@@ -293,5 +293,5 @@ class Wait:
         state = f"{moved} source partitions grow" if moved else "source log ends are still"
         state += ", lag remains" if report.total else ", no lag"
         if state != self._state:
-            self._ctx.tell(f"{state} ({report.total:,} source offsets to go)")
+            self._ctx.log(f"{state} ({report.total:,} source offsets to go)")
         self._state = state

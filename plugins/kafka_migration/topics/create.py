@@ -70,7 +70,7 @@ def apply(ctx: Context) -> Created:
     todo = check(ctx)
     _refuse_problems(ctx, todo)
     for step in todo:
-        ctx.tell(str(step))
+        ctx.log(str(step))
     if ctx.dry_run:
         return Created(steps=todo, dry_run=True)
     take(ctx, todo)

@@ -73,5 +73,5 @@ class TargetGrowth:
     def _is_problem(self, step: TopicStep) -> bool:
         if step.problem and step.name not in self._reported:
             self._reported.add(step.name)
-            self._ctx.tell(f"new topic {step.name} does not join the mirror: {step.problem}; {step.remedy}")
+            self._ctx.log(f"new topic {step.name} does not join the mirror: {step.problem}; {step.remedy}")
         return bool(step.problem)

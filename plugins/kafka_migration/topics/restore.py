@@ -92,7 +92,7 @@ def apply(ctx: Context) -> tuple[Restored, ...]:
     """
     todo = check(ctx)
     for restored in todo:
-        ctx.tell(str(restored))
+        ctx.log(str(restored))
         if not ctx.dry_run:
             _restore(ctx, restored)
     if not ctx.dry_run:
@@ -105,7 +105,7 @@ def undo(ctx: Context) -> tuple[str, ...]:
     restored = {name: record for name, record in _records(ctx).items() if is_restored(record)}
     for name, record in sorted(restored.items()):
         held = record[HELD]
-        ctx.tell(f"disable retention and compaction of topic {name} again, to mirror it")
+        ctx.log(f"disable retention and compaction of topic {name} again, to mirror it")
         if not ctx.dry_run:
             surplus = [config for config in record["spec"]["configs"] if config not in held]
             ctx.target.alter_configs(name, set=held, delete=surplus)
@@ -136,7 +136,7 @@ def _source_configs(ctx: Context, names: Mapping[str, Any]) -> dict[str, dict[st
     try:
         return ctx.source.topic_configs(ctx.source.topics(names))
     except MigrationError as error:
-        ctx.tell(
+        ctx.log(
             "the source does not report its configs, so what was explicit at the creation counts, and else the target's"
             f" defaults: {error.message}"
         )

@@ -100,7 +100,7 @@ class Comparison:
             seed=self.id,
             twice=chosen.twice,
         )
-        ctx.tell(_what_is_read(chosen))
+        ctx.log(_what_is_read(chosen))
         report = DigestReport(id=request.id, segments=(), failures=(), seconds=0.0)
         if request.ranges:
             report = _digest(request, self.run)
@@ -128,13 +128,13 @@ class Comparison:
         if attempt >= _ATTEMPTS:
             expired = []
         if expired:
-            self.ctx.tell(
+            self.ctx.log(
                 f"records expired on the source while being read, in {listed(range_.tp for range_ in expired)}:"
                 " reading what is left"
             )
         again = to_read_again(self.ctx, ranges, self._results, self.logs) if attempt < PASSES else ()
         if again:
-            self.ctx.tell(
+            self.ctx.log(
                 f"records may have been compacted away while being read, in {listed(range_.tp for range_ in again)}:"
                 " reading all of it again"
             )

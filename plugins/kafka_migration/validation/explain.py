@@ -76,12 +76,12 @@ def drilled(
     by_tp = {result.tp: result for result in results}
     scopes = _scopes(ranges, by_tp)
     if scopes:
-        ctx.tell(f"reading {len(scopes)} partitions again, where they are not equal, to find the records that differ")
+        ctx.log(f"reading {len(scopes)} partitions again, where they are not equal, to find the records that differ")
     for found in _drilled(ctx, ranges, scopes, logs):
         for drilled_ in found.drilled:
             by_tp[drilled_.tp] = replace(by_tp[drilled_.tp], drilled=drilled_)
             if drilled_.first is not None:
-                ctx.tell(f"{drilled_.tp}: {drilled_.text}; first {drilled_.first.text}")
+                ctx.log(f"{drilled_.tp}: {drilled_.text}; first {drilled_.first.text}")
     return tuple(by_tp[tp] for tp in sorted(by_tp))
 
 
@@ -122,7 +122,7 @@ def _drilled(ctx: Context, ranges: Sequence[PartitionRange], scopes: Sequence[Sc
             return [drill.topic(list(them)) for _, them in groupby(scopes, key=lambda scope: scope.range.topic)]
     except MigrationError as error:
         note = f"the records that differ were not looked for: {error.message}"
-        ctx.tell(note)
+        ctx.log(note)
         tps = [scope.range.tp for scope in scopes]
         return [Found(drilled=tuple(Drilled(topic=tp.topic, partition=tp.partition, notes=(note,)) for tp in tps))]
 

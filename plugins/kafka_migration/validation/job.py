@@ -65,7 +65,7 @@ def answer(request: ValidationRequest, *, master: str | None = None) -> DigestRe
             connections,
             wires,
             secrets=secrets,
-            tell=lambda text: print(text, flush=True),
+            log=lambda text: print(text, flush=True),
             on_read=lambda found: print(to_line(found), flush=True),
         )
     finally:

@@ -88,7 +88,7 @@ def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partition
                 range_.tp, maps[range_.tp], source=source, target=targets[range_.tp], skips=skips.get(range_.tp, ())
             )
         except NotMirroredYet:
-            ctx.tell(f"{range_.tp}: the source has expired up to {start}, beyond what was mirrored")
+            ctx.log(f"{range_.tp}: the source has expired up to {start}, beyond what was mirrored")
             continue
         kept = {name: getattr(range_, name) for name in _COMPACTION}
         found.append(replace(new, **kept, target_end=max(new.target_start, range_.target_end)))
@@ -180,7 +180,7 @@ def _await_mirror(
             return {tp: _reason(positions.get(tp), sources[tp].end, why_of[tp]) for tp in short}, short
         line = f"waiting until the mirror has reached the pinned ends of {len(moving)} partitions{held}"
         if line != shown:
-            ctx.tell(line)
+            ctx.log(line)
             shown = line
         ctx.clock.sleep(_POLL_SECONDS)
 

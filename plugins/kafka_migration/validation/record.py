@@ -116,7 +116,7 @@ class Account:
                 hints = [*whole["hints"], f"{', '.join(names)}: validated again, alone"]
                 journal.record(KIND, LATEST, {**whole, **changed, "hints": hints})
         elif is_equal and whole is not None and whole["verdict"] != Equality.EQUAL and _identity(whole) != self._last:
-            self._ctx.tell(
+            self._ctx.log(
                 f"another validation ended {whole['verdict']} while this one read, and its verdict stands:"
                 " run `validate` again"
             )

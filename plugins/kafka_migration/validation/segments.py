@@ -272,7 +272,7 @@ class Segments:
         """A line of the job's output: keep what it found, show what is for people."""
         found = from_line(text)
         if found is None:
-            self._ctx.tell(text)
+            self._ctx.log(text)
         else:
             self.found(found)
 
@@ -375,7 +375,7 @@ class Segments:
         self._shown = now
         seconds = max(now - self._began, 1e-6)
         left = max(0, self._expected - self._read) * seconds / self._read
-        self._ctx.tell(
+        self._ctx.log(
             f"{self._read} of {self._expected} segments, {self._pairs:,} record pairs,"
             f" {self._pairs / seconds:,.0f}/s, ETA {left:,.0f} s"
         )

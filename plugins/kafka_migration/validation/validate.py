@@ -156,21 +156,21 @@ def apply(
             account.ends(found)
         ranges = tuple(comparison.ranges.values())
         result = replace(result, partitions=drilled(ctx, ranges, result.partitions, tools.logs))
-        ctx.tell(result.summary())
+        ctx.log(result.summary())
         found = replace(found, result=result)
         found = replace(found, expectations=_expected(ctx, found, tools), consumers=tools.consumers(ctx))
         if result.verdict is Equality.EQUAL and not found.expectations.success:
-            ctx.tell(f"the Great Expectations suite contradicts: {'; '.join(found.expectations.failed)}")
+            ctx.log(f"the Great Expectations suite contradicts: {'; '.join(found.expectations.failed)}")
         if not ctx.dry_run:
             write_json(folder / "validation.json", {**found.as_dict(), "pins": pins.as_dict()})
         account.ends(found)
     return found
 
 
-def _local(ctx: Context, spark_master: str | None, tell: Callable[[str], None]) -> Runner:
+def _local(ctx: Context, spark_master: str | None, log: Callable[[str], None]) -> Runner:
     environ = {**os.environ, **connection_variables(ctx)}
     secrets = ctx.source.connection.secrets() | ctx.target.connection.secrets()
-    return local_runner(environ, master=spark_master, secrets=secrets, tell=tell)
+    return local_runner(environ, master=spark_master, secrets=secrets, log=log)
 
 
 def _expected(ctx: Context, found: Validation, tools: Tools) -> Expectations:

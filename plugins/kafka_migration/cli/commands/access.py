@@ -87,7 +87,7 @@ def _asked(plan: Path, output: Output) -> Names:
     what = loaded(plan)
     with Cluster("source", find_connection(what.source)) as source:
         topics, groups = what.topics.select(source.topics()), what.groups.select(source.groups())
-    output.tell(f"the source shows {len(topics)} topics and {len(groups)} groups of the plan")
+    output.log(f"the source shows {len(topics)} topics and {len(groups)} groups of the plan")
     return permissions.named(topics, groups)
 
 

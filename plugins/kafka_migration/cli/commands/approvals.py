@@ -117,7 +117,7 @@ def _show(gate: GateName, plan: Path, output: Output, *, and_ask: bool) -> Evide
             output.out.print(line)
         return seen
     if not asked:
-        output.tell(f"the plan asks nobody here: approvals.{gate} is false")
+        output.log(f"the plan asks nobody here: approvals.{gate} is false")
     demand_yes(
         output,
         f"Approve the {gate} of {seen.migration} on this evidence?",

@@ -63,24 +63,24 @@ def mirror(
         topics = _copy_afresh(ctx, output, again, yes=yes, unseal=unseal) if again else phase_mirror.check(ctx)
         # Last: whoever answers no, or is refused, leaves the link as it was.
         if unseal and phase_seal.undo(ctx):
-            output.tell("would remove the seal" if dry_run else "the seal is removed: the mirror may write again")
+            output.log("would remove the seal" if dry_run else "the seal is removed: the mirror may write again")
     if dry_run:
         for topic in topics:
-            output.tell(f"would mirror {topic}")
+            output.log(f"would mirror {topic}")
         output.result({"dry_run": True, "topics": topics}, f"{len(topics)} topics would be mirrored")
         return
     what = loaded(plan)
-    with lag_beside(what, output) as tell:
+    with lag_beside(what, output) as log:
         outcome = mirror_job.run(
             what,
             master=master,
             until_caught_up=until_caught_up,
             throttle_bytes_per_second=rate,
-            tell=tell,
+            log=log,
         )
     output.result(outcome.as_dict(), shown(outcome.as_dict()))
     if outcome.reason == "stopped" and _is_to_run(plan, output):
-        output.tell("interrupted; nothing is lost, and the next run continues from here")
+        output.log("interrupted; nothing is lost, and the next run continues from here")
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(1 if outcome.halted else 0)
 
@@ -150,7 +150,7 @@ def lag(
         except MigrationError as error:
             # Lag is what was asked for.
             changes = ()
-            output.tell(f"whether topics have changed is unknown: {error.message}")
+            output.log(f"whether topics have changed is unknown: {error.message}")
     drift = {"drift": [phase_drift.as_dict(change) for change in changes]}
     output.result({**report.as_dict(), **drift}, shown(report, changes))
 

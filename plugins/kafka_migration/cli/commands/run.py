@@ -54,7 +54,7 @@ class _Walk:
     """One way through the table. What was done by an earlier one is seen on the clusters, and is not done again."""
 
     def __init__(self, plan: Path, output: Output, *, master: str | None, reports: Path) -> None:
-        self.mirror = MirrorProcess(plan, master=master, tell=output.tell)
+        self.mirror = MirrorProcess(plan, master=master, log=output.log)
         self.account: list[dict[str, Any]] = []
         self._plan, self._output, self._master, self._reports = plan, output, master, reports
 
@@ -64,13 +64,13 @@ class _Walk:
         for row in self._left(rows):
             if code and not row.after_failures:
                 break
-            self._output.tell(f"{row.name}: {row.does}")
+            self._output.log(f"{row.name}: {row.does}")
             decision = self._step(row)
             if decision is None:
                 continue
             self.account.append({"step": row.name, **decision.as_dict()})
             for line in (*decision.notes, *decision.message.splitlines()):
-                self._output.tell(f"  {line}")
+                self._output.log(f"  {line}")
             code = code or decision.exit_code
         return code
 
@@ -80,7 +80,7 @@ class _Walk:
             done = _done(ctx)
         names = [row.name for row in rows]
         if done:
-            self._output.tell(f"{done} was done by an earlier run: continuing with the step after it")
+            self._output.log(f"{done} was done by an earlier run: continuing with the step after it")
         return rows[names.index(done) + 1 :] if done else rows
 
     def _step(self, row: Step) -> Decision | None:
@@ -108,7 +108,7 @@ class _Walk:
                 if is_last or decision.exit_code != CouldNotFindOut.exit_code:
                     return decision
                 problem = decision.message
-            self._output.tell(f"{row.name}: trying again: {problem}")
+            self._output.log(f"{row.name}: trying again: {problem}")
             self.mirror.require()
             self.mirror.wait(_BETWEEN_TRIES_SECONDS)
 
@@ -130,10 +130,10 @@ class _Walk:
 
         with opened(self._plan, self._output) as ctx:
             try:
-                self._output.tell(f"  {approvals.check(ctx, gate).reason}")
+                self._output.log(f"  {approvals.check(ctx, gate).reason}")
                 return
             except Refused as shut:
-                self._output.tell(f"  {shut.message}")
+                self._output.log(f"  {shut.message}")
         if self._output.as_json or not can_be_asked():
             raise approvals.NotApproved(
                 gate, "nobody can be asked here", remedy=f"approve {gate} {self._plan}, then run this again"

@@ -35,7 +35,7 @@ def outcomes(
     connections: Connections,
     *,
     secrets: Collection[str] = (),
-    tell: Callable[[str], None] = lambda _text: None,
+    log: Callable[[str], None] = lambda _text: None,
     on_read: OnRead = lambda _found: None,
 ) -> list[SegmentOutcome]:
     """Every segment of ``ranges``, which may hold several ranges of a partition. ``on_read`` is called wave by wave."""
@@ -55,7 +55,7 @@ def outcomes(
             except Exception as error:
                 failed += 1
                 reason = reason_of(error, secrets)
-                tell(f"a read of {len(mine)} partitions failed: {reason}")
+                log(f"a read of {len(mine)} partitions failed: {reason}")
                 if len(mine) > 1 and _failed_in_a_task(spark, group):
                     middle = len(mine) // 2
                     waiting += [mine[middle:], mine[:middle]]

@@ -36,11 +36,11 @@ class Attempts:
         link: Link,
         target: WireCluster,
         limits: Limits,
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
         *,
         clock: Callable[[], float] = seconds_passed,
     ) -> None:
-        self._link, self._target, self._limits, self._tell, self._clock = link, target, limits, tell, clock
+        self._link, self._target, self._limits, self._log, self._clock = link, target, limits, log, clock
         self.name = uuid.uuid4().hex
         self.state_ids: dict[str, uuid.UUID] = {}
         self._before: set[str] = set()
@@ -64,7 +64,7 @@ class Attempts:
         self._before = {name for name, _ in found} | set(before)
         if any(is_running for name, is_running in found if name != self.name):
             self._dead_at = claimed + self._unseen
-            self._tell(
+            self._log(
                 f"an earlier run did not record how it ended: records with old timestamps are held back for"
                 f" {self._unseen:g} s after the fence"
             )
@@ -122,7 +122,7 @@ class Attempts:
             self._memory_ms = self._target.net.run(producer_memory_ms, self._target)
             self._memory_known = True
             if self._memory_ms is not None and self._memory_ms < 2_000 * self._unseen:
-                self._tell(
+                self._log(
                     f"target: {_MEMORY} is {self._memory_ms}, so brokers may forget a fence while it is still needed;"
                     f" set {_MEMORY} to {int(2_000 * self._unseen)} or more on every broker"
                 )

@@ -20,10 +20,10 @@ class ConfigDrift:
     """Looks at a part of the topics each time; the broker's defaults count where a topic has no value of its own."""
 
     def __init__(
-        self, target: WireCluster, net: Selector, tell: Callable[[str], None], *, held_open: Mapping[str, str]
+        self, target: WireCluster, net: Selector, log: Callable[[str], None], *, held_open: Mapping[str, str]
     ) -> None:
         """``held_open`` are the configs that every topic must have; nothing is looked at if there are none."""
-        self._target, self._net, self._tell, self._held_open = target, net, tell, held_open
+        self._target, self._net, self._log, self._held_open = target, net, log, held_open
         self._suspected: dict[str, str] = {}
         self._found: dict[str, str] = {}
         self._last = ""
@@ -38,7 +38,7 @@ class ConfigDrift:
         if refused.keys() - self._unread:
             first = min(refused.keys() - self._unread)
             self._unread |= refused.keys()
-            self._tell(
+            self._log(
                 f"target: cannot read the configs of topic {first}, so a change of them goes unnoticed:"
                 f" {code_name(refused[first])}"
             )

@@ -49,7 +49,7 @@ class Fences:
         link: Link,
         target: WireCluster,
         net: Selector,
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
         *,
         topics: Mapping[str, PinnedTopic],
         may_rewind: Callable[[], bool] = lambda: False,
@@ -58,7 +58,7 @@ class Fences:
 
         ``may_rewind``: whether nobody depends yet on target offsets that a log may have lost.
         """
-        self._link, self._target, self._net, self._tell, self._topics = link, target, net, tell, topics
+        self._link, self._target, self._net, self._log, self._topics = link, target, net, log, topics
         self._may_rewind = may_rewind
         self._newest: Identity | None = None
         self._used_at = time.monotonic()
@@ -114,7 +114,7 @@ class Fences:
         try:
             self._net.run(lambda: keep_alive(self._target, self._link.transactional_id, identity, deadline=deadline))
         except CouldNotFindOut as error:
-            self._tell(f"the transactional id could not be kept from expiring: {error.message}")
+            self._log(f"the transactional id could not be kept from expiring: {error.message}")
         self._used_at = time.monotonic()
 
     def result(self, under_way: FenceUnderWay) -> tuple[Identity, Outcome]:
@@ -135,7 +135,7 @@ class Fences:
         resumed = ((tp, r.opening) for tp, r in outcome.items() if isinstance(r, Resumed))
         self._link.record_openings(resumed, {name: topic.key for name, topic in self._topics.items()})
         self.count += 1
-        self._tell(f"fence {fenced.fence}: {len(outcome) - len(fenced.unread)} partitions fenced")
+        self._log(f"fence {fenced.fence}: {len(outcome) - len(fenced.unread)} partitions fenced")
         return fenced.identity, outcome
 
     def _note_rewound(self, outcome: Outcome) -> None:
@@ -149,7 +149,7 @@ class Fences:
                 outcome[tp] = Stopped(reason=Halt.LOG_REGRESSED, detail=detail, target_offset=end)
                 continue
             self._link.record_rewind(tp, fence=result.opening.fence, lost=(end, confirmed), source=source, at=now())
-            self._tell(
+            self._log(
                 f"{tp}: the target lost its offsets {end} to {confirmed - 1}, which were confirmed; they are copied"
                 f" again from source offset {source}"
             )

@@ -259,7 +259,7 @@ class RoundWatch:
     watchers: Sequence[Watcher]
     standing: Watcher
     seconds: float
-    tell: Callable[[str], None]
+    log: Callable[[str], None]
 
     def watch(self, under_way: CopyRound, orders: Sequence[TaskOrders], desired: Desired, number: int) -> None:
         """Until the round is over. Raises what ends the run, once the tasks have ended; a claim they see themselves."""
@@ -274,17 +274,17 @@ class RoundWatch:
             except PASSING as error:
                 # The tasks notice an outage themselves, and end with their round at the latest; a permission on the
                 # link's state that is gone for a moment is one, too.
-                self.tell(f"waiting: {error.message}")
+                self.log(f"waiting: {error.message}")
             except MigrationError as error:
                 # Not raised before the tasks have ended: what they wrote meanwhile must be over when this run is.
-                self.tell(f"ending: {error.message}")
+                self.log(f"ending: {error.message}")
                 wrong, is_recalled = [error], True
                 with suppress(CouldNotFindOut):
                     self.link.recall(orders[0].round_id)
             else:
                 if time.monotonic() - copy_round.shown_at > _SHOWN_SECONDS:
                     copy_round.shown_at = time.monotonic()
-                    self.tell(f"round {number}: {copy_round.copied():,} source offsets copied")
+                    self.log(f"round {number}: {copy_round.copied():,} source offsets copied")
         if wrong:
             raise wrong[0]
 
@@ -293,7 +293,7 @@ class RoundWatch:
         before, copy_round.controls = copy_round.controls.describe(), self.link.controls()
         held = copy_round.controls.describe()
         if held != before:
-            self.tell(held or "nothing holds the mirror back any more")
+            self.log(held or "nothing holds the mirror back any more")
         copy_round.see(self.link)
         finding = self._first(self.watchers, copy_round)
         round_id = copy_round.orders[0].round_id
@@ -313,7 +313,7 @@ class RoundWatch:
     def _first(self, watchers: Sequence[Watcher], copy_round: Round) -> Finding | None:
         finding = next(filter(None, (watcher.look(copy_round) for watcher in watchers)), None)
         if finding is not None and finding.text:
-            self.tell(finding.text)
+            self.log(finding.text)
         return finding
 
     def _ends(self, copy_round: Round) -> dict[TopicPartition, int]:

@@ -86,14 +86,14 @@ class Mirror:
         runner: Runner,
         settings: Settings,
         growth: Growth | None = None,
-        tell: Callable[[str], None] = lambda _text: None,
+        log: Callable[[str], None] = lambda _text: None,
         interrupted: Callable[[], bool] = lambda: False,
         may_rewind: Callable[[], bool] = lambda: False,
     ) -> None:
         """``source`` and ``target`` are kafka-python properties; ``growth`` makes room on the target for what appears
         on the source; ``interrupted`` asks for a clean end. ``may_rewind``: nobody depends on the target's offsets yet,
         so that a log which lost its tail may be copied again from where it ends."""
-        self.link, self.runner, self.settings, self.tell = link, runner, settings, tell
+        self.link, self.runner, self.settings, self.log = link, runner, settings, log
         self._interrupted = interrupted
         limits, net = settings.limits, Selector()
         self._net = net
@@ -102,18 +102,18 @@ class Mirror:
         for topic in self._topics.values():
             self._source.pinned[topic.name], self._target.pinned[topic.name] = topic.source_id, topic.target_id
         both = self._source, self._target
-        self._fences = Fences(link, self._target, net, tell, topics=self._topics, may_rewind=may_rewind)
+        self._fences = Fences(link, self._target, net, log, topics=self._topics, may_rewind=may_rewind)
         self._outages = Outages(
             link=link,
             net=net,
             fences=self._fences,
-            tell=tell,
+            log=log,
             outage_seconds=settings.outage_seconds,
             interrupted=interrupted,
         )
-        self._attempts = Attempts(link, self._target, limits, tell)
-        self._pinned = PinnedTopics(*both, net, tell, held_open=settings.held_open)
-        self._readiness = Readiness(*both, net, tell)
+        self._attempts = Attempts(link, self._target, limits, log)
+        self._pinned = PinnedTopics(*both, net, log, held_open=settings.held_open)
+        self._readiness = Readiness(*both, net, log)
         self._quarantine = Quarantine(patience_seconds=settings.unclear_seconds)
         self._slots, self._debt = Slots(settings.streams, runner.slots), RateDebt()
         newcomers = Newcomers(
@@ -123,7 +123,7 @@ class Mirror:
             source=self._source,
             target=self._target,
             net=net,
-            tell=tell,
+            log=log,
             follow_seconds=settings.follow_seconds,
             lifted=self._pinned.forget,
         )
@@ -137,7 +137,7 @@ class Mirror:
             quarantine=self._quarantine,
             outages=self._outages,
             join_bytes=limits.join_bytes,
-            tell=tell,
+            log=log,
         )
         self._assigner = Assigner(
             link=link,
@@ -169,7 +169,7 @@ class Mirror:
             ],
             standing=StandingPartitions(standstill, self._pinned, self._attempts, self._slots, throttle),
             seconds=settings.epoch_seconds,
-            tell=tell,
+            log=log,
         )
         self._is_quiet = True
         self._round_id = int(time.time() * 1000)  # grows over runs: a recall of an earlier run cannot hit this one
@@ -185,9 +185,7 @@ class Mirror:
         that may be copied.
         """
         if self._slots.streams < self.settings.streams:
-            self.tell(
-                f"Spark has {self._slots.streams} slots for {self.settings.streams} streams: a task for each slot"
-            )
+            self.log(f"Spark has {self._slots.streams} slots for {self.settings.streams} streams: a task for each slot")
         try:
             self._source.connect()
             self._target.connect()
@@ -330,7 +328,7 @@ class Mirror:
         except TakenOver:
             # Who takes over claims the link first. If nobody did, the coordinator gave up on a use that was broken off,
             # and raised the producer epoch by itself.
-            self.tell("the transactional id has another producer epoch, and nobody else runs the link: fencing again")
+            self.log("the transactional id has another producer epoch, and nobody else runs the link: fencing again")
             self._partitions.fence(set(self._partitions.active))
 
     # -- one round --------------------------------------------------------------------------------------------
@@ -356,7 +354,7 @@ class Mirror:
                 raise error
         if ended.failed:
             first = min(ended.failed)
-            self.tell(f"{len(ended.failed)} of {len(orders)} tasks died: {in_short(ended.failed[first])}")
+            self.log(f"{len(ended.failed)} of {len(orders)} tasks died: {in_short(ended.failed[first])}")
             self._outages.wait_out(lambda: self._attempts.lost(self._round_id))
         self._partitions.wait_briefly()
         took, receipts = time.monotonic() - began, ended.receipts
@@ -443,7 +441,7 @@ class Mirror:
 
     def _is_troubled(self, tp: TopicPartition, receipt: Receipt) -> bool:
         """True if a request of ``tp`` got no clear answer: it rests, longer each time."""
-        self.tell(f"{tp}: no clear answer ({receipt.detail}); a fence will show what was written")
+        self.log(f"{tp}: no clear answer ({receipt.detail}); a fence will show what was written")
         if not (receipt.unclear or receipt.passing):
             return False
         passing = not receipt.unclear

@@ -53,7 +53,7 @@ class Newcomers:
     source: WireCluster
     target: WireCluster
     net: Selector
-    tell: Callable[[str], None]
+    log: Callable[[str], None]
     follow_seconds: float
     lifted: Callable[[Iterable[str]], None] = lambda _topics: None
     clock: Callable[[], float] = time.monotonic
@@ -91,7 +91,7 @@ class Newcomers:
                 count = 1 + max(self.source.partitions[topic])
                 try:
                     self.growth.grow(topic, count)
-                    self.tell(f"target topic {topic} has {count} partitions now, as its source has")
+                    self.log(f"target topic {topic} has {count} partitions now, as its source has")
                 except (Refused, NotAuthorized) as error:
                     stuck |= dict.fromkeys(lacking, error.message)
                 else:
@@ -125,7 +125,7 @@ class Newcomers:
         if lasting:
             self.lifted(lasting)
             self.link.lift({tp: None for tp in doubted if tp.topic in lasting})
-            self.tell(f"topics that were gone are there again, and are copied on: {', '.join(sorted(lasting))}")
+            self.log(f"topics that were gone are there again, and are copied on: {', '.join(sorted(lasting))}")
 
     def _as_pinned(self, topics: set[str]) -> set[str]:
         """Those of ``topics`` that both clusters have, as they were pinned."""
@@ -148,7 +148,7 @@ class Newcomers:
             return
         new = {name: topic for name, topic in pinned.items() if name not in self.topics}
         if new:
-            self.tell(f"new topics join: {', '.join(sorted(new))}")
+            self.log(f"new topics join: {', '.join(sorted(new))}")
             for name, topic in new.items():
                 self.source.pinned[name], self.target.pinned[name] = topic.source_id, topic.target_id
             for cluster in (self.source, self.target):
@@ -162,4 +162,4 @@ class Newcomers:
     def _show_once(self, text: str) -> None:
         if text != self._shown:
             self._shown = text
-            self.tell(text)
+            self.log(text)

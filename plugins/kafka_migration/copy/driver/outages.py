@@ -28,7 +28,7 @@ class Outages:
     link: Link
     net: Selector
     fences: Fences
-    tell: Callable[[str], None]
+    log: Callable[[str], None]
     outage_seconds: float
     interrupted: Callable[[], bool]
 
@@ -41,7 +41,7 @@ class Outages:
             except PASSING as error:
                 if time.monotonic() > until or not self.fences.count or self.is_to_stop():
                     raise
-                self.tell(f"waiting: {error.message}")
+                self.log(f"waiting: {error.message}")
                 self.pause()
 
     def pause(self) -> None:

@@ -44,7 +44,7 @@ class Partitions:
     quarantine: Quarantine
     outages: Outages
     join_bytes: int
-    tell: Callable[[str], None]
+    log: Callable[[str], None]
     active: dict[TopicPartition, Active] = field(default_factory=dict)
     assigned: set[TopicPartition] = field(default_factory=set)
     takes_newcomers: bool = False
@@ -140,7 +140,7 @@ class Partitions:
         # Of the topic that this run copied into: by now another one may be pinned under its name.
         key, seen = self.topics[tp.topic].key, stands if target is None else target
         self.outages.wait_out(lambda: self.link.halt(tp, str(reason), detail, source, seen, now(), key))
-        self.tell(f"{tp}: {reason}: {detail}")
+        self.log(f"{tp}: {reason}: {detail}")
 
     # -- fences -----------------------------------------------------------------------------------------------
 

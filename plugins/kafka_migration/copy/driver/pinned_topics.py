@@ -27,14 +27,14 @@ class PinnedTopics:
         source: WireCluster,
         target: WireCluster,
         net: Selector,
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
         *,
         held_open: Mapping[str, str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``held_open`` are the configs that the target's topics must have."""
-        self._source, self._clusters, self._net, self._tell, self._clock = source, (source, target), net, tell, clock
-        self._configs = ConfigDrift(target, net, tell, held_open=held_open)
+        self._source, self._clusters, self._net, self._log, self._clock = source, (source, target), net, log, clock
+        self._configs = ConfigDrift(target, net, log, held_open=held_open)
         self._looked_at = float("-inf")
         self._surveys = {cluster.role: Survey(cluster, net, clock=clock) for cluster in self._clusters}
         self._leaderless: dict[str, set[TopicPartition]] = {}
@@ -89,8 +89,8 @@ class PinnedTopics:
         self._leaderless[cluster.role] = leaderless
         if lasting and lasting != self._reported.get(cluster.role):
             first = min(lasting)
-            self._tell(f"{cluster.role}: {len(lasting)} partitions without a leader, first {first}; the others go on")
+            self._log(f"{cluster.role}: {len(lasting)} partitions without a leader, first {first}; the others go on")
         self._reported[cluster.role] = lasting
         for topic in sorted(hidden.keys() - self._hidden_before.get(cluster.role, set())):
-            self._tell(f"{hidden[topic]}; the others go on")
+            self._log(f"{hidden[topic]}; the others go on")
         self._hidden_before[cluster.role] = set(hidden)

@@ -50,11 +50,11 @@ class Readiness:
         source: WireCluster,
         target: WireCluster,
         net: Selector,
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._source, self._target, self._net, self._tell, self._clock = source, target, net, tell, clock
+        self._source, self._target, self._net, self._log, self._clock = source, target, net, log, clock
         self._looked_at = float("-inf")
         self._why: dict[TopicPartition, str] = {}
         self._refused: dict[str | TopicPartition, tuple[str, float]] = {}
@@ -111,7 +111,7 @@ class Readiness:
         new = partitions.keys() - self.waiting.keys()
         self.waiting |= partitions
         if new:
-            self._tell(f"{self.describe()}; the others go on")
+            self._log(f"{self.describe()}; the others go on")
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """``partitions`` do not wait any more, if they did."""

@@ -21,7 +21,7 @@ from kafka_migration.wire.selector import Selector
 _SECONDS, _ASK_SECONDS = 120.0, 30.0
 
 
-def seal(link: Link, target: Mapping[str, Any], tell: Callable[[str], None] = lambda _text: None) -> Seal:
+def seal(link: Link, target: Mapping[str, Any], log: Callable[[str], None] = lambda _text: None) -> Seal:
     """Seal ``link``, which was drained; a second call proves the seal again. Killed anywhere, the next call converges.
 
     The wish stands first, and durably: from then on every task stops at its next look, and no mirror begins. The seal
@@ -44,7 +44,7 @@ def seal(link: Link, target: Mapping[str, Any], tell: Callable[[str], None] = la
         fenced = _fence(cluster, net, link)
         done = replace(found, identity=fenced.identity, ends=dict(fenced.markers))
         link.record_seal(done)
-        tell(f"sealed {len(done.ends)} partitions: {_shown(done)}")
+        log(f"sealed {len(done.ends)} partitions: {_shown(done)}")
         return done
     finally:
         cluster.close()
