@@ -105,7 +105,7 @@ def asked_anew(cause: Exception | None, **of: Any) -> Any:
 def test_every_answer_that_is_refused_alerts_since_another_one_is_needed(plan: Plan, sent: list[str]) -> None:
     for tries in range(1, 8):
         call(alerts.on_asked_anew(plan), **asked_anew(Refused("bob is none of them"), tries=tries))
-    assert sent == ["migrate_played: approve_plan asks anew: approve_plan: bob is none of them"] * 7
+    assert sent == ["migrate_played: approve_plan asks again: approve_plan: bob is none of them"] * 7
 
 
 def test_question_that_cannot_be_asked_alerts_at_a_growing_interval_and_one_without_an_answer_not_twice(

@@ -94,7 +94,7 @@ def on_question(plan: Plan) -> list[TaskAlert]:
 
 def on_asked_anew(plan: Plan) -> list[TaskAlert]:
     """Of a task that asks a person: an answer was refused, so it waits for another one, or it cannot ask."""
-    return _alerts(TaskAlert(plan=plan, has="asks anew", is_moderated=True, of_ours=True))
+    return _alerts(TaskAlert(plan=plan, has="asks again", is_moderated=True, of_ours=True))
 
 
 def _alerts(alert: TaskAlert) -> list[TaskAlert]:

@@ -242,7 +242,7 @@ def _require_nothing_removed(ctx: Context, gate: GateName, newest: Approval | No
         raise NotApproved(
             gate,
             f"answer {number} was removed from the journal, which this tool never does",
-            remedy=f"find out who writes to {ledger.JOURNAL_TOPIC} on the target, then approve {gate} PLAN anew",
+            remedy=f"find out who writes to {ledger.JOURNAL_TOPIC} on the target, then approve {gate} PLAN again",
         )
 
 
@@ -254,7 +254,7 @@ def _require_signed(ctx: Context, approval: Approval) -> None:
             approval.gate,
             f"the approval by {approval.approver} is not signed: an earlier version wrote it, or a client that may"
             " write to the journal and has no key",
-            remedy=f"answer anew where the approval key is: approve {approval.gate} PLAN",
+            remedy=f"answer again where the approval key is: approve {approval.gate} PLAN",
         )
     keys = ctx.approval_keys()
     require_key(ctx)
@@ -265,7 +265,7 @@ def _require_signed(ctx: Context, approval: Approval) -> None:
             approval.gate,
             f"the approval by {approval.approver} is {why}",
             remedy="use the same approval key where answers are given and where they are checked"
-            f" ({HOW_TO_SET}), and answer anew; if the key is the same already, find out who writes to"
+            f" ({HOW_TO_SET}), and answer again; if the key is the same already, find out who writes to"
             f" {ledger.JOURNAL_TOPIC} on the target",
         )
 

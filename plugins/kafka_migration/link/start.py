@@ -52,7 +52,7 @@ def leave_out(ctx: Context, topics: Iterable[LinkTopic]) -> None:
 
 
 def kept(ctx: Context, topic: str, *, source_id: str, key: str) -> dict[TopicPartition, Skip]:
-    """What was left out of ``topic`` at its start, for the copy afresh into the target topic of that ``key``.
+    """What was left out of ``topic`` at its start, for the next copy into the target topic of that ``key``.
 
     Nothing if the source's topic is another one now: its offsets mean other records.
     """

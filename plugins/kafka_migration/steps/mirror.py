@@ -56,7 +56,7 @@ def begun(ctx: Context) -> list[str]:
     topics = sorted(mirrored(ctx))
     if not topics and (left := sorted(ctx.journal.all(recopy.NOTE))):
         raise Refused(
-            f"copying {', '.join(left)} afresh was begun and has not finished",
+            f"copying {', '.join(left)} again was begun and has not finished",
             remedy=f"`mirror {' '.join(f'--again {topic}' for topic in left)}` finishes it, and mirrors",
         )
     if not topics:
@@ -112,7 +112,7 @@ def apply(
     seal.check(ctx)
     pin(ctx)
     for topic in sorted(ctx.journal.all(recopy.NOTE)):
-        ctx.log(f"{topic} is not mirrored: copying it afresh has not finished; `mirror --again {topic}` finishes it")
+        ctx.log(f"{topic} is not mirrored: copying it again has not finished; `mirror --again {topic}` finishes it")
     _take_back_obeyed_wish(ctx)
     # Recorded before the first fence, so that a stop gate asked meanwhile waits for this run instead of the last one.
     ctx.link.record_run({"state": "running", "at": ctx.stamp()})

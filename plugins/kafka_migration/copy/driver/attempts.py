@@ -143,7 +143,7 @@ class Attempts:
                 raise StateConflict(
                     f"target: internal topic {name} was deleted and created again while the mirror ran",
                     remedy="find out who deleted it, and start the mirror again: it halts each partition whose records"
-                    " it can no longer explain, and `mirror --again TOPIC` copies such a topic afresh",
+                    " it can no longer explain, and `mirror --again TOPIC` copies such a topic again",
                 )
 
 
