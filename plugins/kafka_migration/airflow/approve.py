@@ -29,12 +29,12 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
     """
 
     # Not the body: evidence holds names from the clusters, and none of them is a template.
-    template_fields = ("snapshot", "subject")
+    template_fields = ("subject",)
     operator_extra_links = (ReportLink(), DocsLink())
     ui_color = "#fdf3d8"
 
     def __init__(
-        self, *, snapshot: Any, gate: ApprovalGate, approvers: Sequence[str], max_age_seconds: float, **kwargs: Any
+        self, *, plan_file: str, gate: ApprovalGate, approvers: Sequence[str], max_age_seconds: float, **kwargs: Any
     ) -> None:
         """``approvers`` may answer, by their names in Airflow; if there are none, whoever may answer at all."""
         super().__init__(
@@ -44,7 +44,7 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
             response_timeout=timedelta(seconds=max_age_seconds),
             **kwargs,
         )
-        self.snapshot, self.gate = snapshot, gate
+        self.plan_file, self.gate = plan_file, gate
 
     def execute(self, context: Context) -> None:
         """Take the evidence and ask."""
@@ -52,7 +52,7 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
         from kafka_migration.approvals.evidence import GateName
         from kafka_migration.steps import outlook
 
-        with self.opened() as ctx:
+        with self.opened(context) as ctx:
             # Before anybody is asked for an answer that could not be signed.
             approvals.require_key(ctx)
             seen = outlook.evidence(ctx, GateName(self.gate))
@@ -76,26 +76,27 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
             super().execute_complete(context, event)
         except HITLRejectException:
             rejected = True
-        gate, approver = GateName(self.gate), self._approver(event)
+        gate, approver = GateName(self.gate), self._approver(context, event)
         if rejected:
             # Not made for this: a rejected plan leaves no trace on the target, not even internal topics.
-            with self.opened() as ctx, explained(retry=(approvals.NotApproved,)):
+            with self.opened(context) as ctx, explained(retry=(approvals.NotApproved,)):
                 approvals.reject(ctx, gate, digest, approver)
             mirror = "; the mirror was asked to stop, no group was moved" if gate is GateName.CUTOVER else ""
             raise AirflowFailException(
                 f"{approver} rejected the {gate} gate{mirror}\n  remedy: to continue after all, clear this task"
                 + (" and mirror" if mirror else "")
             )
-        with self.opened(make_state=True) as ctx, explained(retry=(approvals.NotApproved,)):
+        with self.opened(context, make_state=True) as ctx, explained(retry=(approvals.NotApproved,)):
             approval = approvals.record(ctx, gate, digest, approver, seen_at=datetime.fromisoformat(seen_at))
         self.log.info("%s approved the %s gate for %s", approver, gate, digest)
         return {"gate": self.gate, "digest": approval.digest, "approver": approver}
 
-    def _approver(self, event: dict[str, Any]) -> str:
+    def _approver(self, context: Context, event: dict[str, Any]) -> str:
         """Who answered, as the plan names them: some user managers number their users, and have names beside."""
         user = event["responded_by_user"] or {}
         given = [str(user[key]) for key in ("id", "name") if user.get(key)]
-        wanted = [name for name in given if name in self.plan().approvals.approvers]
+        approvers = self.plan(context).approvals.approvers
+        wanted = [name for name in given if name in approvers]
         return (wanted or given[::-1] or ["unknown"])[0]
 
 
