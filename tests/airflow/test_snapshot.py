@@ -161,9 +161,12 @@ def test_state_directory_of_the_version_before_is_below_airflows_home_unless_it_
     assert odd.name == "manual__2030-01-01T00_00_00_00_00-b94a6eca"
 
 
-@pytest.mark.parametrize("task", ["mirror", "approve_plan", "approve_cutover", "stop_mirror"])
-def test_what_waits_for_people_or_may_die_is_tried_again_and_again(make_plan, tmp_path, task):
-    assert migrate_dag(make_plan(), tmp_path / "plan.yaml").get_task(task).retries == 1000
+@pytest.mark.parametrize(
+    ("task", "retries"),
+    [("mirror", 1000), ("approve_plan", 200), ("approve_cutover", 200), ("stop_mirror", 2), ("watch_lag", 2)],
+)
+def test_what_may_die_is_tried_again_and_again_and_what_waits_is_not(make_plan, tmp_path, task, retries):
+    assert migrate_dag(make_plan(), tmp_path / "plan.yaml").get_task(task).retries == retries
 
 
 def test_wait_for_lag_ends_by_its_own_deadline_before_airflow_ends_it(make_plan, tmp_path):

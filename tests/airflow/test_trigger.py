@@ -179,6 +179,7 @@ def test_edited_snapshot_ends_it(world):
     it = Played(step="played", packed=packed, digest="sha256:another", gives_up_at=time.time() + 60)
     (event,) = asyncio.run(events(it))
     assert "a run does not follow edits" in event["message"]
+    assert event["exit_code"] == 1, "no other look heals it, as the code of the error alone would claim"
 
 
 def test_wait_that_is_cancelled_closes_its_context_and_is_noted_as_interrupted(world):

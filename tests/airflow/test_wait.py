@@ -8,6 +8,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 
 from kafka_migration.airflow.steps import WaitOperator
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.domain.errors import ClusterUnreachable, StateConflict
 from kafka_migration.groups import sides
 from kafka_migration.plans.snapshot import Snapshot
 from kafka_migration.steps import stop
@@ -39,11 +40,25 @@ def verdict(exit_code):
     return {"exit_code": exit_code, "message": "because", "facts": {"lag": 7}}
 
 
+@pytest.mark.parametrize("step", ["watch_lag", "stop_mirror"])
 @pytest.mark.parametrize(("exit_code", "final"), [(1, True), (2, True), (3, False)])
-def test_verdict_that_is_no_pass_fails_the_task_or_is_tried_again(exit_code, final, plan_file, task_context):
+def test_verdict_that_is_no_pass_fails_the_task_or_is_tried_again(step, exit_code, final, plan_file, task_context):
+    operator = WaitOperator(task_id="t", step=step, plan_file=plan_file)
+    if step == "stop_mirror" and not final:
+        waits_again(operator, task_context, verdict(exit_code))
+        return
     with pytest.raises(AirflowException, match="because") as raised:
-        WaitOperator(task_id="t", step="watch_lag", plan_file=plan_file).resume(task_context, verdict(exit_code))
+        operator.resume(task_context, verdict(exit_code))
     assert isinstance(raised.value, AirflowFailException) is final
+
+
+def waits_again(operator, task_context, event):
+    """It goes back to its trigger, with the time that the plan gives it, and no try has failed."""
+    with pytest.raises(TaskDeferred) as again:
+        operator.resume(task_context, event)
+    _, values = again.value.trigger.serialize()
+    assert values["gives_up_at"] == pytest.approx(time.time() + 600, abs=60)
+    assert again.value.method_name == "resume"
 
 
 def test_verdict_that_passes_hands_on_its_facts(plan_file, task_context):
@@ -67,11 +82,27 @@ def test_stop_proves_once_more_what_the_trigger_saw(plan_file, opened, monkeypat
     assert opened.journal.all("phase")["stop_mirror"]["outcome"] == "done"
 
 
-def test_producer_that_came_back_has_the_stop_tried_again(plan_file, opened, monkeypatch, task_context):
+def test_producer_that_came_back_has_the_stop_waited_for_again(plan_file, opened, monkeypatch, task_context):
     played_stop(monkeypatch, is_open=False)
-    with pytest.raises(AirflowException, match=r"orders-0 \+5") as raised:
-        WaitOperator(task_id="t", step="stop_mirror", plan_file=plan_file).resume(task_context, verdict(0))
-    assert not isinstance(raised.value, AirflowFailException)
+    waits_again(WaitOperator(task_id="t", step="stop_mirror", plan_file=plan_file), task_context, verdict(0))
+
+
+@pytest.mark.parametrize(
+    ("error", "is_final"), [(ClusterUnreachable("target", "h:1", "gone"), False), (StateConflict("odd"), True)]
+)
+def test_error_that_waiting_may_heal_has_the_stop_waited_for_again(
+    plan_file, opened, monkeypatch, task_context, error, is_final
+):
+    def fails(ctx, now):
+        raise error
+
+    monkeypatch.setattr(stop, "apply", fails)
+    operator = WaitOperator(task_id="t", step="stop_mirror", plan_file=plan_file)
+    if is_final:
+        with pytest.raises(AirflowFailException, match="odd"):
+            operator.resume(task_context, verdict(0))
+    else:
+        waits_again(operator, task_context, verdict(0))
 
 
 @pytest.mark.parametrize(

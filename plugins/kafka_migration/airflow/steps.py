@@ -6,9 +6,10 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.configuration import AIRFLOW_HOME
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_migration.airflow.base import MigrationOperator, require, run_of
 from kafka_migration.airflow.spark_connection import spark_master
@@ -65,6 +66,9 @@ class WaitOperator(StepOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Defer to the trigger, for as long as the plan gives the step."""
+        self._wait(context)
+
+    def _wait(self, context: Context) -> NoReturn:
         seconds = step_named(self.step).seconds(self.plan(context))
         gives_up_at = None if seconds is None else time.time() + seconds
         snapshot = self.snapshot(context)
@@ -78,10 +82,23 @@ class WaitOperator(StepOperator):
         self.defer(trigger=trigger, method_name="resume")
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Go on with the decision; where the step does something then, it proves once more what the trigger saw."""
-        require(event["exit_code"], event["message"])
-        self.log.info("%s", event["message"])
-        return self.run(context) if step_named(self.step).writes else dict(event["facts"])
+        """Go on with the decision; where the step does something then, it proves once more what the trigger saw.
+
+        A step that waits until it passes goes back to its trigger where another look may pass: a producer wrote again,
+        the time was over, a cluster was away. What a person must settle fails the task at once.
+        """
+        row = step_named(self.step)
+        try:
+            require(event["exit_code"], event["message"])
+            self.log.info("%s", event["message"])
+            return self.run(context) if row.writes else dict(event["facts"])
+        except AirflowFailException:
+            raise
+        except AirflowException as error:
+            if not row.until_it_passes:
+                raise
+            self.log.warning("waiting again: %s", error)
+        return self._wait(context)
 
 
 class CreateOperator(StepOperator):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_migration.airflow.opening import opened_context
-from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Retryable
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, Retryable
 from kafka_migration.plans.snapshot import Snapshot, require_recorded
 from kafka_migration.steps.step import Decision
 from kafka_migration.steps.table import step_named
@@ -115,7 +115,9 @@ class _Session:
             # A broker that restarts is no reason to give up, as long as there is time.
             self._trigger.log.warning("%s", error)
         except MigrationError as error:
-            self._decision = Decision(exit_code=error.exit_code, message=str(error))
+            # The code for what could not be found out is for what another look may heal.
+            final = Refused.exit_code if error.exit_code == CouldNotFindOut.exit_code else error.exit_code
+            self._decision = Decision(exit_code=final, message=str(error))
         return self._decision
 
     def too_late(self, waited: float) -> Decision:
