@@ -191,7 +191,7 @@ def test_notifier_that_cannot_be_had_is_an_error_that_names_it_and_takes_no_dag_
 
 def test_rendered_fields_of_every_task_are_pointers_alone(many):
     shown = {field for fields in many["dags"]["migrate_plan-00"]["fields"].values() for field in fields}
-    assert shown == {"snapshot", "groups", "subject"}
+    assert shown == {"groups", "subject"}
 
 
 def test_shipped_demo_plan_is_what_the_demo_dag_is_built_from(many):

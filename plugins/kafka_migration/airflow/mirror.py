@@ -23,6 +23,7 @@ from kafka_migration.airflow.base import WorksFromSnapshot
 from kafka_migration.airflow.spark_connection import require_kubernetes_client, spark_master
 from kafka_migration.domain.errors import BadInput, Refused, TakenOver
 from kafka_migration.domain.shipped import shipped
+from kafka_migration.plans.snapshot import write_plan
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -47,13 +48,13 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
     them on the command line on YARN and Kubernetes, and show them as a rendered field.
     """
 
-    template_fields = ("snapshot",)
+    template_fields = ()
     ui_color = "#e3f4e1"
 
-    def __init__(self, *, snapshot: Any, **kwargs: Any) -> None:
-        """``conn_id`` names the Spark connection."""
+    def __init__(self, *, plan_file: str, **kwargs: Any) -> None:
+        """``plan_file`` is what the run's snapshot is taken from; ``conn_id`` names the Spark connection."""
         super().__init__(application=str(MIRROR_JOB), **kwargs)
-        self.snapshot = snapshot
+        self.plan_file = plan_file
 
     def execute(self, context: Context) -> None:
         """Submit, unless an earlier try was drained already; then there is nothing left to copy."""
@@ -64,9 +65,10 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
         from kafka_migration.steps import mirror
         from kafka_migration.steps.mirror import PHASE
 
-        plan = self.plan()
-        # A folder of this try, which only this user may write to: workers run what is in the zip.
-        with self.opened(make_state=True) as ctx, TemporaryDirectory(prefix="kafka-migration-") as folder:
+        plan = self.plan(context)
+        # A folder of this try, which only this user may write to: workers run what is in the zip. The driver runs on
+        # this machine, and finds the plan there, too.
+        with self.opened(context, make_state=True) as ctx, TemporaryDirectory(prefix="kafka-migration-") as folder:
             if context["ti"].try_number > 1 and was_drained(ctx):
                 self.log.info("the stop gate has drained this mirror: nothing to do")
                 return
@@ -74,7 +76,7 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
             mirror.check(ctx)
             seal.check(ctx)
             require_kubernetes_client(spark_master(self._conn_id, field="mirror.spark_connection"))
-            self.application_args = [self.snapshot["path"]]
+            self.application_args = [str(write_plan(plan, Path(folder)))]
             self.py_files = str(package_zip(Path(folder)))
             self.name = f"kafka-migration mirror {plan.name}"
             self._hook = hook = self._get_hook()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
 KIND = "phase"
+_RUN = "run"
 
 #: Earlier runs of a phase that are kept, for the report.
 _KEPT_RUNS = 20
@@ -128,6 +129,18 @@ def _outcome_of(error: BaseException) -> Outcome:
     if isinstance(error, Refused):
         return Outcome.REFUSED
     return Outcome.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Outcome.FAILED
+
+
+def remember_run(ctx: Context, run: str) -> None:
+    """Record that ``run`` (of a DAG: its id and the run's) works by this plan, and by no other from now on."""
+    if not ctx.dry_run:
+        ctx.journal.record(_RUN, run, {"digest": ctx.plan.digest, "snapshot": ctx.plan.snapshot(), "at": ctx.stamp()})
+
+
+def digest_of_run(ctx: Context, run: str) -> str | None:
+    """The digest of the plan that was recorded for ``run``, or None before that."""
+    recorded = ctx.journal.read(_RUN, run)
+    return None if recorded is None else str(recorded["digest"])
 
 
 def remember_beginning(ctx: Context, inventory: Inventory | None) -> None:
