@@ -88,7 +88,7 @@ class LagMeter:
             at=ctx.stamp(),
             sample=now,
             trend=trend(list(self._recent)),
-            halted={tp: halt.reason for tp, halt in ctx.link.halts().items()},
+            halted={tp: halt.reason for tp, halt in ctx.link.halts().items() if ctx.scope.has_topic(tp.topic)},
             mirror=state,
             beat=beat,
             held="; ".join(filter(None, (ctx.link.controls().describe(), str(run.get("waiting", ""))))),

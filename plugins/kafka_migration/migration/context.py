@@ -16,6 +16,7 @@ from typing import Protocol
 from kafka_migration.domain import ledger
 from kafka_migration.domain.direction import HOME, SOURCE, Direction
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized, Refused
+from kafka_migration.domain.scope import WHOLE, Scope
 from kafka_migration.kafka.cluster import Cluster
 from kafka_migration.kafka.lookup import find_connection
 from kafka_migration.kafka.topic_log import TopicLog
@@ -67,7 +68,8 @@ class Context:
     opens journal, link and segments on them.
 
     ``link`` is that of ``direction``: what works on a link copies from ``origin`` to ``destination``, and never asks
-    which of both is the source. ``on_open_reverse`` opens the state of the reverse link."""
+    which of both is the source. ``on_open_reverse`` opens the state of the reverse link. ``scope`` is what of the plan
+    is looked at, judged and approved."""
 
     plan: Plan
     source: Cluster
@@ -75,6 +77,7 @@ class Context:
     journal: Journal
     link: LinkState
     direction: Direction = Direction.FORWARD
+    scope: Scope = WHOLE
     segments: SegmentStore = field(default_factory=SegmentStore)
     clock: Clock = field(default_factory=SystemClock)
     log: Callable[[str], None] = silent
@@ -100,6 +103,26 @@ class Context:
 
     def _cluster(self, name: str) -> Cluster:
         return self.source if name == SOURCE else self.target
+
+    def within(self, scope: Scope) -> Context:
+        """The same migration, as far as ``scope`` goes."""
+        return replace(self, scope=scope)
+
+    def require_whole(self, what: str) -> None:
+        """Raises Refused for a wave: ``what`` is done for the whole plan alone."""
+        if not self.scope.is_whole:
+            raise Refused(
+                f"{what} is for the whole plan {self.plan.name}, not for wave {self.scope.key}",
+                remedy="run it without a wave",
+            )
+
+    def selects_topic(self, topic: str) -> bool:
+        """Whether ``topic`` is one of the plan, and in scope."""
+        return self.plan.topics.matches(topic) and self.scope.has_topic(topic)
+
+    def selects_group(self, group: str) -> bool:
+        """Whether ``group`` is one of the plan, and in scope."""
+        return self.plan.groups.matches(group) and self.scope.has_group(group)
 
     def reverse(self) -> Context:
         """The same migration, seen from its reverse link: another ``link``, nothing else is different.

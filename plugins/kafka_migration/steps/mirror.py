@@ -113,6 +113,7 @@ def apply(
         raise BadInput(
             "must be a positive number of bytes per second", field="throttle", value=throttle_bytes_per_second
         )
+    ctx.require_whole("mirroring")
     seal.check(ctx)
     is_forward = ctx.direction is Direction.FORWARD
     if is_forward:

@@ -65,6 +65,7 @@ def _refuse_mirror(ctx: Context, *, forced: bool) -> None:
 
 def apply(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     """Give them up; returns which. A second call gives up nothing."""
+    ctx.require_whole("releasing topics")
     topics = check(ctx, forced=forced)
     for topic in topics:
         ctx.log(f"give up {topic}")

@@ -107,6 +107,7 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
     Raises CouldNotFindOut if the mirror does not end in time, or ends short of what was to be copied; the wish stays,
     and a rerun waits again. Raises what the seal raises; a rerun seals again.
     """
+    ctx.require_whole("ending the mirror")
     if now:
         report = LagMeter(ctx).read()
         gate = Gate.of("stop", (CheckResult(name="asked to stop now", verdict=Verdict.PASS, evidence="no gate"),))
