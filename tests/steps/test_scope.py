@@ -131,7 +131,7 @@ def test_wave_that_is_rejected_leaves_the_mirror_to_the_others(shop: Migration) 
     [
         stop.apply,
         lambda ctx: stop.apply(ctx, now=True),
-        lambda ctx: mirror.apply(ctx, None),
+        lambda ctx: mirror.apply(ctx, None),  # type: ignore[arg-type]
         release.apply,
         validate.apply,
     ],
