@@ -24,8 +24,9 @@ from kafka_migration.domain.errors import (
     TakenOver,
 )
 from kafka_migration.domain.held_open import KEEPS_RECORDS
+from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.types import Desired
-from kafka_migration.link import reverse, seal, start
+from kafka_migration.link import lifecycle, reverse, seal, start
 from kafka_migration.migration.history import phase
 from kafka_migration.state.link import LinkTopic, Wish
 from kafka_migration.steps import recopy
@@ -92,6 +93,7 @@ def pin(ctx: Context, names: Sequence[str] = (), *, is_new: bool = False) -> lis
         topics=topics,
         at=ctx.stamp(),
     )
+    lifecycle.note(ctx, names, TopicState.MIRRORING)
     return topics
 
 
