@@ -138,10 +138,12 @@ def reject(
 ) -> Approval:
     """Record that ``approver`` rejected the gate; an earlier approval is void with it.
 
-    At the cutover gate the mirror is stopped, too: nobody would be there to end it. Nothing is lost by that.
+    At the cutover gate the mirror is stopped, too: nobody would be there to end it. Nothing is lost by that. Not where
+    a wave is rejected: others go on.
     """
     _require_approver(ctx, gate, approver)
-    if gate is GateName.CUTOVER and not ctx.dry_run and (ctx.link.run() or {}).get("state") == "running":
+    is_running = (ctx.link.run() or {}).get("state") == "running"
+    if gate is GateName.CUTOVER and ctx.scope.is_whole and not ctx.dry_run and is_running:
         why = f"{approver} rejected the cutover gate" + (f": {reason}" if reason else "")
         ctx.link.wish(Wish(desired=Desired.STOP, reason=why, at=ctx.stamp()))
     return write(ctx, gate, REJECTED, digest, approver, via=via, reason=reason)
@@ -320,7 +322,8 @@ def _is_in_use(ctx: Context, approval: Approval) -> bool:
         written = [*ctx.journal.all("topic-intent").values(), *ctx.journal.all("topic").values()]
         began = [datetime.fromisoformat(value["at"]) for value in written]
     else:
-        began = [record.at(Step.STOPPING) for record in GroupRecord.all(ctx.journal).values()]
+        records = GroupRecord.all(ctx.journal)
+        began = [record.at(Step.STOPPING) for group, record in records.items() if ctx.scope.has_group(group)]
     used = approval.at
     now = ctx.clock.now()
     for at in sorted(at for at in began if at is not None and approval.at <= at <= now + _CLOCKS_DIFFER):

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.lag import sample
+from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
 from kafka_migration.groups import sides
-from kafka_migration.link import seal
+from kafka_migration.link import lifecycle, seal
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.link.lag import LagMeter, LagReport, undecided
 from kafka_migration.state.link import Wish
@@ -107,6 +108,7 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
     Raises CouldNotFindOut if the mirror does not end in time, or ends short of what was to be copied; the wish stays,
     and a rerun waits again. Raises what the seal raises; a rerun seals again.
     """
+    ctx.require_whole("ending the mirror")
     if now:
         report = LagMeter(ctx).read()
         gate = Gate.of("stop", (CheckResult(name="asked to stop now", verdict=Verdict.PASS, evidence="no gate"),))
@@ -125,7 +127,11 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
         )
         _wish(ctx, wish, ctx.plan.drain.deadline_seconds)
         _require_drained(ctx, ends)
+        topics = {tp.topic for tp in ends}
+        if ctx.link.seal() is None:
+            lifecycle.note(ctx, topics, TopicState.DRAINED)
         sealed = seal.apply(ctx)
+        lifecycle.note(ctx, topics, TopicState.SEALED)
     return StopResult(gate=gate, lag=report, mirror=ctx.link.run() or {}, seal=sealed)
 
 

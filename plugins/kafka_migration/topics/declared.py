@@ -107,11 +107,11 @@ class Notes:
 
 
 def mirrored(ctx: Context) -> dict[str, dict[str, Any]]:
-    """The records of topics that this migration created or adopted, and that its plan still means.
+    """The records of topics in scope that this migration created or adopted, and that its plan still means.
 
     One that was excluded since is not mirrored, compared or waited for any more; this migration holds it all the same.
     """
-    return {name: record for name, record in ctx.journal.all(KIND).items() if ctx.plan.topics.matches(name)}
+    return {name: record for name, record in ctx.journal.all(KIND).items() if ctx.selects_topic(name)}
 
 
 def left_over(ctx: Context) -> dict[str, dict[str, Any]]:
