@@ -24,8 +24,10 @@ from kafka_migration.domain.errors import (
 )
 from kafka_migration.domain.held_open import KEEPS_RECORDS
 from kafka_migration.domain.types import Desired
+from kafka_migration.inventory import plan_changes
 from kafka_migration.link import seal, start
 from kafka_migration.migration.history import phase
+from kafka_migration.migration.joined import mirror_began
 from kafka_migration.state.link import LinkTopic, Wish
 from kafka_migration.steps import recopy
 from kafka_migration.topics import locks
@@ -44,8 +46,10 @@ FAILED = "failed"
 def check(ctx: Context) -> list[str]:
     """The topics to mirror: those of the plan that this migration created or adopted.
 
-    Raises Refused if there are none, or if it does not hold them any more.
+    Raises Refused if there are none, if it does not hold them any more, or if the plan changes what may not change. A
+    plan that was replaced is taken all the same: the mirror goes on with the one that joined.
     """
+    plan_changes.require(ctx, joins=True)
     topics = begun(ctx)
     locks.require_held(ctx, topics)
     return topics
@@ -114,6 +118,7 @@ def apply(
     for topic in sorted(ctx.journal.all(recopy.NOTE)):
         ctx.log(f"{topic} is not mirrored: copying it afresh has not finished; `mirror --again {topic}` finishes it")
     _take_back_obeyed_wish(ctx)
+    mirror_began(ctx)
     # Recorded before the first fence, so that a stop gate asked meanwhile waits for this run instead of the last one.
     ctx.link.record_run({"state": "running", "at": ctx.stamp()})
     if throttle_bytes_per_second is not None:
@@ -127,7 +132,7 @@ def apply(
         target={**ctx.target.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.target"},
         runner=runner,
         settings=settings,
-        growth=TargetGrowth(ctx, lambda names: pin(ctx, names, is_new=True)),
+        growth=TargetGrowth(ctx, lambda goes_by, names, is_new: pin(goes_by, names, is_new=is_new)),
         log=ctx.log,
         interrupted=interrupted,
         may_rewind=lambda: not _moved(ctx),
