@@ -105,7 +105,7 @@ def _left_out_topics(ctx: Context, moves: dict[str, GroupRecord]) -> list[_Refus
     for group, record in sorted(moves.items()):
         for topic in record.subscription | {move.tp.topic for move in record.translations}:
             readers.setdefault(topic, []).append(group)
-    halted = ctx.link.halted_topics()
+    created, halted = ctx.journal.all(TOPIC), ctx.link.halted_topics()
     return [
         _Refusal(
             f"topics selected {topic}, and does not any more, though moved groups read it on the target:"
@@ -114,7 +114,7 @@ def _left_out_topics(ctx: Context, moves: dict[str, GroupRecord]) -> list[_Refus
             " these groups back first (`undo --group GROUP`, with the plan before)",
         )
         for topic in sorted(readers)
-        if topic in ctx.journal.all(TOPIC) and not ctx.plan.topics.matches(topic) and topic not in halted
+        if topic in created and not ctx.plan.topics.matches(topic) and topic not in halted
     ]
 
 
