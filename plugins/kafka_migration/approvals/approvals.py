@@ -33,6 +33,7 @@ from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.types import Desired
 from kafka_migration.groups import looks, translate
 from kafka_migration.groups.record import GroupRecord, Step
+from kafka_migration.migration.joined import joined, pending
 from kafka_migration.migration.signing import HOW_TO_SET
 from kafka_migration.state.link import Wish
 
@@ -76,8 +77,13 @@ class Passed:
 
 
 def is_asked(ctx: Context, gate: GateName) -> bool:
-    """Whether the plan has a person answer at ``gate``."""
-    return ctx.plan.approvals.plan if gate is GateName.PLAN else ctx.plan.approvals.cutover
+    """Whether the plan has a person answer at ``gate``; of a plan that joins, the one that it replaces, too: no plan
+    takes this gate away by itself."""
+    if gate is GateName.CUTOVER:
+        return ctx.plan.approvals.cutover
+    return ctx.plan.approvals.plan or bool(
+        pending(ctx) and (last := joined(ctx)) and last.snapshot.get("approvals", {}).get("plan", True)
+    )
 
 
 def evidence(ctx: Context, gate: GateName) -> Evidence:

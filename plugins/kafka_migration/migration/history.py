@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, MigrationError, Refused, TakenOver
+from kafka_migration.migration.joined import join
 
 if TYPE_CHECKING:
     from kafka_migration.kafka.facts import Inventory
@@ -143,11 +144,12 @@ def digest_of_run(ctx: Context, run: str) -> str | None:
     return None if recorded is None else str(recorded["digest"])
 
 
-def remember_beginning(ctx: Context, inventory: Inventory | None) -> None:
-    """Record, for the report, what the target topics are created from: plan and inventory as they are now."""
+def remember_beginning(ctx: Context, inventory: Inventory | None, *, approved_by: str = "") -> None:
+    """Record what the target topics are created from: the plan, which joins the migration with it, and the inventory as
+    it is now."""
     if ctx.dry_run or inventory is None:
         return
-    ctx.journal.record("plan", "plan", {"digest": ctx.plan.digest, "snapshot": ctx.plan.snapshot(), "at": ctx.stamp()})
+    join(ctx, by=approved_by)
     ctx.journal.record(
         "inventory",
         "source",

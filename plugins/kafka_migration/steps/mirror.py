@@ -26,8 +26,10 @@ from kafka_migration.domain.errors import (
 from kafka_migration.domain.held_open import KEEPS_RECORDS
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.types import Desired
+from kafka_migration.inventory import plan_changes
 from kafka_migration.link import lifecycle, reverse, seal, start
 from kafka_migration.migration.history import phase
+from kafka_migration.migration.joined import mirror_began
 from kafka_migration.state.link import LinkTopic, Wish
 from kafka_migration.steps import recopy
 from kafka_migration.topics import locks
@@ -46,8 +48,10 @@ FAILED = "failed"
 def check(ctx: Context) -> list[str]:
     """The topics to mirror: those of the plan that this migration created or adopted.
 
-    Raises Refused if there are none, or if it does not hold them any more.
+    Raises Refused if there are none, if it does not hold them any more, or if the plan changes what may not change. A
+    plan that was replaced is taken all the same: the mirror goes on with the one that joined.
     """
+    plan_changes.require(ctx, joins=True)
     topics = begun(ctx)
     locks.require_held(ctx, topics)
     return topics
@@ -69,7 +73,7 @@ def begun(ctx: Context) -> list[str]:
     return topics
 
 
-def pin(ctx: Context, names: Sequence[str] = (), *, is_new: bool = False) -> list[LinkTopic]:
+def pin(ctx: Context, names: Sequence[str] = (), is_new: bool = False) -> list[LinkTopic]:
     """Pin clusters and topics (``names``, or all of the migration) in the link's state, by their ids. A second call
     changes nothing. ``is_new``: made while the mirror ran, so that all of it is copied, wherever the plan begins."""
     names = names or check(ctx)
@@ -125,6 +129,8 @@ def apply(
     for topic in sorted(ctx.journal.all(recopy.NOTE)):
         ctx.log(f"{topic} is not mirrored: copying it again has not finished; `mirror --again {topic}` finishes it")
     _take_back_obeyed_wish(ctx)
+    if is_forward:
+        mirror_began(ctx)
     # Recorded before the first fence, so that a stop gate asked meanwhile waits for this run instead of the last one.
     ctx.link.record_run({"state": "running", "at": ctx.stamp()})
     if throttle_bytes_per_second is not None:
@@ -140,7 +146,7 @@ def apply(
         direction=ctx.direction,
         runner=runner,
         settings=settings,
-        growth=TargetGrowth(ctx, lambda names: pin(ctx, names, is_new=True)) if is_forward else None,
+        growth=TargetGrowth(ctx, pin) if is_forward else None,
         log=ctx.log,
         interrupted=interrupted,
         # Groups have positions on the source from before, all of them.

@@ -15,6 +15,7 @@ from kafka_migration.cli.opening import loaded, opened
 from kafka_migration.cli.options import Debug, DryRun, Json, Master, PlanFile, ReportsDirectory
 from kafka_migration.cli.output import Output
 from kafka_migration.domain.errors import CouldNotFindOut, Refused, Retryable
+from kafka_migration.migration.joined import mirror_plan
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -54,7 +55,7 @@ class _Walk:
     """One way through the table. What was done by an earlier one is seen on the clusters, and is not done again."""
 
     def __init__(self, plan: Path, output: Output, *, master: str | None, reports: Path) -> None:
-        self.mirror = MirrorProcess(plan, master=master, log=output.log)
+        self.mirror = MirrorProcess(plan, master=master, log=output.log, look=self._look)
         self.account: list[dict[str, Any]] = []
         self._plan, self._output, self._master, self._reports = plan, output, master, reports
 
@@ -64,6 +65,7 @@ class _Walk:
         for row in self._left(rows):
             if code and not row.after_failures:
                 break
+            self.mirror.require_ours()
             self._output.log(f"{row.name}: {row.does}")
             decision = self._step(row)
             if decision is None:
@@ -73,6 +75,10 @@ class _Walk:
                 self._output.log(f"  {line}")
             code = code or decision.exit_code
         return code
+
+    def _look(self) -> tuple[dict[str, bool], str]:
+        with opened(self._plan, self._output) as ctx:
+            return ctx.link.attempts(), mirror_plan(ctx)
 
     def _left(self, rows: tuple[Step, ...]) -> tuple[Step, ...]:
         """The steps to make: all, or once the mirror is sealed only those after the last that cannot be made twice."""
