@@ -36,8 +36,13 @@ def test_trigger_waits_while_records_are_to_be_copied_and_fires_once_they_are(
     with open_context(plan, make_state=True):
         # As the create phase leaves it: the link's topics are there, and empty.
         pass
+    packed = Snapshot.take(plan).pack()
     trigger = StepTrigger(
-        step="watch_lag", packed=Snapshot.take(plan).pack(), digest=plan.digest, gives_up_at=time.time() + 200
+        step="watch_lag",
+        packed=packed,
+        digest=plan.digest,
+        plan_file=str(small.path),
+        gives_up_at=time.time() + 200,
     )
     heard: list[str] = []
     monkeypatch.setattr(trigger, "_log", FakeLog(heard), raising=False)

@@ -56,8 +56,13 @@ def test_xcom_that_was_edited_chooses_no_other_plan(make_plan, hand_on, opened, 
         for task in tasks:
             for handed_on in (swapped, {**taken, "text": swapped["text"]}, {**taken, "digest": "sha256:1"}, in_file):
                 task_context["ti"].handed_on = handed_on
-                with pytest.raises(AirflowFailException, match="remedy"), task.opened(task_context):
+                opened.made_state.clear()
+                with (
+                    pytest.raises(AirflowFailException, match="remedy"),
+                    task.opened(task_context, make_state=True),
+                ):
                     pytest.fail(f"{task.task_id} works by another plan")
+                assert not any(opened.made_state), "nor are internal topics made, of whatever target"
             task_context["ti"].handed_on = taken
             with task.opened(task_context) as ctx:
                 assert ctx.plan == plan

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,14 +56,16 @@ class Played(StepTrigger):
 
 
 @pytest.fixture
-def world(monkeypatch):
+def world(monkeypatch, tmp_path):
     """A plan, the journal that contexts are opened on, and how many are open."""
     plan = restore_plan({"version": 1, "name": "p", "source": "a", "target": "b", "topics": {"include": ["t"]}})
-    found = SimpleNamespace(plan=plan, journal=Journal(MemoryStore(), "p"), open=0, opened=0)
+    file = str(write_plan(plan, tmp_path))
+    found = SimpleNamespace(plan=plan, file=file, made=[], journal=Journal(MemoryStore(), "p"), open=0, opened=0)
 
     @contextmanager
     def open_context(plan, *, log=None, dry_run=False, make_state=False):
         side: Any = SimpleNamespace(connection=SimpleNamespace(secrets=frozenset))
+        found.made.append(make_state)
         found.open += 1
         found.opened += 1
         try:
@@ -80,7 +83,12 @@ def world(monkeypatch):
 def trigger(world, *seen, seconds=60.0, kind=Played):
     packed, digest = Snapshot.take(world.plan).pack(), world.plan.digest
     world.trigger = it = kind(
-        step="played", packed=packed, digest=digest, run_of_plan="d/r", gives_up_at=time.time() + seconds
+        step="played",
+        packed=packed,
+        digest=digest,
+        run_of_plan="d/r",
+        plan_file=world.file,
+        gives_up_at=time.time() + seconds,
     )
     it.looks = Looks(*seen)
     return it
@@ -97,7 +105,7 @@ def test_trigger_survives_being_stored_and_holds_the_plan_and_no_secret(gives_up
     assert path == f"{StepTrigger.__module__}.{StepTrigger.__name__}"
     stored: Any = deserialize(json.loads(json.dumps(serialize(values))))
     assert StepTrigger(**stored).serialize() == (path, values)
-    assert set(values) == {"step", "packed", "digest", "run_of_plan", "path", "gives_up_at"}
+    assert set(values) == {"step", "packed", "digest", "run_of_plan", "plan_file", "path", "gives_up_at"}
 
 
 def test_plan_of_thousands_of_names_fits_into_what_databases_keep_of_a_trigger():
@@ -125,6 +133,28 @@ def test_other_plan_than_the_one_recorded_for_the_run_ends_it(world):
     (event,) = asyncio.run(events(trigger(world, PASSED)))
     assert "this run created its targets by sha256:another" in event["message"]
     assert "start a new run" in event["message"]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_plan_that_neither_journal_nor_file_vouches_for_is_refused_before_anything_is_made(world, is_there):
+    # As of an XCom that was edited to name another target, where no journal knows the run.
+    file = Path(world.file)
+    if is_there:
+        write_plan(world.plan.model_copy(update={"target": "c"}), file.parent)
+    else:
+        file.unlink()
+    (event,) = asyncio.run(events(trigger(world, PASSED)))
+    assert event["exit_code"] == (1 if is_there else 2)
+    assert ("was edited since" if is_there else "cannot be read") in event["message"]
+    assert world.made == [False], "no internal topics"
+
+
+def test_plan_that_the_journal_vouches_for_needs_no_file(world):
+    world.journal.record("run", "d/r", {"digest": world.plan.digest})
+    Path(world.file).unlink()
+    (event,) = asyncio.run(events(trigger(world, PASSED)))
+    assert event["exit_code"] == 0
+    assert world.made == [False, True]
 
 
 def test_verdict_ends_the_wait_with_one_event_and_is_noted_with_its_facts(world):

@@ -32,7 +32,8 @@ def test_waiting_task_defers_with_a_deadline_from_the_plan(step, seconds, plan_f
     handed_on = task_context["ti"].handed_on
     assert values.pop("digest") == handed_on["digest"]
     assert Snapshot.unpack(values.pop("packed"), handed_on["digest"]).as_dict() == handed_on
-    assert values == {"step": step, "run_of_plan": f"migrate_played/{task_context['ti'].run_id}", "path": ""}
+    run = f"migrate_played/{task_context['ti'].run_id}"
+    assert values == {"step": step, "run_of_plan": run, "plan_file": plan_file, "path": ""}
     assert waiting.method_name == "resume"
 
 

@@ -10,10 +10,10 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_migration.airflow.links import DocsLink, ReportLink
-from kafka_migration.airflow.opening import opened_context
+from kafka_migration.airflow.opening import opened_for_run
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Retryable
 from kafka_migration.plans.model import Plan
-from kafka_migration.plans.snapshot import Snapshot, require_own
+from kafka_migration.plans.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -54,14 +54,15 @@ class WorksFromSnapshot:
         Every task from create_targets on gives ``make_state``: the state is there by then, but a broker may not show
         yet what was made a moment ago. ``to_check`` is for the preflight.
         """
-        from kafka_migration.migration.history import digest_of_run
-
-        snapshot = self.snapshot(context)
-        with (
-            explained(),
-            opened_context(snapshot.load(), self.log, make_state=make_state, to_check=to_check) as ctx,
-        ):
-            require_own(snapshot, recorded=digest_of_run(ctx, run_of(context)), plan_file=self.plan_file)
+        opening = opened_for_run(
+            self.snapshot(context),
+            self.log,
+            run=run_of(context),
+            plan_file=self.plan_file,
+            make_state=make_state,
+            to_check=to_check,
+        )
+        with explained(), opening as ctx:
             self._is_open = True
             try:
                 yield ctx

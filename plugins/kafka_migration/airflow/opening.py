@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.domain.errors import BadInput
+from kafka_migration.plans.load import load_plan
+from kafka_migration.plans.snapshot import Snapshot, require_own
+
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context as MigrationContext
     from kafka_migration.plans.model import Plan
@@ -28,3 +32,34 @@ def opened_context(plan: Plan, log: Any, **options: bool) -> Iterator[MigrationC
             for secret in cluster.connection.secrets():
                 mask_secret(secret)
         yield ctx
+
+
+@contextmanager
+def opened_for_run(
+    snapshot: Snapshot, log: Any, *, run: str, plan_file: str, **options: bool
+) -> Iterator[MigrationContext]:
+    """As :func:`opened_context`, for the run named ``run`` in the journal: refuses a ``snapshot`` that is not the run's
+    own, and before that makes no internal topics, which might be on another target. Raises what
+    :func:`kafka_migration.plans.snapshot.require_own` raises."""
+    from kafka_migration.migration.history import digest_of_run
+
+    def require(ctx: MigrationContext) -> None:
+        require_own(snapshot, recorded=digest_of_run(ctx, run), plan_file=plan_file)
+
+    plan = snapshot.load()
+    if options.get("make_state") and not _vouches(plan_file, snapshot):
+        with opened_context(plan, log) as ctx:
+            require(ctx)
+    with opened_context(plan, log, **options) as ctx:
+        require(ctx)
+        yield ctx
+
+
+def _vouches(plan_file: str, snapshot: Snapshot) -> bool:
+    if snapshot.path:
+        return True
+    try:
+        return load_plan(plan_file).digest == snapshot.digest
+    except BadInput:
+        # Edited until it is not valid, or not on this machine: the journal is what counts then.
+        return False

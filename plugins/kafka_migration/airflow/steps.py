@@ -77,6 +77,7 @@ class WaitOperator(StepOperator):
             packed=snapshot.pack(),
             digest=snapshot.digest,
             run_of_plan=run_of(context),
+            plan_file=self.plan_file,
             gives_up_at=gives_up_at,
         )
         self.defer(trigger=trigger, method_name="resume")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from kafka_migration.airflow.opening import opened_context
+from kafka_migration.airflow.opening import opened_for_run
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, Retryable
-from kafka_migration.plans.snapshot import Snapshot, require_recorded
+from kafka_migration.plans.snapshot import Snapshot
 from kafka_migration.steps.step import Decision
 from kafka_migration.steps.table import step_named
 
@@ -30,7 +30,8 @@ T = TypeVar("T")
 class StepTrigger(BaseTrigger):
     """Waits for step ``step``: holds the run's snapshot of the plan (``packed`` and ``digest``) and no secret;
     connections are looked up where it runs. ``run_of_plan`` is the run's name in the journal, where the plan is
-    recorded that the run is bound to. The version before gave the ``path`` of a file instead.
+    recorded that the run is bound to; ``plan_file`` is where the snapshot was taken from. The version before gave the
+    ``path`` of the snapshot's file instead.
 
     ``gives_up_at`` is wall-clock time (seconds since 1970), so that a triggerer that restarts does not give more time;
     None for no limit. What was seen before a restart is forgotten, and seen again: facts of the past prove nothing now.
@@ -44,16 +45,17 @@ class StepTrigger(BaseTrigger):
         gives_up_at: float | None,
         packed: str = "",
         run_of_plan: str = "",
+        plan_file: str = "",
         path: str = "",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.step, self.digest, self.gives_up_at = step, digest, gives_up_at
-        self.packed, self.run_of_plan, self.path = packed, run_of_plan, path
+        self.packed, self.run_of_plan, self.plan_file, self.path = packed, run_of_plan, plan_file, path
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """As Airflow stores it."""
         kind = type(self)
-        names = ("step", "digest", "gives_up_at", "packed", "run_of_plan", "path")
+        names = ("step", "digest", "gives_up_at", "packed", "run_of_plan", "plan_file", "path")
         return f"{kind.__module__}.{kind.__qualname__}", {name: getattr(self, name) for name in names}
 
     def snapshot(self) -> Snapshot:
@@ -143,19 +145,20 @@ class _Session:
         self._open.close()
 
     def _start(self) -> Waiting:
-        from kafka_migration.migration.history import digest_of_run, phase
+        from kafka_migration.migration.history import phase
 
         trigger = self._trigger
-        snapshot = trigger.snapshot()
-        plan = snapshot.load()
         with ExitStack() as opening:
             # The state is there, create_targets has made it; but a broker may not show what was made a moment ago,
             # and would be taken for one without state for as long as this context is open.
-            ctx = opening.enter_context(opened_context(plan, trigger.log, make_state=True))
-            recorded = digest_of_run(ctx, trigger.run_of_plan)
-            if recorded is not None:
-                # Nothing is recorded for a run whose targets the version before created.
-                require_recorded(snapshot, recorded)
+            opened = opened_for_run(
+                trigger.snapshot(),
+                trigger.log,
+                run=trigger.run_of_plan,
+                plan_file=trigger.plan_file,
+                make_state=True,
+            )
+            ctx = opening.enter_context(opened)
             step = step_named(trigger.step)
             watch = step.verbs.Wait(ctx)
             if not step.writes:

@@ -113,23 +113,17 @@ def require_own(snapshot: Snapshot, *, recorded: str | None, plan_file: str) -> 
     must be as it was when the run began. The version before vouched by a file of the run's own, and recorded nothing.
     Raises StateConflict, and what reading the file raises.
     """
-    if recorded is not None:
-        require_recorded(snapshot, recorded)
-    elif not snapshot.path and (now := load_plan(plan_file).digest) != snapshot.digest:
-        raise StateConflict(
-            f"{plan_file}: its digest is {now}, and the snapshot's is {snapshot.digest}: the plan file, or the XCom of"
-            " take_snapshot, was edited since this run began",
-            remedy="clear the task take_snapshot with what follows it: the run then begins with the plan as it is now",
-        )
-
-
-def require_recorded(snapshot: Snapshot, recorded: str) -> None:
-    """Raise StateConflict for another ``snapshot`` than that of digest ``recorded``, by which targets were created."""
-    if snapshot.digest != recorded:
+    if recorded not in (None, snapshot.digest):
         raise StateConflict(
             f"the snapshot's digest is {snapshot.digest}, and this run created its targets by {recorded}",
             remedy="a run does not follow edits, be they of the XCom of take_snapshot or of the plan file:"
             f" {_START_ANEW}",
+        )
+    if recorded is None and not snapshot.path and (now := load_plan(plan_file).digest) != snapshot.digest:
+        raise StateConflict(
+            f"{plan_file}: its digest is {now}, and the snapshot's is {snapshot.digest}: the plan file, or the XCom of"
+            " take_snapshot, was edited since this run began",
+            remedy="clear the task take_snapshot with what follows it: the run then begins with the plan as it is now",
         )
 
 
