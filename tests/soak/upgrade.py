@@ -247,6 +247,8 @@ def _run(scene: Scene, end_workload: Callable[[], None]) -> tuple[int, str]:
         assert process.stderr is not None
         for line in process.stderr:
             lines.append(line)
+            with (scene.folder / "run.err").open("a", encoding="utf-8") as log:
+                log.write(line)
             if line.startswith(("watch_groups:", "stop_mirror:")):
                 # Its consumers are on the target; now its producers leave the source.
                 end_workload()
@@ -254,7 +256,6 @@ def _run(scene: Scene, end_workload: Callable[[], None]) -> tuple[int, str]:
     finally:
         os.close(stdin)
         os.close(terminal)
-        (scene.folder / "run.err").write_text("".join(lines))
 
 
 def refusal_of(text: str) -> str:
