@@ -183,25 +183,23 @@ def test_new_run_after_a_drain_starts_the_mirror_again(plan_file, opened, spark,
     assert len(spark.submissions) == 1
 
 
-def test_new_run_after_the_seal_ends_with_success_as_nothing_is_left_to_copy(snapshot, opened, spark, task_context):
+def test_new_run_after_the_seal_ends_with_success_as_nothing_is_left_to_copy(plan_file, opened, spark, task_context):
     opened.link = Link(Desired.DRAIN, "ended", reason="drained", seal=SimpleNamespace(at="2030-01-01"))
-    mirror(snapshot).execute(task_context)
+    mirror(plan_file).execute(task_context)
     assert not spark.submissions
     # A topic of the plan that was never mirrored must not pass for copied.
     opened.link.topics = dict
     opened.journal.record("topic", "t", {})
     with pytest.raises(AirflowFailException, match="was sealed at 2030-01-01"):
-        mirror(snapshot).execute(task_context)
+        mirror(plan_file).execute(task_context)
 
 
-def test_mirror_that_was_taken_over_names_the_plan_that_the_other_goes_by(
-    snapshot, opened, spark, task_context, make_plan
-):
+def test_mirror_that_was_taken_over_names_the_plan_that_the_other_goes_by(plan_file, opened, spark, task_context):
     opened.link, spark.code = Link(attempts={"theirs": True, "ours": False}), 3
     other = {"digest": "sha256:other", "at": "2030-01-01T00:00:00", "topics": {}}
     opened.journal.record("plan", "mirror", {"plans": [other]})
     with pytest.raises(AirflowFailException, match="copies now, by plan sha256:other, since 2030-01-01"):
-        mirror(snapshot).execute(task_context)
+        mirror(plan_file).execute(task_context)
 
 
 @pytest.mark.parametrize(

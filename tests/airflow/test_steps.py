@@ -5,6 +5,7 @@ import re
 import signal
 import threading
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -22,6 +23,7 @@ from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import ClusterUnreachable, MigrationError, Refused
 from kafka_migration.groups.hooks import HookCall, run_hook
 from kafka_migration.inventory import preflight
+from kafka_migration.migration.reports import Store
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.steps import cutover
 from kafka_migration.steps.cutover import CutoverResult, Fate, GroupOutcome
@@ -164,4 +166,6 @@ def test_reports_go_where_the_environment_says_else_into_the_checkout(monkeypatc
     monkeypatch.setenv("KAFKA_MIGRATION_REPORTS_DIR", str(tmp_path))
     assert reports_directory() == tmp_path
     monkeypatch.delenv("KAFKA_MIGRATION_REPORTS_DIR")
-    assert (reports_directory().parent / "migration_plans").is_dir()
+    assert Path(str(reports_directory().parent), "migration_plans").is_dir()
+    monkeypatch.setenv("KAFKA_MIGRATION_REPORTS_DIR", "memory://bucket/reports")
+    assert reports_directory() == Store("memory://bucket/reports")

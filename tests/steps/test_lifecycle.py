@@ -58,8 +58,8 @@ def test_topics_are_mirroring_then_drained_then_sealed_then_completed(monkeypatc
     sealing(monkeypatch, during)
     shop = Migration()
     ctx, link = mirrored(shop, at=100, drain={"window_seconds": 10, "deadline_seconds": 100})
-    assert states(shop) == {}
     lifecycle.note(ctx, BOTH, TopicState.MIRRORING)
+    assert states(shop) == all_in(TopicState.MIRRORING)
     link.record_run({"at": ctx.stamp(), "state": "running"})
     shop.clock.at(30, lambda: link.record_run({"at": ctx.stamp(), "state": "ended", "reason": "drained"}))
     assert stop.apply(ctx).stopped

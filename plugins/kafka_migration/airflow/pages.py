@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
+from mimetypes import guess_type
+from pathlib import PurePosixPath
 from typing import Any
 
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, status
-from fastapi.responses import FileResponse, HTMLResponse
+from fastapi.responses import FileResponse, HTMLResponse, Response
 
 from kafka_migration.airflow.factory import migrate_dag_id, plan_name_of
 from kafka_migration.airflow.links import PREFIX
 from kafka_migration.airflow.steps import reports_directory
 from kafka_migration.domain.errors import MigrationError
+from kafka_migration.migration.reports import Store
 from kafka_migration.plans.folder import read_plans
 from kafka_migration.plans.model import Plan
 
@@ -52,15 +55,14 @@ def application() -> FastAPI:
             with open_context(plan) as ctx:
                 return phase_status.read(ctx).as_dict()
         except MigrationError as error:
-            code = status.HTTP_503_SERVICE_UNAVAILABLE
-            raise HTTPException(code, {"message": error.message, "remedy": error.remedy}) from None
+            raise _unavailable(error) from None
 
     @app.get("/{dag_id}/report", dependencies=may_see)
-    def report(dag_id: str) -> FileResponse:
+    def report(dag_id: str) -> Response:
         return _file(dag_id, "report.html", _REPORT, "no report yet: the migration's last phase writes it")
 
     @app.get("/{dag_id}/docs/{path:path}", dependencies=may_see)
-    def docs(dag_id: str, path: str) -> FileResponse:
+    def docs(dag_id: str, path: str) -> Response:
         return _file(dag_id, f"data_docs/{path or 'index.html'}", _DOCS, "no Data Docs yet: validation writes them")
 
     return app
@@ -81,10 +83,26 @@ def _plan_of(dag_id: str) -> Plan:
     raise HTTPException(status.HTTP_404_NOT_FOUND, "no plan has this DAG")
 
 
-def _file(dag_id: str, path: str, headers: Mapping[str, str], missing: str) -> FileResponse:
-    folder = (reports_directory() / _plan_of(dag_id).name).resolve()
+def _unavailable(error: MigrationError) -> HTTPException:
+    return HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, {"message": error.message, "remedy": error.remedy})
+
+
+def _file(dag_id: str, path: str, headers: Mapping[str, str], missing: str) -> Response:
+    name = _plan_of(dag_id).name
+    try:
+        folder = reports_directory() / name
+        headers = {**_ALWAYS, **headers}
+        if isinstance(folder, Store):
+            # Some stores take dots for the folder above.
+            content = None if ".." in PurePosixPath(path).parts else (folder / path).read()
+            if content is not None:
+                return Response(content, media_type=guess_type(path)[0], headers=headers)
+            raise HTTPException(status.HTTP_404_NOT_FOUND, missing)
+    except MigrationError as error:
+        raise _unavailable(error) from None
+    folder = folder.resolve()
     file = (folder / path).resolve()
     # A path with dots, or a link, must not lead out of the plan's own folder.
     if not file.is_relative_to(folder) or not file.is_file():
         raise HTTPException(status.HTTP_404_NOT_FOUND, missing)
-    return FileResponse(file, headers={**_ALWAYS, **headers})
+    return FileResponse(file, headers=headers)

@@ -16,6 +16,7 @@ from kafka_migration.airflow.spark_connection import spark_master
 from kafka_migration.airflow.trigger import StepTrigger
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.shipped import checkout
+from kafka_migration.migration.reports import Place, place_of
 from kafka_migration.plans.places import REPORTS_DIRECTORY
 from kafka_migration.steps.table import step_named
 
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-def reports_directory() -> Path:
-    """The folder with one folder per plan; reports/ of the checkout by default, or of Airflow's home."""
+def reports_directory() -> Place:
+    """Where each plan has a folder; reports/ of the checkout by default, or of Airflow's home. Raises BadInput."""
     default = (checkout() or Path(AIRFLOW_HOME)) / "reports"
-    return Path(os.environ.get(REPORTS_DIRECTORY) or default)
+    return place_of(os.environ.get(REPORTS_DIRECTORY) or str(default))
 
 
 class StepOperator(MigrationOperator):

@@ -148,8 +148,8 @@ def reject(
     a wave is rejected: others go on.
     """
     _require_approver(ctx, gate, approver)
-    is_running = (ctx.link.run() or {}).get("state") == "running"
-    if gate is GateName.CUTOVER and ctx.scope.is_whole and not ctx.dry_run and is_running:
+    stops = gate is GateName.CUTOVER and ctx.scope.is_whole and not ctx.dry_run
+    if stops and (ctx.link.run() or {}).get("state") == "running":
         why = f"{approver} rejected the cutover gate" + (f": {reason}" if reason else "")
         ctx.link.wish(Wish(desired=Desired.STOP, reason=why, at=ctx.stamp()))
     return write(ctx, gate, REJECTED, digest, approver, via=via, reason=reason)

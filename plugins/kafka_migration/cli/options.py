@@ -18,12 +18,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from (traceback, clients' own logs).")]
 ReportsDirectory = Annotated[
-    Path,
+    str,
     typer.Option(
         "--output",
         envvar=REPORTS_DIRECTORY,
-        metavar="DIRECTORY",
-        help="Write below it, in a folder named after the plan.",
+        metavar="DIRECTORY|URL",
+        help="Write below it, in a folder named after the plan; a path, or a URL such as s3://bucket/reports.",
     ),
 ]
 Groups = Annotated[

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 #: Where plans are, if not in the checkout.
 PLANS_DIRECTORY = "KAFKA_MIGRATION_PLANS"
-#: Where reports and Data Docs go, if not into reports/; every worker and the API server must see it.
+#: Where reports and Data Docs go, if not into reports/: a folder or a store's URL, which every worker and the API
+#: server must reach.
 REPORTS_DIRECTORY = "KAFKA_MIGRATION_REPORTS_DIR"

@@ -8,7 +8,6 @@ not answer, the report has that as unknown. It holds no properties of connection
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from kafka_migration.link.flight import was_drained
 from kafka_migration.link.losses import losses, sentence
 from kafka_migration.migration.history import KIND as PHASE
 from kafka_migration.migration.joined import joined
+from kafka_migration.migration.reports import Place, is_file, write_text
 from kafka_migration.steps import status
 from kafka_migration.steps.step import Decision
 from kafka_migration.validation import verdict
@@ -47,8 +47,8 @@ class Written:
     """The report as a value, and where it stands."""
 
     report: Mapping[str, Any]
-    json_path: Path
-    html_path: Path
+    json_path: Place
+    html_path: Place
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
@@ -96,7 +96,7 @@ def build(ctx: Context, *, extra: Mapping[str, Mapping[str, Any]] | None = None)
 
 
 def apply(
-    ctx: Context, directory: Path = Path("reports"), *, extra: Mapping[str, Mapping[str, Any]] | None = None
+    ctx: Context, directory: Place = Path("reports"), *, extra: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Written:
     """Write the report below ``directory``, in a folder named after the plan; an earlier one is replaced.
 
@@ -104,15 +104,16 @@ def apply(
     """
     report = build(ctx, extra=extra)
     folder = directory / ctx.plan.name
-    if (folder / _DATA_DOCS).is_file():
+    if is_file(folder / _DATA_DOCS):
         report["data_docs"] = _DATA_DOCS
     written = Written(report=report, json_path=folder / "report.json", html_path=folder / "report.html")
     if not ctx.dry_run:
         try:
             # It names topics, groups and people, and may hold payloads: nothing for every user of the machine.
-            folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-            _replace(written.json_path, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-            _replace(written.html_path, as_html(report))
+            if isinstance(folder, Path):
+                folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+            write_text(written.json_path, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+            write_text(written.html_path, as_html(report))
         except OSError as error:
             raise CouldNotFindOut(
                 f"the report cannot be written to {folder}: {error.strerror or error}",
@@ -136,13 +137,6 @@ def as_html(report: Mapping[str, Any]) -> str:
     }  # fmt: skip
     extra = {name: section for name, section in report.items() if name not in own}
     return environment.from_string(source).render(**{name: report[name] for name in own}, extra=extra)
-
-
-def _replace(path: Path, text: str) -> None:
-    # Whoever reads meanwhile sees the whole old report or the whole new one.
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
 
 
 # -- sections -------------------------------------------------------------------------------------------------------
@@ -331,7 +325,7 @@ def _short(value: str | None) -> str:
     return value[: len("sha256:") + 12] if value else "-"
 
 
-def run(ctx: Context, *, reports: Path) -> Decision:
+def run(ctx: Context, *, reports: Place) -> Decision:
     """Write the report below ``reports``, as a step of the workflow."""
     written = apply(ctx, reports)
     exceptions = written.report["exceptions"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafka_migration.steps.step import Decision
@@ -12,12 +11,13 @@ from kafka_migration.validation import validate
 if TYPE_CHECKING:
     from kafka_migration.domain.levels import Level
     from kafka_migration.migration.context import Context
+    from kafka_migration.migration.reports import Place
 
 
 def run(
     ctx: Context,
     *,
-    reports: Path,
+    reports: Place,
     spark_master: str | None = None,
     topics: Collection[str] = (),
     level: Level | None = None,

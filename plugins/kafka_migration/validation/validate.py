@@ -28,6 +28,7 @@ from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups import parity
 from kafka_migration.kafka.lookup import variable_of
+from kafka_migration.migration.reports import Place, local_site, made, write_text
 from kafka_migration.topics.declared import mirrored
 from kafka_migration.validation.comparison import Comparison
 from kafka_migration.validation.explain import OpenLogs, drilled
@@ -67,7 +68,7 @@ class Validation:
 
     result: ValidationResult
     expectations: Expectations
-    folder: Path
+    folder: Place
     is_partial: bool = False
     topic_ids: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
     consumers: Mapping[str, Any] = field(default_factory=dict)
@@ -97,7 +98,7 @@ class Validation:
         }
 
     @property
-    def data_docs(self) -> Path:
+    def data_docs(self) -> Place:
         """The Data Docs' first page: one site for all runs of a plan, so that whoever opens it sees the last one."""
         return (self.folder.parent if self.is_partial else self.folder) / "data_docs" / "index.html"
 
@@ -111,7 +112,7 @@ def apply(
     ctx: Context,
     *,
     spark_master: str | None = None,
-    reports: Path = Path("reports"),
+    reports: Place = Path("reports"),
     topics: Collection[str] = (),
     level: Level | None = None,
     full: bool = False,
@@ -143,9 +144,9 @@ def apply(
     with ExitStack() as stack:
         if ctx.dry_run:
             reports = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-migration-")))
-        folder = _made(reports / ctx.plan.name)
+        folder = made(reports / ctx.plan.name)
         if topics:
-            folder = _made(folder / "partial")
+            folder = made(folder / "partial")
         account = stack.enter_context(accounted(ctx, id, topics))
         segments.differs = account.differs
         comparison = Comparison(ctx=ctx, id=id, pins=pins, segments=segments, level=level, run=run, logs=tools.logs)
@@ -164,7 +165,7 @@ def apply(
         if result.verdict is Equality.EQUAL and not found.expectations.success:
             ctx.log(f"the Great Expectations suite contradicts: {'; '.join(found.expectations.failed)}")
         if not ctx.dry_run:
-            write_json(folder / "validation.json", {**found.as_dict(), "pins": pins.as_dict()})
+            write_text(folder / "validation.json", json.dumps({**found.as_dict(), "pins": pins.as_dict()}))
         account.ends(found)
     return found
 
@@ -178,11 +179,11 @@ def _local(ctx: Context, spark_master: str | None, log: Callable[[str], None]) -
 def _expected(ctx: Context, found: Validation, tools: Tools) -> Expectations:
     plan = ctx.plan.validation
     limits = Limits(age_seconds=plan.reread_seconds, pinned_seconds=plan.max_age_seconds)
-    with tempfile.TemporaryDirectory(prefix="kafka-migration-") as work:
+    with tempfile.TemporaryDirectory(prefix="kafka-migration-") as work, local_site(found.data_docs.parent) as site:
         table = Path(work) / "summary.json"
         write_json(table, summary(found.result, now=ctx.clock.now(), limits=limits, is_partial=found.is_partial))
         try:
-            return tools.suite(table, found.data_docs.parent, os.environ)
+            return tools.suite(table, site, os.environ)
         except CouldNotFindOut as error:
             # What we found stands, and must close the gates that an earlier verdict has opened.
             return Expectations(success=False, failed=(error.message,))
@@ -229,20 +230,6 @@ def _partitions(ctx: Context, topics: Collection[str]) -> list[TopicPartition]:
                 remedy="find out who removed them; `check` shows the inventory as it is now",
             )
     return [tp for name in names for tp in source[name].topic_partitions]
-
-
-def _made(folder: Path) -> Path:
-    try:
-        # What is in it may hold payloads: nothing for every user of the machine.
-        folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(
-            f"results cannot be written to {folder}: {error.strerror or error}",
-            field="reports",
-            value=str(folder),
-            remedy="name a directory that can be written to",
-        ) from error
-    return folder
 
 
 def _something_to_compare(ctx: Context, topics: Collection[str]) -> CheckResult:

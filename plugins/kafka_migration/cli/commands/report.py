@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from kafka_migration.cli.opening import opened
 from kafka_migration.cli.options import Debug, DryRun, Json, PlanFile, ReportsDirectory
 from kafka_migration.cli.output import Output
@@ -22,17 +20,18 @@ def status(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
 
 def report(
     plan: PlanFile,
-    output_directory: ReportsDirectory = Path("reports"),
+    output_directory: ReportsDirectory = "reports",
     dry_run: DryRun = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Write report.json and report.html."""
+    from kafka_migration.migration.reports import place_of
     from kafka_migration.steps import runner
 
-    output = Output(as_json=as_json)
+    output, place = Output(as_json=as_json), place_of(output_directory, field="--output")
     with opened(plan, output, dry_run=dry_run) as ctx:
-        written = runner.run(ctx, "report", reports=output_directory).value
+        written = runner.run(ctx, "report", reports=place).value
     exceptions = [f"exception: {text}" for text in written.report["exceptions"]]
     lines = [
         f"{'would be written' if dry_run else 'written'}: {path}" for path in (written.html_path, written.json_path)

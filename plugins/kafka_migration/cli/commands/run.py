@@ -15,10 +15,10 @@ from kafka_migration.cli.opening import loaded, opened
 from kafka_migration.cli.options import Debug, DryRun, Json, Master, PlanFile, ReportsDirectory
 from kafka_migration.cli.output import Output
 from kafka_migration.domain.errors import CouldNotFindOut, Refused, Retryable
-from kafka_migration.migration.joined import mirror_plan
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
+    from kafka_migration.migration.reports import Place
     from kafka_migration.steps.step import Decision, Step
 
 _TRIES = 3
@@ -28,23 +28,25 @@ _BETWEEN_TRIES_SECONDS = 10.0
 def run(
     plan: PlanFile,
     master: Master = None,
-    output_directory: ReportsDirectory = Path("reports"),
+    output_directory: ReportsDirectory = "reports",
     dry_run: DryRun = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Go through the whole migration, and ask for its approvals here. May be killed at any moment, and run again."""
     from kafka_migration.cli.render.tables import grid
+    from kafka_migration.migration.reports import place_of
     from kafka_migration.steps.table import workflow
 
-    output, what = Output(as_json=as_json), loaded(plan)
+    output, place = Output(as_json=as_json), place_of(output_directory, field="--output")
+    what = loaded(plan)
     rows = workflow(what)
     if dry_run:
         steps = [{"step": row.name, "does": row.does, "passes_if": row.passes_if, "undo": row.undo} for row in rows]
         table = grid("Steps", ("step", "what it does", "passes if"), [(r.name, r.does, r.passes_if) for r in rows])
         output.result({"dry_run": True, "steps": steps}, table)
         return
-    walk = _Walk(plan, output, master=master, reports=output_directory)
+    walk = _Walk(plan, output, master=master, reports=place)
     with walk.mirror:
         code = walk.through(rows)
     output.result({"steps": walk.account, "exit_code": code}, "done" if not code else f"ended with exit code {code}")
@@ -54,7 +56,7 @@ def run(
 class _Walk:
     """One way through the table. What was done by an earlier one is seen on the clusters, and is not done again."""
 
-    def __init__(self, plan: Path, output: Output, *, master: str | None, reports: Path) -> None:
+    def __init__(self, plan: Path, output: Output, *, master: str | None, reports: Place) -> None:
         self.mirror = MirrorProcess(plan, master=master, log=output.log, look=self._look)
         self.account: list[dict[str, Any]] = []
         self._plan, self._output, self._master, self._reports = plan, output, master, reports
@@ -77,6 +79,8 @@ class _Walk:
         return code
 
     def _look(self) -> tuple[dict[str, bool], str]:
+        from kafka_migration.migration.joined import mirror_plan
+
         with opened(self._plan, self._output) as ctx:
             return ctx.link.attempts(), mirror_plan(ctx)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,22 +27,23 @@ def validate(
         typer.Option("--full", help="Read everything, also what was found equal before and has not changed."),
     ] = False,
     master: Master = None,
-    output_directory: ReportsDirectory = Path("reports"),
+    output_directory: ReportsDirectory = "reports",
     dry_run: DryRun = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Read both clusters again, and compare them by digests; only what is new since the last time."""
     from kafka_migration.cli.render.validation import validation as shown
+    from kafka_migration.migration.reports import place_of
     from kafka_migration.steps import runner
 
-    output = Output(as_json=as_json)
+    output, place = Output(as_json=as_json), place_of(output_directory, field="--output")
     with opened(plan, output, dry_run=dry_run) as ctx:
         result = runner.run(
             ctx,
             "validate",
             spark_master=master,
-            reports=output_directory,
+            reports=place,
             topics=topic or (),
             level=level,
             full=full,
