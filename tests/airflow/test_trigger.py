@@ -135,6 +135,13 @@ def test_other_plan_than_the_one_recorded_for_the_run_ends_it(world):
     assert "start a new run" in event["message"]
 
 
+def test_corrected_plan_that_joined_is_one_that_the_run_goes_on_with(world):
+    world.journal.record("run", "d/r", {"digest": "sha256:another"})
+    world.journal.record("plan", "plan", {"digest": world.plan.digest, "snapshot": world.plan.snapshot(), "at": "now"})
+    (event,) = asyncio.run(events(trigger(world, PASSED)))
+    assert event["exit_code"] == 0
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_plan_that_neither_journal_nor_file_vouches_for_is_refused_before_anything_is_made(world, is_there):
     # As of an XCom that was edited to name another target, where no journal knows the run.
