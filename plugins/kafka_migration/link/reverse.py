@@ -48,6 +48,8 @@ def arm(ctx: Context) -> Context:
         (
             (tp, RunOpening(fence=_CUT, records=0, source=marker + 1, target=stand[tp].source, closes=stand[tp].source))
             for tp, marker in sorted(seal.ends.items())
+            # A topic that was excluded from the plan since the seal is not mirrored back, either.
+            if tp.topic in topics
         ),
         {pin.name: pin.key for pin in pins},
     )
