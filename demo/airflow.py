@@ -21,6 +21,7 @@ from demo.brokers.process import tail
 
 ROOT = Path(__file__).resolve().parent.parent
 KEEPER = Path(__file__).with_name("airflow_keeper.py")
+RESTARTING = Path(__file__).with_name("restarting")
 USER = "admin"
 PARTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 _END_SECONDS = 60.0
@@ -192,7 +193,9 @@ class EmbeddedAirflow:
             **{f"AIRFLOW__{name}": value for name, value in settings.items()},
             **{f"AIRFLOW_CONN_{cid.upper()}": json.dumps(conn) for cid, conn in self._connections.items()},
             "AIRFLOW_HOME": str(self.home),
-            "PATH": os.pathsep.join([binaries, inherited.get("PATH", os.defpath)]),
+            # What `airflow standalone` starts is started again when it fails.
+            "PATH": os.pathsep.join([str(RESTARTING), binaries, inherited.get("PATH", os.defpath)]),
+            "KAFKA_MIGRATION_DEMO_AIRFLOW": str(Path(binaries) / "airflow"),
             "PYTHONPATH": os.pathsep.join([str(self._plugins), str(ROOT)]),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": HOST,

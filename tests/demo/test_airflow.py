@@ -1,15 +1,18 @@
 """EmbeddedAirflow where it does not come up. That it runs is shown by tests/dags/test_migration.py."""
 
 import json
+import os
 import socket
+import subprocess
 
 import psutil
 import pytest
 import sqlalchemy
 
-from demo.airflow import EmbeddedAirflow
+from demo.airflow import RESTARTING, EmbeddedAirflow
 from demo.airflow_api import AirflowError
 from demo.brokers.ports import HOST, PortReservation
+from tests.waiting import wait_until
 
 
 def airflow(home, **options):
@@ -61,3 +64,40 @@ def test_database_that_is_locked_for_a_minute_is_waited_for(tmp_path):
         it.stop()
     with sqlalchemy.create_engine(url).connect() as database:
         assert database.exec_driver_sql("PRAGMA busy_timeout").scalar_one() >= 60_000
+
+
+PLAYED = """#!/usr/bin/env python3
+import pathlib, signal, sys, time
+runs = pathlib.Path(__file__).with_name("runs")
+runs.write_text((runs.read_text() if runs.exists() else "") + sys.argv[1] + " ")
+if sys.argv[2:] == ["waits"] and len(runs.read_text().split()) > 1:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+    runs.with_name("waits").touch()
+    time.sleep(60)
+sys.exit(0 if len(runs.read_text().split()) > 2 else 3)
+"""
+
+
+def played(folder, *words):
+    """The command that restarts, with an `airflow` that fails twice."""
+    file = folder / "airflow"
+    file.write_text(PLAYED)
+    file.chmod(0o700)
+    environment = {**os.environ, "KAFKA_MIGRATION_DEMO_AIRFLOW": str(file)}
+    return subprocess.Popen([str(RESTARTING / "airflow"), *words], env=environment)
+
+
+def test_part_of_airflow_that_fails_is_started_again_and_anything_else_is_not(tmp_path):
+    assert played(tmp_path, "scheduler").wait(30) == 0
+    assert (tmp_path / "runs").read_text().split() == ["scheduler"] * 3
+    (tmp_path / "runs").unlink()
+    assert played(tmp_path, "api-server").wait(30) == 3
+    assert (tmp_path / "runs").read_text().split() == ["api-server"]
+
+
+def test_part_of_airflow_that_is_asked_to_end_is_not_started_again(tmp_path):
+    process = played(tmp_path, "scheduler", "waits")
+    wait_until((tmp_path / "waits").exists, "it runs for the second time", deadline_seconds=30)
+    process.terminate()
+    assert process.wait(30) == 5
+    assert (tmp_path / "runs").read_text().split() == ["scheduler"] * 2
