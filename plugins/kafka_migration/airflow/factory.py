@@ -27,7 +27,7 @@ from kafka_migration.plans.snapshot import snapshot_path
 from kafka_migration.steps.step import Step
 from kafka_migration.steps.table import step_named, workflow
 
-#: A mirror may be killed as often as it likes; a gate that waits for people waits for days.
+#: A gate that waits for people waits for days.
 _AGAIN_AND_AGAIN = 1000
 _TAGS = ["kafka-migration"]
 _MACROS = {"snapshot_path": snapshot_path}
@@ -169,8 +169,6 @@ def _task(row: Step, plan: Plan) -> Ends:
     elif row.runs_on:
         task = SparkMirrorOperator(
             conn_id=plan.mirror.spark_connection,
-            retry_exponential_backoff=True,
-            max_retry_delay=timedelta(minutes=5),
             on_retry_callback=alerts.on_retry(plan),
             **common,
         )

@@ -20,6 +20,7 @@ from kafka_migration.steps.step import Decision
 from kafka_migration.steps.table import step_named
 
 if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
     from kafka_migration.migration.history import PhaseRun
     from kafka_migration.steps.step import Waiting
 
@@ -43,6 +44,10 @@ class StepTrigger(BaseTrigger):
         kind = type(self)
         values = {"step": self.step, "path": self.path, "digest": self.digest, "gives_up_at": self.gives_up_at}
         return f"{kind.__module__}.{kind.__qualname__}", values
+
+    def watch(self, ctx: Context) -> Waiting:
+        """What is waited for."""
+        return step_named(self.step).verbs.Wait(ctx)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """One event: the decision."""
@@ -131,9 +136,8 @@ class _Session:
             # The state is there, create_targets has made it; but a broker may not show what was made a moment ago,
             # and would be taken for one without state for as long as this context is open.
             ctx = opening.enter_context(opened_context(plan, trigger.log, make_state=True))
-            step = step_named(trigger.step)
-            watch = step.verbs.Wait(ctx)
-            if not step.writes:
+            watch = trigger.watch(ctx)
+            if not step_named(trigger.step).writes:
                 # One that acts then is in the journal from there on.
                 self._run = opening.enter_context(phase(ctx, trigger.step))
             self._open = opening.pop_all()

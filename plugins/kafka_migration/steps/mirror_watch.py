@@ -1,0 +1,210 @@
+"""Whether the mirror is active, has ended as it should, or has to be started anew: for who submits it and then waits.
+
+What decides stands on the target (heartbeat, run, wishes), and in two notes of the journal: which Spark application was
+submitted last, and which one began last. So it does not matter on which machine one waits, or who started the mirror.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from kafka_migration.domain.errors import Retryable, TakenOver
+from kafka_migration.domain.types import Desired
+from kafka_migration.link.flight import was_drained
+from kafka_migration.link.heartbeat import describe, mirror_state
+from kafka_migration.state.link import Wish
+from kafka_migration.steps.mirror import BEGUN, FAILED, NOTES
+from kafka_migration.steps.step import Decision
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+_SUBMITTED = "submitted"
+#: Of silence, on top of a copy round. Whoever runs the Spark application records its end, so silence alone means that
+#: a machine is gone; and the first thing that a mirror which fences thousands of partitions does is to be silent.
+GONE_SECONDS = 120.0
+#: From the submission to the first copy round. A queue of YARN may be full.
+BEGIN_SECONDS = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A Spark application that was submitted to mirror the plan of that digest: by a process on ``host``, which writes
+    its output to the file ``log`` there. ``at`` and ``ended`` are ISO-8601, UTC; ``ended`` is empty while nobody
+    recorded its end. ``last_lines`` are of its output, without secrets."""
+
+    id: str
+    plan: str
+    host: str
+    log: str
+    at: str
+    ended: str = ""
+    last_lines: str = ""
+
+
+def submit(ctx: Context, *, host: str, log: str) -> Submission:
+    """Note that an application is about to be submitted. One that was submitted before, and has not begun, never
+    begins."""
+    made = Submission(id=uuid.uuid4().hex, plan=ctx.plan.digest, host=host, log=log, at=ctx.stamp())
+    ctx.journal.record(NOTES, _SUBMITTED, asdict(made))
+    return made
+
+
+def submission(ctx: Context) -> Submission | None:
+    """The newest submission, or None."""
+    value = ctx.journal.read(NOTES, _SUBMITTED)
+    return None if value is None else Submission(**value)
+
+
+def record_end(ctx: Context, submitted: str, last_lines: str = "") -> None:
+    """Note that the application ``submitted`` has ended, if it still is the newest."""
+    newest = submission(ctx)
+    if newest is not None and newest.id == submitted and not newest.ended:
+        ctx.journal.record(NOTES, _SUBMITTED, asdict(replace(newest, ended=ctx.stamp(), last_lines=last_lines)))
+
+
+def require_newest(ctx: Context, submitted: str) -> None:
+    """Raises TakenOver if the application ``submitted`` is not wanted any more: it waited too long for its slots."""
+    newest = submission(ctx)
+    if newest is None or newest.id != submitted or newest.ended:
+        raise TakenOver(f"the mirror of {ctx.plan.name}")
+
+
+def active_since(ctx: Context) -> str | None:
+    """Since when a mirror of this very plan runs, or is about to; None if none does, as far as one can see."""
+    newest, begun = submission(ctx), ctx.journal.read(NOTES, BEGUN)
+    is_ended = newest is None or bool(newest.ended)
+    if begun is not None and begun["plan"] == ctx.plan.digest and mirror_state(ctx)[0] == "running":
+        is_of_newest = newest is not None and begun["submission"] == newest.id
+        if not (is_of_newest and is_ended):
+            return str(begun["at"])
+    if newest is None or is_ended or newest.plan != ctx.plan.digest or _has_begun(ctx, newest.at):
+        return None
+    age = ctx.clock.now() - datetime.fromisoformat(newest.at)
+    return newest.at if age < timedelta(seconds=BEGIN_SECONDS) else None
+
+
+def is_stop_wished(ctx: Context, since: str) -> bool:
+    """Whether a person has asked the mirror to stop, at ``since`` or later."""
+    wish = ctx.link.wished()
+    return wish.desired is Desired.STOP and datetime.fromisoformat(wish.at) >= datetime.fromisoformat(since)
+
+
+def stop(ctx: Context, why: str) -> None:
+    """Ask the mirror to stop, and see to it that one which was submitted and has not begun never does."""
+    newest = submission(ctx)
+    if newest is not None:
+        record_end(ctx, newest.id)
+    if (ctx.link.run() or {}).get("state") == "running":
+        ctx.link.wish(Wish(desired=Desired.STOP, reason=why, at=ctx.stamp()))
+
+
+class Wait:
+    """The end of a mirror that was submitted, or found active, at ``since`` (ISO-8601).
+
+    Decides 0 when it ended as it should: drained, or stopped by somebody who asked for that at ``asked_since`` or
+    later. 1 when all that is left is halted. 3, with the fact ``died``, when it has to be started anew.
+    """
+
+    interval_seconds = 5.0
+
+    def __init__(self, ctx: Context, *, since: str, asked_since: str) -> None:
+        self._ctx, self._since, self._asked_since = ctx, since, asked_since
+        self._beat: datetime | None = None
+        self._beat_seen_at: float | None = None
+
+    def look(self) -> Decision | None:
+        """Look once."""
+        try:
+            return self._look()
+        except Retryable:
+            # What cannot be seen is not silent.
+            self._beat_seen_at = None
+            raise
+
+    def too_late(self, overdue: str) -> Decision:
+        """Without a limit of time this is never asked."""
+        return _died(overdue)
+
+    def _look(self) -> Decision | None:
+        ctx, run = self._ctx, self._ctx.link.run() or {}
+        newest, begun = submission(ctx), ctx.journal.read(NOTES, BEGUN) or {}
+        has_begun = _has_begun(ctx, self._since)
+        if ctx.link.seal() is not None:
+            return Decision(message="the mirror was drained, and is sealed")
+        if has_begun and run["state"] == "ended":
+            return self._ended(str(run.get("reason", "")))
+        if newest is not None and newest.ended and (not has_begun or begun.get("submission") == newest.id):
+            where = "" if has_begun else " before the mirror began"
+            return self._dead(f"the Spark application ended{where}")
+        _, last = mirror_state(ctx)
+        now = ctx.clock.monotonic()
+        if self._beat_seen_at is None or last != self._beat:
+            self._beat, self._beat_seen_at = last, now
+        # Without a copy round it still fences, or waits for Spark to give it slots.
+        is_copying = has_begun and "epoch" in run
+        limit = ctx.plan.mirror.epoch_seconds + GONE_SECONDS if is_copying else BEGIN_SECONDS
+        if now - self._beat_seen_at <= limit:
+            return None
+        return self._dead(describe("silent", last) if has_begun else f"the mirror has not begun within {limit:g} s")
+
+    def _dead(self, how: str) -> Decision:
+        if is_stop_wished(self._ctx, self._asked_since):
+            return _stopped(self._ctx)
+        return _died(how)
+
+    def _ended(self, reason: str) -> Decision:
+        ctx = self._ctx
+        is_stopped = is_stop_wished(ctx, self._asked_since)
+        if reason == FAILED:
+            return _died("the mirror failed")
+        halts = ctx.link.halts()
+        if halts and (reason != "stopped" or is_stopped):
+            shown = ", ".join(f"{tp} {halt.reason}" for tp, halt in sorted(halts.items())[:5])
+            return Decision(
+                exit_code=1,
+                message=f"the mirror ended ({reason}), but partitions are halted: {shown}\n"
+                "  remedy: `status` names what can be done about each; do that, then clear this task",
+            )
+        if was_drained(ctx):
+            return Decision(message="the mirror was drained")
+        if is_stopped:
+            return _stopped(ctx)
+        return _died(f"the mirror ended ({reason}) while it is to run")
+
+
+class Pause:
+    """The time before a new start. Ends early when somebody else has started the mirror, or has asked for its end."""
+
+    interval_seconds = 5.0
+
+    def __init__(self, ctx: Context, *, asked_since: str) -> None:
+        self._ctx, self._asked_since = ctx, asked_since
+
+    def look(self) -> Decision | None:
+        """Look once."""
+        if was_drained(self._ctx):
+            return Decision(message="the mirror was drained")
+        if is_stop_wished(self._ctx, self._asked_since):
+            return _stopped(self._ctx)
+        return Decision(exit_code=3, message="the mirror is active again") if active_since(self._ctx) else None
+
+    def too_late(self, overdue: str) -> Decision:
+        """It is to be started."""
+        return Decision(exit_code=3, message="the mirror is started again")
+
+
+def _has_begun(ctx: Context, since: str) -> bool:
+    run = ctx.link.run()
+    return run is not None and "at" in run and datetime.fromisoformat(run["at"]) >= datetime.fromisoformat(since)
+
+
+def _stopped(ctx: Context) -> Decision:
+    return Decision(message=f"the mirror was stopped: {ctx.link.wished().reason}")
+
+
+def _died(message: str) -> Decision:
+    return Decision(exit_code=3, message=message, facts={"died": True})
