@@ -425,6 +425,8 @@ def test_end_of_the_process_ends_spark_with_it(application, opened, tmp_path, mo
         f"#!/bin/sh\necho $$ > {tmp_path}/spark.part\nmv {tmp_path}/spark.part {tmp_path}/spark\nsleep 600\n"
     )
     spark_default = Connection(conn_id="spark_default", conn_type="spark", host="local[2]")
+    # As Airflow has it in a task.
+    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "airflow-db-not-allowed:///")
     environment = job_environment(opened.plan, os.environ, spark=spark_default)
     assert environment["PATH"].startswith(str(application.script.parent))
     with (

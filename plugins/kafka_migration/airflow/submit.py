@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 MIRROR_JOB = shipped("spark_jobs/mirror.py")
 _PLUGINS = Path(__file__).resolve().parents[2]
+_DATABASE = ("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "AIRFLOW__CORE__SQL_ALCHEMY_CONN")
 _LAST_LINES = 30
 MOST_CHARACTERS = 8_000
 
@@ -86,6 +87,8 @@ def job_environment(plan: Plan, environ: Mapping[str, str], *, spark: Any) -> di
     # Last, so that a Spark of the machine's own goes before the one that pyspark brings along.
     binaries = str(Path(sys.executable).parent)
     found["PATH"] = os.pathsep.join([found.get("PATH", os.defpath), binaries])
+    # A task's environment names a database that does not exist, and Airflow's own is none of this process's business.
+    found.update(dict.fromkeys(_DATABASE, "sqlite://"))
     # Airflow finds the package in its plugins folder, which Python does not know.
     found["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_PLUGINS), found.get("PYTHONPATH", ""))))
     return found
