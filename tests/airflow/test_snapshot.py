@@ -95,9 +95,14 @@ def test_runs_whose_ids_differ_in_odd_characters_have_different_folders(tmp_path
     assert len({run_folder("d", run_id, environ) for run_id in ("a:b", "a+b", "a_b", "..", ".")}) == 5
 
 
-@pytest.mark.parametrize("task", ["mirror", "approve_plan", "approve_cutover", "stop_mirror"])
-def test_what_waits_for_people_or_may_die_is_tried_again_and_again(make_plan, tmp_path, task):
+@pytest.mark.parametrize("task", ["approve_plan", "approve_cutover", "stop_mirror"])
+def test_what_waits_for_people_is_tried_again_and_again(make_plan, tmp_path, task):
     assert migrate_dag(make_plan(), tmp_path / "plan.yaml").get_task(task).retries == 1000
+
+
+def test_mirror_is_started_again_by_its_own_task_and_not_by_retries_of_airflow(make_plan, tmp_path):
+    dag = migrate_dag(make_plan(), tmp_path / "plan.yaml")
+    assert dag.get_task("mirror").retries == dag.get_task("create_targets").retries == 2
 
 
 def test_wait_for_lag_ends_by_its_own_deadline_before_airflow_ends_it(make_plan, tmp_path):
