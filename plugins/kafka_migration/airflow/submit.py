@@ -15,6 +15,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
@@ -109,7 +110,9 @@ def main(arguments: Sequence[str]) -> int:
     plan = load_plan(options.plan)
     secrets = {secret for side in (plan.source, plan.target) for secret in find_connection(side).secrets()}
     output = Output(secrets)
-    code = 1
+    code, ended = 1, threading.Event()
+    alive = threading.Thread(target=_keep_alive, args=(plan, options.submission, ended), daemon=True)
+    alive.start()
     try:
         # Whatever ends this process ends Spark's, which are of its group.
         with Leash() as leash:
@@ -117,9 +120,24 @@ def main(arguments: Sequence[str]) -> int:
                 leash.hold(os.getpid())
             code = _submit(plan, options.plan, options.connection, options.submission, output)
     finally:
-        with suppress(MigrationError), open_context(plan, log=output.line) as ctx:
+        ended.set()
+        # What a broker does not show yet would be taken for a target without state.
+        with suppress(MigrationError), open_context(plan, log=output.line, make_state=True) as ctx:
             mirror_watch.record_end(ctx, options.submission, output.last_lines)
     return code
+
+
+def _keep_alive(plan: Plan, submission: str, ended: threading.Event) -> None:
+    """Note now and then that this process is alive, until it has ``ended``: the mirror itself may be silent long."""
+    from kafka_migration.migration.context import open_context
+    from kafka_migration.steps import mirror_watch
+
+    while not ended.is_set():
+        with suppress(MigrationError), open_context(plan, make_state=True) as ctx:
+            while not ended.is_set():
+                mirror_watch.record_alive(ctx, submission)
+                ended.wait(mirror_watch.ALIVE_SECONDS)
+        ended.wait(mirror_watch.ALIVE_SECONDS)
 
 
 def _submit(plan: Plan, snapshot: Path, connection: str, submission: str, output: Output) -> int:
@@ -142,7 +160,8 @@ def _submit(plan: Plan, snapshot: Path, connection: str, submission: str, output
         try:
             hook.submit(str(MIRROR_JOB))
         except Exception as error:  # whatever the provider raises: it is what the log ends with
-            output.line(str(error))
+            # Its other lines repeat what Spark has printed.
+            output.line(str(error).partition("\n")[0])
             return 1
     return 0
 

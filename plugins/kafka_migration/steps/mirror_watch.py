@@ -22,12 +22,13 @@ from kafka_migration.steps.step import Decision
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
-_SUBMITTED = "submitted"
-#: Of silence, on top of a copy round. Whoever runs the Spark application records its end, so silence alone means that
-#: a machine is gone; and the first thing that a mirror which fences thousands of partitions does is to be silent.
+_SUBMITTED, _ALIVE = "submitted", "alive"
+#: How often the process that runs the Spark application notes that it is alive.
+ALIVE_SECONDS = 30.0
+#: Without such a note, or the end of the process noted, its machine is gone.
 GONE_SECONDS = 120.0
-#: From the submission to the first copy round. A queue of YARN may be full.
-BEGIN_SECONDS = 900.0
+#: Of a mirror without such a process: it is silent while it fences, and waits out an outage of 15 minutes.
+SILENT_SECONDS = 1_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,13 @@ def record_end(ctx: Context, submitted: str, last_lines: str = "") -> None:
         ctx.journal.record(NOTES, _SUBMITTED, asdict(replace(newest, ended=ctx.stamp(), last_lines=last_lines)))
 
 
+def record_alive(ctx: Context, submitted: str) -> None:
+    """Note that the process of the application ``submitted`` is alive, if that still is the newest."""
+    newest = submission(ctx)
+    if newest is not None and newest.id == submitted and not newest.ended:
+        ctx.journal.record(NOTES, _ALIVE, {"submission": submitted, "at": ctx.stamp()})
+
+
 def require_newest(ctx: Context, submitted: str) -> None:
     """Raises TakenOver if the application ``submitted`` is not wanted any more: it waited too long for its slots."""
     newest = submission(ctx)
@@ -76,15 +84,14 @@ def require_newest(ctx: Context, submitted: str) -> None:
 def active_since(ctx: Context) -> str | None:
     """Since when a mirror of this very plan runs, or is about to; None if none does, as far as one can see."""
     newest, begun = submission(ctx), ctx.journal.read(NOTES, BEGUN)
-    is_ended = newest is None or bool(newest.ended)
-    if begun is not None and begun["plan"] == ctx.plan.digest and mirror_state(ctx)[0] == "running":
+    is_alive = newest is not None and not newest.ended and _is_recent(ctx, _alive_at(ctx, newest) or newest.at)
+    if begun is not None and begun["plan"] == ctx.plan.digest and (ctx.link.run() or {}).get("state") == "running":
         is_of_newest = newest is not None and begun["submission"] == newest.id
-        if not (is_of_newest and is_ended):
+        if is_alive if is_of_newest else mirror_state(ctx)[0] == "running":
             return str(begun["at"])
-    if newest is None or is_ended or newest.plan != ctx.plan.digest or _has_begun(ctx, newest.at):
+    if newest is None or not is_alive or newest.plan != ctx.plan.digest or _has_begun(ctx, newest.at):
         return None
-    age = ctx.clock.now() - datetime.fromisoformat(newest.at)
-    return newest.at if age < timedelta(seconds=BEGIN_SECONDS) else None
+    return newest.at
 
 
 def is_stop_wished(ctx: Context, since: str) -> bool:
@@ -113,8 +120,8 @@ class Wait:
 
     def __init__(self, ctx: Context, *, since: str, asked_since: str) -> None:
         self._ctx, self._since, self._asked_since = ctx, since, asked_since
-        self._beat: datetime | None = None
-        self._beat_seen_at: float | None = None
+        self._sign = ""
+        self._sign_seen_at: float | None = None
 
     def look(self) -> Decision | None:
         """Look once."""
@@ -122,7 +129,7 @@ class Wait:
             return self._look()
         except Retryable:
             # What cannot be seen is not silent.
-            self._beat_seen_at = None
+            self._sign_seen_at = None
             raise
 
     def too_late(self, overdue: str) -> Decision:
@@ -141,15 +148,18 @@ class Wait:
             where = "" if has_begun else " before the mirror began"
             return self._dead(f"the Spark application ended{where}")
         _, last = mirror_state(ctx)
-        now = ctx.clock.monotonic()
-        if self._beat_seen_at is None or last != self._beat:
-            self._beat, self._beat_seen_at = last, now
-        # Without a copy round it still fences, or waits for Spark to give it slots.
-        is_copying = has_begun and "epoch" in run
-        limit = ctx.plan.mirror.epoch_seconds + GONE_SECONDS if is_copying else BEGIN_SECONDS
-        if now - self._beat_seen_at <= limit:
+        is_of_newest = newest is not None and (not has_begun or begun.get("submission") == newest.id)
+        alive = _alive_at(ctx, newest) if newest is not None and is_of_newest else None
+        sign, now = alive or str(last), ctx.clock.monotonic()
+        if self._sign_seen_at is None or sign != self._sign:
+            self._sign, self._sign_seen_at = sign, now
+        if now - self._sign_seen_at <= (GONE_SECONDS if alive else SILENT_SECONDS):
             return None
-        return self._dead(describe("silent", last) if has_begun else f"the mirror has not begun within {limit:g} s")
+        return self._dead(
+            f"the process that runs the mirror was last alive at {alive}"
+            if alive
+            else describe("silent", last if has_begun else None)
+        )
 
     def _dead(self, how: str) -> Decision:
         if is_stop_wished(self._ctx, self._asked_since):
@@ -195,6 +205,16 @@ class Pause:
     def too_late(self, overdue: str) -> Decision:
         """It is to be started."""
         return Decision(exit_code=3, message="the mirror is started again")
+
+
+def _alive_at(ctx: Context, newest: Submission) -> str | None:
+    """When the process of the newest submission last noted that it is alive."""
+    note = ctx.journal.read(NOTES, _ALIVE)
+    return str(note["at"]) if note is not None and note["submission"] == newest.id else None
+
+
+def _is_recent(ctx: Context, at: str) -> bool:
+    return ctx.clock.now() - datetime.fromisoformat(at) < timedelta(seconds=GONE_SECONDS)
 
 
 def _has_begun(ctx: Context, since: str) -> bool:
