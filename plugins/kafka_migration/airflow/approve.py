@@ -48,13 +48,13 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
 
     def execute(self, context: Context) -> None:
         """Take the evidence and ask."""
-        from kafka_migration.approvals import approvals
+        from kafka_migration.approvals import passing
         from kafka_migration.approvals.evidence import GateName
         from kafka_migration.steps import outlook
 
         with self.opened() as ctx:
             # Before anybody is asked for an answer that could not be signed.
-            approvals.require_key(ctx)
+            passing.require_key(ctx)
             seen = outlook.evidence(ctx, GateName(self.gate))
         self.body = seen.as_markdown()
         try:
@@ -68,7 +68,7 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
         self, context: Context, event: dict[str, Any], digest: str = "", seen_at: str = ""
     ) -> dict[str, str]:
         """Record the answer: the approval, or the rejection, which fails the task for good."""
-        from kafka_migration.approvals import approvals
+        from kafka_migration.approvals import approvals, passing
         from kafka_migration.approvals.evidence import GateName
 
         rejected = False
@@ -79,14 +79,14 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
         gate, approver = GateName(self.gate), self._approver(event)
         if rejected:
             # Not made for this: a rejected plan leaves no trace on the target, not even internal topics.
-            with self.opened() as ctx, explained(retry=(approvals.NotApproved,)):
+            with self.opened() as ctx, explained(retry=(passing.NotApproved,)):
                 approvals.reject(ctx, gate, digest, approver)
             mirror = "; the mirror was asked to stop, no group was moved" if gate is GateName.CUTOVER else ""
             raise AirflowFailException(
                 f"{approver} rejected the {gate} gate{mirror}\n  remedy: to continue after all, clear this task"
                 + (" and mirror" if mirror else "")
             )
-        with self.opened(make_state=True) as ctx, explained(retry=(approvals.NotApproved,)):
+        with self.opened(make_state=True) as ctx, explained(retry=(passing.NotApproved,)):
             approval = approvals.record(ctx, gate, digest, approver, seen_at=datetime.fromisoformat(seen_at))
         self.log.info("%s approved the %s gate for %s", approver, gate, digest)
         return {"gate": self.gate, "digest": approval.digest, "approver": approver}

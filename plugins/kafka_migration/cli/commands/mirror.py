@@ -178,11 +178,11 @@ def stop(
 
 def _require_mirror(ctx: Context, *, now: bool) -> None:
     # Without a mirror there is no state to keep the wish in, and no record of the step is owed.
-    from kafka_migration.steps import mirror as phase_mirror
+    from kafka_migration.topics import locks
 
     if now:
         # The wish must reach a mirror also where another migration holds the topics by now: above all there.
-        phase_mirror.begun(ctx)
+        locks.begun(ctx)
     else:
         # The seal writes to the topics.
-        phase_mirror.check(ctx)
+        locks.held(ctx)

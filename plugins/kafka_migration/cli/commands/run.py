@@ -126,7 +126,7 @@ class _Walk:
 
     def _approve(self, gate: GateName) -> None:
         """Ask for the approval of ``gate`` at this terminal, unless one holds. Raises NotApproved."""
-        from kafka_migration.approvals import approvals
+        from kafka_migration.approvals import approvals, passing
 
         with opened(self._plan, self._output) as ctx:
             try:
@@ -135,7 +135,7 @@ class _Walk:
             except Refused as shut:
                 self._output.log(f"  {shut.message}")
         if self._output.as_json or not can_be_asked():
-            raise approvals.NotApproved(
+            raise passing.NotApproved(
                 gate, "nobody can be asked here", remedy=f"approve {gate} {self._plan}, then run this again"
             )
         approve(gate, self._plan)
