@@ -49,8 +49,8 @@ def mirror(
     debug: Debug = False,
 ) -> None:
     """Copy records on Spark until it is stopped. May be killed at any moment, and started again."""
+    from kafka_migration.cli.render.lag import lag_beside
     from kafka_migration.cli.render.lag import outcome as shown
-    from kafka_migration.cli.watching import lag_beside
     from kafka_migration.link import seal as phase_seal
     from kafka_migration.steps import mirror as phase_mirror
     from kafka_migration.steps import mirror_job
@@ -126,7 +126,7 @@ def lag(
 ) -> None:
     """Show how far the mirror is behind the source, and how fast it closes in."""
     from kafka_migration.cli.render.lag import lag as shown
-    from kafka_migration.cli.watching import watch_lag
+    from kafka_migration.cli.render.lag import watch_lag
     from kafka_migration.link import lag as phase_lag
     from kafka_migration.topics import drift as phase_drift
 
