@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed-$(shell cat requirements.txt requirements.lock | cks
 # Through the environment, and absolute: Airflow and Spark start processes of their own, in other directories.
 export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 
-.PHONY: help setup lock lint format test test-long conformance kill-test races translate-check chaos mutation bench-mirror bench-latency bench-scale bench-validate demo demo-secure up down brokers brokers-down clean
+.PHONY: help setup lock lint format test test-long conformance kill-test upgrade races translate-check chaos mutation bench-mirror bench-latency bench-scale bench-validate demo demo-secure up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,12 @@ conformance: setup ## What the peers' own suites check (docs/conformance.md), as
 
 kill-test: setup ## A copy of 1,000,000 records, killed 20 times, compared record by record
 	$(BIN)/python -m tests.soak.kill $(ARGS)
+
+# The version before the one house of rooms and steps.
+FROM ?= e1bfded
+
+upgrade: setup ## A migration begun by the version FROM=COMMIT and stopped at five places: does this version finish each?
+	$(BIN)/python -m tests.soak.upgrade --from $(FROM) $(ARGS)
 
 races: setup ## Two movers of one group at once, at every interleaving, in memory and on brokers: it runs on one side
 	$(BIN)/python -m tests.races $(ARGS)

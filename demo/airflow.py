@@ -167,7 +167,9 @@ class EmbeddedAirflow:
             # Each costs a process from the start; a migration runs few tasks at a time.
             "CORE__PARALLELISM": "8",
             "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
-            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home / 'airflow.db'}",
+            # A writer whose disk is busy holds the others up. After SQLite's default of 5 s, scheduler and triggerer
+            # would end, and `airflow standalone` would go on without them.
+            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home / 'airflow.db'}?timeout=120",
             "LOGGING__BASE_LOG_FOLDER": str(self.home / "logs"),
             "LOGGING__WORKER_LOG_SERVER_PORT": str(worker_logs),
             "LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_logs),
@@ -211,7 +213,9 @@ class EmbeddedAirflow:
         self.home.mkdir(parents=True, exist_ok=True)
         self._write_password()
         environment = self.environment()
-        self._api = AirflowApi(environment["AIRFLOW__API__BASE_URL"], user=self.user, password=self.password)
+        self._api = AirflowApi(
+            environment["AIRFLOW__API__BASE_URL"], user=self.user, password=self.password, log_file=self.log_file
+        )
         asker = "0" if self._standing else str(os.getpid())
         command = [sys.executable, "-I", str(KEEPER), asker, str(_GRACE_SECONDS)]
         with self.log_file.open("ab") as log:

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
 
+from demo.brokers.process import tail
 from demo.errors import DemoError
 
 ENDED = ("success", "failed")
@@ -37,10 +39,13 @@ class Approval:
 class AirflowApi:
     """Airflow's public API, as one of its users. Connections are kept; ``close`` gives them up."""
 
-    def __init__(self, base_url: str, *, user: str, password: str, timeout_seconds: float = 30.0) -> None:
-        """Nothing is asked yet."""
+    def __init__(
+        self, base_url: str, *, user: str, password: str, timeout_seconds: float = 30.0, log_file: Path | None = None
+    ) -> None:
+        """Nothing is asked yet. ``log_file``, what Airflow prints, is shown where a wait was in vain."""
         self.base_url = base_url
         self._credentials = {"username": user, "password": password}
+        self._log_file = log_file
         # trust_env would send requests for 127.0.0.1 to a proxy.
         self._http = httpx.Client(base_url=base_url, timeout=timeout_seconds, trust_env=False)
 
@@ -178,8 +183,17 @@ class AirflowApi:
             if why:
                 raise AirflowError(f"waiting for {what}: {why}")
             if time.monotonic() > deadline:
-                raise AirflowError(f"not within {deadline_seconds:g} s: {what}")
+                raise AirflowError(f"not within {deadline_seconds:g} s: {what}; {self._circumstances()}")
             time.sleep(_POLL_SECONDS)
+
+    def _circumstances(self) -> str:
+        """Whether each part of Airflow is well, and what they printed last."""
+        try:
+            health = str(self.health())
+        except httpx.HTTPError as error:
+            health = f"no answer ({error})"
+        printed = "" if self._log_file is None else f"; {self._log_file} ends with:\n{tail(self._log_file, lines=60)}"
+        return f"health: {health}{printed}"
 
     # -- approvals --------------------------------------------------------------------------------------------
 

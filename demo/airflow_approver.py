@@ -69,7 +69,9 @@ class DemoApprover:
         self._seen = {approval: self._seen.get(approval, now) for approval in pending}
         for approval, since in self._seen.items():
             if (now - since).total_seconds() >= self._delay and self._is_settled(since) and not self._stopping.is_set():
-                self._api.answer(approval, self._option)
+                # The option that approves names the evidence besides.
+                (option,) = (name for name in approval.options if name.startswith(self._option))
+                self._api.answer(approval, option)
                 self.answered.append(approval)
                 self._log(f"approver: {approval.task_id}: {self._option}")
 

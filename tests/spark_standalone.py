@@ -18,9 +18,12 @@ _JARS = str(Path(pyspark.__file__).parent / "jars" / "*")
 
 
 @contextmanager
-def spark_standalone(folder: Path, *, workers: int, settings: Mapping[str, str] | None = None) -> Iterator[str]:
+def spark_standalone(
+    folder: Path, *, workers: int, settings: Mapping[str, str] | None = None, python: str = sys.executable
+) -> Iterator[str]:
     """The master's URL, once all workers have registered. `folder` takes logs, work directories and `settings`, which
-    master and workers read from a file that only this user may read."""
+    master and workers read from a file that only this user may read. `python` is what workers have, if a driver names
+    no other."""
     properties = folder / "daemons.conf"
     properties.touch(0o600)
     properties.write_text("".join(f"{key} {value}\n" for key, value in (settings or {}).items()), encoding="utf-8")
@@ -29,7 +32,7 @@ def spark_standalone(folder: Path, *, workers: int, settings: Mapping[str, str] 
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_SCALA_VERSION": "2.13",  # otherwise found by looking into a build tree, which a wheel is not
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": python,
         "SPARK_WORKER_DIR": str(folder / "work"),
     }
     environment.pop("PYTHONPATH", None)  # what workers know of the package must come from --py-files

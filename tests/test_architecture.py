@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "validation": frozenset({"domain", "kafka", "migration", "topics", "link", "groups", "copy", "compare"}),
     "inventory": frozenset({"domain", "plans", "kafka", "migration", "topics", "groups"}),
     "approvals": frozenset(
-        {"domain", "kafka", "state", "migration", "topics", "link", "groups", "validation", "inventory"}
+        {"domain", "plans", "kafka", "state", "migration", "topics", "link", "groups", "validation", "inventory"}
     ),
     "steps": frozenset(
         {"domain", "plans", "state", "migration", "topics", "link", "groups", "validation", "approvals"}

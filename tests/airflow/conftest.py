@@ -14,7 +14,7 @@ import pytest
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
-from kafka_migration.plans.snapshot import Snapshot
+from kafka_migration.plans.snapshot import Snapshot, write_plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.segments import SegmentStore
 from kafka_migration.state.store import MemoryStore
@@ -66,10 +66,24 @@ def make_plan() -> Callable[..., Plan]:
     return make
 
 
+HandOn = Callable[[Plan], str]
+
+
 @pytest.fixture
-def snapshot(make_plan: Callable[..., Plan], tmp_path: Path) -> dict[str, str]:
-    """What take_snapshot hands on."""
-    return Snapshot.take(make_plan(), tmp_path / "run").as_dict()
+def hand_on(task_context: dict[str, Any], tmp_path: Path) -> HandOn:
+    """Has the first task of the run take a snapshot of a plan, and gives the plan's file."""
+
+    def hand_on(plan: Plan) -> str:
+        task_context["ti"].handed_on = Snapshot.take(plan).as_dict()
+        return str(write_plan(plan, tmp_path))
+
+    return hand_on
+
+
+@pytest.fixture
+def plan_file(make_plan: Callable[..., Plan], hand_on: HandOn) -> str:
+    """The file of the plan that the run works by."""
+    return hand_on(make_plan())
 
 
 @pytest.fixture
@@ -96,7 +110,7 @@ def opened(make_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> O
 
         yield context.Context(
             plan=plan,
-            source=SimpleNamespace(connection=connection("k_source")),  # type: ignore[arg-type]
+            source=SimpleNamespace(connection=connection("k_source"), groups=list),  # type: ignore[arg-type]
             target=SimpleNamespace(connection=connection("k_target"), cluster_id=lambda: "t"),  # type: ignore[arg-type]
             journal=found.journal,
             link=found.link,
@@ -117,7 +131,9 @@ def task_context() -> dict[str, Any]:
         map_index=-1,
         try_number=1,
         max_tries=1000,
+        handed_on=None,
     )
+    ti.xcom_pull = lambda task_ids: ti.handed_on if task_ids == "take_snapshot" else None
     return {
         "task": SimpleNamespace(retries=1000),
         "ti": ti,

@@ -37,7 +37,7 @@ def test_trigger_waits_while_records_are_to_be_copied_and_fires_once_they_are(
         # As the create phase leaves it: the link's topics are there, and empty.
         pass
     trigger = StepTrigger(
-        step="watch_lag", **Snapshot.take(plan, tmp_path / "run").as_dict(), gives_up_at=time.time() + 200
+        step="watch_lag", packed=Snapshot.take(plan).pack(), digest=plan.digest, gives_up_at=time.time() + 200
     )
     heard: list[str] = []
     monkeypatch.setattr(trigger, "_log", FakeLog(heard), raising=False)

@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -21,6 +23,7 @@ from kafka_migration.airflow.spark_connection import spark_master
 from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.kafka.lookup import find_connection
+from kafka_migration.plans.load import load_plan
 from kafka_migration.steps import mirror as phase
 from tests.airflow.conftest import PASSWORD, connection
 from tests.waiting import wait_until
@@ -28,6 +31,8 @@ from tests.waiting import wait_until
 
 class Link:
     """As much of the link's state as the task looks at."""
+
+    name = "played"
 
     def __init__(
         self,
@@ -37,14 +42,19 @@ class Link:
         at="2100-01-01T00:00:00+00:00",
         attempts=(),
         reason="stopped",
+        seal=None,
     ):
+        self._seal = seal
         self._desired = desired
         self._run = {"state": state, "reason": reason, "at": at}
         self._looks = [{}, dict(attempts)]
         self._halts = {TopicPartition("t", n): SimpleNamespace(reason=reason) for n, reason in enumerate(halts)}
 
     def seal(self):
-        return None
+        return self._seal
+
+    def topics(self):
+        return {"t": None}
 
     def attempts(self):
         return self._looks.pop(0) if self._looks else {}
@@ -73,7 +83,9 @@ def spark(monkeypatch):
         return found.connections[conn_id]
 
     def popen(command, **options):
-        found.submissions.append(SimpleNamespace(command=command, **options))
+        file = Path(command[-1])
+        shut = stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+        found.submissions.append(SimpleNamespace(command=command, plan=load_plan(file), is_private=shut, **options))
         return SimpleNamespace(stdout=["said\n"], wait=lambda: found.code, returncode=found.code, pid=0, poll=lambda: 0)
 
     monkeypatch.setattr(phase, "check", lambda ctx: ["t"])
@@ -86,19 +98,21 @@ def spark(monkeypatch):
     return found
 
 
-def mirror(snapshot, conn_id="spark_default"):
-    return SparkMirrorOperator(task_id="mirror", snapshot=snapshot, conn_id=conn_id)
+def mirror(plan_file, conn_id="spark_default"):
+    return SparkMirrorOperator(task_id="mirror", plan_file=plan_file, conn_id=conn_id)
 
 
 def test_connections_travel_in_the_environment_of_the_submission_alone(
-    snapshot, opened, spark, task_context, make_plan
+    plan_file, opened, spark, task_context, make_plan
 ):
     opened.link = Link()
-    mirror(snapshot).execute(task_context)
+    mirror(plan_file).execute(task_context)
     (submission,) = spark.submissions
     assert PASSWORD not in " ".join(submission.command)
     assert not any("AIRFLOW_CONN" in part for part in submission.command)
-    assert submission.command[-1] == snapshot["path"]
+    assert submission.plan == opened.plan, "in a file that the driver reads"
+    assert not os.path.exists(submission.command[-1]), "and which is gone with the try"
+    assert submission.is_private
     plan = make_plan()
     for conn_id in (plan.source, plan.target):
         assert find_connection(conn_id, submission.env).properties["sasl.password"] == PASSWORD
@@ -106,9 +120,9 @@ def test_connections_travel_in_the_environment_of_the_submission_alone(
     assert submission.start_new_session
 
 
-def test_nothing_of_a_connection_is_a_rendered_field(snapshot):
-    shown = {name: getattr(mirror(snapshot), name) for name in mirror(snapshot).template_fields}
-    assert shown == {"snapshot": snapshot}
+def test_nothing_of_a_connection_and_no_plan_is_a_rendered_field(plan_file):
+    shown = {name: getattr(mirror(plan_file), name) for name in mirror(plan_file).template_fields}
+    assert shown == {}
 
 
 def test_environment_of_the_job_keeps_the_workers_own_interpreter_for_executors(spark, make_plan):
@@ -117,16 +131,16 @@ def test_environment_of_the_job_keeps_the_workers_own_interpreter_for_executors(
     assert found["PYSPARK_DRIVER_PYTHON"] == sys.executable
 
 
-def test_unknown_spark_connection_is_refused_instead_of_meaning_yarn(snapshot, opened, spark, task_context):
+def test_unknown_spark_connection_is_refused_instead_of_meaning_yarn(plan_file, opened, spark, task_context):
     opened.link = Link()
     with pytest.raises(AirflowFailException, match=r"no connection has the id 'nowhere'[\s\S]*remedy"):
-        mirror(snapshot, "nowhere").execute(task_context)
+        mirror(plan_file, "nowhere").execute(task_context)
     assert not spark.submissions
 
 
 @pytest.mark.parametrize("master", ["yarn", "spark://h", "k8s://https://h"])
 def test_cluster_mode_is_refused_because_secrets_would_become_configuration(
-    snapshot, opened, spark, task_context, master
+    plan_file, opened, spark, task_context, master
 ):
     opened.link = Link()
     extra = json.dumps({"deploy-mode": "cluster"})
@@ -134,39 +148,60 @@ def test_cluster_mode_is_refused_because_secrets_would_become_configuration(
         conn_id="spark_default", conn_type="spark", host=master, port=7077, extra=extra
     )
     with pytest.raises(AirflowFailException, match="deploy-mode is cluster"):
-        mirror(snapshot).execute(task_context)
+        mirror(plan_file).execute(task_context)
     assert not spark.submissions
 
 
 def test_kubernetes_without_its_client_is_refused_with_what_to_install(
-    snapshot, opened, spark, task_context, monkeypatch
+    plan_file, opened, spark, task_context, monkeypatch
 ):
     opened.link = Link()
     spark.connections["spark_default"] = Connection(conn_id="spark_default", conn_type="spark", host="k8s://https://h")
     monkeypatch.setattr(spark_connection, "find_spec", lambda _name: None)
     with pytest.raises(AirflowFailException, match="cncf-kubernetes"):
-        mirror(snapshot).execute(task_context)
+        mirror(plan_file).execute(task_context)
     assert not spark.submissions
 
 
-def test_retry_after_the_stop_gate_has_drained_the_mirror_starts_nothing(snapshot, opened, spark, task_context):
+def test_retry_after_the_stop_gate_has_drained_the_mirror_starts_nothing(plan_file, opened, spark, task_context):
     opened.link = Link(Desired.DRAIN, "ended", reason="drained")
     task_context["ti"].try_number = 2
-    mirror(snapshot).execute(task_context)
+    mirror(plan_file).execute(task_context)
     assert not spark.submissions
 
 
-def test_retry_of_a_drain_that_ended_short_goes_on(snapshot, opened, spark, task_context):
+def test_retry_of_a_drain_that_ended_short_goes_on(plan_file, opened, spark, task_context):
     opened.link = Link(Desired.DRAIN, "ended", reason="stopped")
     task_context["ti"].try_number = 2
-    mirror(snapshot).execute(task_context)
+    mirror(plan_file).execute(task_context)
     assert len(spark.submissions) == 1
 
 
-def test_new_run_after_a_drain_starts_the_mirror_again(snapshot, opened, spark, task_context):
+def test_new_run_after_a_drain_starts_the_mirror_again(plan_file, opened, spark, task_context):
     opened.link = Link(Desired.DRAIN, "ended", reason="drained")
-    mirror(snapshot).execute(task_context)
+    mirror(plan_file).execute(task_context)
     assert len(spark.submissions) == 1
+
+
+def test_new_run_after_the_seal_ends_with_success_as_nothing_is_left_to_copy(snapshot, opened, spark, task_context):
+    opened.link = Link(Desired.DRAIN, "ended", reason="drained", seal=SimpleNamespace(at="2030-01-01"))
+    mirror(snapshot).execute(task_context)
+    assert not spark.submissions
+    # A topic of the plan that was never mirrored must not pass for copied.
+    opened.link.topics = dict
+    opened.journal.record("topic", "t", {})
+    with pytest.raises(AirflowFailException, match="was sealed at 2030-01-01"):
+        mirror(snapshot).execute(task_context)
+
+
+def test_mirror_that_was_taken_over_names_the_plan_that_the_other_goes_by(
+    snapshot, opened, spark, task_context, make_plan
+):
+    opened.link, spark.code = Link(attempts={"theirs": True, "ours": False}), 3
+    other = {"digest": "sha256:other", "at": "2030-01-01T00:00:00", "topics": {}}
+    opened.journal.record("plan", "mirror", {"plans": [other]})
+    with pytest.raises(AirflowFailException, match="copies now, by plan sha256:other, since 2030-01-01"):
+        mirror(snapshot).execute(task_context)
 
 
 @pytest.mark.parametrize(
@@ -193,17 +228,17 @@ def test_new_run_after_a_drain_starts_the_mirror_again(snapshot, opened, spark, 
     ],
 )
 def test_mirror_that_died_is_started_again_but_not_one_that_ended_by_itself(
-    snapshot, opened, spark, task_context, code, link, final
+    plan_file, opened, spark, task_context, code, link, final
 ):
     opened.link, spark.code = link, code
     with pytest.raises(AirflowException) as raised:
-        mirror(snapshot).execute(task_context)
+        mirror(plan_file).execute(task_context)
     assert isinstance(raised.value, AirflowFailException) is final
     assert opened.journal.all("phase")["mirror"]["outcome"] == "failed"
 
 
 def test_mirror_that_would_be_refused_is_not_submitted_and_not_tried_again(
-    snapshot, opened, spark, task_context, monkeypatch
+    plan_file, opened, spark, task_context, monkeypatch
 ):
     def refused(ctx):
         raise Refused("migration played has no target topics yet", remedy="run `create` first")
@@ -211,18 +246,20 @@ def test_mirror_that_would_be_refused_is_not_submitted_and_not_tried_again(
     opened.link = Link()
     monkeypatch.setattr(phase, "check", refused)
     with pytest.raises(AirflowFailException, match=r"no target topics yet[\s\S]*run `create` first"):
-        mirror(snapshot).execute(task_context)
+        mirror(plan_file).execute(task_context)
     assert not spark.submissions
 
 
-def test_mirror_that_never_began_is_given_up_after_five_tries_with_where_to_look(snapshot, opened, spark, task_context):
+def test_mirror_that_never_began_is_given_up_after_five_tries_with_where_to_look(
+    plan_file, opened, spark, task_context
+):
     opened.link, spark.code = Link(), 1
     opened.link._run = None
     final = []
     for tries in (1, 2, 3, 4, 5):
         task_context["ti"].try_number = tries
         with pytest.raises(AirflowException) as raised:
-            mirror(snapshot).execute(task_context)
+            mirror(plan_file).execute(task_context)
         final.append(isinstance(raised.value, AirflowFailException))
     assert final == [False] * 4 + [True]
     assert "before the mirror began, 5 times in a row" in str(raised.value)
@@ -230,12 +267,12 @@ def test_mirror_that_never_began_is_given_up_after_five_tries_with_where_to_look
 
 
 def test_mirror_that_began_once_and_then_cannot_start_is_tried_again_and_says_that_nothing_is_copied(
-    snapshot, opened, spark, task_context
+    plan_file, opened, spark, task_context
 ):
     opened.link, spark.code = Link(Desired.RUN, "running", at="2020-01-01T00:00:00+00:00"), 1
     task_context["ti"].try_number = 7
     with pytest.raises(AirflowException) as raised:
-        mirror(snapshot).execute(task_context)
+        mirror(plan_file).execute(task_context)
     assert not isinstance(raised.value, AirflowFailException)
     assert str(raised.value).startswith("the Spark application ended with code 1 before the mirror began (try 7)\n")
     assert "nothing is copied until a try succeeds" in str(raised.value)
@@ -245,7 +282,7 @@ def test_mirror_that_began_once_and_then_cannot_start_is_tried_again_and_says_th
     ("takes_long", "ends"), [(False, "asked to end"), (True, "")], ids=["clean_end", "clean_end_that_takes_too_long"]
 )
 def test_kill_of_the_task_asks_the_driver_to_end_and_then_ends_the_whole_group(
-    snapshot, monkeypatch, tmp_path, takes_long, ends
+    plan_file, monkeypatch, tmp_path, takes_long, ends
 ):
     """As spark-submit: a process that starts the driver and ends with it, and a worker that is nobody's to end."""
     ended = tmp_path / "ended"
@@ -272,7 +309,7 @@ def test_kill_of_the_task_asks_the_driver_to_end_and_then_ends_the_whole_group(
         assert submission.stdout is not None
         assert submission.stdout.readline() == b"ready\n"
         started = psutil.Process(submission.pid).children()
-        operator = mirror(snapshot)
+        operator = mirror(plan_file)
         operator._hook = SimpleNamespace(_submit_sp=submission)
         operator.on_kill()
         assert submission.wait(60) == (-signal.SIGKILL if takes_long else 0)

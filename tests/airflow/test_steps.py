@@ -40,47 +40,47 @@ def played_preflight(monkeypatch, verdict):
     monkeypatch.setattr(preflight, "check", lambda ctx: found)
 
 
-def test_preflight_that_passes_hands_on_the_inventorys_digest(snapshot, opened, monkeypatch, task_context):
+def test_preflight_that_passes_hands_on_the_inventorys_digest(plan_file, opened, monkeypatch, task_context):
     played_preflight(monkeypatch, Verdict.PASS)
-    found = StepOperator(task_id="t", step="inventory_and_preflight", snapshot=snapshot).execute(task_context)
+    found = StepOperator(task_id="t", step="inventory_and_preflight", plan_file=plan_file).execute(task_context)
     assert found == {"inventory": "sha256:1", "checks": 1}
     assert opened.made_state == [False], "reading leaves nothing on the target"
 
 
-def test_preflight_that_says_no_fails_at_once_with_evidence_and_remedy(snapshot, opened, monkeypatch, task_context):
+def test_preflight_that_says_no_fails_at_once_with_evidence_and_remedy(plan_file, opened, monkeypatch, task_context):
     played_preflight(monkeypatch, Verdict.FAIL)
     with pytest.raises(AirflowFailException, match=r"17 bytes are free\n  remedy: add a disk"):
-        StepOperator(task_id="t", step="inventory_and_preflight", snapshot=snapshot).execute(task_context)
+        StepOperator(task_id="t", step="inventory_and_preflight", plan_file=plan_file).execute(task_context)
 
 
-def test_check_that_could_not_run_is_tried_again(snapshot, opened, monkeypatch, task_context):
+def test_check_that_could_not_run_is_tried_again(plan_file, opened, monkeypatch, task_context):
     played_preflight(monkeypatch, Verdict.UNCHECKED)
     with pytest.raises(AirflowException) as raised:
-        StepOperator(task_id="t", step="inventory_and_preflight", snapshot=snapshot).execute(task_context)
+        StepOperator(task_id="t", step="inventory_and_preflight", plan_file=plan_file).execute(task_context)
     assert not isinstance(raised.value, AirflowFailException)
 
 
 @pytest.mark.parametrize(
     ("error", "final"), [(Refused("no", remedy="yes"), True), (ClusterUnreachable("source", "h:1", "gone"), False)]
 )
-def test_error_of_a_phase_fails_the_task_or_is_tried_again(snapshot, opened, monkeypatch, task_context, error, final):
+def test_error_of_a_phase_fails_the_task_or_is_tried_again(plan_file, opened, monkeypatch, task_context, error, final):
     def fails(ctx):
         raise error
 
     monkeypatch.setattr(preflight, "check", fails)
     with pytest.raises(AirflowException, match=re.escape(error.message)) as raised:
-        StepOperator(task_id="t", step="inventory_and_preflight", snapshot=snapshot).execute(task_context)
+        StepOperator(task_id="t", step="inventory_and_preflight", plan_file=plan_file).execute(task_context)
     assert isinstance(raised.value, AirflowFailException) is final
 
 
-def test_create_makes_nothing_while_the_plan_gate_is_closed(snapshot, opened, monkeypatch, task_context):
+def test_create_makes_nothing_while_the_plan_gate_is_closed(plan_file, opened, monkeypatch, task_context):
     def closed(ctx, name):
         raise passing.NotApproved(name, "nobody has approved it yet")
 
     monkeypatch.setattr(approvals, "check", closed)
     monkeypatch.setattr(create, "apply", lambda ctx: pytest.fail("created without an approval"))
     with pytest.raises(AirflowFailException, match="nobody has approved it"):
-        StepOperator(task_id="t", step="create_targets", snapshot=snapshot).execute(task_context)
+        StepOperator(task_id="t", step="create_targets", plan_file=plan_file).execute(task_context)
     assert opened.made_state == [False], "not even internal topics"
     assert not opened.made_later
 
@@ -89,19 +89,21 @@ def played_cutover(monkeypatch, *outcomes):
     monkeypatch.setattr(cutover, "apply", lambda ctx, groups: CutoverResult(groups=outcomes))
 
 
-def test_cutover_counts_outcomes(snapshot, opened, monkeypatch, task_context):
+def test_cutover_counts_outcomes(plan_file, opened, monkeypatch, task_context):
     groups = (GroupOutcome(group="a", outcome=Fate.MOVED), GroupOutcome(group="b", outcome=Fate.ALREADY_MOVED))
     played_cutover(monkeypatch, *groups)
     task_context["ti"].map_index = 3
-    operator = CutOverOperator(task_id="t", step="cut_over", snapshot=snapshot, groups=["a", "b"])
+    operator = CutOverOperator(task_id="t", step="cut_over", plan_file=plan_file, groups=["a", "b"])
     assert operator.execute(task_context) == {"moved": 1, "already_moved": 1}
     assert list(opened.journal.all("phase")) == ["cut_over[3]"], "batches side by side share no record"
 
 
-def test_group_that_was_refused_fails_the_batch_with_its_reason_and_remedy(snapshot, opened, monkeypatch, task_context):
+def test_group_that_was_refused_fails_the_batch_with_its_reason_and_remedy(
+    plan_file, opened, monkeypatch, task_context
+):
     refused = GroupOutcome(group="b", outcome=Fate.REFUSED, reason="2 members", remedy="stop them", exit_code=1)
     played_cutover(monkeypatch, GroupOutcome(group="a", outcome=Fate.MOVED), refused)
-    operator = CutOverOperator(task_id="t", step="cut_over", snapshot=snapshot, groups=["a", "b"])
+    operator = CutOverOperator(task_id="t", step="cut_over", plan_file=plan_file, groups=["a", "b"])
     with pytest.raises(AirflowFailException, match=r"1 of 2 groups[\s\S]*b: refused: 2 members\n  remedy: stop them"):
         operator.execute(task_context)
     assert opened.journal.all("phase")["cut_over"]["outcome"] == "refused"
@@ -117,7 +119,7 @@ def ended_by_airflow():
 
 
 def test_kill_of_a_cutover_ends_the_hook_that_runs_and_starts_no_other(
-    snapshot, opened, monkeypatch, task_context, ended_by_airflow, tmp_path
+    plan_file, opened, monkeypatch, task_context, ended_by_airflow, tmp_path
 ):
     tool, pid = tmp_path / "tool", tmp_path / "pid"
     tool.write_text(f"#!/bin/sh\necho $$ > {pid}.new; mv {pid}.new {pid}; sleep 600\n")
@@ -134,7 +136,7 @@ def test_kill_of_a_cutover_ends_the_hook_that_runs_and_starts_no_other(
 
     played_cutover(monkeypatch)
     monkeypatch.setattr(cutover, "apply", moves)
-    operator = CutOverOperator(task_id="t", step="cut_over", snapshot=snapshot, groups=["a", "b"])
+    operator = CutOverOperator(task_id="t", step="cut_over", plan_file=plan_file, groups=["a", "b"])
     ended_by_airflow.append(operator)
 
     def end() -> None:
@@ -153,9 +155,9 @@ def test_kill_of_a_cutover_ends_the_hook_that_runs_and_starts_no_other(
     operator.on_kill()
 
 
-def test_batches_are_the_phases_own(snapshot, opened, monkeypatch, task_context):
+def test_batches_are_the_phases_own(plan_file, opened, monkeypatch, task_context):
     monkeypatch.setattr(cutover, "batches", lambda ctx: [["a", "b"], ["c"]])
-    assert ListBatchesOperator(task_id="t", snapshot=snapshot).execute(task_context) == [["a", "b"], ["c"]]
+    assert ListBatchesOperator(task_id="t", plan_file=plan_file).execute(task_context) == [["a", "b"], ["c"]]
 
 
 def test_reports_go_where_the_environment_says_else_into_the_checkout(monkeypatch, tmp_path):

@@ -32,34 +32,34 @@ def validated(monkeypatch):
     return found
 
 
-def operator(snapshot):
-    return SparkValidateOperator(task_id="validate", step="validate", snapshot=snapshot, conn_id="spark_here")
+def operator(plan_file):
+    return SparkValidateOperator(task_id="validate", step="validate", plan_file=plan_file, conn_id="spark_here")
 
 
 def test_validation_within_a_migration_is_of_everything(
-    snapshot, opened, validated, task_context, monkeypatch, tmp_path
+    plan_file, opened, validated, task_context, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("KAFKA_MIGRATION_REPORTS_DIR", str(tmp_path))
-    assert operator(snapshot).execute(task_context) == {"verdict": "EQUAL", "folder": "/reports/played"}
+    assert operator(plan_file).execute(task_context) == {"verdict": "EQUAL", "folder": "/reports/played"}
     everything = {"topics": (), "level": None, "full": False}
     assert validated.calls == [{"spark_master": "spark://h:7077", "reports": tmp_path, **everything}]
     assert opened.journal.all("phase")["validate"]["outcome"] == "done"
 
 
-def test_form_names_topics_and_level_and_may_ask_for_everything(snapshot, opened, validated, task_context):
+def test_form_names_topics_and_level_and_may_ask_for_everything(plan_file, opened, validated, task_context):
     task_context["params"] = {"topics": ["orders", "payments"], "level": "record", "full": True}
-    operator(snapshot).execute(task_context)
+    operator(plan_file).execute(task_context)
     (call,) = validated.calls
     assert (call["topics"], call["level"], call["full"]) == (["orders", "payments"], Level.RECORD, True)
 
 
 @pytest.mark.parametrize(("code", "final"), [(1, True), (3, False)])
 def test_verdict_that_is_not_equal_fails_and_one_that_could_not_be_found_is_tried_again(
-    snapshot, opened, validated, task_context, code, final
+    plan_file, opened, validated, task_context, code, final
 ):
     validated.code = code
     with pytest.raises(AirflowException, match="3 partitions differ") as raised:
-        operator(snapshot).execute(task_context)
+        operator(plan_file).execute(task_context)
     assert isinstance(raised.value, AirflowFailException) is final
 
 

@@ -8,7 +8,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 
 from kafka_migration.airflow.steps import WaitOperator
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.domain.errors import ClusterUnreachable, StateConflict
 from kafka_migration.groups import sides
+from kafka_migration.plans.snapshot import Snapshot
 from kafka_migration.steps import stop
 
 
@@ -22,12 +24,15 @@ def deferred(operator, task_context):
     ("step", "seconds"),
     [("watch_lag", 86_400), ("watch_groups", 600), ("stop_mirror", 600)],
 )
-def test_waiting_task_defers_with_a_deadline_from_the_plan(step, seconds, snapshot, task_context):
-    waiting = deferred(WaitOperator(task_id="t", step=step, snapshot=snapshot), task_context)
+def test_waiting_task_defers_with_a_deadline_from_the_plan(step, seconds, plan_file, task_context):
+    waiting = deferred(WaitOperator(task_id="t", step=step, plan_file=plan_file), task_context)
     path, values = waiting.trigger.serialize()
     assert path == "kafka_migration.airflow.trigger.StepTrigger"
     assert values.pop("gives_up_at") == pytest.approx(time.time() + seconds, abs=60)
-    assert values == {"step": step, **snapshot}, "no more than where the snapshot is"
+    handed_on = task_context["ti"].handed_on
+    assert values.pop("digest") == handed_on["digest"]
+    assert Snapshot.unpack(values.pop("packed"), handed_on["digest"]).as_dict() == handed_on
+    assert values == {"step": step, "run_of_plan": f"migrate_played/{task_context['ti'].run_id}", "path": ""}
     assert waiting.method_name == "resume"
 
 
@@ -35,15 +40,31 @@ def verdict(exit_code):
     return {"exit_code": exit_code, "message": "because", "facts": {"lag": 7}}
 
 
+@pytest.mark.parametrize("step", ["watch_lag", "stop_mirror"])
 @pytest.mark.parametrize(("exit_code", "final"), [(1, True), (2, True), (3, False)])
-def test_verdict_that_is_no_pass_fails_the_task_or_is_tried_again(exit_code, final, snapshot, task_context):
+def test_verdict_that_is_no_pass_fails_the_task_or_is_tried_again(step, exit_code, final, plan_file, task_context):
+    operator = WaitOperator(task_id="t", step=step, plan_file=plan_file)
+    if step == "stop_mirror" and not final:
+        waits_again(operator, task_context, verdict(exit_code))
+        return
     with pytest.raises(AirflowException, match="because") as raised:
-        WaitOperator(task_id="t", step="watch_lag", snapshot=snapshot).resume(task_context, verdict(exit_code))
+        operator.resume(task_context, verdict(exit_code))
     assert isinstance(raised.value, AirflowFailException) is final
 
 
-def test_verdict_that_passes_hands_on_its_facts(snapshot, task_context):
-    assert WaitOperator(task_id="t", step="watch_lag", snapshot=snapshot).resume(task_context, verdict(0)) == {"lag": 7}
+def waits_again(operator, task_context, event):
+    """It goes back to its trigger, with the time that the plan gives it, and no try has failed."""
+    with pytest.raises(TaskDeferred) as again:
+        operator.resume(task_context, event)
+    _, values = again.value.trigger.serialize()
+    assert values["gives_up_at"] == pytest.approx(time.time() + 600, abs=60)
+    assert again.value.method_name == "resume"
+
+
+def test_verdict_that_passes_hands_on_its_facts(plan_file, task_context):
+    assert WaitOperator(task_id="t", step="watch_lag", plan_file=plan_file).resume(task_context, verdict(0)) == {
+        "lag": 7
+    }
 
 
 def played_stop(monkeypatch, *, is_open, name=stop.STILL):
@@ -54,18 +75,34 @@ def played_stop(monkeypatch, *, is_open, name=stop.STILL):
     monkeypatch.setattr(stop, "apply", lambda ctx, now: played)
 
 
-def test_stop_proves_once_more_what_the_trigger_saw(snapshot, opened, monkeypatch, task_context):
+def test_stop_proves_once_more_what_the_trigger_saw(plan_file, opened, monkeypatch, task_context):
     played_stop(monkeypatch, is_open=True)
-    found = WaitOperator(task_id="t", step="stop_mirror", snapshot=snapshot).resume(task_context, verdict(0))
+    found = WaitOperator(task_id="t", step="stop_mirror", plan_file=plan_file).resume(task_context, verdict(0))
     assert found == {"records": 100, "reason": "drained"}
     assert opened.journal.all("phase")["stop_mirror"]["outcome"] == "done"
 
 
-def test_producer_that_came_back_has_the_stop_tried_again(snapshot, opened, monkeypatch, task_context):
+def test_producer_that_came_back_has_the_stop_waited_for_again(plan_file, opened, monkeypatch, task_context):
     played_stop(monkeypatch, is_open=False)
-    with pytest.raises(AirflowException, match=r"orders-0 \+5") as raised:
-        WaitOperator(task_id="t", step="stop_mirror", snapshot=snapshot).resume(task_context, verdict(0))
-    assert not isinstance(raised.value, AirflowFailException)
+    waits_again(WaitOperator(task_id="t", step="stop_mirror", plan_file=plan_file), task_context, verdict(0))
+
+
+@pytest.mark.parametrize(
+    ("error", "is_final"), [(ClusterUnreachable("target", "h:1", "gone"), False), (StateConflict("odd"), True)]
+)
+def test_error_that_waiting_may_heal_has_the_stop_waited_for_again(
+    plan_file, opened, monkeypatch, task_context, error, is_final
+):
+    def fails(ctx, now):
+        raise error
+
+    monkeypatch.setattr(stop, "apply", fails)
+    operator = WaitOperator(task_id="t", step="stop_mirror", plan_file=plan_file)
+    if is_final:
+        with pytest.raises(AirflowFailException, match="odd"):
+            operator.resume(task_context, verdict(0))
+    else:
+        waits_again(operator, task_context, verdict(0))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +115,7 @@ def test_producer_that_came_back_has_the_stop_tried_again(snapshot, opened, monk
         "topics are as declared",
     ],
 )
-def test_what_only_a_person_can_clear_is_not_waited_for(snapshot, opened, monkeypatch, task_context, name):
+def test_what_only_a_person_can_clear_is_not_waited_for(plan_file, opened, monkeypatch, task_context, name):
     played_stop(monkeypatch, is_open=False, name=name)
     with pytest.raises(AirflowFailException, match="then clear this task; the mirror runs on"):
-        WaitOperator(task_id="t", step="stop_mirror", snapshot=snapshot).resume(task_context, verdict(0))
+        WaitOperator(task_id="t", step="stop_mirror", plan_file=plan_file).resume(task_context, verdict(0))

@@ -44,7 +44,11 @@ def ctx():
     )
     told: list[str] = []
     journal = Journal(MemoryStore(), "p")
-    return SimpleNamespace(plan=plan, told=told, log=told.append, journal=journal, clock=FakeClock())
+    # No topic is of the plan, and so none is missing from the mirror.
+    source, link = SimpleNamespace(topic_names=list), SimpleNamespace(topics=dict)
+    return SimpleNamespace(
+        plan=plan, told=told, log=told.append, journal=journal, clock=FakeClock(), source=source, link=link
+    )
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pwd
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -26,6 +27,7 @@ from kafka_migration.inventory import preflight
 from kafka_migration.kafka.types import CommittedOffset
 from kafka_migration.link import lag as phase_lag
 from kafka_migration.state.link import Wish
+from kafka_migration.steps import executors as packed
 from kafka_migration.steps import mirror_job
 from kafka_migration.topics import create as phase_create
 from tests.cli.conftest import Terminal
@@ -717,3 +719,35 @@ def test_mirror_that_left_a_partition_halted_says_so_by_its_exit_code(
     )
     monkeypatch.setattr(mirror_job, "run", lambda *_, **__: end)
     assert halted.run("mirror").exit_code == 1
+
+
+# -- executors --------------------------------------------------------------------------------------------------------
+
+
+def test_executors_prints_the_configs_of_the_archive_that_it_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "PACKAGES", ("crc32c",))
+    file = tmp_path / "executors.tar.gz"
+    result = CliRunner().invoke(app, ["executors", "--output", str(file), "--json"])
+    found = json.loads(result.stdout)
+    assert found["spark"] == {
+        "spark.archives": f"{file.as_uri()}#environment",
+        "spark.executorEnv.PYTHONPATH": "./environment",
+    }
+    assert found["bytes"] == file.stat().st_size
+    shown = CliRunner().invoke(app, ["executors", "--output", str(file), "--dry-run"]).stdout
+    assert f"\nspark.archives {file.as_uri()}#environment\n" in shown
+    assert f"\nPYSPARK_PYTHON={found['environment']['PYSPARK_PYTHON']}\n" in shown
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--image"])
+def test_executors_that_only_shows_writes_nothing(option: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["executors", "--output", str(tmp_path / "executors.tar.gz"), option])
+    assert (result.exit_code, list(tmp_path.iterdir())) == (0, [])
+    assert ("RUN python3" in result.stdout) == (option == "--image")
+
+
+def test_executors_refuses_a_file_that_spark_would_not_unpack(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["executors", "--output", str(tmp_path / "executors.tar")])
+    assert (result.exit_code, list(tmp_path.iterdir())) == (2, [])

@@ -22,6 +22,7 @@ from kafka_migration.kafka.cluster import Cluster
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.link import seal
 from kafka_migration.migration.context import Context
+from kafka_migration.migration.joined import join
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.link import LinkState, Wish
@@ -72,7 +73,7 @@ class Made:
         link = LinkState.on_target(self.ctx.link.name, {"bootstrap.servers": self.bench.target})
         self.links.append(link)
         ctx = replace(self.ctx, link=link)
-        return growth.TargetGrowth(ctx, lambda names: mirror.pin(ctx, names))
+        return growth.TargetGrowth(ctx, lambda goes_by, names, is_new: mirror.pin(goes_by, names, is_new=is_new))
 
 
 def _cluster(side: str, servers: str) -> Cluster:
@@ -220,6 +221,31 @@ def test_new_topics_that_match_join_if_the_plan_says_so(source_cluster, target_c
         assert live.error is None
         assert set(it.ctx.link.topics()) == ({topic, new} if follows else {topic})
         assert it.ctx.target.topics([foreign]) == {}
+
+
+def test_topics_of_a_plan_that_joins_are_copied_by_the_mirror_that_runs_and_it_keeps_its_own(
+    source_cluster, target_cluster, prefix
+):
+    topic, wanted = f"{prefix}.old", f"joined-{prefix}"
+    servers = (source_cluster.bootstrap_servers, target_cluster.bootstrap_servers)
+    with made(*servers, {topic: 1}) as it:
+        join(it.ctx)
+        produce(it.bench.source, topic, records(50, 1, 1))
+        create_topics(it.bench.source, {wanted: 2}, {"retention.ms": "-1"})
+        produce(it.bench.source, wanted, records(100, 2, 3))
+        with running(it.bench, LONG, growth=it.growth()) as live:
+            _until_copied(it.bench, {TopicPartition(topic, 0): 50})
+            corrected = {**it.ctx.plan.snapshot(), "topics": {"include": [wanted]}}
+            ctx = replace(it.ctx, plan=restore_plan(corrected))
+            join(ctx)
+            create.apply(ctx)
+            produce(it.bench.source, topic, records(50, 1, 2))
+            it.ctx.link.select_also(ctx.plan.topics.matches)
+            grown = it.grown({wanted: 2})
+            _until_copied(grown, {TopicPartition(wanted, p): 50 for p in (0, 1)} | {TopicPartition(topic, 0): 100})
+            assert assert_same(grown) == 200
+        assert live.error is None
+        assert [text for text in it.told if "goes on with the plan that joined" in text]
 
 
 def test_new_topic_that_cannot_be_made_is_told_and_the_others_join(source_cluster, target_cluster, prefix):

@@ -2,11 +2,14 @@
 
 import ast
 import base64
+import json
+import os
 import pickle
 import shutil
 import subprocess
 import sys
 import uuid
+import venv
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -35,9 +38,10 @@ from tests.spark_standalone import spark_standalone
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _submit(plan: SmallPlan, job: Path, *options: str, cwd: Path) -> dict[str, object]:
+def _submit(plan: SmallPlan, job: Path, *options: str, cwd: Path, python: str = sys.executable) -> dict[str, object]:
     submit = Path(sys.executable).with_name("spark-submit")
-    environment = {**plan.environment, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {**plan.environment, "PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
     environment.pop("PYTHONPATH", None)
     command = [str(submit), "--conf", "spark.ui.enabled=false", *options, str(job), str(plan.path), "--until-caught-up"]
     done = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=200, check=False)
@@ -69,6 +73,32 @@ def test_standalone_cluster_copies_with_the_package_from_py_files_only(source_cl
         outcome = _submit(plan, job, "--master", master, "--py-files", str(package_zip(tmp_path)), cwd=tmp_path)
     assert outcome["records"] == 60_000
     assert outcome["executors"] == ["0", "1"], "one task on each of the two workers' executors"
+    _assert_equal(source, target, plan, topics)
+
+
+def test_workers_with_nothing_but_python_copy_with_the_archive_of_one_command(source_cluster, target_cluster, tmp_path):
+    source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
+    topics = {f"bare-{uuid.uuid4().hex[:8]}": 4}
+    (topic,) = topics
+    create_topics(source, topics)
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        produce(source, topic, (ToSend(b"%d" % n, b"k", n % 4) for n in range(1_000)), **{"compression.type": codec})
+    plan = small_plan(tmp_path, source, target, topics)
+    job = Path(shutil.copy(ROOT / "spark_jobs" / "mirror.py", tmp_path / "mirror.py"))
+    venv.create(tmp_path / "bare", with_pip=False)
+    python = str(tmp_path / "bare" / "bin" / "python3")
+    command = [sys.executable, "-m", "kafka_migration", "executors", "--output", "executors.tar.gz", "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "plugins")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    options = [
+        part for name, value in json.loads(done.stdout)["spark"].items() for part in ("--conf", f"{name}={value}")
+    ]
+    with spark_standalone(tmp_path, workers=1, python=python) as master:
+        zipped = str(package_zip(tmp_path))
+        found = _submit(plan, job, "--master", master, "--py-files", zipped, *options, cwd=tmp_path, python=python)
+    assert found["records"] == 4_000
+    assert found["executors"] == ["0"]
     _assert_equal(source, target, plan, topics)
 
 

@@ -168,7 +168,7 @@ def test_every_failed_task_a_mirror_that_dies_and_a_question_alert_by_themselves
     alerts = many["dags"]["migrate_told"]["task_alerts"]
     assert alerts.pop("mirror") == ["failed", "died, and is tried again"]
     for gate in ("approve_plan", "approve_cutover"):
-        assert alerts.pop(gate) == ["failed", "asks anew", "waits for an answer"]
+        assert alerts.pop(gate) == ["failed", "asks again", "waits for an answer"]
     assert set(alerts) == set(BEFORE_AND_AFTER) - {"mirror", "approve_plan", "approve_cutover"}
     assert set(map(tuple, alerts.values())) == {("failed",)}
     assert not any(many["dags"]["migrate_plan-00"]["task_alerts"].values())
@@ -191,7 +191,7 @@ def test_notifier_that_cannot_be_had_is_an_error_that_names_it_and_takes_no_dag_
 
 def test_rendered_fields_of_every_task_are_pointers_alone(many):
     shown = {field for fields in many["dags"]["migrate_plan-00"]["fields"].values() for field in fields}
-    assert shown == {"snapshot", "groups", "subject"}
+    assert shown == {"groups", "subject"}
 
 
 def test_shipped_demo_plan_is_what_the_demo_dag_is_built_from(many):

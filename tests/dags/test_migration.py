@@ -339,15 +339,19 @@ def test_answer_of_a_stranger_changes_nothing_and_an_approvers_rejection_ends_th
     stage: Stage, people: People
 ) -> None:
     first = stage.wait_for_question("unwanted")
-    assert first.options == ("Approve", "Reject")
+    approve, reject = first.options
+    assert (approve.partition(" ")[0], reject) == ("Approve", "Reject")
+    assert approve.partition(" ")[2] in first.body, "the option names the evidence that it approves"
     assert f"{stage.base}-unwanted" in first.body, "the evidence is in the question"
     # One who may look at the DAG, and no more: Airflow itself refuses.
     with stage.as_user("stranger") as stranger, pytest.raises(AirflowError, match="403"):
-        stranger.answer(first, "Approve")
+        stranger.answer(first, approve)
     assert stage.wait_for_question("unwanted") == first
     # One who may answer for tasks of the DAG, but whom the plan does not name.
     with stage.as_user("mallory") as mallory:
-        mallory.answer(first, "Approve")
+        with pytest.raises(AirflowError, match="400"):
+            mallory.answer(first, "Approve 00000000")
+        mallory.answer(first, approve)
     stage.wait_for_log("unwanted", "approve_plan", "mallory is not one of", try_number=1)
     stage.wait_for_question("unwanted")
     assert set(stage.succeeded("unwanted")) == {"take_snapshot", "inventory_and_preflight"}

@@ -5,10 +5,11 @@ import socket
 
 import psutil
 import pytest
+import sqlalchemy
 
 from demo.airflow import EmbeddedAirflow
 from demo.airflow_api import AirflowError
-from demo.brokers.ports import HOST
+from demo.brokers.ports import HOST, PortReservation
 
 
 def airflow(home, **options):
@@ -48,3 +49,15 @@ def test_home_that_has_a_password_keeps_it_and_nobody_else_may_read_it(tmp_path)
     second = airflow(tmp_path)
     second._write_password()
     assert second.password == first.password == json.loads(file.read_text())["admin"]
+
+
+def test_database_that_is_locked_for_a_minute_is_waited_for(tmp_path):
+    """Scheduler and triggerer end for good where one stays locked for longer than they wait."""
+    it = airflow(tmp_path)
+    it._reservation = PortReservation(3)
+    try:
+        url = it.environment()["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
+    finally:
+        it.stop()
+    with sqlalchemy.create_engine(url).connect() as database:
+        assert database.exec_driver_sql("PRAGMA busy_timeout").scalar_one() >= 60_000

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -98,6 +99,18 @@ def test_server_that_is_gone_is_an_error_of_ours_after_some_tries():
     api = AirflowApi("http://127.0.0.1:9", user="admin", password="secret", timeout_seconds=1)
     with pytest.raises(AirflowError, match="no answer"):
         api.dag_ids()
+
+
+def test_wait_in_vain_shows_how_airflow_is_and_what_it_printed_last(server, tmp_path):
+    server.answers["GET", "/api/v2/monitor/health"] = lambda: (200, {"scheduler": {"status": "unhealthy"}})
+    printed = tmp_path / "standalone.log"
+    printed.write_text("scheduler | database is locked\n")
+    api = AirflowApi(server.url, user="admin", password="secret", log_file=printed)
+    with closing(api), pytest.raises(AirflowError) as error:
+        api.wait(lambda: False, "the run ended", deadline_seconds=0)
+    assert "not within 0 s: the run ended" in str(error.value)
+    assert "'scheduler': 'unhealthy'" in str(error.value)
+    assert str(error.value).endswith("scheduler | database is locked")
 
 
 def test_run_started_by_hand_has_no_logical_date(server, api):

@@ -43,6 +43,66 @@ def test_same_text_means_the_same_to_airflow(text: str) -> None:
     assert theirs.extra_dejson == EXTRA
 
 
+FORM = {
+    "host": "one:9092,two:9092",
+    "login": "mover@",
+    "password": "p:w/d",
+    "extra": {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "ssl.ca.location": None, "client.id": ""},
+}
+CLUSTER_FORMS = [
+    json.dumps({"conn_type": "kafka_cluster", **FORM}),
+    "kafka-cluster://mover%40:p%3Aw%2Fd@one%3A9092%2Ctwo%3A9092/?__extra__="
+    + quote(json.dumps(FORM["extra"]), safe=""),
+]
+
+
+@pytest.mark.parametrize("text", CLUSTER_FORMS, ids=["json", "uri"])
+def test_connection_of_the_form_is_its_fields_and_its_extra(text: str) -> None:
+    properties = find_connection("kafka_source", {"AIRFLOW_CONN_KAFKA_SOURCE": text}).properties
+    assert dict(properties) == {
+        "bootstrap.servers": "one:9092,two:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "mover@",
+        "sasl.password": "p:w/d",
+    }
+
+
+@pytest.mark.parametrize("text", CLUSTER_FORMS, ids=["json", "uri"])
+def test_connection_of_the_form_means_the_same_to_airflow(text: str) -> None:
+    from airflow.sdk.definitions.connection import Connection
+
+    read = Connection.from_json if text.startswith("{") else Connection.from_uri
+    theirs = read(text, conn_id="kafka_source")
+    assert (theirs.conn_type, theirs.host, theirs.login, theirs.password) == (
+        "kafka_cluster",
+        FORM["host"],
+        FORM["login"],
+        FORM["password"],
+    )
+    assert theirs.extra_dejson == FORM["extra"]
+
+
+@pytest.mark.parametrize(("servers", "port"), [("one:9092", None), ("one", 9092)])
+def test_port_of_a_connection_counts(servers: str, port: int | None) -> None:
+    text = json.dumps({"conn_type": "kafka_cluster", "host": servers, "port": port})
+    assert found(text)["bootstrap.servers"] == "one:9092"
+
+
+@pytest.mark.parametrize("name", ["bootstrap.servers", "sasl.username", "sasl.password"])
+def test_field_that_contradicts_the_extra_is_refused_and_not_quoted(name: str) -> None:
+    with pytest.raises(BadInput, match="another value in its Extra") as caught:
+        found(json.dumps({"conn_type": "kafka_cluster", **FORM, "extra": {name: "hunter22"}}))
+    assert caught.value.field == name
+    assert "hunter22" not in str(caught.value)
+    assert str(FORM["password"]) not in str(caught.value)
+
+
+def test_fields_of_a_connection_of_the_providers_type_are_left_alone() -> None:
+    text = json.dumps({"conn_type": "kafka", "host": "other", "login": "nobody", "password": "x", "extra": EXTRA})
+    assert found(text) == EXTRA | {"security.protocol": "PLAINTEXT"}
+
+
 def test_unknown_id_names_the_variable_and_the_page() -> None:
     with pytest.raises(BadInput) as caught:
         find_connection("nobody", {})

@@ -16,6 +16,7 @@ from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.groups.record import GroupRecord, Step, Translation
 from kafka_migration.kafka.types import TopicDescription
+from kafka_migration.migration.context import Context
 from kafka_migration.migration.history import phase, remember_beginning
 from kafka_migration.state.link import LinkTopic
 from kafka_migration.topics import create
@@ -39,12 +40,17 @@ def created(shop: Migration) -> None:
         run.ends(0, topics=len(result.steps))
 
 
-def mirroring(shop: Migration) -> None:
-    """Fenced once, and telling."""
-    ctx = shop.ctx()
+def pinned(ctx: Context) -> None:
+    """Every topic of the target is one of the link."""
     here, there = ctx.source.topics(), ctx.target.topics()
     topics = [LinkTopic(name=name, source_id=_id(here[name]), target_id=_id(there[name])) for name in sorted(there)]
     ctx.link.pin(source_cluster="s", target_cluster="t", topics=topics, at=ctx.stamp())
+
+
+def mirroring(shop: Migration) -> None:
+    """Fenced once, and telling."""
+    ctx = shop.ctx()
+    pinned(ctx)
     ctx.link.record_fence(0, Identity(7, 0), at=ctx.stamp())
     ctx.link.record_run({"state": "running", "at": ctx.stamp(), "epoch": 1, "partitions": 3})
 

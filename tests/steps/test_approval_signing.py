@@ -89,7 +89,7 @@ def test_answer_that_an_earlier_version_wrote_is_to_be_given_anew(shop: Migratio
     assert len(history(ctx)) == 2
     with pytest.raises(NotApproved, match="is not signed: an earlier version wrote it") as refused:
         approvals.check(ctx, PLAN)
-    assert "answer anew" in refused.value.remedy
+    assert "answer again" in refused.value.remedy
     approve(shop)
     assert passes(shop)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 import pytest
 
@@ -30,8 +31,8 @@ def shop() -> Migration:
 
 
 def _growth(ctx: Context) -> growth.TargetGrowth:
-    def pin(names: object) -> None:
-        here, there = ctx.source.topics(list(names)), ctx.target.topics(list(names))  # type: ignore[call-overload]
+    def pin(_: Context, names: Sequence[str], _is_new: bool) -> None:
+        here, there = ctx.source.topics(names), ctx.target.topics(names)
         topics = [
             LinkTopic(name=n, source_id=uuid.UUID(here[n].topic_id), target_id=uuid.UUID(there[n].topic_id))
             for n in there

@@ -31,6 +31,7 @@ def mirrored(shop: Migration, at: int | None = None, **fields: object) -> tuple[
     ctx = shop.ctx(**fields)
     link = Mirrored(shop, {} if at is None else dict.fromkeys(PARTITIONS, at))
     ctx.link = link
+    histories.pinned(ctx)
     return ctx, link
 
 

@@ -152,7 +152,7 @@ def test_what_went_wrong_is_listed_as_exceptions(shop: Migration, tmp_path: Path
         raise Refused("2 partitions still grow")
     written = report.apply(ctx, tmp_path)
     assert written.report["exceptions"] == [
-        "the plan is not the one that the migration began with",
+        "the plan is not the one that joined the migration last",
         "phase validate ended as refused: DIFFERENT",
         "phase stop_mirror ended as refused: 2 partitions still grow",
         "shop.orders-1 is halted: CORRUPT at source offset 70: a checksum",

@@ -94,7 +94,7 @@ def on_question(plan: Plan) -> list[TaskAlert]:
 
 def on_asked_anew(plan: Plan) -> list[TaskAlert]:
     """Of a task that asks a person: an answer was refused, so it waits for another one, or it cannot ask."""
-    return _alerts(TaskAlert(plan=plan, has="asks anew", is_moderated=True, of_ours=True))
+    return _alerts(TaskAlert(plan=plan, has="asks again", is_moderated=True, of_ours=True))
 
 
 def _alerts(alert: TaskAlert) -> list[TaskAlert]:
@@ -102,8 +102,11 @@ def _alerts(alert: TaskAlert) -> list[TaskAlert]:
 
 
 def _is_due(context: Context) -> bool:
-    number, lasted = attempt(context), datetime.now(UTC) - context["ti"].start_date
-    return bool(number in (1, 2, 4, 8) or number % _EVERY == 0 or lasted >= _NO_DEATH_IN_A_ROW)
+    asked = context.get("asked")
+    # A question waits for long without having died.
+    ran_long = asked is None and datetime.now(UTC) - context["ti"].start_date >= _NO_DEATH_IN_A_ROW
+    number = attempt(context) + int(str(asked or 1)) - 1
+    return ran_long or number in (1, 2, 4, 8) or number % _EVERY == 0
 
 
 def attempt(context: Context) -> int:

@@ -13,31 +13,55 @@ from kafka_migration.airflow.links import DocsLink, ReportLink
 from kafka_migration.airflow.opening import opened_context
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Retryable
 from kafka_migration.plans.model import Plan
-from kafka_migration.plans.snapshot import Snapshot
+from kafka_migration.plans.snapshot import Snapshot, require_own
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
+
     from kafka_migration.migration.context import Context as MigrationContext
 
 
 class WorksFromSnapshot:
-    """Mixin of operators that work from the run's ``snapshot`` of the plan (path and digest, by XCom)."""
+    """Mixin of operators that work from the run's snapshot of the plan.
 
-    snapshot: Any
+    It is pulled when a task runs, and is no template field: rendered fields are shown, and a plan may be long.
+    ``plan_file`` is where the snapshot was taken from.
+    """
+
+    plan_file: str
     log: Any
     _is_open = False
 
-    def plan(self) -> Plan:
+    def snapshot(self, context: Context) -> Snapshot:
+        """What the first task of this run handed on."""
+        ti = context["ti"]
+        with explained():
+            return Snapshot.of(ti.xcom_pull(task_ids="take_snapshot"), dag_id=ti.dag_id, run_id=ti.run_id)
+
+    def plan(self, context: Context) -> Plan:
         """The plan of this run."""
-        return Snapshot.of(self.snapshot).load()
+        with explained():
+            return self.snapshot(context).load()
 
     @contextmanager
-    def opened(self, *, make_state: bool = False, to_check: bool = False) -> Iterator[MigrationContext]:
+    def opened(
+        self, context: Context, *, make_state: bool = False, to_check: bool = False
+    ) -> Iterator[MigrationContext]:
         """The steps' context. Progress goes to the task's log; what steps raise becomes a failure, or a retry.
+
+        A snapshot that is not this run's own is refused before anything is done.
 
         Every task from create_targets on gives ``make_state``: the state is there by then, but a broker may not show
         yet what was made a moment ago. ``to_check`` is for the preflight.
         """
-        with explained(), opened_context(self.plan(), self.log, make_state=make_state, to_check=to_check) as ctx:
+        from kafka_migration.migration.history import digest_of_run
+
+        snapshot = self.snapshot(context)
+        with (
+            explained(),
+            opened_context(snapshot.load(), self.log, make_state=make_state, to_check=to_check) as ctx,
+        ):
+            require_own(snapshot, recorded=digest_of_run(ctx, run_of(context)), plan_file=self.plan_file)
             self._is_open = True
             try:
                 yield ctx
@@ -48,14 +72,14 @@ class WorksFromSnapshot:
 class MigrationOperator(WorksFromSnapshot, BaseOperator):
     """Base of the operators that only run a step."""
 
-    template_fields: Sequence[str] = ("snapshot",)
+    template_fields: Sequence[str] = ()
     operator_extra_links = (ReportLink(), DocsLink())
     ui_color = "#e8f0fa"
 
-    def __init__(self, *, snapshot: Any, **kwargs: Any) -> None:
-        """``snapshot`` is the output of the task that took it."""
+    def __init__(self, *, plan_file: str, **kwargs: Any) -> None:
+        """``plan_file`` is what the run's snapshot is taken from."""
         super().__init__(**kwargs)
-        self.snapshot = snapshot
+        self.plan_file = plan_file
 
     def on_kill(self) -> None:
         """End as at Ctrl-C: what the step has started (a hook's command, a Spark job) ends with it.
@@ -65,6 +89,12 @@ class MigrationOperator(WorksFromSnapshot, BaseOperator):
         """
         if self._is_open:
             raise KeyboardInterrupt(f"{self.task_id} was asked to end")
+
+
+def run_of(context: Context) -> str:
+    """The run's name in the journal."""
+    ti = context["ti"]
+    return f"{ti.dag_id}/{ti.run_id}"
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from kafka_migration.airflow.approve import ApproveGateOperator
 from kafka_migration.airflow.first_tasks import MigrationInFlightOperator, PlanSnapshotOperator
 from kafka_migration.airflow.mirror import SparkMirrorOperator
 from kafka_migration.airflow.steps import (
+    CreateOperator,
     CutOverOperator,
     ListBatchesOperator,
     ReportOperator,
@@ -23,21 +24,14 @@ from kafka_migration.airflow.steps import (
 )
 from kafka_migration.domain.levels import Level
 from kafka_migration.plans.model import Plan
-from kafka_migration.plans.snapshot import snapshot_path
 from kafka_migration.steps.step import Step
 from kafka_migration.steps.table import step_named, workflow
 
-#: A mirror may be killed as often as it likes; a gate that waits for people waits for days.
+#: A mirror may be killed as often as it likes.
 _AGAIN_AND_AGAIN = 1000
+#: Tries of an approval: one for each time that its evidence changes before somebody answers.
+_NEW_QUESTIONS = 200
 _TAGS = ["kafka-migration"]
-_MACROS = {"snapshot_path": snapshot_path}
-
-#: Rendered when a task starts. The path by the run alone: XComs can be edited. Not the first task's output itself: that
-#: would draw an edge to every other task.
-SNAPSHOT = {
-    "path": "{{ snapshot_path(ti.dag_id, ti.run_id) }}",
-    "digest": "{{ ti.xcom_pull(task_ids='take_snapshot')['digest'] }}",
-}
 
 #: How a batch of groups is called in the UI.
 _BATCH_NAME = "{{ task.groups[0] }}{% if task.groups[1:] %} and {{ task.groups[1:] | length }} more{% endif %}"
@@ -80,7 +74,6 @@ def migrate_dag(plan: Plan, file: Path) -> DAG:
         catchup=False,
         max_active_runs=1,
         tags=_TAGS,
-        user_defined_macros=_MACROS,
         doc_md=_overview(plan, rows),
         on_failure_callback=alerts.on_failure(plan, migrate_dag_id(plan.name)),
         default_args={
@@ -92,7 +85,7 @@ def migrate_dag(plan: Plan, file: Path) -> DAG:
         snapshot = _snapshot(file)
         ends: dict[str, Ends] = {}
         for row in rows:
-            first, _ = ends[row.name] = _task(row, plan)
+            first, _ = ends[row.name] = _task(row, plan, file)
             if not row.after:
                 snapshot >> first
             for before in row.after:
@@ -123,12 +116,12 @@ def _overview(plan: Plan, rows: tuple[Step, ...]) -> str:
     return "\n".join(lines)
 
 
-def _common(row: Step, plan: Plan) -> dict[str, Any]:
+def _common(row: Step, plan: Plan, file: Path) -> dict[str, Any]:
     """What every operator is given of its row: name, documentation, retries, trigger rule and timeout."""
     doc = f"**{row.name}**: {row.does}.\n\n- passes when: {row.passes_if}\n- how it is undone: {row.undo}"
-    common: dict[str, Any] = {"task_id": row.name, "doc_md": doc, "snapshot": SNAPSHOT}
-    if row.until_it_passes:
-        common["retries"] = _AGAIN_AND_AGAIN
+    common: dict[str, Any] = {"task_id": row.name, "doc_md": doc, "plan_file": str(file)}
+    if row.runs_on or row.approval:
+        common["retries"] = _AGAIN_AND_AGAIN if row.runs_on else _NEW_QUESTIONS
     if row.after_failures:
         # Not ALL_DONE: that holds as well when nothing was begun, as after a rejected cutover. Skipped
         # where a plan has no groups, as cut_over is.
@@ -144,12 +137,12 @@ def _common(row: Step, plan: Plan) -> dict[str, Any]:
     return common
 
 
-def _task(row: Step, plan: Plan) -> Ends:
-    common = _common(row, plan)
+def _task(row: Step, plan: Plan, file: Path) -> Ends:
+    common = _common(row, plan, file)
     if row.batched:
         batches = ListBatchesOperator(
             task_id="list_groups",
-            snapshot=SNAPSHOT,
+            plan_file=str(file),
             execution_timeout=timedelta(minutes=30),
             doc_md="The plan's groups in batches: one task moves one batch.",
         )
@@ -179,7 +172,8 @@ def _task(row: Step, plan: Plan) -> Ends:
     elif row.waits:
         task = WaitOperator(step=row.name, **common)
     else:
-        task = (ReportOperator if row.name == "report" else StepOperator)(step=row.name, **common)
+        operators = {"create_targets": CreateOperator, "report": ReportOperator}
+        task = operators.get(row.name, StepOperator)(step=row.name, **common)
     return task, task
 
 
@@ -193,7 +187,6 @@ def validate_dag(plan: Plan, file: Path) -> DAG:
         catchup=False,
         max_active_runs=1,
         tags=_TAGS,
-        user_defined_macros=_MACROS,
         doc_md=f"Validates plan `{plan.name}` again. Skipped unless its migration is in flight.",
         on_failure_callback=alerts.on_failure(plan, validate_dag_id(plan.name)),
         deadline=alerts.deadlines(plan, validate_dag_id(plan.name)),
@@ -228,7 +221,7 @@ def validate_dag(plan: Plan, file: Path) -> DAG:
         validate = SparkValidateOperator(
             task_id="validate",
             step="validate",
-            snapshot=SNAPSHOT,
+            plan_file=str(file),
             conn_id=plan.validation.spark_connection,
             execution_timeout=timedelta(days=2),
         )

@@ -11,14 +11,14 @@ from airflow.sdk import BaseOperator
 from kafka_migration.airflow.base import explained
 from kafka_migration.airflow.opening import opened_context
 from kafka_migration.plans.load import load_plan
-from kafka_migration.plans.snapshot import Snapshot, run_folder
+from kafka_migration.plans.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
 class PlanSnapshotOperator(BaseOperator):
-    """Writes the plan's snapshot into the run's folder; all other tasks of the run work from it."""
+    """Takes the plan's snapshot; all other tasks of the run work from it."""
 
     def __init__(self, *, plan_file: str, **kwargs: Any) -> None:
         """``plan_file`` is read when the task runs, not before."""
@@ -26,11 +26,10 @@ class PlanSnapshotOperator(BaseOperator):
         self.plan_file = plan_file
 
     def execute(self, context: Context) -> dict[str, str]:
-        """Path and digest of the snapshot."""
-        ti = context["ti"]
+        """Text and digest of the snapshot."""
         with explained():
-            snapshot = Snapshot.take(load_plan(Path(self.plan_file)), run_folder(ti.dag_id, ti.run_id))
-        self.log.info("the run works from %s (%s)", snapshot.path, snapshot.digest)
+            snapshot = Snapshot.take(load_plan(Path(self.plan_file)))
+        self.log.info("the run works from %s as it is now (%s)", self.plan_file, snapshot.digest)
         return snapshot.as_dict()
 
 

@@ -23,6 +23,7 @@ from kafka_migration.airflow.base import WorksFromSnapshot
 from kafka_migration.airflow.spark_connection import require_kubernetes_client, spark_master
 from kafka_migration.domain.errors import BadInput, Refused, TakenOver
 from kafka_migration.domain.shipped import shipped
+from kafka_migration.plans.snapshot import write_plan
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -47,34 +48,39 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
     them on the command line on YARN and Kubernetes, and show them as a rendered field.
     """
 
-    template_fields = ("snapshot",)
+    template_fields = ()
     ui_color = "#e3f4e1"
 
-    def __init__(self, *, snapshot: Any, **kwargs: Any) -> None:
-        """``conn_id`` names the Spark connection."""
+    def __init__(self, *, plan_file: str, **kwargs: Any) -> None:
+        """``plan_file`` is what the run's snapshot is taken from; ``conn_id`` names the Spark connection."""
         super().__init__(application=str(MIRROR_JOB), **kwargs)
-        self.snapshot = snapshot
+        self.plan_file = plan_file
 
     def execute(self, context: Context) -> None:
         """Submit, unless an earlier try was drained already; then there is nothing left to copy."""
         from kafka_migration.copy.package import package_zip
         from kafka_migration.link import seal
-        from kafka_migration.link.flight import was_drained
+        from kafka_migration.link.flight import nothing_to_copy, was_drained
         from kafka_migration.migration.history import record_death
         from kafka_migration.steps import mirror
         from kafka_migration.steps.mirror import PHASE
 
-        plan = self.plan()
-        # A folder of this try, which only this user may write to: workers run what is in the zip.
-        with self.opened(make_state=True) as ctx, TemporaryDirectory(prefix="kafka-migration-") as folder:
+        plan = self.plan(context)
+        # A folder of this try, which only this user may write to: workers run what is in the zip. The driver runs on
+        # this machine, and finds the plan there, too.
+        with self.opened(context, make_state=True) as ctx, TemporaryDirectory(prefix="kafka-migration-") as folder:
             if context["ti"].try_number > 1 and was_drained(ctx):
                 self.log.info("the stop gate has drained this mirror: nothing to do")
+                return
+            if nothing_to_copy(ctx):
+                # In a later run of the DAG: this task must not keep it from restore, release and report.
+                self.log.info("the mirror is sealed, and all topics of the plan were copied: nothing to do")
                 return
             # What the application would refuse, too: no other try is of use, and none has to wait for Spark's start.
             mirror.check(ctx)
             seal.check(ctx)
             require_kubernetes_client(spark_master(self._conn_id, field="mirror.spark_connection"))
-            self.application_args = [self.snapshot["path"]]
+            self.application_args = [str(write_plan(plan, Path(folder)))]
             self.py_files = str(package_zip(Path(folder)))
             self.name = f"kafka-migration mirror {plan.name}"
             self._hook = hook = self._get_hook()
@@ -119,11 +125,14 @@ def _explained_end(
     An AirflowFailException where another try is of no use. ``since`` is when the submission began, ``earlier`` the
     attempts that the link knew by then, ``attempt`` which try this was since the task was cleared.
     """
+    from kafka_migration.link.flight import was_taken_over
+    from kafka_migration.migration.joined import mirror_plan
+
     if code == BadInput.exit_code:
         return AirflowFailException(str(error))
-    if code == TakenOver.exit_code and _another_copies(ctx, earlier):
+    if code == TakenOver.exit_code and was_taken_over(earlier, ctx.link.attempts()):
         return AirflowFailException(
-            "another process has taken the mirror over and copies now\n"
+            f"another process has taken the mirror over and copies now{_by(mirror_plan(ctx))}\n"
             "  remedy: let it go on; once it has ended, clear this task to go on from there"
         )
     run = ctx.link.run()
@@ -141,11 +150,8 @@ def _explained_end(
     return error
 
 
-def _another_copies(ctx: MigrationContext, earlier: set[str]) -> bool:
-    """Whether there is an attempt besides this submission's own, and one runs: another try would take the mirror from
-    whoever runs it now."""
-    new = {name: is_running for name, is_running in ctx.link.attempts().items() if name not in earlier}
-    return len(new) > 1 and any(new.values())
+def _by(plan: str) -> str:
+    return f", by {plan}" if plan else ""
 
 
 def _ended_by_itself(run: Mapping[str, Any]) -> bool:

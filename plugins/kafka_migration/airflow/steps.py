@@ -6,11 +6,12 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.configuration import AIRFLOW_HOME
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_migration.airflow.base import MigrationOperator, require
+from kafka_migration.airflow.base import MigrationOperator, require, run_of
 from kafka_migration.airflow.spark_connection import spark_master
 from kafka_migration.airflow.trigger import StepTrigger
 from kafka_migration.domain.levels import Level
@@ -52,7 +53,7 @@ class StepOperator(MigrationOperator):
         # A gate is asked before internal topics are made. Without one the state is there already, but a broker may not
         # show yet what was made a moment ago.
         begins = row.gate is not None or row.name == "inventory_and_preflight"
-        with self.opened(make_state=not begins, to_check=begins and row.gate is None) as ctx:
+        with self.opened(context, make_state=not begins, to_check=begins and row.gate is None) as ctx:
             decision = runner.run(ctx, self.step, part=part, **self.options(context))
         for note in decision.notes:
             self.log.info("%s", note)
@@ -65,15 +66,47 @@ class WaitOperator(StepOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Defer to the trigger, for as long as the plan gives the step."""
-        seconds = step_named(self.step).seconds(self.plan())
+        self._wait(context)
+
+    def _wait(self, context: Context) -> NoReturn:
+        seconds = step_named(self.step).seconds(self.plan(context))
         gives_up_at = None if seconds is None else time.time() + seconds
-        self.defer(trigger=StepTrigger(step=self.step, gives_up_at=gives_up_at, **self.snapshot), method_name="resume")
+        snapshot = self.snapshot(context)
+        trigger = StepTrigger(
+            step=self.step,
+            packed=snapshot.pack(),
+            digest=snapshot.digest,
+            run_of_plan=run_of(context),
+            gives_up_at=gives_up_at,
+        )
+        self.defer(trigger=trigger, method_name="resume")
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Go on with the decision; where the step does something then, it proves once more what the trigger saw."""
-        require(event["exit_code"], event["message"])
-        self.log.info("%s", event["message"])
-        return self.run(context) if step_named(self.step).writes else dict(event["facts"])
+        """Go on with the decision; where the step does something then, it proves once more what the trigger saw.
+
+        A step that waits until it passes goes back to its trigger where another look may pass: a producer wrote again,
+        the time was over, a cluster was away. What a person must settle fails the task at once.
+        """
+        row = step_named(self.step)
+        try:
+            require(event["exit_code"], event["message"])
+            self.log.info("%s", event["message"])
+            return self.run(context) if row.writes else dict(event["facts"])
+        except AirflowFailException:
+            raise
+        except AirflowException as error:
+            if not row.until_it_passes:
+                raise
+            self.log.warning("waiting again: %s", error)
+        return self._wait(context)
+
+
+class CreateOperator(StepOperator):
+    """Creates the targets. State on the target begins here, and with it what the run's tasks are bound to."""
+
+    def options(self, context: Context) -> dict[str, Any]:
+        """The run, which the plan is recorded for."""
+        return {"run_of_plan": run_of(context)}
 
 
 class ReportOperator(StepOperator):
@@ -112,14 +145,14 @@ class ListBatchesOperator(MigrationOperator):
         """The batches; none if the plan moves no group."""
         from kafka_migration.steps import cutover
 
-        with self.opened(make_state=True) as ctx:
+        with self.opened(context, make_state=True) as ctx:
             return cutover.batches(ctx)
 
 
 class CutOverOperator(StepOperator):
     """Moves a batch of groups, each once the cutover gate lets pass. One that was moved already is left as it is."""
 
-    template_fields: Sequence[str] = ("snapshot", "groups")
+    template_fields: Sequence[str] = ("groups",)
 
     def __init__(self, *, groups: Any, **kwargs: Any) -> None:
         """``groups`` is one batch."""

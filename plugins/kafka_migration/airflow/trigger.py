@@ -9,13 +9,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_migration.airflow.opening import opened_context
-from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Retryable
-from kafka_migration.plans.snapshot import Snapshot
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, Retryable
+from kafka_migration.plans.snapshot import Snapshot, require_recorded
 from kafka_migration.steps.step import Decision
 from kafka_migration.steps.table import step_named
 
@@ -27,22 +28,39 @@ T = TypeVar("T")
 
 
 class StepTrigger(BaseTrigger):
-    """Waits for step ``step``: holds where the run's snapshot is, and no secret; connections are looked up where it
-    runs.
+    """Waits for step ``step``: holds the run's snapshot of the plan (``packed`` and ``digest``) and no secret;
+    connections are looked up where it runs. ``run_of_plan`` is the run's name in the journal, where the plan is
+    recorded that the run is bound to. The version before gave the ``path`` of a file instead.
 
     ``gives_up_at`` is wall-clock time (seconds since 1970), so that a triggerer that restarts does not give more time;
     None for no limit. What was seen before a restart is forgotten, and seen again: facts of the past prove nothing now.
     """
 
-    def __init__(self, *, step: str, path: str, digest: str, gives_up_at: float | None) -> None:
+    def __init__(
+        self,
+        *,
+        step: str,
+        digest: str,
+        gives_up_at: float | None,
+        packed: str = "",
+        run_of_plan: str = "",
+        path: str = "",
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.step, self.path, self.digest, self.gives_up_at = step, path, digest, gives_up_at
+        self.step, self.digest, self.gives_up_at = step, digest, gives_up_at
+        self.packed, self.run_of_plan, self.path = packed, run_of_plan, path
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """As Airflow stores it."""
         kind = type(self)
-        values = {"step": self.step, "path": self.path, "digest": self.digest, "gives_up_at": self.gives_up_at}
-        return f"{kind.__module__}.{kind.__qualname__}", values
+        names = ("step", "digest", "gives_up_at", "packed", "run_of_plan", "path")
+        return f"{kind.__module__}.{kind.__qualname__}", {name: getattr(self, name) for name in names}
+
+    def snapshot(self) -> Snapshot:
+        """The run's snapshot of the plan. Raises what reading it raises."""
+        if self.path:
+            return Snapshot.in_file(Path(self.path), self.digest)
+        return Snapshot.unpack(self.packed, self.digest)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """One event: the decision."""
@@ -97,7 +115,9 @@ class _Session:
             # A broker that restarts is no reason to give up, as long as there is time.
             self._trigger.log.warning("%s", error)
         except MigrationError as error:
-            self._decision = Decision(exit_code=error.exit_code, message=str(error))
+            # The code for what could not be found out is for what another look may heal.
+            final = Refused.exit_code if error.exit_code == CouldNotFindOut.exit_code else error.exit_code
+            self._decision = Decision(exit_code=final, message=str(error))
         return self._decision
 
     def too_late(self, waited: float) -> Decision:
@@ -123,14 +143,19 @@ class _Session:
         self._open.close()
 
     def _start(self) -> Waiting:
-        from kafka_migration.migration.history import phase
+        from kafka_migration.migration.history import digest_of_run, phase
 
         trigger = self._trigger
-        plan = Snapshot(path=trigger.path, digest=trigger.digest).load()
+        snapshot = trigger.snapshot()
+        plan = snapshot.load()
         with ExitStack() as opening:
             # The state is there, create_targets has made it; but a broker may not show what was made a moment ago,
             # and would be taken for one without state for as long as this context is open.
             ctx = opening.enter_context(opened_context(plan, trigger.log, make_state=True))
+            recorded = digest_of_run(ctx, trigger.run_of_plan)
+            if recorded is not None:
+                # Nothing is recorded for a run whose targets the version before created.
+                require_recorded(snapshot, recorded)
             step = step_named(trigger.step)
             watch = step.verbs.Wait(ctx)
             if not step.writes:

@@ -94,10 +94,12 @@ def reject(
 ) -> Approval:
     """Record that ``approver`` rejected the gate; an earlier approval is void with it.
 
-    At the cutover gate the mirror is stopped, too: nobody would be there to end it. Nothing is lost by that.
+    At the cutover gate the mirror is stopped, too: nobody would be there to end it. Nothing is lost by that. Not where
+    a wave is rejected: others go on.
     """
     require_approver(ctx, gate, approver)
-    if gate is GateName.CUTOVER and not ctx.dry_run and (ctx.link.run() or {}).get("state") == "running":
+    is_running = (ctx.link.run() or {}).get("state") == "running"
+    if gate is GateName.CUTOVER and ctx.scope.is_whole and not ctx.dry_run and is_running:
         why = f"{approver} rejected the cutover gate" + (f": {reason}" if reason else "")
         ctx.link.wish(Wish(desired=Desired.STOP, reason=why, at=ctx.stamp()))
     return write(ctx, gate, REJECTED, digest, approver, via=via, reason=reason)

@@ -51,7 +51,8 @@ class CutoverGate:
 
 def cutover_facts(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Evidence:
     """The evidence of the cutover gate without its tables, from what the clusters showed and the state as it is now."""
-    halts, given_up = ctx.link.halts(), losses(ctx)
+    halts = {tp: halt for tp, halt in ctx.link.halts().items() if ctx.scope.has_topic(tp.topic)}
+    given_up = [loss for loss in losses(ctx) if ctx.scope.has_topic(loss["topic"])]
     gate = Gate.of(
         "cutover",
         (
@@ -77,6 +78,7 @@ def cutover_facts(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Evi
     return Evidence(
         gate=GateName.CUTOVER,
         migration=ctx.plan.name,
+        scope=ctx.scope.key,
         taken_at=taken.taken_at,
         facts=facts,
         checks=gate,

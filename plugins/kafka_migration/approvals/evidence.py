@@ -57,6 +57,7 @@ class Table:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything about one gate of a migration at ``taken_at``. ``facts`` are sections of items with their values.
+    ``scope`` is the key of the wave that they are about, "" for the whole plan.
 
     ``inventory`` is what they were taken from, None if a cluster did not answer.
     """
@@ -67,6 +68,7 @@ class Evidence:
     facts: Facts
     checks: Gate
     tables: tuple[Table, ...]
+    scope: str = ""
     next_steps: tuple[str, ...] = ()
     undo: tuple[str, ...] = ()
     inventory: Inventory | None = None
@@ -74,7 +76,8 @@ class Evidence:
     @property
     def digest(self) -> str:
         """The digest of the facts: what an approval binds to."""
-        return digest_of({"gate": str(self.gate), "migration": self.migration, "facts": _plain(self.facts)})
+        of = {"gate": str(self.gate), "migration": self.migration, "facts": _plain(self.facts)}
+        return digest_of({**of, "scope": self.scope} if self.scope else of)
 
     def with_facts(self, section: str, items: Mapping[str, str]) -> Evidence:
         """The same evidence with some items of a section as they were before."""
@@ -101,7 +104,7 @@ class Evidence:
         """For a page that a person decides on. Names from the clusters cannot break out of their cells."""
         blocked = self.checks.blockers
         head = [
-            f"# {self.migration}: approve the {self.gate}?",
+            f"# {self.migration}: approve the {self.gate}{f' of wave {self.scope}' if self.scope else ''}?",
             f"Taken {self.taken_at:%Y-%m-%d %H:%M:%S} UTC. An approval holds for exactly this evidence:",
             f"`{self.digest}`",
         ]

@@ -11,13 +11,14 @@ from kafka_migration.approvals.evidence import Evidence, GateName, Table, item, 
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups import translate
-from kafka_migration.inventory import inventory, preflight
+from kafka_migration.inventory import inventory, plan_changes, preflight
 from kafka_migration.kafka.facts import GroupFacts, Inventory
 from kafka_migration.link import lag
 from kafka_migration.topics import create
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
+    from kafka_migration.plans.changes import Change
 
 
 #: The command that lists everything that the inventory has.
@@ -33,13 +34,17 @@ def plan_evidence(ctx: Context) -> Evidence:
     # Whatever an inventory counts as stable is bound, so nothing that it learns to see can be left out here.
     for name, value in stable.items():
         facts[name.replace("_", " ")] = _items(value)
+    changed = plan_changes.shown(ctx)
+    if changed:
+        facts["plan changes"] = {change.field: item(f"{change.before} -> {change.now}") for change in changed}
     facts["checks"] = verdicts(seen.gate)
-    tables: list[Table] = []
+    tables = [_changes(changed)] if changed else []
     if seen.inventory is not None:
-        tables = [_topics(seen.inventory), _groups(seen.inventory.groups.values()), _not_moved(seen.inventory)]
+        tables += [_topics(seen.inventory), _groups(seen.inventory.groups.values()), _not_moved(seen.inventory)]
     return Evidence(
         gate=GateName.PLAN,
         migration=ctx.plan.name,
+        scope=ctx.scope.key,
         taken_at=taken_at,
         facts=facts,
         checks=seen.gate,
@@ -62,6 +67,11 @@ def _items(value: Any) -> dict[str, str]:
 
 
 # -- tables ---------------------------------------------------------------------------------------------------------
+
+
+def _changes(changed: Iterable[Change]) -> Table:
+    rows = tuple((change.field, change.before, change.now, change.holds) for change in changed)
+    return Table(title="Changes of the plan", columns=("field", "was", "is", "holds"), rows=rows)
 
 
 def _topics(taken: Inventory) -> Table:

@@ -15,6 +15,7 @@ from kafka_migration.approvals.record import APPROVED, Approval, answers, remove
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.groups.record import GroupRecord, Step
+from kafka_migration.migration.joined import joined, pending
 from kafka_migration.migration.signing import HOW_TO_SET
 
 if TYPE_CHECKING:
@@ -57,8 +58,13 @@ class Passed:
 
 
 def is_asked(ctx: Context, gate: GateName) -> bool:
-    """Whether the plan has a person answer at ``gate``."""
-    return ctx.plan.approvals.plan if gate is GateName.PLAN else ctx.plan.approvals.cutover
+    """Whether the plan has a person answer at ``gate``; of a plan that joins, the one that it replaces, too: no plan
+    takes this gate away by itself."""
+    if gate is GateName.CUTOVER:
+        return ctx.plan.approvals.cutover
+    return ctx.plan.approvals.plan or bool(
+        pending(ctx) and (last := joined(ctx)) and last.snapshot.get("approvals", {}).get("plan", True)
+    )
 
 
 def require_passed(ctx: Context, now: Evidence) -> Passed:
@@ -97,7 +103,7 @@ def _require_nothing_removed(ctx: Context, gate: GateName, newest: Approval | No
         raise NotApproved(
             gate,
             f"answer {number} was removed from the journal, which this tool never does",
-            remedy=f"find out who writes to {ledger.JOURNAL_TOPIC} on the target, then approve {gate} PLAN anew",
+            remedy=f"find out who writes to {ledger.JOURNAL_TOPIC} on the target, then approve {gate} PLAN again",
         )
 
 
@@ -109,7 +115,7 @@ def _require_signed(ctx: Context, approval: Approval) -> None:
             approval.gate,
             f"the approval by {approval.approver} is not signed: an earlier version wrote it, or a client that may"
             " write to the journal and has no key",
-            remedy=f"answer anew where the approval key is: approve {approval.gate} PLAN",
+            remedy=f"answer again where the approval key is: approve {approval.gate} PLAN",
         )
     keys = ctx.approval_keys()
     require_key(ctx)
@@ -120,7 +126,7 @@ def _require_signed(ctx: Context, approval: Approval) -> None:
             approval.gate,
             f"the approval by {approval.approver} is {why}",
             remedy="use the same approval key where answers are given and where they are checked"
-            f" ({HOW_TO_SET}), and answer anew; if the key is the same already, find out who writes to"
+            f" ({HOW_TO_SET}), and answer again; if the key is the same already, find out who writes to"
             f" {ledger.JOURNAL_TOPIC} on the target",
         )
 
@@ -189,7 +195,8 @@ def _is_in_use(ctx: Context, approval: Approval) -> bool:
         written = [*ctx.journal.all("topic-intent").values(), *ctx.journal.all("topic").values()]
         began = [datetime.fromisoformat(value["at"]) for value in written]
     else:
-        began = [record.at(Step.STOPPING) for record in GroupRecord.all(ctx.journal).values()]
+        records = GroupRecord.all(ctx.journal)
+        began = [record.at(Step.STOPPING) for group, record in records.items() if ctx.scope.has_group(group)]
     used = approval.at
     now = ctx.clock.now()
     for at in sorted(at for at in began if at is not None and approval.at <= at <= now + CLOCKS_DIFFER):

@@ -1,8 +1,8 @@
 """Answers as the journal keeps them: each a record of its own, numbered, named after its content, and signed.
 
-They are called ``<gate>/<number>-<answer>``. The highest number counts, and of two with the same number the one that
-closes the gate. So an older answer that is written again changes nothing: its number is part of its name, and of what
-was signed.
+They are called ``<gate>/<number>-<answer>``, those of a wave ``<gate>/<wave>/<number>-<answer>``. The highest number
+counts, and of two with the same number the one that closes the gate. So an older answer that is written again changes
+nothing: its number is part of its name, and of what was signed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka_migration.approvals.evidence import Facts, GateName
 from kafka_migration.domain.errors import StateConflict
@@ -27,7 +27,7 @@ APPROVED, REJECTED, REVOKED = "approved", "rejected", "revoked"
 #: Where an answer came from, and so what its approver is a user of: Airflow, or the machine that ran the command.
 AIRFLOW, COMMAND = "airflow", "command"
 
-_NAME = re.compile(r"(?P<gate>[a-z]+)/(?P<number>\d{1,9})-(?P<answer>[a-z]+)")
+_NAME = re.compile(r"(?P<gate>[a-z]+)/((?P<scope>[^/]+)/)?(?P<number>\d{1,9})-(?P<answer>[a-z]+)")
 #: Facts beyond this size are not kept beside the answer (a record of the journal has a limit of about 1 MB): a change
 #: is noticed all the same, by the digest, but not named.
 _MOST_FACTS_BYTES = 400_000
@@ -36,7 +36,8 @@ _MOST_FACTS_BYTES = 400_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
     """An answer as the journal keeps it. ``seen_at`` is when the evidence was taken that the person saw; ``via`` where
-    the answer came from, "" if an earlier version wrote it, which neither signed nor numbered it."""
+    the answer came from, "" if an earlier version wrote it, which neither signed nor numbered it. ``scope`` is the key
+    of the wave that was approved, "" for the whole plan."""
 
     gate: GateName
     answer: str
@@ -49,6 +50,7 @@ class Approval:
     reason: str = ""
     number: int = 0
     signature: str = ""
+    scope: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only; without the facts."""
@@ -61,17 +63,18 @@ class Approval:
             "reason": self.reason,
             "at": self.at.isoformat(timespec="milliseconds"),
             "seen_at": self.seen_at.isoformat(timespec="milliseconds"),
+            **({"scope": self.scope} if self.scope else {}),
         }
 
 
 def answers(ctx: Context) -> dict[GateName, Approval]:
-    """The answer that counts at each gate. Raises StateConflict for one that this version cannot read."""
+    """The answer that counts at each gate of the scope. Raises StateConflict for one that this version cannot read."""
     newest: dict[GateName, tuple[tuple[int, bool], str]] = {}
     values = ctx.journal.all(KIND)
     for name in values:
         place = _place(name)
-        if place is not None:
-            gate, number, answer = place
+        if place is not None and place.scope == ctx.scope.key:
+            gate, number, answer = place.gate, place.number, place.answer
             # Of two that were given at once, the one that closes the gate.
             rank = (number, answer != APPROVED)
             newest[gate] = max(newest.get(gate, ((-1, False), "")), (rank, name))
@@ -88,24 +91,32 @@ def history(ctx: Context) -> list[dict[str, Any]]:
     return sorted(found, key=lambda answer: str(answer.get("at")))
 
 
-def _place(name: str) -> tuple[GateName, int, str] | None:
-    """Gate, number and answer of the record called ``name``; None if no version uses such a name."""
+class _Place(NamedTuple):
+    gate: GateName
+    scope: str
+    number: int
+    answer: str
+
+
+def _place(name: str) -> _Place | None:
+    """What the name of a record has of its answer; None if no version uses such a name."""
     if name in tuple(GateName):
         # As earlier versions wrote it: one record for each gate.
-        return GateName(name), 0, ""
+        return _Place(GateName(name), "", 0, "")
     found = _NAME.fullmatch(name)
     if found is None or found["gate"] not in tuple(GateName):
         return None
-    return GateName(found["gate"]), int(found["number"]), found["answer"]
+    return _Place(GateName(found["gate"]), found["scope"] or "", int(found["number"]), found["answer"])
 
 
 def removed(ctx: Context, gate: GateName) -> int:
     """The highest number of an answer at ``gate`` that was removed from the journal; -1 if none was."""
-    return max(_numbers(gate, ctx.journal.deleted(KIND)), default=-1)
+    return max(_numbers(ctx, gate, ctx.journal.deleted(KIND)), default=-1)
 
 
-def _numbers(gate: GateName, names: Iterable[str]) -> list[int]:
-    return [place[1] for place in map(_place, names) if place is not None and place[0] is gate]
+def _numbers(ctx: Context, gate: GateName, names: Iterable[str]) -> list[int]:
+    places = (place for place in map(_place, names) if place is not None)
+    return [place.number for place in places if place.gate is gate and place.scope == ctx.scope.key]
 
 
 def write(
@@ -135,13 +146,14 @@ def write(
         facts=facts,
         via=via,
         reason=reason,
-        number=max(_numbers(gate, (*ctx.journal.all(KIND), *ctx.journal.deleted(KIND))), default=0) + 1,
+        number=max(_numbers(ctx, gate, (*ctx.journal.all(KIND), *ctx.journal.deleted(KIND))), default=0) + 1,
+        scope=ctx.scope.key,
     )
     keys = ctx.approval_keys() if ctx.plan.approvals.signed else None
     # What closes a gate does so without a signature, too: it must be possible from anywhere.
     approval = replace(approval, signature=keys.sign(signed_content(ctx, approval)) if keys else "")
     if not ctx.dry_run:
-        name = f"{gate}/{approval.number}-{answer}"
+        name = f"{ctx.scope.own(gate)}/{approval.number}-{answer}"
         value = {**signed_content(ctx, approval), "facts": _plain(approval.facts), "signature": approval.signature}
         ctx.journal.record(KIND, name, value)
     return approval
@@ -173,10 +185,11 @@ def _read(name: str, value: Mapping[str, Any]) -> Approval:
         if not (is_earlier or value["format"] == FORMAT) or value["answer"] not in (APPROVED, REJECTED, REVOKED):
             raise ValueError(f"format {value['format']}, answer {value['answer']}")
         number = 0 if is_earlier else value["number"]
-        if place is None or (not is_earlier and place != (GateName(value["gate"]), number, value["answer"])):
+        content = (value.get("gate"), value.get("scope", ""), number, value["answer"])
+        if place is None or (not is_earlier and place != content):
             raise ValueError(f"its content is that of {value['gate']}/{number}-{value['answer']}")
         return Approval(
-            gate=place[0],
+            gate=place.gate,
             answer=value["answer"],
             digest=value["digest"],
             approver=value["approver"],
@@ -187,6 +200,7 @@ def _read(name: str, value: Mapping[str, Any]) -> Approval:
             reason=value.get("reason", ""),
             number=number,
             signature=value.get("signature", ""),
+            scope=place.scope,
         )
     except (KeyError, ValueError, TypeError) as error:
         raise StateConflict(

@@ -10,7 +10,18 @@ from typing import Any
 import typer
 
 from kafka_migration.cli.command import Command
-from kafka_migration.cli.commands import access, approvals, controls, groups, mirror, prepare, report, run, validation
+from kafka_migration.cli.commands import (
+    access,
+    approvals,
+    controls,
+    executors,
+    groups,
+    mirror,
+    prepare,
+    report,
+    run,
+    validation,
+)
 
 _MIGRATE, _LOOK, _COPY, _MOVE, _PROVE = "Migrate", "Look", "Copy topics", "Move consumer groups", "Prove and approve"
 
@@ -29,6 +40,7 @@ COMMANDS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("resume", _COPY, controls.resume),
     ("throttle", _COPY, controls.throttle),
     ("stop", _COPY, mirror.stop),
+    ("executors", _COPY, executors.executors),
     ("restore", _COPY, prepare.restore),
     ("release", _COPY, prepare.release),
     ("validate", _PROVE, validation.validate),

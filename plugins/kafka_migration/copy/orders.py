@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.types import Position, TopicPartition
 
 JOIN_BYTES = 256 * 1024
@@ -97,6 +98,9 @@ class TaskOrders:
 
     ``owed_bytes`` were sent beyond the throttle before. ``young_ms``: records at most so old may be appended in spite
     of a hold; None: none may. ``state_ids`` are the ids of the internal topics that the run began with.
+
+    ``source`` and ``target`` are the link's origin and destination, whichever way it copies (``direction``); ``home``
+    is where its state lives, unless that is where it copies to.
     """
 
     link: str
@@ -111,5 +115,7 @@ class TaskOrders:
     owed_bytes: int = 0
     source: Mapping[str, Any] = field(repr=False)
     target: Mapping[str, Any] = field(repr=False)
+    home: Mapping[str, Any] | None = field(default=None, repr=False)
+    direction: Direction = Direction.FORWARD
     young_ms: int | None = None
     state_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)

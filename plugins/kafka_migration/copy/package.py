@@ -30,7 +30,7 @@ def package_zip(directory: Path | None = None) -> Path:
     otherwise. Without ``directory`` the file goes to a folder of this process, which goes when the process ends.
     """
     folder = Path(_own_folder().name) if directory is None else directory
-    _require_private(folder)
+    require_private(folder)
     contents = {
         str(path.relative_to(_ROOT)): path.read_bytes()
         for path in sorted(_ROOT.rglob("*"))
@@ -53,7 +53,8 @@ def _own_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="kafka-migration-")
 
 
-def _require_private(folder: Path) -> None:
+def require_private(folder: Path) -> None:
+    """Raise BadInput unless ``folder`` is this user's, and nobody else may write to it."""
     found = folder.stat()
     if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
         raise BadInput(

@@ -19,7 +19,7 @@ class Skip:
     """Source offsets ``start`` to ``end`` (not included) of one partition, given up ``by`` somebody, or by the plan.
 
     ``halt`` is the reason that the partition had halted for, or START; ``detail`` what was seen then. ``topic_key``
-    is of the target topic that was copied into: what was given up of it is no matter for a copy afresh. ``at`` is
+    is of the target topic that was copied into: what was given up of it is no matter for the next copy. ``at`` is
     ISO-8601, UTC.
     """
 

@@ -86,6 +86,13 @@ def selected_groups(ctx: Context, wanted: Sequence[str] | None = None) -> tuple[
     """
     if wanted is not None:
         for group in wanted:
+            if not ctx.scope.has_group(group):
+                raise BadInput(
+                    f"wave {ctx.scope.key} does not hold this group",
+                    field="groups",
+                    value=group,
+                    remedy="check its name, or move it with its own wave",
+                )
             if not ctx.plan.groups.matches(group):
                 raise BadInput(
                     "the plan does not select this group",
@@ -95,7 +102,7 @@ def selected_groups(ctx: Context, wanted: Sequence[str] | None = None) -> tuple[
                 )
         return tuple(dict.fromkeys(wanted))
     known = {*ctx.source.groups(), *ctx.plan.cutover.stopped_groups, *GroupRecord.all(ctx.journal)}
-    return ctx.plan.groups.select(known)
+    return tuple(group for group in ctx.plan.groups.select(known) if ctx.scope.has_group(group))
 
 
 def view_groups(ctx: Context, groups: Sequence[str]) -> dict[str, GroupView]:

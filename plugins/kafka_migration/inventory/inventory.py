@@ -40,7 +40,7 @@ def take(ctx: Context, *, briefly: bool = False) -> Inventory:
 
     ``briefly``: topics and the plan's groups alone, without rates, sizes and what else is for people to read.
     """
-    source, plan = ctx.source, ctx.plan
+    source = ctx.source
     unchecked: dict[str, str] = {}
 
     def for_people(what: str, ask: Callable[[], T]) -> T | None:
@@ -52,7 +52,7 @@ def take(ctx: Context, *, briefly: bool = False) -> Inventory:
             unchecked[what] = error.message
             return None
 
-    described = {name: topic for name, topic in source.topics().items() if plan.topics.matches(name)}
+    described = {name: topic for name, topic in source.topics().items() if ctx.selects_topic(name)}
     tps = [tp for topic in described.values() for tp in topic.topic_partitions]
     configs = source.topic_configs(described)
     ends, rates = _ends_and_rates(ctx, tps, briefly=briefly)
@@ -60,7 +60,7 @@ def take(ctx: Context, *, briefly: bool = False) -> Inventory:
     spans = for_people("timestamps", lambda: source.time_spans(tps))
     producers = for_people("producers", lambda: source.producers(tps))
     listed = source.groups()
-    selected = [name for name in listed if plan.groups.matches(name)]
+    selected = [name for name in listed if ctx.selects_group(name)]
     read = {name: listed[name] for name in selected} if briefly else listed
     commits = _commits(source.committed_of, read, unchecked)
     states = source.group_states(selected)

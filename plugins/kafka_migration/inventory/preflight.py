@@ -18,6 +18,7 @@ from kafka_migration.inventory import check_clusters as on_clusters
 from kafka_migration.inventory import check_permissions as on_permissions
 from kafka_migration.inventory import check_times as on_times
 from kafka_migration.inventory import check_topics as on_selected
+from kafka_migration.inventory import plan_changes
 from kafka_migration.inventory.facts import Facts, Finding
 from kafka_migration.kafka.facts import Inventory
 
@@ -92,6 +93,8 @@ def check(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Prefligh
         taken = facts.taken
         if taken is not None:
             results += _unchecked(taken)
+            changed = plan_changes.check(ctx, taken.topics)
+            results += [changed] if changed else []
     else:
         silent = ", ".join(result.name for result in results if result.verdict not in (Verdict.PASS, Verdict.WARN))
         results += [

@@ -16,7 +16,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from kafka_migration.domain.errors import BadInput
 from kafka_migration.kafka.connections import ClusterConnection
 
+#: The Kafka provider's, with all properties in its Extra.
 _TYPE = "kafka"
+#: Ours, with a form: servers and login are Airflow's own fields.
+CLUSTER_TYPE = "kafka_cluster"
 
 
 def find_connection(conn_id: str, environ: Mapping[str, str] | None = None) -> ClusterConnection:
@@ -27,13 +30,12 @@ def find_connection(conn_id: str, environ: Mapping[str, str] | None = None) -> C
     variable = variable_of(conn_id)
     text = (os.environ if environ is None else environ).get(variable)
     if text is not None:
-        return ClusterConnection(conn_id, _extra_of(conn_id, variable, text))
+        return ClusterConnection(conn_id, _properties(variable, _stated(variable, text)))
     connection = _from_airflow(conn_id)
     if connection is None:
         raise _unknown(conn_id)
-    where = f"connection {conn_id}"
-    _require_type(where, connection.conn_type or "")
-    return ClusterConnection(conn_id, _decoded(where, connection.extra or {}))
+    stated = {name: getattr(connection, name) for name in ("conn_type", "host", "port", "login", "password", "extra")}
+    return ClusterConnection(conn_id, _properties(f"connection {conn_id}", stated))
 
 
 def find_password(conn_id: str, environ: Mapping[str, str] | None = None) -> str | None:
@@ -73,15 +75,48 @@ def _unknown(conn_id: str) -> BadInput:
     )
 
 
-def _extra_of(conn_id: str, variable: str, text: str) -> dict[str, Any]:
+def _stated(variable: str, text: str) -> dict[str, Any]:
+    """The fields of a connection, from either of Airflow's forms."""
     if text.lstrip().startswith("{"):
-        stated = _json_of(variable, text)
-        _require_type(variable, str(stated.get("conn_type", "")))
-        return _decoded(variable, stated.get("extra") or {})
-    scheme, _, _ = text.partition("://")
-    _require_type(variable, scheme)
-    query = dict(parse_qsl(urlsplit(text).query, keep_blank_values=True))
-    return _decoded(variable, query.get("__extra__", query))
+        return _json_of(variable, text)
+    parts = urlsplit(text)
+    login, _, servers = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return {
+        # As Airflow spells a type in a URI.
+        "conn_type": text.partition("://")[0].replace("-", "_"),
+        "host": unquote(servers),
+        "login": unquote(user),
+        "password": unquote(password),
+        "extra": query.get("__extra__", query),
+    }
+
+
+def _properties(where: str, stated: Mapping[str, Any]) -> dict[str, Any]:
+    """The client properties of a connection with the fields ``stated``. ``where`` is for messages."""
+    kind = str(stated.get("conn_type") or "")
+    _require_type(where, kind)
+    extra = _decoded(where, stated.get("extra") or {})
+    if kind == _TYPE:
+        return extra
+    servers, port = stated.get("host") or "", stated.get("port")
+    fields = {
+        "bootstrap.servers": f"{servers}:{port}" if servers and port else servers,
+        "sasl.username": stated.get("login"),
+        "sasl.password": stated.get("password"),
+    }
+    # A form leaves what nobody filled in empty.
+    properties = {name: value for name, value in extra.items() if value not in (None, "")}
+    for name, value in fields.items():
+        if value and properties.setdefault(name, value) != value:
+            raise BadInput(
+                "stands in the connection's own field, and another value in its Extra",
+                file=where,
+                field=name,
+                remedy="remove one of the two",
+            )
+    return properties
 
 
 def _json_of(variable: str, text: str) -> dict[str, Any]:
@@ -108,13 +143,14 @@ def _from_airflow(conn_id: str) -> Any:
 
 
 def _require_type(where: str, kind: str) -> None:
-    if kind != _TYPE:
+    if kind not in (_TYPE, CLUSTER_TYPE):
         raise BadInput(
-            f"the connection's type is {kind!r}, not {_TYPE!r}",
+            f"the connection's type is {kind!r}, not {CLUSTER_TYPE!r} or {_TYPE!r}",
             file=where,
             field="conn_type",
             value=kind,
-            remedy="make it a connection of type Apache Kafka, with the client's properties as its Extra",
+            remedy="make it a connection of type Kafka cluster, or one of type Apache Kafka, with the client's"
+            " properties as its Extra",
         )
 
 

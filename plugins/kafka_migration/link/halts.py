@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kafka_migration.domain.types import Halt
 
 _AGAIN = (
-    "then copy it afresh: `mirror --again TOPIC` (before groups that read it are moved), or exclude it from the plan"
+    "then copy it again: `mirror --again TOPIC` (before groups that read it are moved), or exclude it from the plan"
 )
 _AT = "`resume --at TOPIC:PARTITION:OFFSET`, with the offset at which it stands (given in the halt) to try again"
 

@@ -78,8 +78,8 @@ class LagMeter:
         if not names:
             raise Refused(f"migration {ctx.plan.name} mirrors nothing yet", remedy="run `create` and `mirror` first")
         positions = {tp: position.source for tp, position in ctx.link.positions().items()}
-        partitions = [tp for topic in ctx.source.topics(names).values() for tp in topic.topic_partitions]
-        ends = ctx.source.ends(partitions, committed=True, skip_starts_of=positions)
+        partitions = [tp for topic in ctx.origin.topics(names).values() for tp in topic.topic_partitions]
+        ends = ctx.origin.ends(partitions, committed=True, skip_starts_of=positions)
         now = sample(ctx.clock.monotonic(), ends, positions)
         self._recent.append(now)
         run = ctx.link.run() or {}
@@ -88,7 +88,7 @@ class LagMeter:
             at=ctx.stamp(),
             sample=now,
             trend=trend(list(self._recent)),
-            halted={tp: halt.reason for tp, halt in ctx.link.halts().items()},
+            halted={tp: halt.reason for tp, halt in ctx.link.halts().items() if ctx.scope.has_topic(tp.topic)},
             mirror=state,
             beat=beat,
             held="; ".join(filter(None, (ctx.link.controls().describe(), str(run.get("waiting", ""))))),

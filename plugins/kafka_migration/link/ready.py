@@ -66,7 +66,7 @@ def _is_low(ctx: Context) -> CheckResult:
     remedy = "check that the mirror runs and that its lag falls (`status`, `lag --watch`, `resume`), then ask again"
     try:
         names = sorted(mirrored(ctx))
-        partitions = {tp for topic in ctx.source.topics(names).values() for tp in topic.topic_partitions}
+        partitions = {tp for topic in ctx.origin.topics(names).values() for tp in topic.topic_partitions}
         problem = _problem_that_stays(ctx, partitions)
     except CouldNotFindOut as error:
         return CheckResult(name=LOW, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
@@ -90,7 +90,7 @@ def _problem(ctx: Context, partitions: set[TopicPartition]) -> str:
         return describe(state, last)
     counted = sorted(partitions - ctx.link.halts().keys())
     positions = {tp: position.source for tp, position in ctx.link.positions().items()}
-    lag = sample(ctx.clock.monotonic(), ctx.source.ends(counted, committed=True, skip_starts_of=positions), positions)
+    lag = sample(ctx.clock.monotonic(), ctx.origin.ends(counted, committed=True, skip_starts_of=positions), positions)
     if state == "running" and lag.total and ctx.link.controls().pause is not None:
         # It does not copy what the group commits until it is stopped, however little that is.
         return f"it is {ctx.link.controls().describe()}, with {lag.total:,} source offsets to copy"

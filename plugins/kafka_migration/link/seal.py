@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kafka_migration.copy.driver.attempts import refuse_sealed
 from kafka_migration.copy.driver.sealing import seal
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.seal import Seal
 from kafka_migration.topics import restore
@@ -24,7 +25,7 @@ NAME = "link"
 def check(ctx: Context) -> None:
     """Raises Refused if the link is sealed, by its own state or by the journal's."""
     refuse_sealed(ctx.link)
-    kept = ctx.journal.read(KIND, NAME)
+    kept = ctx.journal.read(KIND, ctx.direction.own(NAME))
     if kept is not None:
         raise Refused(
             f"link {ctx.link.name} was sealed at {kept['at']}, but the link's state has lost the seal",
@@ -34,20 +35,22 @@ def check(ctx: Context) -> None:
 
 def apply(ctx: Context) -> Seal:
     """Seal the link, which was drained; a second call proves it again. Raises what the seal itself raises."""
-    properties = ctx.target.connection.kafka_python()
-    done = seal(ctx.link, {**properties, "client_id": f"{ctx.link.transactional_id}.seal"}, ctx.log)
-    ctx.journal.record(KIND, NAME, done.as_dict())
+    properties = ctx.destination.connection.kafka_python()
+    client = {**properties, "client_id": f"{ctx.link.transactional_id}.seal"}
+    done = seal(ctx.link, client, ctx.log, direction=ctx.direction)
+    ctx.journal.record(KIND, ctx.direction.own(NAME), done.as_dict())
     return done
 
 
 def undo(ctx: Context) -> bool:
     """Take the seal away, so that the mirror may run again. False if there was none."""
-    found = ctx.link.seal() is not None or ctx.journal.read(KIND, NAME) is not None
-    if found:
+    name = ctx.direction.own(NAME)
+    found = ctx.link.seal() is not None or ctx.journal.read(KIND, name) is not None
+    if found and ctx.direction is Direction.FORWARD:
         # Before anything can be copied again: old records would expire as they arrive.
         restore.undo(ctx)
     if found and not ctx.dry_run:
         # The journal last: killed in between, the link is still sealed.
         ctx.link.unseal()
-        ctx.journal.forget(KIND, NAME)
+        ctx.journal.forget(KIND, name)
     return found

@@ -31,7 +31,7 @@ def leave_out(ctx: Context, topics: Iterable[LinkTopic]) -> None:
     new = {topic.name: topic for topic in topics if topic.name not in known}
     if begin == "earliest" or not new:
         return
-    tps = [tp for topic in ctx.source.topics(sorted(new)).values() for tp in topic.topic_partitions]
+    tps = [tp for topic in ctx.origin.topics(sorted(new)).values() for tp in topic.topic_partitions]
     first = _first(ctx, begin, tps)
     found = {
         tp: Skip(
@@ -43,7 +43,7 @@ def leave_out(ctx: Context, topics: Iterable[LinkTopic]) -> None:
             at=ctx.stamp(),
             topic_key=new[tp.topic].key,
         )
-        for tp, ends in ctx.source.ends(tps, committed=True).items()
+        for tp, ends in ctx.origin.ends(tps, committed=True).items()
         if first[tp] > ends.start
     }
     for tp, skip in sorted(found.items()):
@@ -52,7 +52,7 @@ def leave_out(ctx: Context, topics: Iterable[LinkTopic]) -> None:
 
 
 def kept(ctx: Context, topic: str, *, source_id: str, key: str) -> dict[TopicPartition, Skip]:
-    """What was left out of ``topic`` at its start, for the copy afresh into the target topic of that ``key``.
+    """What was left out of ``topic`` at its start, for the next copy into the target topic of that ``key``.
 
     Nothing if the source's topic is another one now: its offsets mean other records.
     """
@@ -70,8 +70,8 @@ def kept(ctx: Context, topic: str, *, source_id: str, key: str) -> dict[TopicPar
 
 def _first(ctx: Context, begin: str, tps: list[TopicPartition]) -> Mapping[TopicPartition, int]:
     if begin == "latest":
-        return {tp: log.end for tp, log in ctx.source.ends(tps, committed=True).items()}
-    found = ctx.source.first_since(tps, round(datetime.fromisoformat(begin).timestamp() * 1000))
+        return {tp: log.end for tp, log in ctx.origin.ends(tps, committed=True).items()}
+    found = ctx.origin.first_since(tps, round(datetime.fromisoformat(begin).timestamp() * 1000))
     untimed = sorted({tp.topic for tp in tps if tp not in found})
     if untimed:
         raise Refused(

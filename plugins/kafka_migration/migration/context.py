@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
 from kafka_migration.domain import ledger
-from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
+from kafka_migration.domain.direction import HOME, SOURCE, Direction
+from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized, Refused
+from kafka_migration.domain.scope import WHOLE, Scope
 from kafka_migration.kafka.cluster import Cluster
 from kafka_migration.kafka.lookup import find_connection
 from kafka_migration.kafka.topic_log import TopicLog
@@ -63,19 +65,78 @@ def silent(_text: str) -> None:
 class Context:
     """Everything a step works with. ``dry_run``: report what would be done, change nothing. ``approval_keys`` looks for
     them: only who answers or is about to act needs them. ``on_make_state`` creates the internal topics if need be, and
-    opens journal, link and segments on them."""
+    opens journal, link and segments on them.
+
+    ``link`` is that of ``direction``: what works on a link copies from ``origin`` to ``destination``, and never asks
+    which of both is the source. ``on_open_reverse`` opens the state of the reverse link. ``scope`` is what of the plan
+    is looked at, judged and approved."""
 
     plan: Plan
     source: Cluster
     target: Cluster
     journal: Journal
     link: LinkState
+    direction: Direction = Direction.FORWARD
+    scope: Scope = WHOLE
     segments: SegmentStore = field(default_factory=SegmentStore)
     clock: Clock = field(default_factory=SystemClock)
     log: Callable[[str], None] = silent
     dry_run: bool = False
     approval_keys: Callable[[], Keyring] = find_keys
     on_make_state: Callable[[], tuple[Journal, LinkState, SegmentStore]] | None = None
+    on_open_reverse: Callable[[], LinkState] | None = None
+
+    @property
+    def origin(self) -> Cluster:
+        """Where the link reads."""
+        return self._cluster(self.direction.origin)
+
+    @property
+    def destination(self) -> Cluster:
+        """Where the link writes."""
+        return self._cluster(self.direction.destination)
+
+    @property
+    def home(self) -> Cluster:
+        """Where journal and links live."""
+        return self._cluster(HOME)
+
+    def _cluster(self, name: str) -> Cluster:
+        return self.source if name == SOURCE else self.target
+
+    def within(self, scope: Scope) -> Context:
+        """The same migration, as far as ``scope`` goes."""
+        return replace(self, scope=scope)
+
+    def require_whole(self, what: str) -> None:
+        """Raises Refused for a wave: ``what`` is done for the whole plan alone."""
+        if not self.scope.is_whole:
+            raise Refused(
+                f"{what} is for the whole plan {self.plan.name}, not for wave {self.scope.key}",
+                remedy="run it without a wave",
+            )
+
+    def selects_topic(self, topic: str) -> bool:
+        """Whether ``topic`` is one of the plan, and in scope."""
+        return self.plan.topics.matches(topic) and self.scope.has_topic(topic)
+
+    def selects_group(self, group: str) -> bool:
+        """Whether ``group`` is one of the plan, and in scope."""
+        return self.plan.groups.matches(group) and self.scope.has_group(group)
+
+    def reverse(self) -> Context:
+        """The same migration, seen from its reverse link: another ``link``, nothing else is different.
+
+        Raises Refused before the internal topics are there.
+        """
+        if self.direction is not Direction.FORWARD:
+            raise ValueError("this is the reverse link already")
+        if self.on_open_reverse is None or not self.link.is_stored:
+            raise Refused(
+                f"migration {self.plan.name} has no state on the {HOME} yet, so no link that could be reversed",
+                remedy="run `create` and `mirror` first",
+            )
+        return replace(self, link=self.on_open_reverse(), direction=Direction.REVERSE, on_make_state=None)
 
     def make_state(self) -> None:
         """See to it that the internal topics exist, so that what is written from now on stays; not in a dry run."""
@@ -109,10 +170,12 @@ def open_context(
         properties = target.connection.librdkafka()
         is_made = False
 
+        def open_link(direction: Direction, *, make: bool = False) -> LinkState:
+            name, selects = direction.own(plan.name), plan.topics.matches
+            return stack.enter_context(closing(LinkState.on_target(name, properties, create=make, selects=selects)))
+
         def open_state(*, make: bool) -> tuple[Journal, LinkState, SegmentStore]:
-            link = stack.enter_context(
-                closing(LinkState.on_target(plan.name, properties, create=make, selects=plan.topics.matches))
-            )
+            link = open_link(Direction.FORWARD, make=make)
             store = _journal_store(TopicLog(properties, ledger.JOURNAL_TOPIC), create=make)
             journal = stack.enter_context(closing(Journal(store, plan.name)))
             log = TopicLog(properties, ledger.SEGMENTS_TOPIC)
@@ -144,6 +207,7 @@ def open_context(
             log=log,
             dry_run=dry_run,
             on_make_state=None if is_made else lambda: open_state(make=True),
+            on_open_reverse=lambda: open_link(Direction.REVERSE),
         )
 
 

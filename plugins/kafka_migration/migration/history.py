@@ -15,12 +15,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, MigrationError, Refused, TakenOver
+from kafka_migration.migration.joined import join
 
 if TYPE_CHECKING:
     from kafka_migration.kafka.facts import Inventory
     from kafka_migration.migration.context import Context
 
 KIND = "phase"
+_RUN = "run"
 
 #: Earlier runs of a phase that are kept, for the report.
 _KEPT_RUNS = 20
@@ -130,11 +132,24 @@ def _outcome_of(error: BaseException) -> Outcome:
     return Outcome.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Outcome.FAILED
 
 
-def remember_beginning(ctx: Context, inventory: Inventory | None) -> None:
-    """Record, for the report, what the target topics are created from: plan and inventory as they are now."""
+def remember_run(ctx: Context, run: str) -> None:
+    """Record that ``run`` (of a DAG: its id and the run's) works by this plan, and by no other from now on."""
+    if not ctx.dry_run:
+        ctx.journal.record(_RUN, run, {"digest": ctx.plan.digest, "snapshot": ctx.plan.snapshot(), "at": ctx.stamp()})
+
+
+def digest_of_run(ctx: Context, run: str) -> str | None:
+    """The digest of the plan that was recorded for ``run``, or None before that."""
+    recorded = ctx.journal.read(_RUN, run)
+    return None if recorded is None else str(recorded["digest"])
+
+
+def remember_beginning(ctx: Context, inventory: Inventory | None, *, approved_by: str = "") -> None:
+    """Record what the target topics are created from: the plan, which joins the migration with it, and the inventory as
+    it is now."""
     if ctx.dry_run or inventory is None:
         return
-    ctx.journal.record("plan", "plan", {"digest": ctx.plan.digest, "snapshot": ctx.plan.snapshot(), "at": ctx.stamp()})
+    join(ctx, by=approved_by)
     ctx.journal.record(
         "inventory",
         "source",

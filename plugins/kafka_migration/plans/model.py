@@ -70,8 +70,8 @@ class Mirror(PlanModel):
     """Copy tasks side by side (Spark tasks)."""
 
     epoch_seconds: Annotated[float, Field(ge=1, le=600, allow_inf_nan=False)] = 15.0
-    """How soon partitions are shared out to tasks anew, in seconds, while there is a backlog. Once there is none an
-    epoch goes on for ten minutes."""
+    """How soon partitions are assigned to tasks again, in seconds, while there is a backlog. Without a backlog a copy
+    round lasts ten minutes."""
 
     start: Annotated[str, AfterValidator(_moment)] = "earliest"
     """Where the copy of a topic begins when it is mirrored for the first time: earliest (all that the source has),

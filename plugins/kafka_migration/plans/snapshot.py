@@ -1,16 +1,17 @@
-"""The plan as it was when a run began, in a file of its own: a run works from this, whatever becomes of the plan file.
+"""The plan as it was when a run began: a run works from this, whatever becomes of the plan file.
 
-Every task finds the file by the run that it belongs to, and never by what another task handed on: whoever may edit
-XComs must not choose the plan that a run obeys. The digest, which tasks do hand on, is compared on every load, so that
-a snapshot that was edited is refused. It holds no secret, as the plan does not.
+Its text travels in the XCom of take_snapshot: a plan is a few KB and holds no secret, and so no folder has to be shared
+by machines. Whoever may edit XComs must not choose the plan that a run obeys: see :func:`require_own`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
-import tempfile
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,67 +20,128 @@ from typing import Self
 import yaml
 
 from kafka_migration.domain.errors import BadInput, StateConflict
-from kafka_migration.plans.load import load_plan
+from kafka_migration.plans.load import load_plan, restore_plan
 from kafka_migration.plans.model import Plan
 
-#: Where runs keep their files. Every machine that runs tasks or triggers must see the same folder there.
+#: Where runs of the version before kept their snapshots, in files that all machines had to see.
 STATE_DIRECTORY = "KAFKA_MIGRATION_STATE_DIR"
-_FILE = "plan.yaml"
+
+_START_ANEW = "start a new run from the edited plan"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Where a snapshot is, and the digest that its plan must have."""
+    """The plan's text (JSON, defaults included), and the digest that its plan must have.
 
-    path: str
+    ``path`` is the file that the version before wrote it to, "" for one that travels by itself.
+    """
+
+    text: str
     digest: str
+    path: str = ""
 
     @classmethod
-    def take(cls, plan: Plan, folder: Path) -> Self:
-        """Write ``plan``, defaults included, to ``folder``/plan.yaml, in one step; replaces an earlier one."""
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=folder, suffix=".part")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            yaml.safe_dump(plan.snapshot(), file, sort_keys=False, allow_unicode=True)
-        target = folder / _FILE
-        os.replace(part, target)
-        return cls(path=str(target), digest=plan.digest)
+    def take(cls, plan: Plan) -> Self:
+        """``plan`` as it is now."""
+        return cls(text=json.dumps(plan.snapshot(), ensure_ascii=False), digest=plan.digest)
 
     @classmethod
-    def of(cls, value: Mapping[str, str]) -> Self:
-        """The inverse of ``as_dict``."""
-        return cls(path=value["path"], digest=value["digest"])
+    def of(cls, value: object, *, dag_id: str, run_id: str) -> Self:
+        """What take_snapshot of this run handed on.
+
+        Of the version before that is where a file is: it is read by the run that it belongs to, since XComs can be
+        edited. Raises BadInput if the file is not here, StateConflict for what is no snapshot.
+        """
+        if isinstance(value, Mapping) and isinstance(digest := value.get("digest"), str):
+            if isinstance(text := value.get("text"), str):
+                return cls(text=text, digest=digest)
+            if "path" in value:
+                return cls.in_file(run_folder(dag_id, run_id) / "plan.yaml", digest)
+        raise _no_snapshot("the XCom of take_snapshot")
+
+    @classmethod
+    def in_file(cls, path: Path, digest: str) -> Self:
+        """A snapshot that the version before took. Raises BadInput if it is not there."""
+        if not path.is_file():
+            raise BadInput(
+                "the run's snapshot of the plan is not here: an earlier version kept it in a file",
+                file=str(path),
+                remedy=f"set {STATE_DIRECTORY} to the folder that it was set to, or, if the plan file is as it was when"
+                " the run began, clear the task take_snapshot alone; else start a new run",
+            )
+        text = json.dumps(load_plan(path).snapshot(), ensure_ascii=False)
+        return cls(text=text, digest=digest, path=str(path))
+
+    @classmethod
+    def unpack(cls, packed: str, digest: str) -> Self:
+        """The inverse of :meth:`pack`."""
+        try:
+            return cls(text=zlib.decompress(b64decode(packed)).decode(), digest=digest)
+        except (ValueError, zlib.error):
+            raise _no_snapshot("the trigger's argument") from None
+
+    def pack(self) -> str:
+        """The text in few characters: some databases keep no more than 64 KB of a trigger's arguments."""
+        return b64encode(zlib.compress(self.text.encode(), 9)).decode()
 
     def as_dict(self) -> dict[str, str]:
-        """JSON types only: what tasks pass each other."""
-        return {"path": self.path, "digest": self.digest}
+        """JSON types only: what take_snapshot hands on."""
+        return {"digest": self.digest, "text": self.text}
 
     def load(self) -> Plan:
-        """The plan. Raises BadInput if it is not there, StateConflict if it is not the plan that was taken."""
-        if not Path(self.path).is_file():
-            raise BadInput(
-                "the run's snapshot of the plan is not here",
-                file=self.path,
-                remedy=f"set {STATE_DIRECTORY} to a folder that every worker and triggerer sees at the same path; if"
-                " the file was removed, clear the task take_snapshot, or start a new run",
-            )
-        plan = load_plan(self.path)
+        """The plan. Raises BadInput if this version refuses it, StateConflict if it is not the one that was taken."""
+        try:
+            content = json.loads(self.text)
+        except ValueError:
+            raise _no_snapshot("its text") from None
+        if not isinstance(content, Mapping):
+            raise _no_snapshot("its text")
+        plan = restore_plan(content)
         if plan.digest != self.digest:
             raise StateConflict(
-                f"{self.path}: the snapshot's digest is {plan.digest}, the run began with {self.digest}",
-                remedy="a run does not follow edits, be they of the snapshot or of the XCom of take_snapshot: start a"
-                " new run from the edited plan",
+                f"the digest of the run's snapshot is {plan.digest}, and the run began with {self.digest}",
+                remedy=f"a run does not follow edits of its snapshot: {_START_ANEW}",
             )
         return plan
 
 
-def snapshot_path(dag_id: str, run_id: str) -> str:
-    """Where the snapshot of one run is."""
-    return str(run_folder(dag_id, run_id) / _FILE)
+def require_own(snapshot: Snapshot, *, recorded: str | None, plan_file: str) -> None:
+    """Refuse a ``snapshot`` that is not its run's own, by what no edit of an XCom changes.
+
+    ``recorded`` is the digest that create_targets has recorded in the journal for the run. Before that, nobody has
+    vouched for the snapshot but the plan file: an edited XCom could bring approvers of its own. So until then the file
+    must be as it was when the run began. The version before vouched by a file of the run's own, and recorded nothing.
+    Raises StateConflict, and what reading the file raises.
+    """
+    if recorded is not None:
+        require_recorded(snapshot, recorded)
+    elif not snapshot.path and (now := load_plan(plan_file).digest) != snapshot.digest:
+        raise StateConflict(
+            f"{plan_file}: its digest is {now}, and the snapshot's is {snapshot.digest}: the plan file, or the XCom of"
+            " take_snapshot, was edited since this run began",
+            remedy="clear the task take_snapshot with what follows it: the run then begins with the plan as it is now",
+        )
+
+
+def require_recorded(snapshot: Snapshot, recorded: str) -> None:
+    """Raise StateConflict for another ``snapshot`` than that of digest ``recorded``, by which targets were created."""
+    if snapshot.digest != recorded:
+        raise StateConflict(
+            f"the snapshot's digest is {snapshot.digest}, and this run created its targets by {recorded}",
+            remedy="a run does not follow edits, be they of the XCom of take_snapshot or of the plan file:"
+            f" {_START_ANEW}",
+        )
+
+
+def write_plan(plan: Plan, folder: Path) -> Path:
+    """``plan`` as a file that ``load_plan`` reads, in ``folder``."""
+    file = folder / "plan.yaml"
+    file.write_text(yaml.safe_dump(plan.snapshot(), sort_keys=False, allow_unicode=True), encoding="utf-8")
+    return file
 
 
 def run_folder(dag_id: str, run_id: str, environ: Mapping[str, str] | None = None) -> Path:
-    """The folder of one run: below KAFKA_MIGRATION_STATE_DIR, or else below AIRFLOW_HOME."""
+    """Where the version before kept the files of one run: below KAFKA_MIGRATION_STATE_DIR, or else AIRFLOW_HOME."""
     environ = os.environ if environ is None else environ
     home = Path(environ.get("AIRFLOW_HOME", "~/airflow")).expanduser()
     root = Path(environ.get(STATE_DIRECTORY) or home / "kafka_migration")
@@ -87,11 +149,15 @@ def run_folder(dag_id: str, run_id: str, environ: Mapping[str, str] | None = Non
 
 
 def _file_name(text: str) -> str:
-    """``text`` as a name of plain characters; two texts never share one.
-
-    Run ids hold colons, which Hadoop's paths (and so Spark's) do not take, and Airflow accepts one that is dots only.
-    """
+    """``text`` as a name of plain characters, by the rules of the version before."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", text)
     if plain == text and plain.strip("."):
         return plain
     return f"{plain.strip('.')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _no_snapshot(what: str) -> StateConflict:
+    return StateConflict(
+        f"{what} is no snapshot of a plan",
+        remedy="clear the task take_snapshot; if this run has created its targets, the plan must be as it was then",
+    )

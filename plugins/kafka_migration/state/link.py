@@ -106,6 +106,11 @@ class LinkState:
             return cls(name, MemoryStore(), None, None)
         return cls(name, TopicStore(logs[0]), logs[1], logs[2], selects=selects)
 
+    def select_also(self, selects: Callable[[str], bool]) -> None:
+        """Show the topics, too, that ``selects`` returns True for."""
+        before = self._selects
+        self._selects = lambda topic: before(topic) or selects(topic)
+
     @property
     def is_stored(self) -> bool:
         """Whether it stands in topics of the target, and outlives this process."""
@@ -274,6 +279,10 @@ class LinkState:
     def halted(self) -> set[TopicPartition]:
         """Partitions that the mirror will not touch until a person has decided."""
         return set(self.halts())
+
+    def halted_topics(self) -> set[str]:
+        """Topics with a halted partition, those included that are not selected."""
+        return {place.rsplit("/", 1)[0] for place, _ in self._records("halt")}
 
     def halts(self) -> dict[TopicPartition, HaltRecord]:
         """Why each halted partition stopped."""

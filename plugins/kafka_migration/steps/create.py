@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafka_migration.groups import looks
-from kafka_migration.migration.history import remember_beginning
+from kafka_migration.migration.history import remember_beginning, remember_run
+from kafka_migration.migration.joined import pending
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import create
 
@@ -14,13 +15,19 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
 
-def run(ctx: Context, *, passed: Passed | None = None) -> Decision:
+def run(ctx: Context, *, passed: Passed | None = None, run_of_plan: str = "") -> Decision:
     """Create (or adopt) what is missing; a second call changes nothing. ``passed`` is what the plan gate was opened by.
+    ``run_of_plan`` names the run of a DAG that is bound to this plan from now on, "" for a command.
 
     Raises what :func:`kafka_migration.topics.create.apply` raises.
     """
+    for change in pending(ctx):
+        ctx.log(f"the plan has changed: {change}")
+    if run_of_plan:
+        remember_run(ctx, run_of_plan)
     if passed is not None:
-        remember_beginning(ctx, passed.evidence.inventory)
+        approved_by = passed.approval.approver if passed.approval else ""
+        remember_beginning(ctx, passed.evidence.inventory, approved_by=approved_by)
     created = create.apply(ctx)
     if not ctx.dry_run:
         # Members may be gone at cutover: what they subscribed to but never committed would be unknown then.

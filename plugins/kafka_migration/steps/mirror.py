@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kafka_migration.copy.driver.mirror import Mirror, MirrorEnd, Runner, Settings
 from kafka_migration.domain.controls import Throttle
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import (
     BadInput,
     CouldNotFindOut,
@@ -23,12 +24,14 @@ from kafka_migration.domain.errors import (
     TakenOver,
 )
 from kafka_migration.domain.held_open import KEEPS_RECORDS
+from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.types import Desired
-from kafka_migration.link import seal, start
+from kafka_migration.inventory import plan_changes
+from kafka_migration.link import lifecycle, reverse, seal, start
 from kafka_migration.migration.history import phase
+from kafka_migration.migration.joined import mirror_began
 from kafka_migration.state.link import LinkTopic, Wish
 from kafka_migration.steps import recopy
-from kafka_migration.topics import locks
 from kafka_migration.topics.declared import AGAIN
 from kafka_migration.topics.growth import TargetGrowth
 
@@ -42,16 +45,16 @@ FAILED = "failed"
 
 
 def check(ctx: Context) -> list[str]:
-    """The topics to mirror. Raises Refused if there are none, or if this migration does not hold them any more."""
-    return locks.held(ctx)
+    """The topics to mirror; raises what :func:`kafka_migration.inventory.plan_changes.to_mirror` raises."""
+    return plan_changes.to_mirror(ctx)
 
 
-def pin(ctx: Context, names: Sequence[str] = (), *, is_new: bool = False) -> list[LinkTopic]:
+def pin(ctx: Context, names: Sequence[str] = (), is_new: bool = False) -> list[LinkTopic]:
     """Pin clusters and topics (``names``, or all of the migration) in the link's state, by their ids. A second call
     changes nothing. ``is_new``: made while the mirror ran, so that all of it is copied, wherever the plan begins."""
     names = names or check(ctx)
-    source, target = ctx.source.topics(names), ctx.target.topics(names)
-    for side, found in (("source", source), ("target", target)):
+    source, target = ctx.origin.topics(names), ctx.destination.topics(names)
+    for side, found in ((ctx.direction.origin, source), (ctx.direction.destination, target)):
         missing = [name for name in names if name not in found]
         if missing:
             raise Refused(
@@ -65,8 +68,12 @@ def pin(ctx: Context, names: Sequence[str] = (), *, is_new: bool = False) -> lis
     if not is_new:
         start.leave_out(ctx, topics)
     ctx.link.pin(
-        source_cluster=ctx.source.cluster_id(), target_cluster=ctx.target.cluster_id(), topics=topics, at=ctx.stamp()
+        source_cluster=ctx.origin.cluster_id(),
+        target_cluster=ctx.destination.cluster_id(),
+        topics=topics,
+        at=ctx.stamp(),
     )
+    lifecycle.note(ctx, names, TopicState.MIRRORING)
     return topics
 
 
@@ -88,11 +95,18 @@ def apply(
         raise BadInput(
             "must be a positive number of bytes per second", field="throttle", value=throttle_bytes_per_second
         )
+    ctx.require_whole("mirroring")
     seal.check(ctx)
-    pin(ctx)
+    is_forward = ctx.direction is Direction.FORWARD
+    if is_forward:
+        pin(ctx)
+    else:
+        reverse.check(ctx)
     for topic in sorted(ctx.journal.all(AGAIN)):
-        ctx.log(f"{topic} is not mirrored: copying it afresh has not finished; `mirror --again {topic}` finishes it")
+        ctx.log(f"{topic} is not mirrored: copying it again has not finished; `mirror --again {topic}` finishes it")
     _take_back_obeyed_wish(ctx)
+    if is_forward:
+        mirror_began(ctx)
     # Recorded before the first fence, so that a stop gate asked meanwhile waits for this run instead of the last one.
     ctx.link.record_run({"state": "running", "at": ctx.stamp()})
     if throttle_bytes_per_second is not None:
@@ -102,16 +116,19 @@ def apply(
     )
     mirror = Mirror(
         link=ctx.link,
-        source={**ctx.source.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.source"},
-        target={**ctx.target.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.target"},
+        source={**ctx.origin.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.source"},
+        target={**ctx.destination.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.target"},
+        home=None if is_forward else ctx.home.connection.kafka_python(),
+        direction=ctx.direction,
         runner=runner,
         settings=settings,
-        growth=TargetGrowth(ctx, lambda names: pin(ctx, names, is_new=True)),
+        growth=TargetGrowth(ctx, pin) if is_forward else None,
         log=ctx.log,
         interrupted=interrupted,
-        may_rewind=lambda: not _moved(ctx),
+        # Groups have positions on the source from before, all of them.
+        may_rewind=lambda: is_forward and not _moved(ctx),
     )
-    with phase(ctx, PHASE) as account:
+    with phase(ctx, ctx.direction.own(PHASE)) as account:
         try:
             end = mirror.run(until_caught_up=until_caught_up)
         except TakenOver:

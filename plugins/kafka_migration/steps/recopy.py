@@ -1,4 +1,4 @@
-"""Copy a halted topic afresh: its target topic is deleted, created as it was, and pinned anew.
+"""Copy a halted topic again: its target topic is deleted, created as it was, and pinned by its new id.
 
 The offset map, positions and halts belong to the pinned ids, so they begin anew with the new topic, and what an earlier
 run still writes is void. A mirror that runs is ended by a claim on the link, before its topic goes. Only while no
@@ -34,7 +34,7 @@ _GONE_WITHIN_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
-    """One topic to copy afresh: ``old_id`` is the target topic's that goes, ``declared`` the one that comes."""
+    """One topic to copy again: ``old_id`` is the target topic's that goes, ``declared`` the one that comes."""
 
     topic: str
     old_id: str
@@ -46,7 +46,7 @@ class Again:
         why = f" (halted: {', '.join(self.halts)})" if self.halts else " (begun before)"
         spec = self.declared.spec
         return (
-            f"copy {self.topic} afresh{why}: delete it on the target, create it with {spec.partitions} partitions and"
+            f"copy {self.topic} again{why}: delete it on the target, create it with {spec.partitions} partitions and"
             " its configs, and mirror it from where it began"
         )
 
@@ -100,7 +100,7 @@ def _one(ctx: Context, topic: str) -> Again:
     halts = tuple(f"{tp} {halt.reason}" for tp, halt in sorted(ctx.link.halts().items()) if tp.topic == topic)
     if not halts:
         raise Refused(
-            f"topic {topic} is not halted, so there is nothing to copy afresh", remedy="run `mirror` without --again"
+            f"topic {topic} is not halted, so there is nothing to copy again", remedy="run `mirror` without --again"
         )
     source = ctx.source.topics([topic]).get(topic)
     if source is None:
@@ -170,7 +170,7 @@ def _refuse_moved(ctx: Context, topics: Iterable[str]) -> None:
         raise Refused(
             f"groups that read {', '.join(topics)} have positions on the target: {', '.join(sorted(moved))}",
             remedy="move them back (`undo --group GROUP`), or delete the offsets of groups that never read there"
-            " (kafka-consumer-groups.sh --delete-offsets); after that the topic can be copied afresh",
+            " (kafka-consumer-groups.sh --delete-offsets); after that the topic can be copied again",
         )
 
 

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.errors import Refused
+from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.record import GroupRecord, Step
+from kafka_migration.link import lifecycle
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics.declared import INTENT, KIND, is_restored
@@ -65,14 +67,23 @@ def _refuse_mirror(ctx: Context, *, forced: bool) -> None:
 
 def apply(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     """Give them up; returns which. A second call gives up nothing."""
+    ctx.require_whole("releasing topics")
     topics = check(ctx, forced=forced)
     for topic in topics:
         ctx.log(f"give up {topic}")
     for text in left_open(ctx, topics):
         ctx.log(text)
     if topics and not ctx.dry_run:
+        # Before: who is killed in between holds them still, and the next call goes on.
+        lifecycle.note(ctx, _ended(ctx, topics), TopicState.COMPLETED)
         ctx.journal.unlock(topics)
     return topics
+
+
+def _ended(ctx: Context, topics: Iterable[str]) -> list[str]:
+    """Those that the mirror has left for good. What is given up before that is cancelled, and not completed."""
+    states = lifecycle.read(ctx)
+    return [topic for topic in topics if topic in states and states[topic].may_become(TopicState.COMPLETED)]
 
 
 def left_open(ctx: Context, topics: Iterable[str]) -> tuple[str, ...]:

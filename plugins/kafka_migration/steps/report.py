@@ -25,6 +25,7 @@ from kafka_migration.groups.record import GroupRecord, Step, commits_from_eviden
 from kafka_migration.link.flight import was_drained
 from kafka_migration.link.losses import losses, sentence
 from kafka_migration.migration.history import KIND as PHASE
+from kafka_migration.migration.joined import joined
 from kafka_migration.steps import status
 from kafka_migration.steps.step import Decision
 from kafka_migration.validation import verdict
@@ -148,11 +149,13 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _plan(ctx: Context) -> dict[str, Any]:
-    begun_with = ctx.journal.read("plan", "plan")
+    last = joined(ctx)
+    history = last.history if last else ()
     return {
         "name": ctx.plan.name,
         "digest": ctx.plan.digest,
-        "digest_at_beginning": begun_with["digest"] if begun_with else None,
+        "digest_at_beginning": history[0]["digest"] if history else None,
+        "history": list(history),
         "source": ctx.plan.source,
         "target": ctx.plan.target,
         "topics": {"include": list(ctx.plan.topics.include), "exclude": list(ctx.plan.topics.exclude)},
@@ -255,8 +258,8 @@ def _exceptions(found: Mapping[str, Any]) -> list[str]:
     """What a person should look at, in words; an empty list is the good end."""
     plan, validation = found["plan"], found["validation"]
     lines = []
-    if plan["digest_at_beginning"] not in (None, plan["digest"]):
-        lines.append("the plan is not the one that the migration began with")
+    if plan["history"] and plan["history"][-1]["digest"] != plan["digest"]:
+        lines.append("the plan is not the one that joined the migration last")
     lines += [
         f"phase {phase['name']} ended as {phase['outcome']}: {phase['detail']}"
         for phase in found["phases"]

@@ -3,7 +3,7 @@
 The halt is lifted, and the mirror (the one that runs, or the next) fences the partition and resumes. What is given up
 is kept in the link's state with offsets, reason and name: the offset map has a gap there, and the report lists it.
 Where the target's log is not what the link wrote, or the source's log is another one now, the topic can only be copied
-afresh (:mod:`kafka_migration.steps.recopy`).
+again (:mod:`kafka_migration.steps.recopy`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.held_open import KEEPS_RECORDS
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Halt, PartitionEnds, TopicPartition
+from kafka_migration.inventory import plan_changes
 from kafka_migration.link import seal
-from kafka_migration.topics import locks
 from kafka_migration.topics.declared import KIND, topic_ids
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _COPY_AFRESH = frozenset(
 
 
 def _again(topic: str) -> str:
-    return f"copy it afresh: `mirror --again {topic}`, or exclude it from the plan"
+    return f"copy it again: `mirror --again {topic}`, or exclude it from the plan"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +88,9 @@ def check(
 
     ``at``: where to resume, by partition; ``accept_loss``: TOPIC or TOPIC:PARTITION, whose halts of DATA_LOSS resume at
     the source's log start. Raises BadInput for a partition that is named twice, or an offset that the source does not
-    have, Refused for one that is not halted, or that can only be copied afresh.
+    have, Refused for one that is not halted, or that can only be copied again.
     """
-    locks.held(ctx)
+    plan_changes.to_mirror(ctx)
     seal.check(ctx)
     halts = ctx.link.halts()
     wanted: dict[TopicPartition, int | None] = {}

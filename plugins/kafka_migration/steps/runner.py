@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.domain.errors import Retryable
+from kafka_migration.inventory import plan_changes
 from kafka_migration.migration.history import phase
 from kafka_migration.steps import outlook
 from kafka_migration.steps.step import Decision, Step
@@ -19,10 +20,12 @@ def run(ctx: Context, name: str, *, part: str = "", **options: Any) -> Decision:
     """Run step ``name`` with ``options`` of its own. ``part`` distinguishes tasks that run one step side by side.
 
     The gate of the step is asked first, and before that nothing is written, not even internal topics. In a dry run the
-    gate's answer is progress, and nothing is recorded. Raises NotApproved where the gate is shut, and what the step
-    raises.
+    gate's answer is progress, and nothing is recorded. Raises Refused for a plan that the migration may not go on with
+    (:mod:`kafka_migration.inventory.plan_changes`), NotApproved where the gate is shut, and what the step raises.
     """
     step = step_named(name)
+    if step.writes:
+        plan_changes.require(ctx, joins=step.gate == "plan")
     if step.gate:
         options["passed"] = outlook.ask_gate(ctx, GateName(step.gate))
     if not step.writes:
@@ -38,6 +41,7 @@ def wait(ctx: Context, name: str) -> Decision:
     """Wait until step ``name`` is decided, for as long as the plan gives it; a cluster that is away is waited for."""
     step = step_named(name)
     if step.writes:
+        plan_changes.require(ctx)
         decision = _decided(ctx, step)
         # Proved once more, and acted on.
         return decision if decision.exit_code else run(ctx, name)

@@ -6,6 +6,7 @@ reason, and the rest is shown anyway.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.approvals import record as approval_record
 from kafka_migration.domain.controls import Controls
 from kafka_migration.domain.errors import MigrationError
+from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.groups import sides
 from kafka_migration.groups.record import GroupRecord, Step
+from kafka_migration.link import lifecycle
 from kafka_migration.link.halts import meaning_of
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.link.lag import LagMeter, undecided
@@ -121,6 +124,8 @@ class Status:
     approvals: tuple[approval_record.Approval, ...]
     validation: Mapping[str, Any] | None
     topics: int
+    states: Mapping[str, str]
+    """Where each topic stands in its life, by name; those that were never mirrored are left out."""
     locks: Mapping[str, str]
     unknown: Mapping[str, str]
 
@@ -136,6 +141,12 @@ class Status:
         for group in self.groups:
             counts[group.step] = counts.get(group.step, 0) + 1
         return {step: count for step, count in counts.items() if count}
+
+    @property
+    def topics_by_state(self) -> dict[str, int]:
+        """How many topics stand where in their lives, in the order of a life."""
+        counts = Counter(self.states.values())
+        return {str(state): counts[state] for state in TopicState if counts[state]}
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
@@ -161,6 +172,8 @@ class Status:
             "approvals": [approval.as_dict() for approval in self.approvals],
             "validation": None if self.validation is None else dict(self.validation),
             "topics": self.topics,
+            "states": dict(self.states),
+            "topics_by_state": self.topics_by_state,
             "locks": dict(self.locks),
             "unknown": dict(self.unknown),
         }
@@ -189,6 +202,7 @@ def read(ctx: Context) -> Status:
         approvals=tuple(approval_record.answers(ctx).values()),
         validation=_validation(ctx),
         topics=len(topics),
+        states={topic: str(state) for topic, state in lifecycle.read(ctx).items()},
         locks=ctx.journal.holders(topics),
         unknown=unknown,
     )

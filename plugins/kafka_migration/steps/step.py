@@ -75,8 +75,8 @@ class Step:
 
     ``spark``: on Spark, as a submission that goes on beside what follows, or in a session of its own that this step
     waits for. ``batched``: by one task per batch of groups. ``after_failures``: also when batches before it have
-    failed: the others' groups were moved. ``until_it_passes``: tried again and again, since it waits for people or for
-    days.
+    failed: the others' groups were moved. ``until_it_passes``: waited for again, or tried again, without end: it waits
+    for people or for days.
     """
 
     name: str

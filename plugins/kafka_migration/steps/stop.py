@@ -1,10 +1,11 @@
 """The stop gate: end the mirror once producers have left the source and everything has been copied.
 
-Refuses while any source log end moves, any lag remains, topics have changed so that records are in danger, a moved
-group has committed on the source since, or another group runs on neither side or was left behind; then drains: the
-mirror copies up to the ends that were proved still and ends by itself. Then the link is sealed: no mirror may write to
-it any more. ``now`` stops it where it stands, unsealed (nothing is lost: a later run resumes). A mirror that died sends
-no heartbeat: for ``now`` that is enough, since the wish stands; a drain needs a mirror that is started again.
+Refuses while the mirror does not copy every topic of the plan, any source log end moves, any lag remains, topics have
+changed so that records are in danger, a moved group has committed on the source since, or another group runs on neither
+side or was left behind; then drains: the mirror copies up to the ends that were proved still and ends by itself. Then
+the link is sealed: no mirror may write to it any more. ``now`` stops it where it stands, unsealed (nothing is lost: a
+later run resumes). A mirror that died sends no heartbeat: for ``now`` that is enough, since the wish stands; a drain
+needs a mirror that is started again.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
-from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.lag import sample
+from kafka_migration.domain.lifecycle import TopicState
+from kafka_migration.domain.listing import listed
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
 from kafka_migration.groups import sides
-from kafka_migration.link import seal
+from kafka_migration.link import lifecycle, seal
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.link.lag import LagMeter, LagReport, undecided
+from kafka_migration.migration.joined import mirror_plan, mirror_selection
 from kafka_migration.state.link import Wish
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import create
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.5
 _NOW_SECONDS = 60.0
 
+MIRRORED = "the mirror copies every topic of the plan"
 STILL, DECIDED, COPIED = "source log ends are still", "no transaction is open", "no lag remains"
 
 
@@ -90,6 +95,7 @@ def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, Partition
     moves = {tp: after[tp].high_watermark - before[tp].high_watermark for tp in partitions}
     moved = {tp: by for tp, by in moves.items() if by}
     checks = (
+        _all_mirrored(ctx),
         _still(moved, window),
         _decided(report),
         _lag(report),
@@ -107,6 +113,7 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
     Raises CouldNotFindOut if the mirror does not end in time, or ends short of what was to be copied; the wish stays,
     and a rerun waits again. Raises what the seal raises; a rerun seals again.
     """
+    ctx.require_whole("ending the mirror")
     if now:
         report = LagMeter(ctx).read()
         gate = Gate.of("stop", (CheckResult(name="asked to stop now", verdict=Verdict.PASS, evidence="no gate"),))
@@ -125,7 +132,13 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
         )
         _wish(ctx, wish, ctx.plan.drain.deadline_seconds)
         _require_drained(ctx, ends)
+        if (late := _all_mirrored(ctx)).verdict is not Verdict.PASS:
+            raise Refused(f"not sealed: since the drain began, {late.evidence}", remedy=late.remedy)
+        topics = {tp.topic for tp in ends}
+        if ctx.link.seal() is None:
+            lifecycle.note(ctx, topics, TopicState.DRAINED)
         sealed = seal.apply(ctx)
+        lifecycle.note(ctx, topics, TopicState.SEALED)
     return StopResult(gate=gate, lag=report, mirror=ctx.link.run() or {}, seal=sealed)
 
 
@@ -159,6 +172,33 @@ def _require_drained(ctx: Context, ends: dict[TopicPartition, PartitionEnds]) ->
             f" {len(short)} partitions were copied to their ends: {', '.join(map(str, short[:5]))}",
             remedy="start the mirror again and run this again; `status` names halted partitions",
         )
+
+
+def _all_mirrored(ctx: Context) -> CheckResult:
+    """Whether the mirror copies all that the plan given selects: what it does not is never copied once it is sealed."""
+    made = mirrored(ctx)
+    unmade = sorted(set(ctx.plan.topics.select(ctx.source.topic_names())) - made.keys())
+    if unmade:
+        return CheckResult(
+            name=MIRRORED,
+            verdict=Verdict.FAIL,
+            evidence=f"the plan selects topics that were not created on the target: {listed(unmade)}",
+            remedy="run `create` (after `approve plan`), and wait until the mirror has copied these topics, or exclude"
+            " them; then run this again",
+        )
+    pinned, selects = ctx.link.topics(), mirror_selection(ctx)
+    uncopied = sorted(name for name in made if name not in pinned or not selects(name))
+    if uncopied:
+        goes_by = mirror_plan(ctx)
+        return CheckResult(
+            name=MIRRORED,
+            verdict=Verdict.FAIL,
+            evidence=f"the mirror does not copy topics of the plan: {listed(uncopied)}"
+            + (f" (it goes by {goes_by})" if goes_by else ""),
+            remedy="run `create` with this plan, if that was not done (a mirror that runs then joins them within a"
+            " minute), or start the mirror again with it; wait until they are copied, then run this again",
+        )
+    return CheckResult(name=MIRRORED, verdict=Verdict.PASS, evidence=f"{len(made)} topics")
 
 
 def _still(moved: dict[TopicPartition, int], window: float) -> CheckResult:
@@ -216,6 +256,9 @@ def _halts(report: LagReport) -> CheckResult:
 #: minute (docs/behaviours.md, 47).
 GROUPS_SECONDS = 30.0
 
+#: In so many of these looks a topic may be seen that has not joined the mirror yet.
+_JOINING_LOOKS = 2
+
 #: Kafka's default of ``transaction.timeout.ms``: a transaction that holds a partition back for longer hangs, as a rule.
 TRANSACTION_SECONDS = 60.0
 
@@ -254,6 +297,7 @@ class Wait:
         self._state = ""
         self._groups_at: float | None = None
         self._hanging = ""
+        self._unmirrored = 0
 
     def look(self) -> Decision | None:
         """Compare with the look before."""
@@ -270,6 +314,11 @@ class Wait:
             return Decision(exit_code=1, message=f"halted partitions never drain: {halted}\n  remedy: {remedy}")
         if self._groups_at is None or now - self._groups_at >= GROUPS_SECONDS:
             self._groups_at = now
+            topics = _all_mirrored(self._ctx)
+            self._unmirrored = self._unmirrored + 1 if topics.verdict is Verdict.FAIL else 0
+            if self._unmirrored > _JOINING_LOOKS:
+                message = f"{topics.evidence}\n  remedy: {topics.remedy}. The mirror runs on"
+                return Decision(exit_code=1, message=message)
             groups = sides.check_back(self._ctx)
             if groups.verdict is Verdict.FAIL:
                 remedy = f"{groups.remedy}; then clear this task. The mirror runs on"

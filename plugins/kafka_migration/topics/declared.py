@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 KIND = "topic"
 INTENT = "topic-intent"
-#: A topic that is being copied afresh: neither it nor the new one may be recorded as created meanwhile.
+#: A topic that is being copied again: neither it nor the new one may be recorded as created meanwhile.
 AGAIN = "again"
 
 #: Under it a restored topic's record keeps what it was declared with while mirroring, in case it is mirrored again.
@@ -109,11 +109,11 @@ class Notes:
 
 
 def mirrored(ctx: Context) -> dict[str, dict[str, Any]]:
-    """The records of topics that this migration created or adopted, and that its plan still means.
+    """The records of topics in scope that this migration created or adopted, and that its plan still means.
 
     One that was excluded since is not mirrored, compared or waited for any more; this migration holds it all the same.
     """
-    return {name: record for name, record in ctx.journal.all(KIND).items() if ctx.plan.topics.matches(name)}
+    return {name: record for name, record in ctx.journal.all(KIND).items() if ctx.selects_topic(name)}
 
 
 def topic_ids(ctx: Context, names: Iterable[str]) -> dict[str, list[str | None]]:

@@ -17,7 +17,7 @@ def begun(ctx: Context) -> list[str]:
     topics = sorted(mirrored(ctx))
     if not topics and (left := sorted(ctx.journal.all(AGAIN))):
         raise Refused(
-            f"copying {', '.join(left)} afresh was begun and has not finished",
+            f"copying {', '.join(left)} again was begun and has not finished",
             remedy=f"`mirror {' '.join(f'--again {topic}' for topic in left)}` finishes it, and mirrors",
         )
     if not topics:

@@ -131,6 +131,8 @@ def apply(
     Raises Refused if nothing is mirrored, BadInput for an unknown topic or missing jars, CouldNotFindOut if the Spark
     job ended without an answer. What could not be read is no error but INCONCLUSIVE, and exit code 3.
     """
+    if not topics:
+        ctx.require_whole("a validation of all topics")
     partitions = _partitions(ctx, topics)
     # Before anything is pinned: what is found must not be of a topic that is recreated meanwhile.
     ids = topic_ids(ctx, sorted({tp.topic for tp in partitions}))

@@ -36,7 +36,7 @@ def mirror(
         typer.Option(
             "--again",
             metavar="TOPIC",
-            help="Delete this halted topic on the target first, and copy it afresh; may be given again.",
+            help="Delete this halted topic on the target first, and copy it again; may be given again.",
             show_default=False,
         ),
     ] = None,
@@ -60,7 +60,7 @@ def mirror(
     # Before Spark starts, and before internal topics are made for a mirror that may not run.
     with opened(plan, output, dry_run=dry_run) as ctx:
         # First: of a run of it that died no topic may be left that the mirror would find.
-        topics = _copy_afresh(ctx, output, again, yes=yes, unseal=unseal) if again else phase_mirror.check(ctx)
+        topics = _copy_again(ctx, output, again, yes=yes, unseal=unseal) if again else phase_mirror.check(ctx)
         # Last: whoever answers no, or is refused, leaves the link as it was.
         if unseal and phase_seal.undo(ctx):
             output.log("would remove the seal" if dry_run else "the seal is removed: the mirror may write again")
@@ -101,15 +101,15 @@ def _is_to_run(plan: Path, output: Output) -> bool:
         return ctx.link.wished().desired is Desired.RUN
 
 
-def _copy_afresh(ctx: Context, output: Output, again: Sequence[str], *, yes: bool, unseal: bool) -> list[str]:
-    """Delete and create what is to be copied afresh, once a person confirmed it; the topics to mirror then."""
+def _copy_again(ctx: Context, output: Output, again: Sequence[str], *, yes: bool, unseal: bool) -> list[str]:
+    """Delete and create what is to be copied again, once a person confirmed it; the topics to mirror then."""
     from kafka_migration.steps import mirror as phase_mirror
     from kafka_migration.steps import recopy as phase_again
     from kafka_migration.topics.declared import mirrored
 
     todo = phase_again.check(ctx, again, unsealed=unseal)
     if not (ctx.dry_run or yes):
-        question = "Delete them on the target, and copy them afresh?"
+        question = "Delete them on the target, and copy them again?"
         demand_yes(output, question, shown=todo, declined="nothing was deleted")
     phase_again.apply(ctx, again, unsealed=unseal)
     return sorted({*mirrored(ctx), *again}) if ctx.dry_run else phase_mirror.check(ctx)
@@ -178,6 +178,7 @@ def stop(
 
 def _require_mirror(ctx: Context, *, now: bool) -> None:
     # Without a mirror there is no state to keep the wish in, and no record of the step is owed.
+    from kafka_migration.inventory import plan_changes
     from kafka_migration.topics import locks
 
     if now:
@@ -185,4 +186,4 @@ def _require_mirror(ctx: Context, *, now: bool) -> None:
         locks.begun(ctx)
     else:
         # The seal writes to the topics.
-        locks.held(ctx)
+        plan_changes.to_mirror(ctx)

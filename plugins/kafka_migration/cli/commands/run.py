@@ -21,8 +21,10 @@ from kafka_migration.cli.commands.approvals import approve
 from kafka_migration.cli.opening import loaded, opened
 from kafka_migration.cli.options import Debug, DryRun, Json, Master, PlanFile, ReportsDirectory
 from kafka_migration.cli.output import Output
-from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused, Retryable
+from kafka_migration.domain.errors import BadInput, CouldNotFindOut, MigrationError, Refused, Retryable, TakenOver
 from kafka_migration.domain.leash import Leash
+from kafka_migration.link.flight import was_taken_over
+from kafka_migration.migration.joined import mirror_plan
 from kafka_migration.migration.signing import without_keys
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ _BETWEEN_STARTS_SECONDS = 5.0
 #: A mirror that ran for so long did not die of its set-up.
 _LONG_SECONDS = 60.0
 _CLEAN_END_SECONDS = 30.0
+
+#: The attempts to mirror the link (True while one runs), and the plan that the mirror goes by, for people.
+Look = tuple[dict[str, bool], str]
 
 
 def run(
@@ -70,7 +75,7 @@ class _Walk:
     """One way through the table. What was done by an earlier one is seen on the clusters, and is not done again."""
 
     def __init__(self, plan: Path, output: Output, *, master: str | None, reports: Path) -> None:
-        self.mirror = MirrorProcess(plan, master=master, log=output.log)
+        self.mirror = MirrorProcess(plan, master=master, log=output.log, look=self._look)
         self.account: list[dict[str, Any]] = []
         self._plan, self._output, self._master, self._reports = plan, output, master, reports
 
@@ -80,6 +85,7 @@ class _Walk:
         for row in self._left(rows):
             if code and not row.after_failures:
                 break
+            self.mirror.require_ours()
             self._output.log(f"{row.name}: {row.does}")
             decision = self._step(row)
             if decision is None:
@@ -89,6 +95,10 @@ class _Walk:
                 self._output.log(f"  {line}")
             code = code or decision.exit_code
         return code
+
+    def _look(self) -> tuple[dict[str, bool], str]:
+        with opened(self._plan, self._output) as ctx:
+            return ctx.link.attempts(), mirror_plan(ctx)
 
     def _left(self, rows: tuple[Step, ...]) -> tuple[Step, ...]:
         """The steps to make: all, or once the mirror is sealed only those after the last that cannot be made twice."""
@@ -174,29 +184,42 @@ class MirrorProcess:
     """Runs the mirror of ``plan``, and starts it again when it dies; ends it on exit. Its output goes to this process's
     standard error."""
 
-    def __init__(self, plan: Path, *, master: str | None, log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        plan: Path,
+        *,
+        master: str | None,
+        log: Callable[[str], None],
+        look: Callable[[], Look],
+    ) -> None:
+        """``look`` looks at the link: before a start, and after an end."""
         self._arguments = [sys.executable, "-m", "kafka_migration", "mirror", str(plan)]
         self._arguments += ["--master", master] if master else []
-        self._log = log
+        self._log, self._look = log, look
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._ending, self._ended = threading.Event(), threading.Event()
-        self._problem = ""
+        self._problem: MigrationError | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def start(self) -> None:
-        """Start it, and go on. A mirror that runs elsewhere is taken over by it, as by any other."""
+        """Start it, and go on. A mirror that runs elsewhere is taken over by it, once: it is not started again where it
+        was itself taken over since."""
         self._thread = threading.Thread(target=self._keep, name="mirror", daemon=True)
         self._thread.start()
 
     def require(self) -> None:
-        """Raise CouldNotFindOut if it was started, has ended with a problem, and is not started any more."""
+        """Raise CouldNotFindOut if it was started, has ended with a problem, and is not started any more; TakenOver if
+        another mirror runs instead."""
         if self._problem:
-            raise CouldNotFindOut(
-                self._problem, remedy="read the mirror's output above, correct what it reports, then run this again"
-            )
+            raise self._problem
+
+    def require_ours(self) -> None:
+        """Raise TakenOver if another mirror runs instead: whoever started that one goes on with the migration."""
+        if isinstance(self._problem, TakenOver):
+            raise self._problem
 
     def wait(self, seconds: float) -> None:
         """Return once it has ended for good, or after ``seconds``."""
@@ -217,21 +240,33 @@ class MirrorProcess:
     def _keep(self) -> None:
         deaths = 0
         while not self._ending.is_set():
-            began = time.monotonic()
+            began, before = time.monotonic(), self._looked()
             code = self._run()
             if code == 0 or self._ending.is_set():
                 break
+            after = self._looked()
+            if before and after and was_taken_over(before[0], after[0]):
+                self._problem = TakenOver(f"the mirror{f', by {after[1]},' if after[1] else ''}")
+                self._log(str(self._problem))
+                break
             if code in (Refused.exit_code, BadInput.exit_code):
                 # Only a person can clear it: the steps that wait see that, and report it.
-                self._problem = f"the mirror ended with exit code {code}"
+                self._problem = _problem(f"the mirror ended with exit code {code}")
                 break
             deaths = 1 if time.monotonic() - began > _LONG_SECONDS else deaths + 1
             if deaths >= _MOST_STARTS:
-                self._problem = f"the mirror died {deaths} times in a row, last with exit code {code}"
+                self._problem = _problem(f"the mirror died {deaths} times in a row, last with exit code {code}")
                 break
             self._log(f"the mirror ended with exit code {code}; starting it again")
             self._ending.wait(_BETWEEN_STARTS_SECONDS)
         self._ended.set()
+
+    def _looked(self) -> Look | None:
+        try:
+            return self._look()
+        except MigrationError:
+            # A cluster is away: the mirror itself reports that, and is started again.
+            return None
 
     def _run(self) -> int:
         with ExitStack() as stack:
@@ -250,3 +285,7 @@ class MirrorProcess:
             if self._ending.is_set():
                 process.terminate()
             return process.wait()
+
+
+def _problem(text: str) -> CouldNotFindOut:
+    return CouldNotFindOut(text, remedy="read the mirror's output above, correct what it reports, then run this again")

@@ -19,11 +19,13 @@ _OUTCOMES = {"done": "green", "running": "", "refused": "bold red", "failed": "b
 def status(page: Status) -> RenderableType:
     """Everything on one page; parts that hold nothing yet are short."""
     holds = sum(by == page.migration for by in page.locks.values())
+    states = ", ".join(f"{count} {state}" for state, count in page.topics_by_state.items())
     head = facts(
         (
             ("migration", Text(page.migration, "bold")),
             ("plan", digest(page.plan_digest)),
             ("topics", f"{page.topics} made or adopted on the target, {holds} of them locked for this migration"),
+            *([("stand at", states)] if states else []),
         )
     )
     if not page.has_begun:

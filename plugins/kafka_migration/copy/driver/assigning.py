@@ -14,16 +14,20 @@ from kafka_migration.copy.driver.pinned_topics import PinnedTopics
 from kafka_migration.copy.driver.quarantine import Quarantine
 from kafka_migration.copy.orders import Limits, TaskOrders
 from kafka_migration.copy.rate_limit import RateDebt, rate_share
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigner:
-    """Shares out the partitions of one run. ``source`` and ``target`` are kafka-python properties, with credentials."""
+    """Shares out the partitions of one run. ``source``, ``target`` and ``home`` are kafka-python properties,
+    with credentials (see :class:`~kafka_migration.copy.orders.TaskOrders`)."""
 
     link: Link
     source: Mapping[str, Any] = field(repr=False)
     target: Mapping[str, Any] = field(repr=False)
+    home: Mapping[str, Any] | None = field(default=None, repr=False)
+    direction: Direction = Direction.FORWARD
     topics: Mapping[str, PinnedTopic]
     attempts: Attempts
     pinned: PinnedTopics
@@ -78,6 +82,8 @@ class Assigner:
                 share=number,
                 source=dict(self.source),
                 target=dict(self.target),
+                home=None if self.home is None else dict(self.home),
+                direction=self.direction,
                 young_ms=self.attempts.young_ms(),
                 owed_bytes=owed,
                 state_ids=self.attempts.state_ids,

@@ -19,6 +19,7 @@ from kafka_migration.copy.driver.fencing import now
 from kafka_migration.copy.driver.link import Link
 from kafka_migration.copy.lease import seconds_passed
 from kafka_migration.copy.orders import Limits
+from kafka_migration.domain.direction import HOME
 from kafka_migration.domain.errors import Refused, StateConflict, TakenOver
 from kafka_migration.domain.ledger import LINKS_TOPIC, OFFSET_MAP_TOPIC, PROGRESS_TOPIC
 from kafka_migration.domain.types import TopicPartition
@@ -38,9 +39,12 @@ class Attempts:
         limits: Limits,
         log: Callable[[str], None],
         *,
+        home: WireCluster | None = None,
         clock: Callable[[], float] = seconds_passed,
     ) -> None:
+        """``home`` is where the link's state lives, unless that is where it copies to."""
         self._link, self._target, self._limits, self._log, self._clock = link, target, limits, log, clock
+        self._home = home or target
         self.name = uuid.uuid4().hex
         self.state_ids: dict[str, uuid.UUID] = {}
         self._before: set[str] = set()
@@ -123,8 +127,8 @@ class Attempts:
             self._memory_known = True
             if self._memory_ms is not None and self._memory_ms < 2_000 * self._unseen:
                 self._log(
-                    f"target: {_MEMORY} is {self._memory_ms}, so brokers may forget a fence while it is still needed;"
-                    f" set {_MEMORY} to {int(2_000 * self._unseen)} or more on every broker"
+                    f"{self._target.role}: {_MEMORY} is {self._memory_ms}, so brokers may forget a fence while it is"
+                    f" still needed; set {_MEMORY} to {int(2_000 * self._unseen)} or more on every broker"
                 )
         young = None if self._memory_ms is None else int(self._memory_ms / 2 - 1000 * self._unseen)
         return young if young is not None and young > 0 else None
@@ -136,14 +140,14 @@ class Attempts:
 
         Openings and claims would go on in a log that knows nothing of what came before, and translate wrongly.
         """
-        problems = self._target.net.run(self._target.refresh, _STATE)
-        found = {name: self._target.topic_ids.get(name, NO_TOPIC_ID) for name in _STATE if name not in problems}
+        problems = self._home.net.run(self._home.refresh, _STATE)
+        found = {name: self._home.topic_ids.get(name, NO_TOPIC_ID) for name in _STATE if name not in problems}
         for name, topic_id in found.items():
             if self.state_ids.setdefault(name, topic_id) != topic_id:
                 raise StateConflict(
-                    f"target: internal topic {name} was deleted and created again while the mirror ran",
+                    f"{HOME}: internal topic {name} was deleted and created again while the mirror ran",
                     remedy="find out who deleted it, and start the mirror again: it halts each partition whose records"
-                    " it can no longer explain, and `mirror --again TOPIC` copies such a topic afresh",
+                    " it can no longer explain, and `mirror --again TOPIC` copies such a topic again",
                 )
 
 

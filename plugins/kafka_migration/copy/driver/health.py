@@ -224,7 +224,7 @@ class StandingPartitions:
             f" {copy_round.ends[first]}"
         )
         if not 0 < copy_round.begun < shares:
-            return Finding(f"{what}: partitions are shared out anew")
+            return Finding(f"{what}: partitions are assigned to tasks again")
         self._slots.only(copy_round.begun)
         return Finding(
             f"{what}: only {copy_round.begun} of {shares} tasks run, as Spark has fewer slots than mirror.num_streams;"

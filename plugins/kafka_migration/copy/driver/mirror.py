@@ -40,6 +40,7 @@ from kafka_migration.copy.driver.survey import recreated
 from kafka_migration.copy.orders import Limits, TaskOrders
 from kafka_migration.copy.rate_limit import RateDebt
 from kafka_migration.copy.task.partition import Stand
+from kafka_migration.domain.direction import HOME, Direction
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, TakenOver
 from kafka_migration.domain.types import Desired, Halt, Receipt, TopicPartition
 from kafka_migration.wire.cluster import LATEST, WireCluster
@@ -83,6 +84,8 @@ class Mirror:
         link: Link,
         source: Mapping[str, Any],
         target: Mapping[str, Any],
+        home: Mapping[str, Any] | None = None,
+        direction: Direction = Direction.FORWARD,
         runner: Runner,
         settings: Settings,
         growth: Growth | None = None,
@@ -90,18 +93,22 @@ class Mirror:
         interrupted: Callable[[], bool] = lambda: False,
         may_rewind: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``source`` and ``target`` are kafka-python properties; ``growth`` makes room on the target for what appears
-        on the source; ``interrupted`` asks for a clean end. ``may_rewind``: nobody depends on the target's offsets yet,
-        so that a log which lost its tail may be copied again from where it ends."""
+        """``source`` and ``target`` are kafka-python properties of the link's origin and destination, ``home`` of where
+        its state lives, unless that is its destination; ``direction`` has their names. ``growth`` makes room on the
+        target for what appears on the source; ``interrupted`` asks for a clean end. ``may_rewind``: nobody depends on
+        the target's offsets yet, so that a log which lost its tail may be copied again from where it ends."""
         self.link, self.runner, self.settings, self.log = link, runner, settings, log
         self._interrupted = interrupted
         limits, net = settings.limits, Selector()
         self._net = net
-        self._source, self._target = WireCluster(net, source, "source"), WireCluster(net, target, "target")
+        self._source = WireCluster(net, source, direction.origin)
+        self._target = WireCluster(net, target, direction.destination)
+        self._home = self._target if home is None else WireCluster(net, home, HOME)
         self._topics: dict[str, PinnedTopic] = dict(link.topics())
         for topic in self._topics.values():
             self._source.pinned[topic.name], self._target.pinned[topic.name] = topic.source_id, topic.target_id
         both = self._source, self._target
+        self._clusters = both if home is None else (*both, self._home)
         self._fences = Fences(link, self._target, net, log, topics=self._topics, may_rewind=may_rewind)
         self._outages = Outages(
             link=link,
@@ -111,7 +118,7 @@ class Mirror:
             outage_seconds=settings.outage_seconds,
             interrupted=interrupted,
         )
-        self._attempts = Attempts(link, self._target, limits, log)
+        self._attempts = Attempts(link, self._target, limits, log, home=self._home)
         self._pinned = PinnedTopics(*both, net, log, held_open=settings.held_open)
         self._readiness = Readiness(*both, net, log)
         self._quarantine = Quarantine(patience_seconds=settings.unclear_seconds)
@@ -143,6 +150,8 @@ class Mirror:
             link=link,
             source=source,
             target=target,
+            home=home,
+            direction=direction,
             topics=self._topics,
             attempts=self._attempts,
             pinned=self._pinned,
@@ -187,8 +196,8 @@ class Mirror:
         if self._slots.streams < self.settings.streams:
             self.log(f"Spark has {self._slots.streams} slots for {self.settings.streams} streams: a task for each slot")
         try:
-            self._source.connect()
-            self._target.connect()
+            for cluster in self._clusters:
+                cluster.connect()
             self._attempts.claim()
             self._attempts.check_state()
             self.link.write_progress()
@@ -203,7 +212,7 @@ class Mirror:
             self._record_quiet()
             return self._record_end(reason)
         finally:
-            for cluster in (self._source, self._target):
+            for cluster in self._clusters:
                 cluster.close()
             self._net.close()
 

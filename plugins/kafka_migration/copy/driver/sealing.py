@@ -10,6 +10,7 @@ from typing import Any
 from kafka_migration.copy.driver.fencing import known_of, now
 from kafka_migration.copy.driver.link import Link
 from kafka_migration.copy.driver.takeover import Fenced, Stopped, take_over
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import HaltedPartition, Refused, TakenOver
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Identity, TopicPartition
@@ -21,16 +22,23 @@ from kafka_migration.wire.selector import Selector
 _SECONDS, _ASK_SECONDS = 120.0, 30.0
 
 
-def seal(link: Link, target: Mapping[str, Any], log: Callable[[str], None] = lambda _text: None) -> Seal:
+def seal(
+    link: Link,
+    target: Mapping[str, Any],
+    log: Callable[[str], None] = lambda _text: None,
+    *,
+    direction: Direction = Direction.FORWARD,
+) -> Seal:
     """Seal ``link``, which was drained; a second call proves the seal again. Killed anywhere, the next call converges.
 
     The wish stands first, and durably: from then on every task stops at its next look, and no mirror begins. The seal
-    itself is the marker. ``target`` are kafka-python properties. Raises HaltedPartition where the log is not what the
-    link wrote, Refused if it holds more than the link knows of, CouldNotFindOut if it stays unknown whether the seal
-    holds.
+    itself is the marker. ``target`` are kafka-python properties of the link's destination.
+
+    Raises HaltedPartition where the log is not what the link wrote, Refused if it holds more than the link knows of,
+    CouldNotFindOut if it stays unknown whether the seal holds.
     """
     net = Selector()
-    cluster = WireCluster(net, target, "target")
+    cluster = WireCluster(net, target, direction.destination)
     try:
         cluster.connect()
         for topic in link.topics().values():

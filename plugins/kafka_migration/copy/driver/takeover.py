@@ -428,6 +428,6 @@ async def _fence_forgotten(
             f"the target forgot transactional id {transactional_id}, or it used up its producer epochs: it was producer"
             f" {forgotten.producer_id}, and now is another, so this fence does not bind what that one may still send",
             remedy="grant ClusterAction on the cluster to the target's principal for this run, which then fences the"
-            " earlier producer directly; or see that no earlier mirror of this link runs, and copy its topics afresh"
+            " earlier producer directly; or see that no earlier mirror of this link runs, and copy its topics again"
             " (`mirror --again TOPIC`)",
         ) from error

@@ -22,6 +22,7 @@ from kafka_migration.copy.task.loop import Loop
 from kafka_migration.copy.task.outlet import Outlet
 from kafka_migration.copy.task.partition import PartitionCopy
 from kafka_migration.domain import ledger
+from kafka_migration.domain.direction import HOME
 from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Desired, Receipt, TopicPartition
@@ -40,17 +41,18 @@ class CopyTask:
     def __init__(self, orders: TaskOrders) -> None:
         self.orders, self.limits = orders, orders.limits
         self.loop = Loop()
-        self.source = WireCluster(self.loop.net, orders.source, "source")
+        self.source = WireCluster(self.loop.net, orders.source, orders.direction.origin)
         self.target = WireCluster(
             self.loop.net,
             orders.target,
-            "target",
+            orders.direction.destination,
             in_flight=orders.limits.in_flight_requests,
             stuck_seconds=orders.limits.answer_seconds,
         )
         # By another name, so that a quota which slows the data down does not hold up leases.
-        of_state = {**orders.target, "client_id": f"kafka-migration.{orders.link}.state"}
-        self.state = WireCluster(self.loop.net, of_state, "target")
+        home = orders.target if orders.home is None else orders.home
+        of_state = {**home, "client_id": f"kafka-migration.{orders.link}.state"}
+        self.state = WireCluster(self.loop.net, of_state, HOME)
         self.copies = {a.partition: PartitionCopy(a, orders.limits) for a in orders.assignments}
         for a in orders.assignments:
             # What the link has pinned, not what has the name now: a recreated topic must answer with an error.
@@ -208,9 +210,9 @@ class CopyTask:
                 # No command of the driver reaches this task, not even its recall; or that has come, and by now the
                 # driver takes it for dead.
                 raise CouldNotFindOut(
-                    "target: appends were not answered in time after the copy round was recalled"
+                    f"{self.target.role}: appends were not answered in time after the copy round was recalled"
                     if self._recalled
-                    else f"target: {ledger.LINKS_TOPIC} does not answer, so nothing may be sent",
+                    else f"{HOME}: {ledger.LINKS_TOPIC} does not answer, so nothing may be sent",
                     remedy="run the mirror again",
                 )
             self.loop.wake()

@@ -1,0 +1,141 @@
+"""Which plan a migration goes by: the one that `create` ran with last, and those before it. And which plans the mirror
+that runs, or ran last, goes by.
+
+A plan file may be corrected while its migration runs. The corrected plan joins when `create` has passed the plan gate
+with it; until then the journal holds the plan before. The mirror looks here every half a minute and goes on with what
+joined (:mod:`kafka_migration.topics.growth`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.plans.changes import Change, changes
+from kafka_migration.plans.load import restore_plan
+from kafka_migration.plans.patterns import TopicSelection
+from kafka_migration.plans.problems import InvalidPlan
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+    from kafka_migration.plans.model import Plan
+
+KIND, NAME, MIRROR = "plan", "plan", "mirror"
+
+#: Plans before the one that joined last that are remembered.
+_KEPT = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """The plan that joined last. ``by`` approved it ("" where nobody was asked), ``changes`` are what differs from the
+    one before; ``earlier`` are those before, oldest first, without their snapshots."""
+
+    digest: str
+    at: str
+    by: str
+    snapshot: Mapping[str, Any]
+    changes: tuple[Change, ...]
+    earlier: tuple[Mapping[str, Any], ...]
+
+    def plan(self) -> Plan:
+        """The plan itself. Raises InvalidPlan where this version does not take it."""
+        return restore_plan(self.snapshot)
+
+    def replaced(self, digest: str) -> bool:
+        """Whether a plan with that digest had joined before, and this one took its place."""
+        return any(plan["digest"] == digest for plan in self.earlier)
+
+    @property
+    def history(self) -> tuple[Mapping[str, Any], ...]:
+        """All plans that this migration went by, oldest first, as JSON types: digest, at, by, changes."""
+        return (*self.earlier, self._account())
+
+    def _account(self) -> dict[str, Any]:
+        return {
+            "digest": self.digest,
+            "at": self.at,
+            "by": self.by,
+            "changes": [str(change) for change in self.changes],
+        }
+
+
+def joined(ctx: Context) -> Joined | None:
+    """The plan that joined last; None before `create`. An earlier version recorded no history."""
+    value = ctx.journal.read(KIND, NAME)
+    if value is None:
+        return None
+    return Joined(
+        digest=value["digest"],
+        at=value["at"],
+        by=value.get("by", ""),
+        snapshot=value["snapshot"],
+        changes=tuple(Change.from_dict(change) for change in value.get("changes", ())),
+        earlier=tuple(value.get("earlier", ())),
+    )
+
+
+def pending(ctx: Context) -> tuple[Change, ...]:
+    """What differs between the plan given and the one that joined last; nothing before there is one."""
+    last = joined(ctx)
+    return () if last is None or last.digest == ctx.plan.digest else _since(last, ctx.plan)
+
+
+def join(ctx: Context, *, by: str = "") -> None:
+    """Record that the migration goes by the plan given from now on; nothing if it does already."""
+    last = joined(ctx)
+    if last is not None and last.digest == ctx.plan.digest:
+        return
+    value = {
+        "digest": ctx.plan.digest,
+        "snapshot": ctx.plan.snapshot(),
+        "at": ctx.stamp(),
+        "by": by,
+        "changes": [change.as_dict() for change in (_since(last, ctx.plan) if last else ())],
+        "earlier": list(last.history[-_KEPT:]) if last else [],
+    }
+    ctx.journal.record(KIND, NAME, value)
+
+
+def _since(last: Joined, plan: Plan) -> tuple[Change, ...]:
+    try:
+        # With the defaults of this version: a field that it knows and the other did not is no change.
+        before = last.plan().snapshot()
+    except InvalidPlan:
+        before = dict(last.snapshot)
+    return changes(before, plan.snapshot())
+
+
+# -- the plans of the mirror ------------------------------------------------------------------------------------------
+
+
+def mirror_began(ctx: Context) -> None:
+    """Record that a mirror begins with the plan given."""
+    _record_mirror(ctx, [])
+
+
+def mirror_goes_on(ctx: Context) -> None:
+    """Record that the running mirror goes by the plan given, too: it copies what any of its plans selects."""
+    _record_mirror(ctx, (ctx.journal.read(KIND, MIRROR) or {"plans": []})["plans"])
+
+
+def _record_mirror(ctx: Context, before: list[Any]) -> None:
+    plan = {"digest": ctx.plan.digest, "at": ctx.stamp(), "topics": ctx.plan.snapshot()["topics"]}
+    ctx.journal.record(KIND, MIRROR, {"plans": [*before, plan]})
+
+
+def mirror_plan(ctx: Context) -> str:
+    """The plan that the mirror went by last, for people; "" where it was begun by an earlier version."""
+    value = ctx.journal.read(KIND, MIRROR)
+    return f"plan {value['plans'][-1]['digest']}, since {value['plans'][-1]['at']}" if value else ""
+
+
+def mirror_selection(ctx: Context) -> Callable[[str], bool]:
+    """Whether a plan of the mirror selects a topic; always True where an earlier version began it: it is unknown."""
+    value = ctx.journal.read(KIND, MIRROR)
+    if value is None:
+        return lambda _topic: True
+    selections = [TopicSelection.model_validate_json(json.dumps(plan["topics"])) for plan in value["plans"]]
+    return lambda topic: any(selection.matches(topic) for selection in selections)

@@ -1,0 +1,120 @@
+"""The way back, on real brokers: what is written on the target behind the seal arrives on the source, once and in
+order, and the forward link's state stays as it was."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_migration.domain import ledger
+from kafka_migration.domain.direction import Direction
+from kafka_migration.domain.errors import Refused
+from kafka_migration.domain.types import Halt, TopicPartition
+from kafka_migration.kafka.topic_log import TopicLog
+from kafka_migration.link import reverse, seal
+from kafka_migration.link.lag import LagMeter
+from kafka_migration.migration.context import Context
+from kafka_migration.state.link import LinkState
+from kafka_migration.state.store import TopicStore
+from kafka_migration.steps import mirror
+from tests.copy.bench import ThreadRunner, records
+from tests.copy.test_changes import Made, made
+from tests.kafka_tools import produce, read_all
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"back-{uuid.uuid4().hex[:8]}.orders"
+
+
+@contextmanager
+def sealed(source: str, target: str, topic: str) -> Iterator[tuple[Made, Context]]:
+    """A migration whose topic of two partitions was copied and sealed, and how it opens its reverse link."""
+    opened: list[LinkState] = []
+
+    def open_reverse() -> LinkState:
+        name = Direction.REVERSE.own(found.ctx.plan.name)
+        opened.append(LinkState.on_target(name, {"bootstrap.servers": target}))
+        return opened[-1]
+
+    with made(source, target, {topic: 2}) as found:
+        ctx = replace(found.ctx, on_open_reverse=open_reverse)
+        produce(source, topic, records(200, 2, seed=1))
+        mirror.apply(ctx, ThreadRunner(), until_caught_up=True)
+        seal.apply(ctx)
+        try:
+            yield found, ctx
+        finally:
+            for link in opened:
+                link.close()
+
+
+def forward_state(ctx: Context, target: str) -> dict[str, Any]:
+    """All that stands in the links topic under the forward link's name, its maps, and its reports."""
+    store = TopicStore(TopicLog({"bootstrap.servers": target}, ledger.LINKS_TOPIC))
+    name = ctx.link.name
+    items = {key: value for key, value in store.items(name).items() if key == name or key.startswith(f"{name}/")}
+    store.close()
+    maps = {
+        tp: (found.source_end, found.target_end, list(found.runs())) for tp, found in ctx.link.offset_maps().items()
+    }
+    return {"links": items, "maps": maps, "progress": ctx.link.progress()}
+
+
+def test_what_is_written_behind_the_seal_goes_back_once_and_the_forward_links_state_stays(
+    source_cluster, target_cluster, topic
+):
+    source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
+    with sealed(source, target, topic) as (found, ctx):
+        forward, kept = forward_state(ctx, target), ctx.journal.read(seal.KIND, seal.NAME)
+        back = reverse.arm(ctx)
+        assert (back.origin, back.destination, back.home) == (ctx.target, ctx.source, ctx.target)
+        assert back.link.transactional_id != ctx.link.transactional_id
+        assert LagMeter(back).read().total == 0, "what stands on both sides is not copied back"
+        produce(target, topic, records(100, 2, seed=2))
+        assert LagMeter(back).read().total == 100
+        assert mirror.apply(back, ThreadRunner(), until_caught_up=True).records == 100
+        produce(target, topic, records(50, 2, seed=3))
+        again = reverse.arm(ctx)
+        assert mirror.apply(again, ThreadRunner(), until_caught_up=True).records == 50
+        there, here, maps = read_all(target, {topic: 2}), read_all(source, {topic: 2}), again.link.offset_maps()
+        for tp, rows in here.items():
+            assert [row.without_offset() for row in there[tp]] == [row.without_offset() for row in rows], tp
+            behind = zip(there[tp][100:], rows[100:], strict=True)
+            assert all(maps[tp].to_target(new.offset) == copy.offset for new, copy in behind), tp
+        assert LagMeter(again).read().total == 0
+        seal.apply(again)
+        with pytest.raises(Refused, match=f"link {again.link.name} was sealed"):
+            mirror.apply(again, ThreadRunner())
+        assert forward_state(ctx, target) == forward
+        assert ctx.journal.read(seal.KIND, seal.NAME) == kept
+        assert found.bench.link is ctx.link
+
+
+def test_record_of_a_straggler_on_the_source_halts_its_partition_of_the_reverse_link(
+    source_cluster, target_cluster, topic
+):
+    source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
+    with sealed(source, target, topic) as (_, ctx):
+        produce(source, topic, records(1, 1, seed=4))
+        back = reverse.arm(ctx)
+        produce(target, topic, records(100, 2, seed=2))
+        assert mirror.apply(back, ThreadRunner(), until_caught_up=True).halted == (TopicPartition(topic, 0),)
+        assert {tp: halt.reason for tp, halt in back.link.halts().items()} == {
+            TopicPartition(topic, 0): Halt.FOREIGN_WRITER
+        }
+        assert not ctx.link.halts()
+
+
+def test_reverse_link_begins_behind_a_seal_alone(source_cluster, target_cluster, topic):
+    with made(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as found:
+        with pytest.raises(Refused, match="is not sealed"):
+            reverse.arm(found.ctx)
+        link = LinkState.on_target(f"{topic}:reverse", {"bootstrap.servers": target_cluster.bootstrap_servers})
+        unarmed = replace(found.ctx, link=link, direction=Direction.REVERSE)
+        with pytest.raises(Refused, match="has not begun"):
+            mirror.apply(unarmed, ThreadRunner())
+        link.close()
