@@ -122,7 +122,7 @@ class Scene:
         return running(
             self.bench,
             settings,
-            growth=growth.TargetGrowth(ctx, lambda goes_by, names, is_new: mirror.pin(goes_by, names, is_new=is_new)),
+            growth=growth.TargetGrowth(ctx, mirror.pin),
             **through,
         )
 

@@ -73,7 +73,7 @@ class Made:
         link = LinkState.on_target(self.ctx.link.name, {"bootstrap.servers": self.bench.target})
         self.links.append(link)
         ctx = replace(self.ctx, link=link)
-        return growth.TargetGrowth(ctx, lambda goes_by, names, is_new: mirror.pin(goes_by, names, is_new=is_new))
+        return growth.TargetGrowth(ctx, mirror.pin)
 
 
 def _cluster(side: str, servers: str) -> Cluster:

@@ -100,7 +100,7 @@ class TaskOrders:
     of a hold; None: none may. ``state_ids`` are the ids of the internal topics that the run began with.
 
     ``source`` and ``target`` are the link's origin and destination, whichever way it copies (``direction``); ``home``
-    is where its state lives, unless that is where it copies to.
+    has its state, unless that is where it copies to.
     """
 
     link: str

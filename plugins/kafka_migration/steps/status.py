@@ -144,7 +144,7 @@ class Status:
 
     @property
     def topics_by_state(self) -> dict[str, int]:
-        """How many topics stand where in their lives, in the order of a life."""
+        """The number of topics in each state, in the order of the states."""
         counts = Counter(self.states.values())
         return {str(state): counts[state] for state in TopicState if counts[state]}
 

@@ -42,7 +42,7 @@ class Attempts:
         home: WireCluster | None = None,
         clock: Callable[[], float] = seconds_passed,
     ) -> None:
-        """``home`` is where the link's state lives, unless that is where it copies to."""
+        """``home`` is the cluster with the state of the link, unless that is where it copies to."""
         self._link, self._target, self._limits, self._log, self._clock = link, target, limits, log, clock
         self._home = home or target
         self.name = uuid.uuid4().hex

@@ -93,10 +93,10 @@ class Mirror:
         interrupted: Callable[[], bool] = lambda: False,
         may_rewind: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``source`` and ``target`` are kafka-python properties of the link's origin and destination, ``home`` of where
-        its state lives, unless that is its destination; ``direction`` has their names. ``growth`` makes room on the
-        target for what appears on the source; ``interrupted`` asks for a clean end. ``may_rewind``: nobody depends on
-        the target's offsets yet, so that a log which lost its tail may be copied again from where it ends."""
+        """``source`` and ``target`` are kafka-python properties of the link's origin and destination, ``home`` of the
+        cluster with its state, unless that is its destination; ``direction`` has their names. ``growth`` makes room on
+        the target for what appears on the source; ``interrupted`` asks for a clean end. ``may_rewind``: nobody depends
+        on the target's offsets yet, so that a log which lost its tail may be copied again from where it ends."""
         self.link, self.runner, self.settings, self.log = link, runner, settings, log
         self._interrupted = interrupted
         limits, net = settings.limits, Selector()
