@@ -11,7 +11,7 @@ from airflow.providers.standard.operators import hitl
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskAwaitingInput
 
 from kafka_migration.airflow.approve import ApproveGateOperator
-from kafka_migration.approvals import approvals
+from kafka_migration.approvals import approvals, passing
 from kafka_migration.approvals.evidence import Evidence, GateName
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import ClusterUnreachable
@@ -141,7 +141,7 @@ def test_answer_of_a_stranger_whom_airflow_lets_answer_is_refused_and_asked_abou
     assert kwargs["asked"] == 2
     assert len(asked) == 2, "the response is taken out of the question, in the same try"
     assert "mallory is not one of" in str(refusals[0]["exception"]), "and people are alerted"
-    assert isinstance(refusals[0]["exception"].__cause__, approvals.NotApproved)
+    assert isinstance(refusals[0]["exception"].__cause__, passing.NotApproved)
     assert opened.journal.all("approval") == {}
     given = answer("Approve", name="ann")
     recorded = operator(plan_file, "ann").execute_complete(task_context, given, **kwargs)
@@ -186,7 +186,7 @@ def test_evidence_that_changed_before_the_answer_is_asked_about_in_a_try_of_its_
     with pytest.raises(AirflowException, match="the evidence is") as raised:
         operator(plan_file).execute_complete(task_context, answer("Approve"), **waiting.kwargs)
     assert not isinstance(raised.value, AirflowFailException), "a retry of this task asks again"
-    assert isinstance(raised.value.__cause__, approvals.NotApproved), "and people are alerted of it"
+    assert isinstance(raised.value.__cause__, passing.NotApproved), "and people are alerted of it"
     assert len(asked) == 1, "Airflow would show the earlier evidence"
     assert opened.journal.all("approval") == {}
 
@@ -224,7 +224,7 @@ def test_evidence_that_changes_while_nobody_answers_is_asked_about_in_a_try_of_i
     with pytest.raises(AirflowException, match="the question shows") as raised:
         operator(plan_file).execute_complete(task_context, NO_ANSWER, **waiting.kwargs)
     assert not isinstance(raised.value, AirflowFailException)
-    assert isinstance(raised.value.__cause__, approvals.NotApproved)
+    assert isinstance(raised.value.__cause__, passing.NotApproved)
 
 
 def test_cluster_that_is_away_while_nobody_answers_fails_no_try_and_makes_the_evidence_no_younger(

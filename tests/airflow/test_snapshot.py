@@ -11,7 +11,7 @@ from kafka_migration.airflow.base import WorksFromSnapshot, run_of
 from kafka_migration.airflow.factory import migrate_dag, validate_dag
 from kafka_migration.airflow.first_tasks import PlanSnapshotOperator
 from kafka_migration.airflow.steps import CreateOperator, StepOperator
-from kafka_migration.approvals import approvals
+from kafka_migration.approvals import approvals, passing
 from kafka_migration.domain.digest import digest_of
 from kafka_migration.domain.errors import BadInput, StateConflict
 from kafka_migration.groups import looks
@@ -82,7 +82,7 @@ def test_run_is_bound_to_its_plan_by_the_step_that_first_makes_state(
     make_plan, hand_on, opened, task_context, monkeypatch
 ):
     file = hand_on(make_plan())
-    passed = approvals.Passed(gate="plan", reason="", evidence=type("E", (), {"inventory": None}), approval=None)  # type: ignore[arg-type]
+    passed = passing.Passed(gate="plan", reason="", evidence=type("E", (), {"inventory": None}), approval=None)  # type: ignore[arg-type]
     monkeypatch.setattr(approvals, "check", lambda ctx, gate: passed)
     monkeypatch.setattr(create, "apply", lambda ctx: type("Created", (), {"steps": (), "drift": ()}))
     monkeypatch.setattr(looks, "take", lambda ctx, names: None)

@@ -18,7 +18,7 @@ from kafka_migration.airflow.steps import (
     StepOperator,
     reports_directory,
 )
-from kafka_migration.approvals import approvals
+from kafka_migration.approvals import approvals, passing
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import ClusterUnreachable, MigrationError, Refused
 from kafka_migration.groups.hooks import HookCall, run_hook
@@ -77,7 +77,7 @@ def test_error_of_a_phase_fails_the_task_or_is_tried_again(plan_file, opened, mo
 
 def test_create_makes_nothing_while_the_plan_gate_is_closed(plan_file, opened, monkeypatch, task_context):
     def closed(ctx, name):
-        raise approvals.NotApproved(name, "nobody has approved it yet")
+        raise passing.NotApproved(name, "nobody has approved it yet")
 
     monkeypatch.setattr(approvals, "check", closed)
     monkeypatch.setattr(create, "apply", lambda ctx: pytest.fail("created without an approval"))

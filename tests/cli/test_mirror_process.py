@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_migration.cli import mirror_process
-from kafka_migration.cli.mirror_process import Look, MirrorProcess
+from kafka_migration.cli.commands import run
+from kafka_migration.cli.commands.run import Look, MirrorProcess
 from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, MigrationError, TakenOver
 
 OURS, BOTH = {"ours": True}, {"ours": True, "theirs": True}
@@ -36,7 +36,7 @@ class Played:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror_process, "_BETWEEN_STARTS_SECONDS", 0.0)
+    monkeypatch.setattr(run, "_BETWEEN_STARTS_SECONDS", 0.0)
 
 
 def ended(played: Played, monkeypatch: pytest.MonkeyPatch) -> MirrorProcess:

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_migration.copy.driver import drift
-from kafka_migration.copy.driver.drift import ConfigDrift
+from kafka_migration.copy.driver import pinned_topics
+from kafka_migration.copy.driver.pinned_topics import ConfigDrift
 from kafka_migration.domain.held_open import KEEPS_RECORDS
 
 
@@ -60,14 +60,14 @@ def test_topic_that_was_away_is_looked_at_anew() -> None:
 
 
 def test_thousands_of_topics_get_their_turns_and_a_suspected_one_at_every_look() -> None:
-    count = 2 * drift._AT_ONCE + 100
+    count = 2 * pinned_topics._AT_ONCE + 100
     topics = [f"t{n:04}" for n in range(count)]
     first, last = topics[0], topics[-1]
     world = World(changed={last: {"retention.ms": "1"}})
     watch = world.watch()
     looks = [set(_look(watch, topics)) for _ in range(4)]
     assert looks == [set(), set(), set(), {last}]
-    assert all(len(asked) <= drift._AT_ONCE + 1 for asked in world.asked)
+    assert all(len(asked) <= pinned_topics._AT_ONCE + 1 for asked in world.asked)
     assert {it for asked in world.asked[:3] for it in asked} == set(topics)
     assert first in world.asked[2], "the third look begins anew with what it has room for"
 

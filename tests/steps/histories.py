@@ -20,7 +20,8 @@ from kafka_migration.migration.context import Context
 from kafka_migration.migration.history import phase, remember_beginning
 from kafka_migration.state.link import LinkTopic
 from kafka_migration.topics import create
-from kafka_migration.validation.validate import Validation, topic_ids
+from kafka_migration.topics.declared import topic_ids
+from kafka_migration.validation.validate import Validation
 from tests.steps.gates import Migration
 
 ORDERS = (TopicPartition("shop.orders", 0), TopicPartition("shop.orders", 1))

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kafka_migration.approvals import approvals
-from kafka_migration.approvals.approvals import NotApproved
+from kafka_migration.approvals import approvals, passing
 from kafka_migration.approvals.evidence import GateName
+from kafka_migration.approvals.passing import NotApproved
 from kafka_migration.approvals.record import answers, history
 from kafka_migration.domain.errors import BadInput, StateConflict
 from kafka_migration.kafka.lookup import variable_of
@@ -208,8 +208,8 @@ def test_without_a_key_nobody_is_asked_and_no_gate_opens(shop: Migration, monkey
     with pytest.raises(BadInput, match="there is no approval key"):
         approve(shop)
     with pytest.raises(BadInput, match="there is no approval key"):
-        approvals.require_key(shop.ctx())
-    approvals.require_key(shop.ctx(approvals={"signed": False}))
+        passing.require_key(shop.ctx())
+    passing.require_key(shop.ctx(approvals={"signed": False}))
 
 
 def test_key_is_changed_without_voiding_what_the_one_before_has_signed(shop: Migration) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kafka_migration.approvals import approvals
-from kafka_migration.approvals.approvals import NotApproved
+from kafka_migration.approvals import approvals, passing
 from kafka_migration.approvals.evidence import Evidence, GateName, differences, item, limited
+from kafka_migration.approvals.passing import NotApproved
 from kafka_migration.approvals.record import APPROVED, COMMAND, Approval, answers, history, write
 from kafka_migration.domain.errors import BadInput, ClusterUnreachable, CouldNotFindOut, StateConflict
 from kafka_migration.domain.types import Desired, TopicPartition, TopicSpec
@@ -18,8 +18,8 @@ from kafka_migration.kafka.types import Quota
 from kafka_migration.migration.history import remember_beginning
 from kafka_migration.steps import outlook
 from kafka_migration.topics import create
+from kafka_migration.topics.declared import topic_ids
 from kafka_migration.validation import verdict
-from kafka_migration.validation.validate import topic_ids
 from tests.steps.gates import Migration
 
 PLAN, CUTOVER = GateName.PLAN, GateName.CUTOVER
@@ -105,7 +105,7 @@ def test_gate_that_the_plan_does_not_ask_passes_and_says_so(shop: Migration) -> 
     passed = approvals.check(shop.ctx(approvals={"plan": False}), PLAN)
     assert passed.approval is None
     assert passed.reason == "the plan asks nobody here (approvals.plan is false)"
-    assert not approvals.is_asked(shop.ctx(approvals={"plan": False}), PLAN)
+    assert not passing.is_asked(shop.ctx(approvals={"plan": False}), PLAN)
 
 
 # -- when there is none -----------------------------------------------------------------------------------------------

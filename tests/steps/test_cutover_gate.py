@@ -9,8 +9,8 @@ import pytest
 
 from kafka_migration.approvals import approvals
 from kafka_migration.approvals import cutover as cutover_gate
-from kafka_migration.approvals.approvals import NotApproved
 from kafka_migration.approvals.evidence import GateName
+from kafka_migration.approvals.passing import NotApproved
 from kafka_migration.compare.result import Equality
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups.move import Mover

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kafka_migration.approvals import approvals
-from kafka_migration.approvals.approvals import NotApproved
+from kafka_migration.approvals import approvals, passing
 from kafka_migration.approvals.evidence import GateName
+from kafka_migration.approvals.passing import NotApproved
 from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.seal import Seal
@@ -76,7 +76,7 @@ def test_plan_that_takes_its_gate_away_is_asked_for_by_the_plan_before(shop: Mig
     with pytest.raises(NotApproved):
         runner.run(shop.ctx(**unasked), "create_targets")
     create(shop, **unasked)
-    assert not approvals.is_asked(shop.ctx(**unasked), GateName.PLAN)
+    assert not passing.is_asked(shop.ctx(**unasked), GateName.PLAN)
 
 
 @pytest.mark.parametrize("field", ["source", "target"])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kafka_migration.approvals import approvals
-from kafka_migration.approvals.approvals import NotApproved
 from kafka_migration.approvals.evidence import GateName
+from kafka_migration.approvals.passing import NotApproved
 from kafka_migration.approvals.record import answers, signed_content
 from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.scope import Scope

@@ -91,13 +91,13 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
         return self._ask(context, seen, asked=asked + 1)
 
     def _evidence(self, context: Context) -> Evidence:
-        from kafka_migration.approvals import approvals
+        from kafka_migration.approvals import passing
         from kafka_migration.approvals.evidence import GateName
         from kafka_migration.steps import outlook
 
         with self.opened(context) as ctx:
             # Before anybody is asked for an answer that could not be signed.
-            approvals.require_key(ctx)
+            passing.require_key(ctx)
             return outlook.evidence(ctx, GateName(self.gate))
 
     def _ask(self, context: Context, seen: Evidence, *, asked: int) -> NoReturn:
@@ -132,7 +132,7 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
         return TaskAwaitingInput(method_name="execute_complete", kwargs=kwargs, timeout=timeout)
 
     def _require_shown(self, seen: Evidence, digest: str) -> None:
-        from kafka_migration.approvals.approvals import NotApproved
+        from kafka_migration.approvals.passing import NotApproved
 
         if seen.digest != digest:
             with explained(retry=(NotApproved,)):
@@ -143,7 +143,7 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
                 )
 
     def _answered(self, context: Context, event: dict[str, Any], digest: str, seen_at: str) -> dict[str, str]:
-        from kafka_migration.approvals import approvals
+        from kafka_migration.approvals import approvals, passing
         from kafka_migration.approvals.evidence import GateName
 
         if event.get("chosen_options") == [_approves(digest)]:
@@ -156,14 +156,14 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
         gate, approver = GateName(self.gate), self._approver(context, event)
         if rejected:
             # Not made for this: a rejected plan leaves no trace on the target, not even internal topics.
-            with self.opened(context) as ctx, explained(retry=(approvals.NotApproved,)):
+            with self.opened(context) as ctx, explained(retry=(passing.NotApproved,)):
                 approvals.reject(ctx, gate, digest, approver)
             mirror = "; the mirror was asked to stop, no group was moved" if gate is GateName.CUTOVER else ""
             raise AirflowFailException(
                 f"{approver} rejected the {gate} gate{mirror}\n  remedy: to continue after all, clear this task"
                 + (" and mirror" if mirror else "")
             )
-        with self.opened(context, make_state=True) as ctx, explained(retry=(approvals.NotApproved,)):
+        with self.opened(context, make_state=True) as ctx, explained(retry=(passing.NotApproved,)):
             approval = approvals.record(ctx, gate, digest, approver, seen_at=datetime.fromisoformat(seen_at))
         self.log.info("%s approved the %s gate for %s", approver, gate, digest)
         return {"gate": self.gate, "digest": approval.digest, "approver": approver}

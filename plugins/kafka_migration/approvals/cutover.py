@@ -7,16 +7,24 @@ each time. What only the clusters show (topics, their configs, what groups read)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from kafka_migration.approvals import approvals
-from kafka_migration.approvals.evidence import GateName
-from kafka_migration.approvals.gates import cutover_facts
+from kafka_migration.approvals.evidence import Evidence, Facts, GateName, item, verdicts
+from kafka_migration.approvals.passing import require_passed
+from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.domain.listing import listed
+from kafka_migration.groups.hooks import check_hooks
+from kafka_migration.groups.record import GroupRecord
 from kafka_migration.inventory import inventory
 from kafka_migration.kafka.facts import Inventory
+from kafka_migration.link import ready
+from kafka_migration.link.halts import meaning_of
+from kafka_migration.link.losses import losses, sentence
 from kafka_migration.topics import create
-from kafka_migration.topics.declared import Drift
+from kafka_migration.topics.declared import Drift, mirrored
+from kafka_migration.topics.drift import as_declared
+from kafka_migration.validation import verdict
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -38,4 +46,91 @@ class CutoverGate:
         if self._seen is None or now - self._seen[0] > FACTS_SECONDS:
             self._seen = (now, inventory.take(ctx, briefly=True), create.verify(ctx))
         _, taken, drift = self._seen
-        return approvals.check(ctx, GateName.CUTOVER, now=cutover_facts(ctx, taken, drift)).reason
+        return require_passed(ctx, cutover_facts(ctx, taken, drift)).reason
+
+
+def cutover_facts(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Evidence:
+    """The evidence of the cutover gate without its tables, from what the clusters showed and the state as it is now."""
+    halts = {tp: halt for tp, halt in ctx.link.halts().items() if ctx.scope.has_topic(tp.topic)}
+    given_up = [loss for loss in losses(ctx) if ctx.scope.has_topic(loss["topic"])]
+    gate = Gate.of(
+        "cutover",
+        (
+            _every_topic_is_mirrored(taken, mirrored(ctx)),
+            as_declared(drift),
+            _nothing_halted({str(tp): halt.reason for tp, halt in halts.items()}),
+            _nothing_given_up(given_up),
+            *ready.checks(ctx),
+            verdict.check(ctx),
+            verdict.coverage(ctx),
+            *check_hooks(ctx.plan),
+        ),
+    )
+    facts: Facts = {
+        "plan": {"digest": ctx.plan.digest},
+        "topics": {name: item(facts.stable()) for name, facts in taken.topics.items()},
+        "drift": {f"{one.topic} {one.what}": item(f"{one.declared} -> {one.observed}") for one in drift},
+        "halts": {str(tp): halt.reason for tp, halt in halts.items()},
+        "given up": {f"{loss['topic']}-{loss['partition']} {loss['start']}": item(sentence(loss)) for loss in given_up},
+        "groups": _what_groups_read(ctx, taken),
+        "checks": verdicts(gate),
+    }
+    return Evidence(
+        gate=GateName.CUTOVER,
+        migration=ctx.plan.name,
+        scope=ctx.scope.key,
+        taken_at=taken.taken_at,
+        facts=facts,
+        checks=gate,
+        tables=(),
+        inventory=taken,
+    )
+
+
+def _what_groups_read(ctx: Context, taken: Inventory) -> dict[str, str]:
+    """Group -> protocol and topics. What a group was once seen to subscribe to still counts while it is stopped."""
+    seen = GroupRecord.all(ctx.journal)
+    found = {}
+    for name, group in taken.groups.items():
+        remembered = seen[name].subscription if name in seen else frozenset()
+        topics = group.topics | {topic for topic in remembered if topic in taken.topics}
+        found[name] = item(f"{group.protocol}: {', '.join(sorted(topics)) or 'nothing of the plan'}")
+    return found
+
+
+def _every_topic_is_mirrored(taken: Inventory, ours: Iterable[str]) -> CheckResult:
+    name = "every topic of the plan is mirrored"
+    missing = sorted(set(taken.topics) - set(ours))
+    if missing:
+        return CheckResult(
+            name=name,
+            verdict=Verdict.FAIL,
+            evidence=f"{len(missing)} topics match the plan and have no mirror topic: {listed(missing)}",
+            remedy="run `create` again and restart the mirror, or exclude them",
+        )
+    return CheckResult(name=name, verdict=Verdict.PASS, evidence=f"{len(taken.topics)} topics")
+
+
+def _nothing_given_up(given_up: Iterable[dict[str, Any]]) -> CheckResult:
+    name = "no records were given up"
+    found = [sentence(loss) for loss in given_up]
+    if found:
+        return CheckResult(
+            name=name,
+            verdict=Verdict.WARN,
+            evidence=listed(found),
+            remedy="nothing, if nobody needs these records on the target; their offsets are in the report",
+        )
+    return CheckResult(name=name, verdict=Verdict.PASS, evidence="none")
+
+
+def _nothing_halted(halts: dict[str, str]) -> CheckResult:
+    name = "no partition is halted"
+    if halts:
+        return CheckResult(
+            name=name,
+            verdict=Verdict.FAIL,
+            evidence=listed(f"{tp} {reason}" for tp, reason in sorted(halts.items())),
+            remedy="; ".join(f"{reason}: {meaning_of(reason).remedy}" for reason in sorted(set(halts.values()))),
+        )
+    return CheckResult(name=name, verdict=Verdict.PASS, evidence="none")

@@ -128,6 +128,16 @@ def item(value: Any) -> str:
     return _DIGEST_MARK + digest_of(value).removeprefix("sha256:")[:16]
 
 
+def verdicts(gate: Gate) -> dict[str, str]:
+    """A gate's checks as items of the facts.
+
+    PASS and WARN are one fact: a warning about what moves (such as a group's first commit on a partition) comes
+    and goes by itself, and must not void an approval. What it warns of stands in the facts where it does not.
+    """
+    blocking = {r.name: str(r.verdict) for r in gate.blockers}
+    return {r.name: blocking.get(r.name, "passes") for r in gate.results}
+
+
 def differences(before: Facts, now: Facts) -> tuple[str, ...]:
     """What changed between two sets of facts, one line each."""
     found = []

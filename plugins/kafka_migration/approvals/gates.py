@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.approvals.evidence import Evidence, Facts, GateName, Table, item, limited
-from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.approvals.cutover import cutover_facts
+from kafka_migration.approvals.evidence import Evidence, GateName, Table, item, limited, verdicts
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups import translate
-from kafka_migration.groups.hooks import check_hooks
-from kafka_migration.groups.record import GroupRecord
 from kafka_migration.inventory import inventory, plan_changes, preflight
 from kafka_migration.kafka.facts import GroupFacts, Inventory
-from kafka_migration.link import lag, ready
-from kafka_migration.link.halts import meaning_of
-from kafka_migration.link.losses import losses, sentence
+from kafka_migration.link import lag
 from kafka_migration.topics import create
-from kafka_migration.topics.declared import Drift, mirrored
-from kafka_migration.topics.drift import as_declared
-from kafka_migration.validation import verdict
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -44,7 +37,7 @@ def plan_evidence(ctx: Context) -> Evidence:
     changed = plan_changes.shown(ctx)
     if changed:
         facts["plan changes"] = {change.field: item(f"{change.before} -> {change.now}") for change in changed}
-    facts["checks"] = _verdicts(seen.gate)
+    facts["checks"] = verdicts(seen.gate)
     tables = [_changes(changed)] if changed else []
     if seen.inventory is not None:
         tables += [_topics(seen.inventory), _groups(seen.inventory.groups.values()), _not_moved(seen.inventory)]
@@ -67,110 +60,10 @@ def cutover_evidence(ctx: Context) -> Evidence:
     return replace(found, tables=(_lag(ctx), _positions(ctx), _groups(taken.groups.values()), _stragglers(taken)))
 
 
-def cutover_facts(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Evidence:
-    """The evidence of the cutover gate without its tables, from what the clusters showed and the state as it is now."""
-    halts = {tp: halt for tp, halt in ctx.link.halts().items() if ctx.scope.has_topic(tp.topic)}
-    given_up = [loss for loss in losses(ctx) if ctx.scope.has_topic(loss["topic"])]
-    gate = Gate.of(
-        "cutover",
-        (
-            _every_topic_is_mirrored(taken, mirrored(ctx)),
-            as_declared(drift),
-            _nothing_halted({str(tp): halt.reason for tp, halt in halts.items()}),
-            _nothing_given_up(given_up),
-            *ready.checks(ctx),
-            verdict.check(ctx),
-            verdict.coverage(ctx),
-            *check_hooks(ctx.plan),
-        ),
-    )
-    facts: Facts = {
-        "plan": {"digest": ctx.plan.digest},
-        "topics": {name: item(facts.stable()) for name, facts in taken.topics.items()},
-        "drift": {f"{one.topic} {one.what}": item(f"{one.declared} -> {one.observed}") for one in drift},
-        "halts": {str(tp): halt.reason for tp, halt in halts.items()},
-        "given up": {f"{loss['topic']}-{loss['partition']} {loss['start']}": item(sentence(loss)) for loss in given_up},
-        "groups": _what_groups_read(ctx, taken),
-        "checks": _verdicts(gate),
-    }
-    return Evidence(
-        gate=GateName.CUTOVER,
-        migration=ctx.plan.name,
-        scope=ctx.scope.key,
-        taken_at=taken.taken_at,
-        facts=facts,
-        checks=gate,
-        tables=(),
-        inventory=taken,
-    )
-
-
-# -- facts ----------------------------------------------------------------------------------------------------------
-
-
 def _items(value: Any) -> dict[str, str]:
     if isinstance(value, dict):
         return {name: item(one) for name, one in value.items()}
     return {"all": "unknown" if value is None else item(value)}
-
-
-def _verdicts(gate: Gate) -> dict[str, str]:
-    """PASS and WARN are one fact: a warning about what moves (such as a group's first commit on a partition) comes
-    and goes by itself, and must not void an approval. What it warns of stands in the facts where it does not."""
-    blocking = {r.name: str(r.verdict) for r in gate.blockers}
-    return {r.name: blocking.get(r.name, "passes") for r in gate.results}
-
-
-def _what_groups_read(ctx: Context, taken: Inventory) -> dict[str, str]:
-    """Group -> protocol and topics. What a group was once seen to subscribe to still counts while it is stopped."""
-    seen = GroupRecord.all(ctx.journal)
-    found = {}
-    for name, group in taken.groups.items():
-        remembered = seen[name].subscription if name in seen else frozenset()
-        topics = group.topics | {topic for topic in remembered if topic in taken.topics}
-        found[name] = item(f"{group.protocol}: {', '.join(sorted(topics)) or 'nothing of the plan'}")
-    return found
-
-
-# -- checks of the cutover gate -------------------------------------------------------------------------------------
-
-
-def _every_topic_is_mirrored(taken: Inventory, ours: Iterable[str]) -> CheckResult:
-    name = "every topic of the plan is mirrored"
-    missing = sorted(set(taken.topics) - set(ours))
-    if missing:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
-            evidence=f"{len(missing)} topics match the plan and have no mirror topic: {listed(missing)}",
-            remedy="run `create` again and restart the mirror, or exclude them",
-        )
-    return CheckResult(name=name, verdict=Verdict.PASS, evidence=f"{len(taken.topics)} topics")
-
-
-def _nothing_given_up(given_up: Iterable[dict[str, Any]]) -> CheckResult:
-    name = "no records were given up"
-    found = [sentence(loss) for loss in given_up]
-    if found:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.WARN,
-            evidence=listed(found),
-            remedy="nothing, if nobody needs these records on the target; their offsets are in the report",
-        )
-    return CheckResult(name=name, verdict=Verdict.PASS, evidence="none")
-
-
-def _nothing_halted(halts: dict[str, str]) -> CheckResult:
-    name = "no partition is halted"
-    if halts:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
-            evidence=listed(f"{tp} {reason}" for tp, reason in sorted(halts.items())),
-            remedy="; ".join(f"{reason}: {meaning_of(reason).remedy}" for reason in sorted(set(halts.values()))),
-        )
-    return CheckResult(name=name, verdict=Verdict.PASS, evidence="none")
 
 
 # -- tables ---------------------------------------------------------------------------------------------------------

@@ -20,11 +20,11 @@ from kafka_migration.domain.digest import digest_of
 from kafka_migration.domain.errors import NotAuthorized, StateConflict
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.types import CommittedOffset, GroupState
-from kafka_migration.state.journal import Journal
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
     from kafka_migration.plans.model import Plan
+    from kafka_migration.state.journal import Journal
 
 KIND = "group-look"
 FORMAT = 1

@@ -16,13 +16,15 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups.looks import Commits, Look
-from kafka_migration.kafka.types import CommittedOffset
-from kafka_migration.state.journal import Claim, Journal
+
+if TYPE_CHECKING:
+    from kafka_migration.kafka.types import CommittedOffset
+    from kafka_migration.state.journal import Claim, Journal
 
 #: The record of earlier versions, which had no owners; from the first owner on a mark that they do not take for one.
 KIND = "group"

@@ -17,6 +17,7 @@ from kafka_migration.domain.listing import listed
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.migration.joined import joined, pending
 from kafka_migration.plans.changes import Change
+from kafka_migration.topics import locks
 from kafka_migration.topics.declared import KIND as TOPIC
 
 if TYPE_CHECKING:
@@ -73,6 +74,16 @@ def require(ctx: Context, *, joins: bool = False) -> None:
             f"migration {ctx.plan.name} runs by another plan: {listed((r.message for r in refused), separator='; ')}",
             remedy="; ".join(dict.fromkeys(one.remedy for one in refused)),
         )
+
+
+def to_mirror(ctx: Context) -> list[str]:
+    """The topics to mirror: those of the plan that this migration created or adopted.
+
+    Raises Refused if there are none, if it does not hold them any more, or if the plan changes what may not change. A
+    plan that was replaced is taken all the same: the mirror goes on with the one that joined.
+    """
+    require(ctx, joins=True)
+    return locks.held(ctx)
 
 
 def _refusals(ctx: Context) -> list[_Refusal]:

@@ -15,10 +15,9 @@ from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import AuthenticationFailed, CouldNotFindOut, MigrationError, NotAuthorized
 from kafka_migration.groups.hooks import check_hooks
 from kafka_migration.inventory import check_clusters as on_clusters
-from kafka_migration.inventory import check_groups as on_groups
 from kafka_migration.inventory import check_permissions as on_permissions
 from kafka_migration.inventory import check_times as on_times
-from kafka_migration.inventory import check_topics as on_topics
+from kafka_migration.inventory import check_topics as on_selected
 from kafka_migration.inventory import plan_changes
 from kafka_migration.inventory.facts import Facts, Finding
 from kafka_migration.kafka.facts import Inventory
@@ -31,27 +30,27 @@ if TYPE_CHECKING:
 CHECKS: tuple[tuple[str, Callable[[Facts], Finding]], ...] = (
     ("target is another cluster", on_clusters.another_cluster),
     ("versions", on_clusters.versions),
-    ("plan matches topics", on_topics.matches),
+    ("plan matches topics", on_selected.matches),
     ("permissions on source topics", on_permissions.may_read_source),
     ("permissions on source groups", on_permissions.may_read_groups),
     ("permissions on source cluster", on_permissions.may_look_at_source),
     ("permissions on target", on_permissions.may_write_target),
     ("permissions on target groups", on_permissions.may_write_groups),
     ("permissions on target cluster", on_permissions.may_look_at_target),
-    ("no other migration", on_topics.no_other_migration),
-    ("target topics", on_topics.target_topics),
-    ("replication", on_topics.replication),
-    ("partitions", on_topics.partitions),
-    ("message sizes", on_topics.message_sizes),
+    ("no other migration", on_selected.no_other_migration),
+    ("target topics", on_selected.target_topics),
+    ("replication", on_selected.replication),
+    ("partitions", on_selected.partitions),
+    ("message sizes", on_selected.message_sizes),
     ("target room", on_clusters.room),
-    ("retention outlasts the copy", on_topics.retention),
-    ("batches to re-encode", on_topics.re_encoded),
-    ("topics with transactions", on_topics.transactions),
+    ("retention outlasts the copy", on_selected.retention),
+    ("batches to re-encode", on_selected.re_encoded),
+    ("topics with transactions", on_selected.transactions),
     ("record times", on_times.record_times),
     ("producer id expiration", on_times.producer_id_expiration),
-    ("groups of a movable protocol", on_groups.movable),
-    ("groups have committed", on_groups.committed),
-    ("groups left behind", on_groups.left_behind),
+    ("groups of a movable protocol", on_selected.movable),
+    ("groups have committed", on_selected.committed),
+    ("groups left behind", on_selected.left_behind),
 )
 
 

@@ -1,22 +1,50 @@
-"""Reading a plan file. Either a whole, valid plan comes back, or one error that lists everything wrong with it."""
+"""Reading a plan file. Either a whole, valid plan comes back, or one error that lists everything wrong with it.
+
+What pydantic found is put in the words of the plan: the field in the file, what it must be, and what it is for.
+"""
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from kafka_migration.domain.errors import BadInput
-from kafka_migration.plans.explain import explain
+from kafka_migration.plans.base import OURS
 from kafka_migration.plans.model import Plan
-from kafka_migration.plans.problems import InvalidPlan, Problem
-from kafka_migration.plans.strict_yaml import Document, read_yaml
+from kafka_migration.plans.problems import InvalidPlan, Problem, shown
+from kafka_migration.plans.strict_yaml import Document, dotted, read_yaml
+from kafka_migration.plans.strict_yaml import Path as Place
 
 #: A plan is a page of text; more is a wrong file, and is not read into memory.
 LARGEST_PLAN_BYTES = 1_000_000
+
+_MUST_BE = {
+    "string_type": "must be text",
+    "int_type": "must be a whole number, without quotes",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number, without quotes",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false, without quotes",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": "must be a mapping of fields",
+    "model_type": "must be a mapping of fields",
+    "model_attributes_type": "must be a mapping of fields",
+    "too_short": "must not be empty",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than_equal": "must be {le} or less",
+    "string_pattern_mismatch": "must match {pattern}",
+    "literal_error": "must be {expected}",
+}
 
 
 def load_plan(path: str | Path) -> Plan:
@@ -74,3 +102,97 @@ def _validated(document: Document) -> tuple[Plan | None, list[Problem]]:
         return Plan.model_validate_json(json.dumps(document.data)), []
     except ValidationError as error:
         return None, explain(document, error)
+
+
+def explain(document: Document, error: ValidationError) -> list[Problem]:
+    """The problems behind ``error``, one for each field and fault, with the lines of ``document``."""
+    problems: list[Problem] = []
+    for details in error.errors(include_url=False):
+        path = _path_in_file(document.data, details["loc"])
+        problem = _problem(document, details, path)
+        last = problems[-1] if problems else None
+        if last and last.field == problem.field and len(details["loc"]) > len(path):
+            # One value, refused by each type of a union in turn: one problem.
+            problems[-1] = replace(last, message=f"{last.message}, or {problem.message}", remedy=problem.remedy)
+        else:
+            problems.append(problem)
+    return problems
+
+
+def _problem(document: Document, details: ErrorDetails, path: Place) -> Problem:
+    field, kind, context = dotted(path), details["type"], details.get("ctx", {})
+    value = shown(details["input"], field=field)
+    if kind == OURS:
+        message, remedy = str(context["message"]), str(context["remedy"])
+    elif kind == "extra_forbidden":
+        message, remedy = "unknown field", _did_you_mean(str(path[-1]), _known_fields(path[:-1]))
+    elif kind == "missing":
+        message, remedy, value = "required, but not given", _meaning(path), ""
+    elif kind in _MUST_BE:
+        message, remedy = _MUST_BE[kind].format(**context).replace("True", "true"), _meaning(path)
+        if kind == "string_type" and isinstance(details["input"], int | float):
+            remedy = "put it in quotes: YAML reads it as a number, or as true or false"
+    else:
+        message, remedy = details["msg"], _meaning(path)
+    return Problem(field=field, message=message, remedy=remedy, value=value, line=document.line_of(path))
+
+
+def _path_in_file(data: Any, location: Place) -> Place:
+    """``location`` without pydantic's own steps, such as the name of a union's type: the file has no such field."""
+    path: list[str | int] = []
+    for at, part in enumerate(location):
+        last = at == len(location) - 1
+        if isinstance(data, Mapping):
+            if part in data:
+                data = data[part]
+            elif not last:
+                continue
+            path.append(part)
+        elif isinstance(data, list) and isinstance(part, int):
+            data = data[part] if part < len(data) else None
+            path.append(part)
+        elif isinstance(data, str) and isinstance(part, int):
+            path.append(part)
+    return tuple(path)
+
+
+def _model_at(path: Place) -> type[BaseModel] | None:
+    """The model that describes the mapping at ``path``; None where the plan has no model."""
+    model: type[BaseModel] | None = Plan
+    for part in path:
+        if isinstance(part, int) or model is None:
+            continue
+        known = model.model_fields.get(part)
+        model = _model_in(known.annotation) if known else None
+    return model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return annotation if issubclass(annotation, BaseModel) else None
+    if get_origin(annotation) in (Union, UnionType, tuple):
+        return next((model for arg in get_args(annotation) if (model := _model_in(arg))), None)
+    return None
+
+
+def _known_fields(path: Place) -> list[str]:
+    model = _model_at(path)
+    return list(model.model_fields) if model else []
+
+
+def _did_you_mean(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"remove it; known here: {', '.join(known)}" if known else "remove it"
+
+
+def _meaning(path: Place) -> str:
+    """What the field is for, from the model's own documentation."""
+    fields = [part for part in path if isinstance(part, str)]
+    for depth in range(len(fields), 0, -1):
+        model = _model_at(tuple(fields[: depth - 1]))
+        known = model.model_fields.get(fields[depth - 1]) if model else None
+        if known and known.description:
+            return f"{fields[depth - 1]}: " + " ".join(known.description.split())
+    return "see migration_plans/reference.yaml"

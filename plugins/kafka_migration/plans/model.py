@@ -7,25 +7,257 @@ reports everything that is wrong with it.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from kafka_migration.domain.digest import digest_of
 from kafka_migration.plans.alerts import Alerts
-from kafka_migration.plans.base import ConnectionId, Contradictions, PlanModel, wrong
+from kafka_migration.plans.base import ConnectionId, Contradictions, Name, PlanModel, Seconds, each_once, wrong
 from kafka_migration.plans.hooks import Hook
 from kafka_migration.plans.patterns import GroupSelection, TopicSelection
-from kafka_migration.plans.sections import (
-    Approvals,
-    Consumers,
-    Cutover,
-    Drain,
-    LagGateSettings,
-    Mirror,
-    TopicDefaults,
-    Validation,
-)
+
+
+def _cron(text: str) -> str:
+    # Imported here: only plans with a schedule pay for it when a DAG file is parsed.
+    from datetime import UTC, datetime
+
+    from croniter import (  # type: ignore[import-untyped]
+        CroniterBadDateError,
+        CroniterError,
+        croniter,
+    )
+
+    remedy = "write five fields: minute hour day month weekday, such as '0 3 * * *' for 03:00 UTC every day"
+    if not text.startswith("@") and len(text.split()) != 5:
+        raise wrong("a cron expression has five fields", remedy)
+    try:
+        croniter(text, datetime.now(UTC)).get_next(datetime)
+    except CroniterBadDateError:
+        raise wrong("this moment never comes", remedy) from None
+    except (CroniterError, ValueError, KeyError) as error:
+        raise wrong(f"not a cron expression: {error}", remedy) from None
+    return text
+
+
+def _moment(text: str) -> str:
+    if text in ("earliest", "latest"):
+        return text
+    remedy = "write earliest, latest, or a time with its zone, such as 2026-11-01T00:00:00Z"
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise wrong("not a place to begin at", remedy) from None
+    if moment.tzinfo is None:
+        raise wrong("a time without a zone is another one on each machine", remedy)
+    if moment.timestamp() < 0:
+        raise wrong("a time before 1970", remedy)
+    return text
+
+
+class TopicDefaults(PlanModel):
+    """How a target topic differs from its source, where it must."""
+
+    replication_factor: Literal["source"] | Annotated[int, Field(ge=1, le=32767)] = "source"
+    """Replicas of each target topic: "source" for the source topic's own number, or a number for all."""
+
+
+class Mirror(PlanModel):
+    """The running copy."""
+
+    num_streams: Annotated[int, Field(ge=1, le=1024)] = 2
+    """Copy tasks side by side (Spark tasks)."""
+
+    epoch_seconds: Annotated[float, Field(ge=1, le=600, allow_inf_nan=False)] = 15.0
+    """How soon partitions are assigned to tasks again, in seconds, while there is a backlog. Without a backlog a copy
+    round lasts ten minutes."""
+
+    start: Annotated[str, AfterValidator(_moment)] = "earliest"
+    """Where the copy of a topic begins when it is mirrored for the first time: earliest (all that the source has),
+    latest (what is written from then on), or a time with its zone, such as 2026-11-01T00:00:00Z (the first record of
+    each partition that is as young, and what follows it). What lies before is never copied."""
+
+    follow_new_topics: bool = False
+    """Have topics that are made on the source while the mirror runs, and that topics.include matches, join it by
+    themselves: created on the target as the others were, within half a minute."""
+
+    spark_connection: ConnectionId = "spark_default"
+    """The Airflow connection that the mirror is submitted to."""
+
+
+class LagGateSettings(PlanModel):
+    """When the mirror counts as caught up. Lag is in source offsets, summed over all partitions."""
+
+    threshold_records: Annotated[int, Field(ge=0)] = 1000
+    """The largest total replication lag that passes."""
+
+    samples: Annotated[int, Field(ge=1, le=10_000)] = 3
+    """How many samples in a row must be at or under the threshold."""
+
+    interval_seconds: Seconds = 2.0
+    """Seconds between two samples."""
+
+    deadline_seconds: Seconds = 86_400.0
+    """After so many seconds the gate gives up, having changed nothing."""
+
+    @model_validator(mode="after")
+    def _can_pass(self) -> Self:
+        found = Contradictions()
+        least = (self.samples - 1) * self.interval_seconds
+        if least >= self.deadline_seconds:
+            found.add(
+                ("deadline_seconds",),
+                self.deadline_seconds,
+                f"{self.samples} samples take {least:g} s, so the gate could never pass",
+                f"give a deadline well over {least:g} s, or fewer samples",
+            )
+        found.raise_any("lag_gate")
+        return self
+
+
+class Validation(PlanModel):
+    """The independent comparison of source and target."""
+
+    segment_records: Annotated[int, Field(ge=1000, le=1_000_000_000)] = 1_000_000
+    """Records of a partition that are digested together: how closely a difference is located. What was found equal is
+    kept by segment, and not read again."""
+
+    level: Literal["batch", "record", "sampled"] = "sampled"
+    """How closely both clusters are compared: batch, batches by their bytes; record, every record by Spark's own
+    reader, which shares no code with the mirror; sampled, batch on everything, and record on a random sample of
+    segments and on every one that differs."""
+
+    sample: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.05
+    """The share of segments that the level sampled reads at both levels, 20 at the least, or all if there are fewer; 0
+    for none."""
+
+    reread_seconds: Seconds = 604_800.0
+    """Segments that were found equal longer ago than this many seconds are read again."""
+
+    least_coverage: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.5
+    """The share of each topic's mirrored source offsets that must have been compared before a group moves: what expired
+    on the source before any validation read it never was. 0 asks for nothing."""
+
+    schedule: Annotated[str, AfterValidator(_cron)] | None = None
+    """Cron expression (UTC) on which a validation reruns by itself; null for by hand only."""
+
+    max_age_seconds: Seconds = 86_400.0
+    """A verdict older than this many seconds lets no group move."""
+
+    examples: Annotated[int, Field(ge=1, le=1000)] = 10
+    """How many of the records that differ are shown, of each partition."""
+
+    private_payloads: bool = True
+    """Show no byte of keys, values and headers where records differ: only which part does, and where. With false, they
+    stand in validation.json, the Data Docs, the report, the journal and Airflow's pages, for all who may see those."""
+
+    spark_connection: ConnectionId = "spark_default"
+    """The Airflow connection that validations are submitted to."""
+
+
+class Approvals(PlanModel):
+    """Which gates wait for a person. No answer is never an approval."""
+
+    plan: bool = True
+    """Ask before anything is created on the target."""
+
+    cutover: bool = True
+    """Ask before the first consumer group is moved."""
+
+    approvers: tuple[Name, ...] = ()
+    """Users who may answer, by their names in Airflow, and in the password database of the machine that runs the
+    command; empty: whoever may answer in Airflow, or has the approval key."""
+
+    signed: bool = True
+    """Answers are signed with the approval key, and one that is not signed is none. With false, whoever may write to
+    the journal on the target may make one up."""
+
+    max_age_seconds: Seconds = 3600.0
+    """Evidence older than this many seconds cannot be approved any more, and an approval that old is void. What began
+    in time may go on under it, as long as no step comes later than this after the one before."""
+
+    @model_validator(mode="after")
+    def _somebody_is_asked(self) -> Self:
+        found = Contradictions()
+        if self.approvers and not (self.plan or self.cutover):
+            found.add(
+                ("approvers",),
+                list(self.approvers),
+                "approvers are named, but no gate asks them",
+                "set approvals.plan or approvals.cutover to true, or remove the approvers",
+            )
+        each_once(found, "approvers", self.approvers)
+        found.raise_any("approvals")
+        return self
+
+
+class Cutover(PlanModel):
+    """How consumer groups are moved."""
+
+    rest_seconds: Seconds = 5.0
+    """An empty group that was never seen with members: its commits on the source must not move for this many seconds
+    before they are translated. One whose commits were seen to move without members rests for as long as that took, if
+    it is longer (up to consumers.wait_seconds). One that was seen with members needs no rest."""
+
+    uncommitted: Literal["refuse", "earliest", "cut"] = "refuse"
+    """A partition that a group subscribes to but never committed: refuse the group, or commit the target's log start
+    offset (earliest), or the target's end at the moment of the cut (cut)."""
+
+    watch_seconds: Seconds = 300.0
+    """How long a started group may take to commit past its translated offset on the target."""
+
+    stopped_groups: tuple[Name, ...] = ()
+    """Groups that have no running consumers and shall have none: no hooks, and the read-back is enough."""
+
+    batch_size: Annotated[int, Field(ge=1, le=1000)] = 50
+    """Groups that one task moves, one after the other."""
+
+    rewind: bool = False
+    """Allow committing below what the group has committed on the target already."""
+
+    @model_validator(mode="after")
+    def _each_group_once(self) -> Self:
+        found = Contradictions()
+        each_once(found, "stopped_groups", self.stopped_groups)
+        found.raise_any("cutover")
+        return self
+
+
+class Consumers(PlanModel):
+    """How consumers are stopped on the source and started on the target. In order; all must succeed."""
+
+    stop: tuple[Hook, ...] = ()
+    """Run before a group is moved. Empty: the group must be empty already, and is refused otherwise."""
+
+    start: tuple[Hook, ...] = ()
+    """Run after a group was moved. Empty, or wait: somebody else starts it, and the watch waits for it."""
+
+    wait_seconds: Seconds = 300.0
+    """How long to wait until a stopped group is empty and the mirror has copied up to its last commit."""
+
+
+class Drain(PlanModel):
+    """The gate before the mirror is stopped for good."""
+
+    window_seconds: Seconds = 10.0
+    """Source log ends must not move for this many seconds."""
+
+    deadline_seconds: Seconds = 600.0
+    """After so many seconds the gate refuses, having changed nothing."""
+
+    @model_validator(mode="after")
+    def _can_pass(self) -> Self:
+        found = Contradictions()
+        if self.deadline_seconds <= self.window_seconds:
+            found.add(
+                ("deadline_seconds",),
+                self.deadline_seconds,
+                f"a window of {self.window_seconds:g} s never fits in, so the gate could never pass",
+                "give a deadline longer than drain.window_seconds",
+            )
+        found.raise_any("drain")
+        return self
 
 
 class Plan(PlanModel):

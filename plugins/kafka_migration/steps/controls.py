@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.controls import Controls, Pause, Throttle, rate_text
-from kafka_migration.steps import mirror
+from kafka_migration.inventory import plan_changes
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -19,7 +19,7 @@ def pause(ctx: Context, *, by: str, reason: str = "") -> Controls:
 
     Raises Refused before there is anything to mirror.
     """
-    mirror.check(ctx)
+    plan_changes.to_mirror(ctx)
     if ctx.link.controls().pause is None:
         ctx.log("pause the mirror: it neither fetches nor sends until `resume`")
         if not ctx.dry_run:
@@ -29,7 +29,7 @@ def pause(ctx: Context, *, by: str, reason: str = "") -> Controls:
 
 def resume(ctx: Context, *, by: str) -> Controls:
     """Go on. Nothing happens if nobody has paused it. Raises Refused before there is anything to mirror."""
-    mirror.check(ctx)
+    plan_changes.to_mirror(ctx)
     if ctx.link.controls().pause is not None:
         ctx.log("resume the mirror")
         if not ctx.dry_run:
@@ -39,7 +39,7 @@ def resume(ctx: Context, *, by: str) -> Controls:
 
 def throttle(ctx: Context, bytes_per_second: int | None, *, by: str) -> Controls:
     """Send at most so much, over all tasks; None takes every throttle back. Raises Refused before there is anything."""
-    mirror.check(ctx)
+    plan_changes.to_mirror(ctx)
     what = (
         "take the throttle off" if bytes_per_second is None else f"throttle the mirror to {rate_text(bytes_per_second)}"
     )

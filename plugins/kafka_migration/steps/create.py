@@ -11,7 +11,7 @@ from kafka_migration.steps.step import Decision
 from kafka_migration.topics import create
 
 if TYPE_CHECKING:
-    from kafka_migration.approvals.approvals import Passed
+    from kafka_migration.approvals.passing import Passed
     from kafka_migration.migration.context import Context
 
 

@@ -32,8 +32,7 @@ from kafka_migration.migration.history import phase
 from kafka_migration.migration.joined import mirror_began
 from kafka_migration.state.link import LinkTopic, Wish
 from kafka_migration.steps import recopy
-from kafka_migration.topics import locks
-from kafka_migration.topics.declared import mirrored
+from kafka_migration.topics.declared import AGAIN
 from kafka_migration.topics.growth import TargetGrowth
 
 if TYPE_CHECKING:
@@ -46,31 +45,8 @@ FAILED = "failed"
 
 
 def check(ctx: Context) -> list[str]:
-    """The topics to mirror: those of the plan that this migration created or adopted.
-
-    Raises Refused if there are none, if it does not hold them any more, or if the plan changes what may not change. A
-    plan that was replaced is taken all the same: the mirror goes on with the one that joined.
-    """
-    plan_changes.require(ctx, joins=True)
-    topics = begun(ctx)
-    locks.require_held(ctx, topics)
-    return topics
-
-
-def begun(ctx: Context) -> list[str]:
-    """The topics that may have been mirrored, whether they are held or not. Raises Refused if there are none."""
-    topics = sorted(mirrored(ctx))
-    if not topics and (left := sorted(ctx.journal.all(recopy.NOTE))):
-        raise Refused(
-            f"copying {', '.join(left)} again was begun and has not finished",
-            remedy=f"`mirror {' '.join(f'--again {topic}' for topic in left)}` finishes it, and mirrors",
-        )
-    if not topics:
-        raise Refused(
-            f"migration {ctx.plan.name} has no target topics yet",
-            remedy="run `create` first; the mirror copies only into topics that this migration made or adopted",
-        )
-    return topics
+    """The topics to mirror; raises what :func:`kafka_migration.inventory.plan_changes.to_mirror` raises."""
+    return plan_changes.to_mirror(ctx)
 
 
 def pin(ctx: Context, names: Sequence[str] = (), is_new: bool = False) -> list[LinkTopic]:
@@ -126,7 +102,7 @@ def apply(
         pin(ctx)
     else:
         reverse.check(ctx)
-    for topic in sorted(ctx.journal.all(recopy.NOTE)):
+    for topic in sorted(ctx.journal.all(AGAIN)):
         ctx.log(f"{topic} is not mirrored: copying it again has not finished; `mirror --again {topic}` finishes it")
     _take_back_obeyed_wish(ctx)
     if is_forward:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_migration.approvals import approvals
-from kafka_migration.approvals.approvals import Passed
 from kafka_migration.approvals.evidence import Evidence, GateName
+from kafka_migration.approvals.passing import Passed
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.steps import table
 

@@ -20,7 +20,7 @@ from kafka_migration.kafka.errors import TopicExists
 from kafka_migration.link import seal, start
 from kafka_migration.state.link import LinkTopic
 from kafka_migration.topics import create, locks
-from kafka_migration.topics.declared import HELD, INTENT, KEPT_OPEN, KIND, Action, TopicStep, mirrored
+from kafka_migration.topics.declared import AGAIN, HELD, INTENT, KEPT_OPEN, KIND, Action, TopicStep, mirrored
 from kafka_migration.topics.specs import Declared
 from kafka_migration.validation.record import KIND as VERDICT
 from kafka_migration.validation.record import LATEST
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from kafka_migration.kafka.types import TopicDescription
     from kafka_migration.migration.context import Context
 
-NOTE = "again"
 _GONE_WITHIN_SECONDS = 30.0
 
 
@@ -62,7 +61,7 @@ def check(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tup
     Raises BadInput for a topic that is not of this migration, Refused for one that is not halted, or that a moved group
     reads (they are named), or that this migration does not hold any more; NotAuthorized for one that it may not create.
     """
-    ours = {**ctx.journal.all(NOTE), **mirrored(ctx)}
+    ours = {**ctx.journal.all(AGAIN), **mirrored(ctx)}
     for topic in topics:
         if topic not in ours:
             raise BadInput(
@@ -95,7 +94,7 @@ def apply(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tup
 
 
 def _one(ctx: Context, topic: str) -> Again:
-    note = ctx.journal.read(NOTE, topic)
+    note = ctx.journal.read(AGAIN, topic)
     if note is not None:
         return Again(topic=topic, old_id=note["old_id"], declared=Declared.from_dict(topic, note))
     halts = tuple(f"{tp} {halt.reason}" for tp, halt in sorted(ctx.link.halts().items()) if tp.topic == topic)
@@ -176,8 +175,8 @@ def _refuse_moved(ctx: Context, topics: Iterable[str]) -> None:
 
 
 def _renew(ctx: Context, again: Again) -> None:
-    if ctx.journal.read(NOTE, again.topic) is None:
-        ctx.journal.record(NOTE, again.topic, again.as_dict() | {"at": ctx.stamp()})
+    if ctx.journal.read(AGAIN, again.topic) is None:
+        ctx.journal.record(AGAIN, again.topic, again.as_dict() | {"at": ctx.stamp()})
     existing = ctx.target.topics([again.topic]).get(again.topic)
     if existing is not None and existing.topic_id == again.old_id:
         ctx.target.delete_topics([again.topic])
@@ -203,7 +202,7 @@ def _renew(ctx: Context, again: Again) -> None:
     )
     ctx.link.leave_out(start.kept(ctx, again.topic, source_id=str(pinned.source_id), key=pinned.key))
     ctx.link.pin_again([pinned], at=ctx.stamp())
-    ctx.journal.forget(NOTE, again.topic)
+    ctx.journal.forget(AGAIN, again.topic)
 
 
 def _await_gone(ctx: Context, again: Again) -> None:

@@ -17,10 +17,9 @@ from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.held_open import KEEPS_RECORDS
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Halt, PartitionEnds, TopicPartition
+from kafka_migration.inventory import plan_changes
 from kafka_migration.link import seal
-from kafka_migration.steps import mirror
-from kafka_migration.topics.declared import KIND
-from kafka_migration.validation.validate import topic_ids
+from kafka_migration.topics.declared import KIND, topic_ids
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -91,7 +90,7 @@ def check(
     the source's log start. Raises BadInput for a partition that is named twice, or an offset that the source does not
     have, Refused for one that is not halted, or that can only be copied again.
     """
-    mirror.check(ctx)
+    plan_changes.to_mirror(ctx)
     seal.check(ctx)
     halts = ctx.link.halts()
     wanted: dict[TopicPartition, int | None] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 KIND = "topic"
 INTENT = "topic-intent"
+#: A topic that is being copied again: neither it nor the new one may be recorded as created meanwhile.
+AGAIN = "again"
 
 #: Under it a restored topic's record keeps what it was declared with while mirroring, in case it is mirrored again.
 HELD = "held_open"
@@ -112,6 +114,13 @@ def mirrored(ctx: Context) -> dict[str, dict[str, Any]]:
     One that was excluded since is not mirrored, compared or waited for any more; this migration holds it all the same.
     """
     return {name: record for name, record in ctx.journal.all(KIND).items() if ctx.selects_topic(name)}
+
+
+def topic_ids(ctx: Context, names: Iterable[str]) -> dict[str, list[str | None]]:
+    """Ids of topics on source and target now, None where there is no such topic."""
+    wanted = sorted(names)
+    sides = [cluster.topics(wanted) for cluster in (ctx.source, ctx.target)]
+    return {name: [side[name].topic_id if name in side else None for side in sides] for name in wanted}
 
 
 def left_over(ctx: Context) -> dict[str, dict[str, Any]]:

@@ -6,9 +6,36 @@ from typing import TYPE_CHECKING
 
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.listing import listed
+from kafka_migration.topics.declared import AGAIN, mirrored
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
+
+
+def begun(ctx: Context) -> list[str]:
+    """The topics that may have been mirrored, whether they are held or not. Raises Refused if there are none."""
+    topics = sorted(mirrored(ctx))
+    if not topics and (left := sorted(ctx.journal.all(AGAIN))):
+        raise Refused(
+            f"copying {', '.join(left)} again was begun and has not finished",
+            remedy=f"`mirror {' '.join(f'--again {topic}' for topic in left)}` finishes it, and mirrors",
+        )
+    if not topics:
+        raise Refused(
+            f"migration {ctx.plan.name} has no target topics yet",
+            remedy="run `create` first; the mirror copies only into topics that this migration made or adopted",
+        )
+    return topics
+
+
+def held(ctx: Context) -> list[str]:
+    """The topics to mirror: those of the plan that this migration created or adopted.
+
+    Raises Refused if there are none, or if it does not hold them any more.
+    """
+    topics = begun(ctx)
+    require_held(ctx, topics)
+    return topics
 
 
 def require_held(ctx: Context, topics: list[str]) -> None:

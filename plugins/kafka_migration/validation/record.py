@@ -14,11 +14,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.compare.digests import SegmentOutcome
 from kafka_migration.compare.result import Equality
 from kafka_migration.domain.errors import MigrationError
 
 if TYPE_CHECKING:
+    from kafka_migration.compare.digests import SegmentOutcome
     from kafka_migration.migration.context import Context
     from kafka_migration.validation.validate import Validation
 

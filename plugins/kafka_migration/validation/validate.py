@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups import parity
 from kafka_migration.kafka.lookup import variable_of
 from kafka_migration.migration.reports import Place, local_site, made, write_text
-from kafka_migration.topics.declared import mirrored
+from kafka_migration.topics.declared import mirrored, topic_ids
 from kafka_migration.validation.comparison import Comparison
 from kafka_migration.validation.explain import OpenLogs, drilled
 from kafka_migration.validation.job import write_json
@@ -187,13 +187,6 @@ def _expected(ctx: Context, found: Validation, tools: Tools) -> Expectations:
         except CouldNotFindOut as error:
             # What we found stands, and must close the gates that an earlier verdict has opened.
             return Expectations(success=False, failed=(error.message,))
-
-
-def topic_ids(ctx: Context, names: Iterable[str]) -> dict[str, list[str | None]]:
-    """Ids of topics on source and target now, None where there is no such topic."""
-    wanted = sorted(names)
-    sides = [cluster.topics(wanted) for cluster in (ctx.source, ctx.target)]
-    return {name: [side[name].topic_id if name in side else None for side in sides] for name in wanted}
 
 
 def connection_variables(ctx: Context) -> dict[str, str]:

@@ -16,9 +16,8 @@ from kafka_migration.compare.result import Coverage, Equality, worst
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.listing import listed
-from kafka_migration.topics.declared import mirrored
+from kafka_migration.topics.declared import mirrored, topic_ids
 from kafka_migration.validation.record import KIND, LATEST, notes
-from kafka_migration.validation.validate import topic_ids
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context

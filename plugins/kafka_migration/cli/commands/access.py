@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,7 @@ from kafka_migration.cli.output import Output
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from kafka_migration.inventory.permissions import Names
+    from kafka_migration.inventory.permissions import Names, Rule
     from kafka_migration.plans.model import Plan
 
 
@@ -49,7 +50,6 @@ def acls(
     debug: Debug = False,
 ) -> None:
     """Print the ACLs that the migration needs, and no more. Changes nothing, and grants nothing."""
-    from kafka_migration.cli.render.access import shown
     from kafka_migration.domain.errors import BadInput
     from kafka_migration.inventory import permissions
     from kafka_migration.plans.load import load_plan
@@ -73,7 +73,7 @@ def acls(
         commands = permissions.commands(rules, principal=principal, servers=_servers(loaded, cluster))
         value["rules"] += [rule.as_dict() for rule in rules]
         value["commands"] += commands
-        parts += shown(cluster, rules, commands)
+        parts += _shown(cluster, rules, commands)
     output.result(value, *parts)
 
 
@@ -100,3 +100,17 @@ def _servers(plan: Plan, side: str) -> str:
         return find_connection(plan.source if side == "source" else plan.target).servers
     except BadInput:
         return f'"${side.upper()}_SERVERS"'
+
+
+def _shown(side: str, rules: Iterable[Rule], commands: Iterable[str]) -> tuple[RenderableType, ...]:
+    """Everything of one side; each command is a line of its own, never wrapped."""
+    from rich.text import Text
+
+    from kafka_migration.cli.render.tables import grid
+    from kafka_migration.inventory.permissions import by_resource
+
+    rows = [
+        (kind, name, "prefixed" if prefixed else "literal", ", ".join(operations))
+        for (kind, name, prefixed), operations in by_resource(rules).items()
+    ]
+    return (grid(f"{side}: allow", ("resource", "name", "pattern", "operations"), rows), *commands, Text())

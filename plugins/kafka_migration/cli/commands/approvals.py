@@ -99,13 +99,13 @@ def _require_one_answer(*, receipt: str | None, yes: bool, show: bool, reject: b
 
 def _show(gate: GateName, plan: Path, output: Output, *, and_ask: bool) -> Evidence:
     """Show the evidence: with a receipt for it, or ``and_ask`` for an approval. Raises NotApproved unless it is yes."""
-    from kafka_migration.approvals import approvals
+    from kafka_migration.approvals import approvals, passing
     from kafka_migration.cli.render.evidence import evidence as shown
     from kafka_migration.steps import outlook
 
     with opened(plan, output) as ctx:
         seen = outlook.evidence(ctx, gate)
-        asked = approvals.is_asked(ctx, gate)
+        asked = passing.is_asked(ctx, gate)
         receipt = approvals.receipt(ctx, seen)
     if not output.as_json:
         output.out.print(shown(seen))
@@ -124,14 +124,14 @@ def _show(gate: GateName, plan: Path, output: Output, *, and_ask: bool) -> Evide
         declined="not approved",
         unasked="no answer: nobody can be asked here, and no answer is never an approval",
         remedy=f"answer at a terminal, or give --receipt {receipt or 'RECEIPT, as --show gives it,'} --yes",
-        refused=partial(approvals.NotApproved, gate, digest=seen.digest),
+        refused=partial(passing.NotApproved, gate, digest=seen.digest),
     )
     return seen
 
 
 def _close(gate: GateName, plan: Path, output: Output, *, reject: bool, reason: str, yes: bool) -> None:
     """Reject or revoke, once a person confirmed it. No internal topics are made for it."""
-    from kafka_migration.approvals import approvals, record
+    from kafka_migration.approvals import approvals, passing, record
 
     what, name = "Reject" if reject else "Revoke the approval of", answering()
     if not yes:
@@ -140,7 +140,7 @@ def _close(gate: GateName, plan: Path, output: Output, *, reject: bool, reason: 
             f"{what} the {gate} gate?",
             declined="nothing was changed",
             remedy="answer at a terminal, or add --yes",
-            refused=partial(approvals.NotApproved, gate),
+            refused=partial(passing.NotApproved, gate),
         )
     with opened(plan, output) as ctx:
         if reject:

@@ -49,8 +49,8 @@ def mirror(
     debug: Debug = False,
 ) -> None:
     """Copy records on Spark until it is stopped. May be killed at any moment, and started again."""
+    from kafka_migration.cli.render.lag import lag_beside
     from kafka_migration.cli.render.lag import outcome as shown
-    from kafka_migration.cli.watching import lag_beside
     from kafka_migration.link import seal as phase_seal
     from kafka_migration.steps import mirror as phase_mirror
     from kafka_migration.steps import mirror_job
@@ -126,7 +126,7 @@ def lag(
 ) -> None:
     """Show how far the mirror is behind the source, and how fast it closes in."""
     from kafka_migration.cli.render.lag import lag as shown
-    from kafka_migration.cli.watching import watch_lag
+    from kafka_migration.cli.render.lag import watch_lag
     from kafka_migration.link import lag as phase_lag
     from kafka_migration.topics import drift as phase_drift
 
@@ -178,11 +178,12 @@ def stop(
 
 def _require_mirror(ctx: Context, *, now: bool) -> None:
     # Without a mirror there is no state to keep the wish in, and no record of the step is owed.
-    from kafka_migration.steps import mirror as phase_mirror
+    from kafka_migration.inventory import plan_changes
+    from kafka_migration.topics import locks
 
     if now:
         # The wish must reach a mirror also where another migration holds the topics by now: above all there.
-        phase_mirror.begun(ctx)
+        locks.begun(ctx)
     else:
         # The seal writes to the topics.
-        phase_mirror.check(ctx)
+        plan_changes.to_mirror(ctx)
