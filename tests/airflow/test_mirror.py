@@ -1,81 +1,60 @@
-"""The mirror's submission: secrets through the environment alone, and no start that nobody wants."""
+"""The mirror's task: it submits, and holds no slot; who submits hands secrets on through the environment alone."""
 
+import asyncio
 import json
 import os
 import signal
 import stat
 import subprocess
 import sys
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
+import structlog
 from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.sdk import BaseHook
 from airflow.sdk.definitions.connection import Connection
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException, TaskDeferred
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+from airflow.sdk.serde import deserialize, serialize
 
-from kafka_migration.airflow import mirror as spark_mirror
-from kafka_migration.airflow import spark_connection
-from kafka_migration.airflow.mirror import SparkMirrorOperator, job_environment
+from kafka_migration.airflow import spark_connection, submit
+from kafka_migration.airflow.alerts import TaskAlert
+from kafka_migration.airflow.mirror import MirrorTrigger, SparkMirrorOperator
 from kafka_migration.airflow.spark_connection import spark_master
-from kafka_migration.domain.errors import BadInput, Refused
-from kafka_migration.domain.types import Desired, TopicPartition
+from kafka_migration.airflow.submit import job_environment
+from kafka_migration.domain.errors import BadInput, ClusterUnreachable, Refused
+from kafka_migration.domain.seal import Seal
+from kafka_migration.domain.types import Desired
 from kafka_migration.kafka.lookup import find_connection
+from kafka_migration.migration.joined import begun_mirror, mirror_began
+from kafka_migration.migration.signing import FILE_VARIABLE
 from kafka_migration.plans.load import load_plan
+from kafka_migration.plans.snapshot import Snapshot
+from kafka_migration.state.link import LinkState, Wish
+from kafka_migration.state.store import MemoryStore
 from kafka_migration.steps import mirror as phase
+from kafka_migration.steps import mirror_watch
 from tests.airflow.conftest import PASSWORD, connection
 from tests.waiting import wait_until
 
-
-class Link:
-    """As much of the link's state as the task looks at."""
-
-    name = "played"
-
-    def __init__(
-        self,
-        desired=Desired.RUN,
-        state="running",
-        halts=(),
-        at="2100-01-01T00:00:00+00:00",
-        attempts=(),
-        reason="stopped",
-        seal=None,
-    ):
-        self._seal = seal
-        self._desired = desired
-        self._run = {"state": state, "reason": reason, "at": at}
-        self._looks = [{}, dict(attempts)]
-        self._halts = {TopicPartition("t", n): SimpleNamespace(reason=reason) for n, reason in enumerate(halts)}
-
-    def seal(self):
-        return self._seal
-
-    def topics(self):
-        return {"t": None}
-
-    def attempts(self):
-        return self._looks.pop(0) if self._looks else {}
-
-    def wished(self):
-        return SimpleNamespace(desired=self._desired)
-
-    def run(self):
-        return self._run
-
-    def halts(self):
-        return self._halts
+DIED = {"exit_code": 3, "message": "the Spark application ended", "facts": {"died": True}}
+PAUSED = {"exit_code": 3, "message": "the mirror is started again", "facts": {}}
 
 
 @pytest.fixture
-def spark(monkeypatch):
-    """Spark connections of the test's choice, and the submissions that were made; each ends with ``code``."""
+def spark(monkeypatch, opened, tmp_path):
+    """Spark connections of the test's choice, and the processes that were started."""
+    opened.link = LinkState("played", MemoryStore(), None, None)
     found = SimpleNamespace(
         connections={"spark_default": Connection(conn_id="spark_default", conn_type="spark", host="local[2]")}
     )
-    found.submissions, found.code = [], 0
+    found.submissions = []
 
     def get_connection(conn_id):
         if conn_id not in found.connections:
@@ -83,41 +62,129 @@ def spark(monkeypatch):
         return found.connections[conn_id]
 
     def popen(command, **options):
-        file = Path(command[-1])
-        shut = stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-        found.submissions.append(SimpleNamespace(command=command, plan=load_plan(file), is_private=shut, **options))
-        return SimpleNamespace(stdout=["said\n"], wait=lambda: found.code, returncode=found.code, pid=0, poll=lambda: 0)
+        found.submissions.append(SimpleNamespace(command=command, **options))
+        return SimpleNamespace(pid=4711)
 
+    found.folder = tmp_path / "submissions"
+    monkeypatch.setattr("kafka_migration.airflow.mirror.OUTPUT_FOLDER", found.folder)
     monkeypatch.setattr(phase, "check", lambda ctx: ["t"])
     monkeypatch.setattr(BaseHook, "get_connection", staticmethod(get_connection))
-    played = SimpleNamespace(Popen=popen, PIPE=subprocess.PIPE, STDOUT=subprocess.STDOUT)
-    monkeypatch.setattr(spark_submit, "subprocess", played)
+    played = SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)
+    monkeypatch.setattr(submit, "subprocess", played)
     for conn_id in ("k_source", "k_target"):
         variable = json.dumps({"conn_type": "kafka", "extra": dict(connection(conn_id).properties)})
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", variable)
     return found
 
 
-def mirror(plan_file, conn_id="spark_default"):
-    return SparkMirrorOperator(task_id="mirror", plan_file=plan_file, conn_id=conn_id)
+def mirror(plan_file, conn_id="spark_default", **options):
+    return SparkMirrorOperator(task_id="mirror", plan_file=plan_file, conn_id=conn_id, **options)
 
 
-def test_connections_travel_in_the_environment_of_the_submission_alone(
-    plan_file, opened, spark, task_context, make_plan
-):
-    opened.link = Link()
-    mirror(plan_file).execute(task_context)
+def trigger(opened, plan_file, gives_up_at=None, times="2020-01-01T00:00:00+00:00"):
+    snapshot = Snapshot.take(opened.plan)
+    return MirrorTrigger(
+        packed=snapshot.pack(),
+        digest=snapshot.digest,
+        run_of_plan="d/r",
+        plan_file=plan_file,
+        since=times,
+        asked_since=times,
+        gives_up_at=gives_up_at,
+    )
+
+
+def deferred(work, *arguments) -> Any:
+    """How ``work`` defers."""
+    with pytest.raises(TaskDeferred) as raised:
+        work(*arguments)
+    return raised.value
+
+
+def resumed(operator, task_context, before: Any, event) -> Any:
+    """How the task defers again after ``event``, with what Airflow kept of the deferral ``before``."""
+    kwargs: Any = deserialize(json.loads(json.dumps(serialize(before.kwargs))))
+    return deferred(operator.ended, task_context, event, kwargs["watched"])
+
+
+def begin(opened, submission=""):
+    """A mirror of the plan begins."""
+    at = datetime.now(UTC).isoformat()
+    mirror_began(noting(opened, at), submission)
+    opened.link.record_run({"state": "running", "at": at})
+
+
+def noting(opened, at="2030-01-01T00:00:00+00:00") -> Any:
+    """A context as far as notes of submissions need one."""
+    return SimpleNamespace(journal=opened.journal, plan=opened.plan, stamp=lambda: at)
+
+
+def submission_of(opened) -> Any:
+    """The newest submission."""
+    return mirror_watch.submission(noting(opened))
+
+
+def end(opened, desired, reason):
+    """The last mirror ended, long ago."""
+    opened.link.wish(Wish(desired=desired, at="2020-01-01T00:00:00+00:00"))
+    opened.link.record_run({"state": "ended", "reason": reason, "at": "2020-01-01T00:00:00+00:00"})
+
+
+def test_task_submits_and_waits_in_a_trigger_and_names_the_log(plan_file, opened, spark, task_context, capsys):
+    waiting = deferred(mirror(plan_file).execute, task_context)
     (submission,) = spark.submissions
-    assert PASSWORD not in " ".join(submission.command)
-    assert not any("AIRFLOW_CONN" in part for part in submission.command)
-    assert submission.plan == opened.plan, "in a file that the driver reads"
-    assert not os.path.exists(submission.command[-1]), "and which is gone with the try"
-    assert submission.is_private
+    assert isinstance(waiting.trigger, MirrorTrigger)
+    assert waiting.method_name == "ended"
+    assert waiting.timeout is None
+    assert submission.start_new_session
+    assert submission.stdin == subprocess.DEVNULL
+    assert submission.stderr == subprocess.STDOUT
+    (file,) = (spark.folder / "played").rglob("output.log")
+    assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (0o600, 0o700)
+    assert load_plan(submission.command[4]) == opened.plan
+    assert Path(submission.command[4]).parent == file.parent, "a folder that is no other submission's"
+    assert f"its output goes to {file} there" in capsys.readouterr().out
+
+
+def test_folders_of_the_newest_submissions_are_kept(plan_file, opened, spark, task_context):
+    earlier = [spark.folder / "played" / f"20200101T0000{n:02}.000000Z" for n in range(25)]
+    for folder in earlier:
+        folder.mkdir(parents=True)
+    deferred(mirror(plan_file).execute, task_context)
+    assert [folder.exists() for folder in earlier] == [False] * 6 + [True] * 19
+
+
+def test_connections_travel_in_the_environment_of_the_process_alone(
+    plan_file, spark, task_context, make_plan, monkeypatch
+):
+    # A shell would drop a variable of such a name.
+    spark.connections["my-spark"] = Connection(
+        conn_id="my-spark",
+        conn_type="spark",
+        host="spark://h",
+        port=7077,
+        password="also-secret",
+        extra='{"queue": "q"}',
+    )
+    monkeypatch.setenv(FILE_VARIABLE, "/run/keys")
+    waiting = deferred(mirror(plan_file, "my-spark").execute, task_context)
+    (submission,) = spark.submissions
+    shown = json.dumps([submission.command, waiting.trigger.serialize(), waiting.kwargs])
+    assert PASSWORD not in shown
+    assert "also-secret" not in shown
+    assert submission.command[:3] == [sys.executable, "-m", "kafka_migration.airflow.submit"]
     plan = make_plan()
     for conn_id in (plan.source, plan.target):
         assert find_connection(conn_id, submission.env).properties["sasl.password"] == PASSWORD
+    assert json.loads(submission.env["AIRFLOW_CONN_MY-SPARK"]) == {
+        "conn_type": "spark",
+        "host": "spark://h",
+        "port": 7077,
+        "password": "also-secret",
+        "extra": {"queue": "q"},
+    }
     assert submission.env["PYSPARK_PYTHON"] == sys.executable
-    assert submission.start_new_session
+    assert FILE_VARIABLE not in submission.env
 
 
 def test_nothing_of_a_connection_and_no_plan_is_a_rendered_field(plan_file):
@@ -126,23 +193,20 @@ def test_nothing_of_a_connection_and_no_plan_is_a_rendered_field(plan_file):
 
 
 def test_environment_of_the_job_keeps_the_workers_own_interpreter_for_executors(spark, make_plan):
-    found = job_environment(make_plan(), {**os.environ, "PYSPARK_PYTHON": "/opt/workers/python"})
+    environ = {**os.environ, "PYSPARK_PYTHON": "/opt/workers/python"}
+    found = job_environment(make_plan(), environ, spark=spark.connections["spark_default"])
     assert found["PYSPARK_PYTHON"] == "/opt/workers/python"
     assert found["PYSPARK_DRIVER_PYTHON"] == sys.executable
 
 
-def test_unknown_spark_connection_is_refused_instead_of_meaning_yarn(plan_file, opened, spark, task_context):
-    opened.link = Link()
+def test_unknown_spark_connection_is_refused_instead_of_meaning_yarn(plan_file, spark, task_context):
     with pytest.raises(AirflowFailException, match=r"no connection has the id 'nowhere'[\s\S]*remedy"):
         mirror(plan_file, "nowhere").execute(task_context)
     assert not spark.submissions
 
 
 @pytest.mark.parametrize("master", ["yarn", "spark://h", "k8s://https://h"])
-def test_cluster_mode_is_refused_because_secrets_would_become_configuration(
-    plan_file, opened, spark, task_context, master
-):
-    opened.link = Link()
+def test_cluster_mode_is_refused_because_secrets_would_become_configuration(plan_file, spark, task_context, master):
     extra = json.dumps({"deploy-mode": "cluster"})
     spark.connections["spark_default"] = Connection(
         conn_id="spark_default", conn_type="spark", host=master, port=7077, extra=extra
@@ -152,10 +216,7 @@ def test_cluster_mode_is_refused_because_secrets_would_become_configuration(
     assert not spark.submissions
 
 
-def test_kubernetes_without_its_client_is_refused_with_what_to_install(
-    plan_file, opened, spark, task_context, monkeypatch
-):
-    opened.link = Link()
+def test_kubernetes_without_its_client_is_refused_with_what_to_install(plan_file, spark, task_context, monkeypatch):
     spark.connections["spark_default"] = Connection(conn_id="spark_default", conn_type="spark", host="k8s://https://h")
     monkeypatch.setattr(spark_connection, "find_spec", lambda _name: None)
     with pytest.raises(AirflowFailException, match="cncf-kubernetes"):
@@ -164,156 +225,277 @@ def test_kubernetes_without_its_client_is_refused_with_what_to_install(
 
 
 def test_retry_after_the_stop_gate_has_drained_the_mirror_starts_nothing(plan_file, opened, spark, task_context):
-    opened.link = Link(Desired.DRAIN, "ended", reason="drained")
+    end(opened, Desired.DRAIN, "drained")
     task_context["ti"].try_number = 2
     mirror(plan_file).execute(task_context)
     assert not spark.submissions
-
-
-def test_retry_of_a_drain_that_ended_short_goes_on(plan_file, opened, spark, task_context):
-    opened.link = Link(Desired.DRAIN, "ended", reason="stopped")
-    task_context["ti"].try_number = 2
-    mirror(plan_file).execute(task_context)
-    assert len(spark.submissions) == 1
-
-
-def test_new_run_after_a_drain_starts_the_mirror_again(plan_file, opened, spark, task_context):
-    opened.link = Link(Desired.DRAIN, "ended", reason="drained")
-    mirror(plan_file).execute(task_context)
-    assert len(spark.submissions) == 1
 
 
 def test_new_run_after_the_seal_ends_with_success_as_nothing_is_left_to_copy(plan_file, opened, spark, task_context):
-    opened.link = Link(Desired.DRAIN, "ended", reason="drained", seal=SimpleNamespace(at="2030-01-01"))
+    end(opened, Desired.DRAIN, "drained")
+    opened.link.record_seal(Seal(at="2030-01-01", ends={}))
     mirror(plan_file).execute(task_context)
     assert not spark.submissions
     # A topic of the plan that was never mirrored must not pass for copied.
-    opened.link.topics = dict
     opened.journal.record("topic", "t", {})
     with pytest.raises(AirflowFailException, match="was sealed at 2030-01-01"):
         mirror(plan_file).execute(task_context)
 
 
-def test_mirror_that_was_taken_over_names_the_plan_that_the_other_goes_by(plan_file, opened, spark, task_context):
-    opened.link, spark.code = Link(attempts={"theirs": True, "ours": False}), 3
-    other = {"digest": "sha256:other", "at": "2030-01-01T00:00:00", "topics": {}}
-    opened.journal.record("plan", "mirror", {"plans": [other]})
-    with pytest.raises(AirflowFailException, match="copies now, by plan sha256:other, since 2030-01-01"):
-        mirror(plan_file).execute(task_context)
-
-
-@pytest.mark.parametrize(
-    ("code", "link", "final"),
-    [
-        (1, Link(), False),
-        (3, Link(), False),
-        (137, Link(), False),
-        # Of two attempts that began since, one is another process's; while it runs, this task leaves it alone.
-        (3, Link(attempts={"ours": True}), False),
-        (3, Link(attempts={"theirs": True, "ours": False}), True),
-        (3, Link(attempts={"theirs": False, "ours": False}), False),
-        (2, Link(), True),
-        (1, Link(Desired.STOP, "ended", halts=["FOREIGN_WRITER"]), True),
-        (1, Link(Desired.RUN, "ended", halts=["FOREIGN_WRITER"]), True),
-        # It crashed, and others than the halted partition are left.
-        (1, Link(halts=["FOREIGN_WRITER"]), False),
-        (137, Link(Desired.RUN, "ended", halts=["FOREIGN_WRITER"]), False),
-        # An earlier run ended; this submission died before it said a word, or without a halt.
-        (1, Link(Desired.RUN, "ended", halts=["FOREIGN_WRITER"], at="2020-01-01T00:00:00+00:00"), False),
-        (1, Link(Desired.RUN, "ended"), False),
-        # It ended of something else than the halts.
-        (1, Link(Desired.RUN, "ended", reason="failed", halts=["FOREIGN_WRITER"]), False),
-    ],
-)
-def test_mirror_that_died_is_started_again_but_not_one_that_ended_by_itself(
-    plan_file, opened, spark, task_context, code, link, final
+@pytest.mark.parametrize(("tries", "reason"), [(2, "stopped"), (1, "drained")], ids=["drain_ended_short", "new_run"])
+def test_mirror_starts_again_after_a_drain_that_ended_short_and_in_a_new_run(
+    plan_file, opened, spark, task_context, tries, reason
 ):
-    opened.link, spark.code = link, code
-    with pytest.raises(AirflowException) as raised:
-        mirror(plan_file).execute(task_context)
-    assert isinstance(raised.value, AirflowFailException) is final
-    assert opened.journal.all("phase")["mirror"]["outcome"] == "failed"
+    end(opened, Desired.DRAIN, reason)
+    task_context["ti"].try_number = tries
+    deferred(mirror(plan_file).execute, task_context)
+    assert len(spark.submissions) == 1
 
 
-def test_mirror_that_would_be_refused_is_not_submitted_and_not_tried_again(
-    plan_file, opened, spark, task_context, monkeypatch
-):
+def test_mirror_that_is_active_is_watched_instead_of_taken_over(plan_file, opened, spark, task_context):
+    begin(opened)
+    waiting = deferred(mirror(plan_file).execute, task_context)
+    assert not spark.submissions
+    begun = begun_mirror(noting(opened))
+    assert begun is not None
+    assert waiting.trigger.since == begun.at
+
+
+def test_try_that_finds_the_submission_of_the_one_before_watches_it(plan_file, spark, task_context):
+    first = deferred(mirror(plan_file).execute, task_context)
+    task_context["ti"].try_number = 2
+    second = deferred(mirror(plan_file).execute, task_context)
+    assert len(spark.submissions) == 1
+    assert second.trigger.since == first.trigger.since
+
+
+def test_mirror_that_would_be_refused_is_not_submitted_and_not_tried_again(plan_file, spark, task_context, monkeypatch):
     def refused(ctx):
         raise Refused("migration played has no target topics yet", remedy="run `create` first")
 
-    opened.link = Link()
     monkeypatch.setattr(phase, "check", refused)
     with pytest.raises(AirflowFailException, match=r"no target topics yet[\s\S]*run `create` first"):
         mirror(plan_file).execute(task_context)
     assert not spark.submissions
 
 
+def test_mirror_that_ended_as_it_should_is_a_success_and_one_that_needs_a_person_a_failure(
+    plan_file, spark, task_context
+):
+    waiting = deferred(mirror(plan_file).execute, task_context)
+    watched = waiting.kwargs["watched"]
+    done = {"exit_code": 0, "message": "the mirror was drained", "facts": {}}
+    assert mirror(plan_file).ended(task_context, done, watched) is None
+    with pytest.raises(AirflowFailException, match="halted"):
+        mirror(plan_file).ended(task_context, {"exit_code": 1, "message": "halted", "facts": {}}, watched)
+
+
+def test_mirror_that_died_is_started_again_by_the_same_try_after_a_pause_that_grows(
+    plan_file, opened, spark, task_context, make_plan, monkeypatch, capsys
+):
+    alerted = []
+    monkeypatch.setattr(TaskAlert, "_send", lambda self, context: alerted.append((self.has, context["exception"])))
+    alert = TaskAlert(plan=make_plan(), has="died, and is tried again", is_moderated=True)
+    operator = mirror(plan_file, on_retry_callback=[alert])
+    waiting = deferred(operator.execute, task_context)
+    pauses = []
+    for starts in range(1, 8):
+        newest = submission_of(opened)
+        begin(opened, newest.id)
+        mirror_watch.record_end(noting(opened), newest.id, f"the last line of {starts}")
+        with monkeypatch.context() as patch:
+            patch.setattr("kafka_migration.airflow.mirror.time", SimpleNamespace(time=lambda: 1000.0))
+            waiting = resumed(operator, task_context, waiting, DIED)
+        pauses.append(waiting.trigger.gives_up_at - 1000.0)
+        assert len(spark.submissions) == starts, "not before the pause is over"
+        assert f"the last line of {starts}" in capsys.readouterr().out
+        waiting = resumed(operator, task_context, waiting, PAUSED)
+        assert waiting.trigger.gives_up_at is None
+        assert len(spark.submissions) == starts + 1
+    assert pauses == [10, 20, 40, 80, 160, 300, 300]
+    assert alerted == [("died, and is tried again", "the Spark application ended")] * 3, "deaths 1, 2 and 4"
+    assert opened.journal.all("phase")["mirror"]["outcome"] == "failed"
+
+
+def test_death_after_an_hour_is_the_first_in_a_row(plan_file, opened, spark, task_context):
+    begin(opened)
+    watched = {"since": "2020-01-01T00:00:00+00:00", "asked_since": "2020-01-01T00:00:00+00:00", "deaths": 7}
+    waiting = deferred(mirror(plan_file).ended, task_context, DIED, watched)
+    assert waiting.kwargs["watched"]["deaths"] == 1
+
+
+def test_pause_that_ends_because_somebody_started_the_mirror_starts_no_other(plan_file, opened, spark, task_context):
+    waiting = deferred(mirror(plan_file).execute, task_context)
+    opened.link.record_run({"state": "ended", "reason": "failed", "at": "2020-01-01T00:00:00+00:00"})
+    waiting = resumed(mirror(plan_file), task_context, waiting, DIED)
+    begin(opened)
+    waiting = resumed(mirror(plan_file), task_context, waiting, PAUSED)
+    assert waiting.trigger.gives_up_at is None
+    assert len(spark.submissions) == 1
+
+
 def test_mirror_that_never_began_is_given_up_after_five_tries_with_where_to_look(
     plan_file, opened, spark, task_context
 ):
-    opened.link, spark.code = Link(), 1
-    opened.link._run = None
-    final = []
-    for tries in (1, 2, 3, 4, 5):
-        task_context["ti"].try_number = tries
-        with pytest.raises(AirflowException) as raised:
-            mirror(plan_file).execute(task_context)
-        final.append(isinstance(raised.value, AirflowFailException))
-    assert final == [False] * 4 + [True]
+    waiting = deferred(mirror(plan_file).execute, task_context)
+    never = {**DIED, "message": "the Spark application ended before the mirror began"}
+    for _ in range(4):
+        mirror_watch.record_end(noting(opened), submission_of(opened).id)
+        waiting = resumed(mirror(plan_file), task_context, waiting, never)
+        waiting = resumed(mirror(plan_file), task_context, waiting, PAUSED)
+    with pytest.raises(AirflowFailException) as raised:
+        mirror(plan_file).ended(task_context, never, waiting.kwargs["watched"])
     assert "before the mirror began, 5 times in a row" in str(raised.value)
     assert "wrong jar" in str(raised.value)
+    assert len(spark.submissions) == 5
 
 
-def test_mirror_that_began_once_and_then_cannot_start_is_tried_again_and_says_that_nothing_is_copied(
-    plan_file, opened, spark, task_context
+def test_mirror_that_began_once_and_then_cannot_start_is_tried_again_and_nothing_is_copied_meanwhile(
+    plan_file, opened, spark, task_context, capsys
 ):
-    opened.link, spark.code = Link(Desired.RUN, "running", at="2020-01-01T00:00:00+00:00"), 1
-    task_context["ti"].try_number = 7
-    with pytest.raises(AirflowException) as raised:
+    opened.link.record_run({"state": "running", "at": "2020-01-01T00:00:00+00:00"})
+    waiting = deferred(mirror(plan_file).execute, task_context)
+    watched = {**waiting.kwargs["watched"], "deaths": 6}
+    never = {**DIED, "message": "the Spark application ended before the mirror began"}
+    waiting = deferred(mirror(plan_file).ended, task_context, never, watched)
+    assert waiting.trigger.gives_up_at is not None
+    assert (
+        "before the mirror began (death 7 in a row); nothing is copied until a new start succeeds"
+        in capsys.readouterr().out
+    )
+
+
+def test_target_that_is_away_at_a_new_start_uses_up_no_retry_of_the_task(
+    plan_file, opened, spark, task_context, monkeypatch
+):
+    waiting = deferred(mirror(plan_file).execute, task_context)
+    mirror_watch.record_end(noting(opened), submission_of(opened).id)
+
+    def away(ctx):
+        raise ClusterUnreachable("target", "h:1", "gone")
+
+    monkeypatch.setattr(phase, "check", away)
+    again = resumed(mirror(plan_file), task_context, waiting, PAUSED)
+    assert again.trigger.gives_up_at is not None
+    with pytest.raises(AirflowException, match="no broker"):
         mirror(plan_file).execute(task_context)
-    assert not isinstance(raised.value, AirflowFailException)
-    assert str(raised.value).startswith("the Spark application ended with code 1 before the mirror began (try 7)\n")
-    assert "nothing is copied until a try succeeds" in str(raised.value)
+
+
+def test_trigger_survives_being_stored_and_holds_its_runs_plan(opened, plan_file):
+    kept = trigger(opened, plan_file, gives_up_at=1.5)
+    kind, values = kept.serialize()
+    assert kind == f"{MirrorTrigger.__module__}.{MirrorTrigger.__name__}"
+    stored: Any = deserialize(json.loads(json.dumps(serialize(values))))
+    assert MirrorTrigger(**stored).serialize() == (kind, values)
+    assert MirrorTrigger(**stored).snapshot().load() == opened.plan
+
+
+def test_trigger_watches_the_mirrors_end_or_the_pause(plan_file, opened, spark):
+    def event(gives_up_at: float | None = None) -> list[Any]:
+        async def first() -> list[Any]:
+            return [found.payload async for found in trigger(opened, plan_file, gives_up_at).run()]
+
+        return asyncio.run(first())
+
+    assert event(gives_up_at=1.0) == [PAUSED]
+    opened.link.record_run({"state": "ended", "reason": "failed", "at": "2020-01-01T00:00:01+00:00"})
+    assert event() == [{**DIED, "message": "the mirror failed"}]
 
 
 @pytest.mark.parametrize(
-    ("takes_long", "ends"), [(False, "asked to end"), (True, "")], ids=["clean_end", "clean_end_that_takes_too_long"]
+    ("states", "stops"),
+    [
+        ({"mirror": "failed"}, "its task was marked as failed"),
+        ({"mirror": "success"}, "its task was marked as success"),
+        (None, "its task was deleted"),
+        ({"mirror": None}, ""),
+        ({"mirror": "scheduled"}, ""),
+        ({"mirror": "deferred"}, ""),
+    ],
 )
-def test_kill_of_the_task_asks_the_driver_to_end_and_then_ends_the_whole_group(
-    plan_file, monkeypatch, tmp_path, takes_long, ends
+def test_task_that_is_taken_away_ends_the_mirror_unless_a_next_try_watches_it(
+    plan_file, opened, spark, task_context, monkeypatch, states, stops
 ):
-    """As spark-submit: a process that starts the driver and ends with it, and a worker that is nobody's to end."""
-    ended = tmp_path / "ended"
-    job = tmp_path / "mirror.py"
-    end = "pass" if takes_long else f"open({str(ended)!r}, 'w').write('asked to end'); sys.exit(0)"
-    job.write_text(
-        "import signal, sys, time\n"
-        f"def end(*_): {end}\n"
-        "signal.signal(signal.SIGTERM, end)\n"
-        "print('ready', flush=True)\n"
-        "while True: time.sleep(0.05)\n"
+    begin(opened)
+    ti = SimpleNamespace(dag_id="d", run_id="r", task_id="mirror")
+    found = {} if states is None else {"r": states}
+    monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", staticmethod(lambda **asked: found))
+    monkeypatch.setattr(MirrorTrigger, "task_instance", ti)
+    asyncio.run(trigger(opened, plan_file).on_kill())
+    wish = opened.link.wished()
+    assert (wish.desired, wish.reason) == ((Desired.STOP, stops) if stops else (Desired.RUN, ""))
+
+
+@pytest.fixture
+def application(tmp_path, plan_file, opened, spark, monkeypatch):
+    """What spark-submit is, as a script of the test's, and the arguments of the process that submits it."""
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+    script = tmp_path / "bin" / "spark-submit"
+    script.parent.mkdir()
+    script.touch(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(script.parent), os.environ["PATH"]]))
+    made = mirror_watch.submit(noting(opened), host="h", log="")
+    arguments = ["--plan", plan_file, "--connection", "spark_default", "--submission", made.id]
+    logging = structlog.get_config()
+    yield SimpleNamespace(script=script, arguments=arguments, id=made.id)
+    structlog.configure(**logging)
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_process_submits_with_the_providers_hook_hides_secrets_and_notes_the_end(
+    application, opened, capsys, code, plan_file
+):
+    application.script.write_text(
+        f'#!/bin/sh\necho "$*"\necho "password {PASSWORD}"\necho "[$AIRFLOW_CONN_SPARK_DEFAULT]"\nexit {code}\n'
     )
-    script = (
-        "import subprocess, sys, signal\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit('Spark was ended under the mirror'))\n"
-        "worker = subprocess.Popen(['sleep', '600'])\n"
-        f"subprocess.run([sys.executable, {str(job)!r}])\n"
-        "worker.kill()\n"
+    assert submit.main(application.arguments) == (1 if code else 0)
+    printed = capsys.readouterr().out
+    assert f"mirror.py {plan_file} --submission {application.id}" in printed
+    assert "--master local[2]" in printed
+    assert "password <hidden>\n[]\n" in printed, "Spark needs none of its own connection"
+    assert PASSWORD not in printed
+    noted = submission_of(opened)
+    assert noted.ended
+    assert "password <hidden>" in noted.last_lines
+    assert ("Error code is: 7" in noted.last_lines) is bool(code)
+
+
+def test_end_of_the_process_ends_spark_with_it(application, opened, tmp_path, monkeypatch):
+    """In a session of its own, as it is started; its connections and the plan are all that it needs."""
+    application.script.write_text(
+        f"#!/bin/sh\necho $$ > {tmp_path}/spark.part\nmv {tmp_path}/spark.part {tmp_path}/spark\nsleep 600\n"
     )
-    monkeypatch.setattr(spark_mirror, "MIRROR_JOB", job)
-    monkeypatch.setattr(spark_mirror, "_CLEAN_END_SECONDS", 0.5 if takes_long else 60.0)
-    submission = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, start_new_session=True)
-    with submission:
-        assert submission.stdout is not None
-        assert submission.stdout.readline() == b"ready\n"
-        started = psutil.Process(submission.pid).children()
-        operator = mirror(plan_file)
-        operator._hook = SimpleNamespace(_submit_sp=submission)
-        operator.on_kill()
-        assert submission.wait(60) == (-signal.SIGKILL if takes_long else 0)
-        for it in started:
-            wait_until(lambda it=it: not it.is_running() or it.status() == psutil.STATUS_ZOMBIE, "it has ended")
-    assert (ended.read_text() if ended.exists() else "") == ends
+    spark_default = Connection(conn_id="spark_default", conn_type="spark", host="local[2]")
+    # As Airflow has it in a task.
+    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "airflow-db-not-allowed:///")
+    environment = job_environment(opened.plan, os.environ, spark=spark_default)
+    assert environment["PATH"].startswith(str(application.script.parent))
+    with (
+        (tmp_path / "log").open("wb") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", "kafka_migration.airflow.submit", *application.arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            wait_until((tmp_path / "spark").exists, "Spark was submitted")
+            submitted = psutil.Process(int((tmp_path / "spark").read_text()))
+            process.kill()
+            process.wait(60)
+            wait_until(lambda: not _is_alive(submitted), "Spark has ended")
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def _is_alive(process):
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 @pytest.mark.parametrize(

@@ -168,10 +168,15 @@ def test_state_directory_of_the_version_before_is_below_airflows_home_unless_it_
 
 @pytest.mark.parametrize(
     ("task", "retries"),
-    [("mirror", 1000), ("approve_plan", 200), ("approve_cutover", 200), ("stop_mirror", 2), ("watch_lag", 2)],
+    [("approve_plan", 200), ("approve_cutover", 200), ("stop_mirror", 2), ("watch_lag", 2)],
 )
-def test_what_may_die_is_tried_again_and_again_and_what_waits_is_not(make_plan, tmp_path, task, retries):
+def test_question_may_be_asked_again_often_and_what_waits_is_tried_twice(make_plan, tmp_path, task, retries):
     assert migrate_dag(make_plan(), tmp_path / "plan.yaml").get_task(task).retries == retries
+
+
+def test_mirror_is_started_again_by_its_own_task_and_not_by_retries_of_airflow(make_plan, tmp_path):
+    dag = migrate_dag(make_plan(), tmp_path / "plan.yaml")
+    assert dag.get_task("mirror").retries == dag.get_task("create_targets").retries == 2
 
 
 def test_wait_for_lag_ends_by_its_own_deadline_before_airflow_ends_it(make_plan, tmp_path):

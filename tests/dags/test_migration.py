@@ -399,12 +399,15 @@ def test_migration_ends_although_a_batch_failed_the_mirror_died_and_a_moved_grou
     assert {it.task_id for it in people.approver.answered} == {"approve_plan", "approve_cutover"}
     stage.api.clear(stage.dag("wanted"), stage.runs["wanted"], ["cut_over"], only_failed=True)
     stage.wait_for("wanted", "stop_mirror", "deferred")
-    assert stage.tasks("wanted")["mirror"] == "running", "it runs on for as long as producers write"
+    stage.wait_for("wanted", "mirror", "deferred")
+    assert _mirrors(stage), "it runs on for as long as producers write, and holds no slot"
+    _clear_the_task_of_the_mirror(stage)
     _kill_the_mirror(stage)
     validation = _validate_one_topic_again(stage)
     _come_back_on_the_source(stage)
     _assert_one_topic_was_validated(stage, validation)
-    stage.wait_for("wanted", "mirror", "running")
+    wait_until(lambda: _mirrors(stage), "it was started again", deadline_seconds=PATIENCE_SECONDS)
+    stage.wait_for("wanted", "mirror", "deferred")
     stage.api.wait(
         lambda: "source partitions grow" in stage.log("wanted", "stop_mirror"),
         "the gate sees the producer",
@@ -451,17 +454,31 @@ def running_member(stage: Stage) -> Iterator[None]:
 def _assert_one_batch_failed_and_the_other_was_watched(stage: Stage) -> None:
     tasks = stage.tasks("wanted")
     assert sorted(str(tasks[f"cut_over[{n}]"]) for n in (0, 1)) == ["failed", "success"]
-    assert (tasks["mirror"], tasks["report"]) == ("running", "upstream_failed")
+    assert (tasks["mirror"], tasks["report"]) == ("deferred", "upstream_failed")
     assert stage.state("wanted") == "running", "it fails once the mirror ends: nobody may wait for that alert"
     stage.wait_for_mail("wanted", "cut_over[0] failed: 1 of 1 groups were not moved")
     assert committed(stage.target.internal_servers, f"{stage.base}-billing")
     assert not committed(stage.target.internal_servers, f"{stage.base}-audit")
 
 
+def _mirrors(stage: Stage) -> list[psutil.Process]:
+    """The processes of the mirror's Spark application."""
+    found = _processes(stage)
+    return [process for command, process in found if any("spark_jobs/mirror.py" in part for part in command)]
+
+
+def _clear_the_task_of_the_mirror(stage: Stage) -> None:
+    """The next try watches the mirror that runs."""
+    before = {process.pid for process in _mirrors(stage)}
+    stage.api.clear(stage.dag("wanted"), stage.runs["wanted"], ["mirror"])
+    stage.wait_for_log("wanted", "mirror", "it is watched, and none is started", try_number=2)
+    stage.wait_for("wanted", "mirror", "deferred")
+    assert {process.pid for process in _mirrors(stage)} == before
+
+
 def _kill_the_mirror(stage: Stage) -> None:
-    for command, process in _processes(stage):
-        if any("spark_jobs/mirror.py" in part for part in command):
-            process.kill()
+    for process in _mirrors(stage):
+        process.kill()
     stage.wait_for_mail("wanted", "mirror died, and is tried again: ")
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 #: A try that ran for so long is not one of many deaths in a row.
-_NO_DEATH_IN_A_ROW = timedelta(hours=1)
+NO_DEATH_IN_A_ROW = timedelta(hours=1)
 #: About an hour of tries, once they are five minutes apart.
 _EVERY = 12
 _MOST_CHARACTERS = 300
@@ -57,9 +57,16 @@ class TaskAlert:
     of_ours: bool = False
 
     def __call__(self, context: Context) -> None:
+        if self._is_wanted(context):
+            self._send(context)
+
+    def of_death(self, context: Context, why: str, *, deaths: int, lasted: timedelta) -> None:
+        """Of what a task that goes on has started: it died after it ``lasted`` so long, ``deaths`` times in a row."""
+        if _is_due(deaths, lasted):
+            self._send({**context, "exception": why})
+
+    def _send(self, context: Context) -> None:
         ti: Any = context["ti"]
-        if not self._is_wanted(context):
-            return
         index = "" if ti.map_index in (None, -1) else f"[{ti.map_index}]"
         why = _plain(str(context.get("exception") or ""))
         what = f"{ti.task_id}{index} {self.has}{f': {why}' if why else ''}"
@@ -74,7 +81,13 @@ class TaskAlert:
         cause = getattr(context.get("exception"), "__cause__", None)
         if self.of_ours and not isinstance(cause, MigrationError):
             return False
-        return not self.is_moderated or _is_due(context) or (self.of_ours and isinstance(cause, Refused))
+        if not self.is_moderated:
+            return True
+        asked = context.get("asked")
+        # A question waits for long without having died.
+        lasted = datetime.now(UTC) - context["ti"].start_date if asked is None else timedelta(0)
+        number = attempt(context) + int(str(asked or 1)) - 1
+        return _is_due(number, lasted) or (self.of_ours and isinstance(cause, Refused))
 
 
 def on_task_failure(plan: Plan) -> list[TaskAlert]:
@@ -101,12 +114,8 @@ def _alerts(alert: TaskAlert) -> list[TaskAlert]:
     return [alert] if alert.plan.alerts.notifiers else []
 
 
-def _is_due(context: Context) -> bool:
-    asked = context.get("asked")
-    # A question waits for long without having died.
-    ran_long = asked is None and datetime.now(UTC) - context["ti"].start_date >= _NO_DEATH_IN_A_ROW
-    number = attempt(context) + int(str(asked or 1)) - 1
-    return ran_long or number in (1, 2, 4, 8) or number % _EVERY == 0
+def _is_due(number: int, lasted: timedelta) -> bool:
+    return number in (1, 2, 4, 8) or number % _EVERY == 0 or lasted >= NO_DEATH_IN_A_ROW
 
 
 def attempt(context: Context) -> int:

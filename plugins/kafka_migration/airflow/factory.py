@@ -27,8 +27,6 @@ from kafka_migration.plans.model import Plan
 from kafka_migration.steps.step import Step
 from kafka_migration.steps.table import step_named, workflow
 
-#: A mirror may be killed as often as it likes.
-_AGAIN_AND_AGAIN = 1000
 #: Tries of an approval: one for each time that its evidence changes before somebody answers.
 _NEW_QUESTIONS = 200
 _TAGS = ["kafka-migration"]
@@ -120,8 +118,8 @@ def _common(row: Step, plan: Plan, file: Path) -> dict[str, Any]:
     """What every operator is given of its row: name, documentation, retries, trigger rule and timeout."""
     doc = f"**{row.name}**: {row.does}.\n\n- passes when: {row.passes_if}\n- how it is undone: {row.undo}"
     common: dict[str, Any] = {"task_id": row.name, "doc_md": doc, "plan_file": str(file)}
-    if row.runs_on or row.approval:
-        common["retries"] = _AGAIN_AND_AGAIN if row.runs_on else _NEW_QUESTIONS
+    if row.approval:
+        common["retries"] = _NEW_QUESTIONS
     if row.after_failures:
         # Not ALL_DONE: that holds as well when nothing was begun, as after a rejected cutover. Skipped
         # where a plan has no groups, as cut_over is.
@@ -162,8 +160,6 @@ def _task(row: Step, plan: Plan, file: Path) -> Ends:
     elif row.runs_on:
         task = SparkMirrorOperator(
             conn_id=plan.mirror.spark_connection,
-            retry_exponential_backoff=True,
-            max_retry_delay=timedelta(minutes=5),
             on_retry_callback=alerts.on_retry(plan),
             **common,
         )

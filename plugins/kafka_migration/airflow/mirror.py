@@ -1,74 +1,80 @@
-"""The mirror as a Spark submission that runs on beside the rest of the DAG."""
+"""The mirror as a task that holds no slot: it submits, and a trigger watches the heartbeat on the target."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
+import asyncio
+import contextvars
+import time
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import psutil
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.configuration import AIRFLOW_HOME
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_migration.airflow.alerts import attempt
-from kafka_migration.airflow.base import WorksFromSnapshot
-from kafka_migration.airflow.spark_connection import require_kubernetes_client, spark_master
-from kafka_migration.domain.errors import BadInput, Refused, TakenOver
-from kafka_migration.domain.shipped import shipped
-from kafka_migration.plans.snapshot import write_plan
+from kafka_migration.airflow import submit
+from kafka_migration.airflow.alerts import NO_DEATH_IN_A_ROW, TaskAlert
+from kafka_migration.airflow.base import MigrationOperator, run_of
+from kafka_migration.airflow.spark_connection import (
+    require_kubernetes_client,
+    require_spark_connection,
+    spark_master,
+)
+from kafka_migration.airflow.trigger import StepTrigger
+from kafka_migration.domain.errors import Retryable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_migration.migration.context import Context as MigrationContext
-    from kafka_migration.plans.model import Plan
-
-#: Airflow kills the task itself 5 s after it has asked for the task's end.
-_CLEAN_END_SECONDS = 4.0
+    from kafka_migration.steps.mirror_watch import Submission
+    from kafka_migration.steps.step import Waiting
 
 #: Of a mirror that has never begun. Later deaths are no matter of set-up.
 _MOST_STARTS = 5
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 300.0
+_FIELD = "mirror.spark_connection"
+#: On the worker's machine: each submission has a folder of its own there.
+OUTPUT_FOLDER = Path(AIRFLOW_HOME, "kafka_migration", "mirror")
+#: States of a task that nobody watches any more; one that was cleared has none of them.
+_OVER = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 
-MIRROR_JOB = shipped("spark_jobs/mirror.py")
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What a task remembers of the mirror from one deferral to the next. Times are ISO-8601, UTC.
 
-class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
-    """Submits ``spark_jobs/mirror.py`` in client mode and waits for its end, which the stop gate brings about.
-
-    May be killed at any moment: the next try fences what the last one left, and goes on. The clusters' connections
-    travel in the environment of the spark-submit process, and nowhere else. The provider's own ``env_vars`` would put
-    them on the command line on YARN and Kubernetes, and show them as a rendered field.
+    ``since``: when the mirror was submitted, or began that was found active. A wish to stop counts if it was made at
+    ``asked_since`` or later. ``deaths`` in a row.
     """
 
-    template_fields = ()
+    since: str
+    asked_since: str
+    deaths: int = 0
+
+
+class SparkMirrorOperator(MigrationOperator):
+    """Submits ``spark_jobs/mirror.py`` in client mode, in a process that outlives this task, and defers until it ends,
+    which the stop gate brings about.
+
+    A mirror of the same plan that is active already is watched, whoever started it. One that died is started again,
+    within this try, wherever a worker resumes the task; the new one fences what the last one left, and goes on.
+    """
+
     ui_color = "#e3f4e1"
 
-    def __init__(self, *, plan_file: str, **kwargs: Any) -> None:
-        """``plan_file`` is what the run's snapshot is taken from; ``conn_id`` names the Spark connection."""
-        super().__init__(application=str(MIRROR_JOB), **kwargs)
-        self.plan_file = plan_file
+    def __init__(self, *, conn_id: str, **kwargs: Any) -> None:
+        """``conn_id`` names the Spark connection."""
+        super().__init__(**kwargs)
+        self.conn_id = conn_id
 
     def execute(self, context: Context) -> None:
-        """Submit, unless an earlier try was drained already; then there is nothing left to copy."""
-        from kafka_migration.copy.package import package_zip
-        from kafka_migration.link import seal
+        """Watch the mirror that is active, or submit one; neither if there is nothing left to copy."""
         from kafka_migration.link.flight import nothing_to_copy, was_drained
-        from kafka_migration.migration.history import record_death
-        from kafka_migration.steps import mirror
-        from kafka_migration.steps.mirror import PHASE
 
-        plan = self.plan(context)
-        # A folder of this try, which only this user may write to: workers run what is in the zip. The driver runs on
-        # this machine, and finds the plan there, too.
-        with self.opened(context, make_state=True) as ctx, TemporaryDirectory(prefix="kafka-migration-") as folder:
+        with self.opened(context, make_state=True) as ctx:
             if context["ti"].try_number > 1 and was_drained(ctx):
                 self.log.info("the stop gate has drained this mirror: nothing to do")
                 return
@@ -76,131 +82,152 @@ class SparkMirrorOperator(WorksFromSnapshot, SparkSubmitOperator):
                 # In a later run of the DAG: this task must not keep it from restore, release and report.
                 self.log.info("the mirror is sealed, and all topics of the plan were copied: nothing to do")
                 return
-            # What the application would refuse, too: no other try is of use, and none has to wait for Spark's start.
-            mirror.check(ctx)
-            seal.check(ctx)
-            require_kubernetes_client(spark_master(self._conn_id, field="mirror.spark_connection"))
-            self.application_args = [str(write_plan(plan, Path(folder)))]
-            self.py_files = str(package_zip(Path(folder)))
-            self.name = f"kafka-migration mirror {plan.name}"
-            self._hook = hook = self._get_hook()
-            began, earlier = ctx.clock.now(), set(ctx.link.attempts())
-            try:
-                # A group of its own, so that a kill reaches the JVM and the driver, too.
-                hook.submit(self.application, env=job_environment(plan, os.environ), start_new_session=True)
-            except AirflowException as error:
-                code = None if hook._submit_sp is None else hook._submit_sp.returncode
-                # The application records its end itself, unless it died.
-                record_death(ctx, PHASE, since=began, detail=f"the Spark application ended with code {code}")
-                raise _explained_end(
-                    ctx, error, code=code, since=began, earlier=earlier, attempt=attempt(context)
-                ) from None
+            watched = self._begun(ctx, deaths=0)
+        self._defer(context, watched)
 
-    def on_kill(self) -> None:
-        """End the mirror between two batches, so that the next one need not wait until its lease is over; if that takes
-        too long, end the whole submission at once."""
-        process = None if self._hook is None else self._hook._submit_sp
-        if process is None or process.poll() is not None:
+    def ended(self, context: Context, event: Mapping[str, Any], watched: Mapping[str, Any]) -> None:
+        """The trigger has seen how the mirror ended, or that the time before a new start is over."""
+        if event["exit_code"] == 0:
+            self.log.info("%s", event["message"])
             return
-        for driver in _drivers(process.pid):
-            with suppress(psutil.NoSuchProcess):
-                driver.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_CLEAN_END_SECONDS)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        if event["exit_code"] != 3:
+            raise AirflowFailException(event["message"])
+        before = Watched(**watched)
+        try:
+            with self.opened(context, make_state=True) as ctx:
+                if event["facts"].get("died"):
+                    after, pause = self._died(ctx, context, event["message"], before)
+                else:
+                    after, pause = self._begun(ctx, deaths=before.deaths), 0.0
+        except AirflowException as error:
+            if not isinstance(error.__cause__, Retryable):
+                raise
+            # A cluster is away: no reason to use up the task's own retries.
+            self.log.warning("%s", error)
+            after, pause = before, _LONGEST_PAUSE_SECONDS
+        self._defer(context, after, pause)
 
-
-def _explained_end(
-    ctx: MigrationContext,
-    error: AirflowException,
-    *,
-    code: int | None,
-    since: datetime,
-    earlier: set[str],
-    attempt: int,
-) -> AirflowException:
-    """``error`` of a submission that ended with ``code``, or a better account of it, with a remedy.
-
-    An AirflowFailException where another try is of no use. ``since`` is when the submission began, ``earlier`` the
-    attempts that the link knew by then, ``attempt`` which try this was since the task was cleared.
-    """
-    from kafka_migration.link.flight import was_taken_over
-    from kafka_migration.migration.joined import mirror_plan
-
-    if code == BadInput.exit_code:
-        return AirflowFailException(str(error))
-    if code == TakenOver.exit_code and was_taken_over(earlier, ctx.link.attempts()):
-        return AirflowFailException(
-            f"another process has taken the mirror over and copies now{_by(mirror_plan(ctx))}\n"
-            "  remedy: let it go on; once it has ended, clear this task to go on from there"
+    def _defer(self, context: Context, watched: Watched, pause: float = 0.0) -> NoReturn:
+        """Until the mirror has ended; or, before it is started, for ``pause`` seconds."""
+        snapshot = self.snapshot(context)
+        trigger = MirrorTrigger(
+            packed=snapshot.pack(),
+            digest=snapshot.digest,
+            path=snapshot.path,
+            run_of_plan=run_of(context),
+            plan_file=self.plan_file,
+            since=watched.since,
+            asked_since=watched.asked_since,
+            gives_up_at=time.time() + pause if pause else None,
         )
-    run = ctx.link.run()
-    if run is None or "at" not in run or datetime.fromisoformat(run["at"]) < since:
-        # Without a run, or with an earlier one's end: this submission died before its mirror began.
-        return _never_began(code, attempt, gives_up=run is None and attempt >= _MOST_STARTS)
-    halts = ctx.link.halts()
-    # Python's own code for a crash is 1, too, so the code alone decides nothing.
-    if code == Refused.exit_code and halts and _ended_by_itself(run):
-        shown = ", ".join(f"{tp} {halt.reason}" for tp, halt in sorted(halts.items())[:5])
-        return AirflowFailException(
-            f"the mirror ended ({run.get('reason', 'nothing left to copy')}), but partitions are halted: {shown}\n"
-            "  remedy: `status` names what can be done about each; do that, then clear this task"
+        self.defer(trigger=trigger, method_name="ended", kwargs={"watched": asdict(watched)})
+
+    def _begun(self, ctx: MigrationContext, *, deaths: int) -> Watched:
+        from kafka_migration.link import seal
+        from kafka_migration.steps import mirror, mirror_watch
+
+        active = mirror_watch.active_since(ctx)
+        if active is not None:
+            self.log.info("a mirror of this plan has been active since %s: it is watched, and none is started", active)
+            return Watched(since=active, asked_since=ctx.stamp(), deaths=deaths)
+        # What the application would refuse, too: no other try is of use, and none has to wait for Spark's start.
+        mirror.check(ctx)
+        seal.check(ctx)
+        require_kubernetes_client(spark_master(self.conn_id, field=_FIELD))
+        connection = require_spark_connection(self.conn_id, field=_FIELD)
+        made, process = submit.start(ctx, connection, folder=OUTPUT_FOLDER)
+        self.log.info("submitted by process %d on %s; its output goes to %s there", process, made.host, made.log)
+        return Watched(since=made.at, asked_since=made.at, deaths=deaths)
+
+    def _died(self, ctx: MigrationContext, context: Context, message: str, before: Watched) -> tuple[Watched, float]:
+        """Report the death; for how long to wait before the new start."""
+        from kafka_migration.migration.history import record_death
+        from kafka_migration.steps import mirror, mirror_watch
+
+        since = datetime.fromisoformat(before.since)
+        lasted = ctx.clock.now() - since
+        deaths = 1 if lasted >= NO_DEATH_IN_A_ROW else before.deaths + 1
+        # The application records its end itself, unless it died.
+        record_death(ctx, mirror.PHASE, since=since, detail=message)
+        newest = mirror_watch.submission(ctx)
+        if newest is not None:
+            self.log.warning("output on %s in %s ends with:\n%s", newest.host, newest.log, _last_lines(newest))
+        if ctx.link.run() is None and deaths >= _MOST_STARTS:
+            raise AirflowFailException(
+                f"{message}, {deaths} times in a row\n"
+                "  remedy: read its output above (such as a wrong jar, or a Python that workers lack), correct the"
+                " Spark connection or the workers, then clear this task"
+            )
+        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (deaths - 1))
+        self.log.warning(
+            "%s (death %d in a row); nothing is copied until a new start succeeds, the next one is in %g s",
+            message,
+            deaths,
+            pause,
         )
-    return error
+        for alert in self.on_retry_callback or ():
+            if isinstance(alert, TaskAlert):
+                alert.of_death(context, message, deaths=deaths, lasted=lasted)
+        return Watched(since=before.since, asked_since=before.asked_since, deaths=deaths), pause
 
 
-def _by(plan: str) -> str:
-    return f", by {plan}" if plan else ""
+class MirrorTrigger(StepTrigger):
+    """Watches the mirror, which was submitted, or found active, at ``since``, and may have been asked to stop at
+    ``asked_since`` or later. One that gives up at some time waits until then for a new start instead."""
+
+    def __init__(self, *, since: str, asked_since: str, step: str = "mirror", **of_run: Any) -> None:
+        super().__init__(step=step, **of_run)
+        self.since, self.asked_since = since, asked_since
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """As Airflow stores it."""
+        kind, values = super().serialize()
+        return kind, {**values, "since": self.since, "asked_since": self.asked_since}
+
+    def watch(self, ctx: MigrationContext) -> Waiting:
+        """The mirror's end, or the pause."""
+        from kafka_migration.steps import mirror_watch
+
+        if self.gives_up_at is None:
+            return mirror_watch.Wait(ctx, since=self.since, asked_since=self.asked_since)
+        return mirror_watch.Pause(ctx, asked_since=self.asked_since)
+
+    async def on_kill(self) -> None:
+        """A person has taken the task away. A cleared one is tried again, and that try watches the mirror that runs;
+        nobody does once it is marked as failed or as done, or deleted with its run: then the mirror is asked to end."""
+        work = contextvars.copy_context()
+        await asyncio.get_running_loop().run_in_executor(None, work.run, self._end_if_over)
+
+    def _end_if_over(self) -> None:
+        from kafka_migration.steps import mirror_watch
+
+        state = self._state()
+        if state is not None and state not in _OVER:
+            self.log.info("the task is %s: the mirror goes on, and the next try watches it", state)
+            return
+        why = "its task was deleted" if state is None else f"its task was marked as {state}"
+        self.log.info("%s: the mirror is asked to stop", why)
+        with self.opened() as ctx:
+            mirror_watch.stop(ctx, why)
+
+    def _state(self) -> str | None:
+        """Of the task; None if it is not there any more."""
+        from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+        ti: Any = self.task_instance
+        states = RuntimeTaskInstance.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id])
+        found = states.get(ti.run_id, {})
+        # A task that was cleared, and is not scheduled yet, is there and has no state.
+        return str(found[ti.task_id] or "cleared") if ti.task_id in found else None
 
 
-def _ended_by_itself(run: Mapping[str, Any]) -> bool:
-    """Whether the mirror had copied all that it could: the halted partitions are all that is left."""
-    from kafka_migration.steps.mirror import FAILED
-
-    return run.get("state") == "ended" and run.get("reason") != FAILED
-
-
-def _never_began(code: int | None, attempt: int, *, gives_up: bool) -> AirflowException:
-    if gives_up:
-        return AirflowFailException(
-            f"the Spark application ended with code {code} before the mirror began, {attempt} times in a row\n"
-            "  remedy: read its output above (such as a wrong jar, or a Python that workers lack), correct the"
-            " Spark connection or the workers, then clear this task"
-        )
-    return AirflowException(
-        f"the Spark application ended with code {code} before the mirror began (try {attempt})\n"
-        "  remedy: read its output above (the Spark master may be down, or a jar or Python may have changed); nothing"
-        " is copied until a try succeeds"
-    )
-
-
-def job_environment(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the spark-submit process, with both clusters' connections. Holds secrets: never log it."""
-    from kafka_migration.kafka.lookup import find_connection, variable_of
-    from kafka_migration.migration.signing import without_keys
-
-    # The mirror asks no gate, so its driver needs no approval key.
-    found = without_keys(environ)
-    for conn_id in (plan.source, plan.target):
-        properties = dict(find_connection(conn_id).properties)
-        found[variable_of(conn_id)] = json.dumps({"conn_type": "kafka", "extra": properties})
-    found["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Executors elsewhere may have another one; whoever runs the workers sets this variable.
-    found.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Last, so that a Spark of the machine's own goes before the one that pyspark brings along.
-    binaries = str(Path(sys.executable).parent)
-    found["PATH"] = os.pathsep.join([found.get("PATH", os.defpath), binaries])
-    return found
-
-
-def _drivers(submission: int) -> list[psutil.Process]:
-    """The Python that spark-submit runs: not its JVM, whose end would take Spark from under the mirror, nor Spark's own
-    Python workers."""
-    found = []
-    with suppress(psutil.NoSuchProcess):
-        for process in psutil.Process(submission).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
-                if str(MIRROR_JOB) in process.cmdline() and "java" not in process.name():
-                    found.append(process)
-    return found
+def _last_lines(submission: Submission) -> str:
+    """What its process noted as it ended; of one that was killed, the end of its file, if it is this machine's."""
+    if submission.last_lines:
+        return submission.last_lines
+    try:
+        with open(submission.log, "rb") as file:
+            file.seek(max(0, file.seek(0, 2) - submit.MOST_CHARACTERS))
+            return file.read().decode(errors="replace")
+    except OSError as error:
+        return f"(not to be read here: {error})"

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +21,7 @@ from kafka_migration.steps.step import Decision
 from kafka_migration.steps.table import step_named
 
 if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
     from kafka_migration.migration.history import PhaseRun
     from kafka_migration.steps.step import Waiting
 
@@ -63,6 +64,15 @@ class StepTrigger(BaseTrigger):
         if self.path:
             return Snapshot.in_file(Path(self.path), self.digest)
         return Snapshot.unpack(self.packed, self.digest)
+
+    def opened(self, **options: bool) -> AbstractContextManager[Context]:
+        """The context of the run's plan; see :func:`opened_for_run`."""
+        snapshot = self.snapshot()
+        return opened_for_run(snapshot, self.log, run=self.run_of_plan, plan_file=self.plan_file, **options)
+
+    def watch(self, ctx: Context) -> Waiting:
+        """What is waited for."""
+        return step_named(self.step).verbs.Wait(ctx)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """One event: the decision."""
@@ -151,17 +161,9 @@ class _Session:
         with ExitStack() as opening:
             # The state is there, create_targets has made it; but a broker may not show what was made a moment ago,
             # and would be taken for one without state for as long as this context is open.
-            opened = opened_for_run(
-                trigger.snapshot(),
-                trigger.log,
-                run=trigger.run_of_plan,
-                plan_file=trigger.plan_file,
-                make_state=True,
-            )
-            ctx = opening.enter_context(opened)
-            step = step_named(trigger.step)
-            watch = step.verbs.Wait(ctx)
-            if not step.writes:
+            ctx = opening.enter_context(trigger.opened(make_state=True))
+            watch = trigger.watch(ctx)
+            if not step_named(trigger.step).writes:
                 # One that acts then is in the journal from there on.
                 self._run = opening.enter_context(phase(ctx, trigger.step))
             self._open = opening.pop_all()

@@ -111,31 +111,52 @@ def _since(last: Joined, plan: Plan) -> tuple[Change, ...]:
 # -- the plans of the mirror ------------------------------------------------------------------------------------------
 
 
-def mirror_began(ctx: Context) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunMirror:
+    """The mirror that began last: its ``submission`` by Airflow, "" for one that a command started, and the plans that
+    it goes by, oldest first: digest, since when (ISO-8601), selection of topics."""
+
+    submission: str
+    plans: tuple[Mapping[str, Any], ...]
+
+    @property
+    def at(self) -> str:
+        """When it began."""
+        return str(self.plans[0]["at"])
+
+    def goes_by(self, digest: str) -> bool:
+        """Whether the plan with that digest is one of its plans."""
+        return any(plan["digest"] == digest for plan in self.plans)
+
+    def __str__(self) -> str:
+        return f"plan {self.plans[-1]['digest']}, since {self.plans[-1]['at']}"
+
+
+def mirror_began(ctx: Context, submission: str = "") -> None:
     """Record that a mirror begins with the plan given."""
-    _record_mirror(ctx, [])
+    _record_mirror(ctx, BegunMirror(submission=submission, plans=()))
 
 
 def mirror_goes_on(ctx: Context) -> None:
     """Record that the running mirror goes by the plan given, too: it copies what any of its plans selects."""
-    _record_mirror(ctx, (ctx.journal.read(KIND, MIRROR) or {"plans": []})["plans"])
+    _record_mirror(ctx, begun_mirror(ctx) or BegunMirror(submission="", plans=()))
 
 
-def _record_mirror(ctx: Context, before: list[Any]) -> None:
+def _record_mirror(ctx: Context, mirror: BegunMirror) -> None:
     plan = {"digest": ctx.plan.digest, "at": ctx.stamp(), "topics": ctx.plan.snapshot()["topics"]}
-    ctx.journal.record(KIND, MIRROR, {"plans": [*before, plan]})
+    ctx.journal.record(KIND, MIRROR, {"submission": mirror.submission, "plans": [*mirror.plans, plan]})
 
 
-def mirror_plan(ctx: Context) -> str:
-    """The plan that the mirror went by last, for people; "" where it was begun by an earlier version."""
+def begun_mirror(ctx: Context) -> BegunMirror | None:
+    """The mirror that began last; None where an earlier version began it."""
     value = ctx.journal.read(KIND, MIRROR)
-    return f"plan {value['plans'][-1]['digest']}, since {value['plans'][-1]['at']}" if value else ""
+    return BegunMirror(submission=value.get("submission", ""), plans=tuple(value["plans"])) if value else None
 
 
 def mirror_selection(ctx: Context) -> Callable[[str], bool]:
     """Whether a plan of the mirror selects a topic; always True where an earlier version began it: it is unknown."""
-    value = ctx.journal.read(KIND, MIRROR)
-    if value is None:
+    mirror = begun_mirror(ctx)
+    if mirror is None:
         return lambda _topic: True
-    selections = [TopicSelection.model_validate_json(json.dumps(plan["topics"])) for plan in value["plans"]]
+    selections = [TopicSelection.model_validate_json(json.dumps(plan["topics"])) for plan in mirror.plans]
     return lambda topic: any(selection.matches(topic) for selection in selections)

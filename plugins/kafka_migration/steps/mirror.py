@@ -84,12 +84,14 @@ def apply(
     until_caught_up: bool = False,
     throttle_bytes_per_second: int | None = None,
     interrupted: Callable[[], bool] = lambda: False,
+    submission: str = "",
 ) -> MirrorEnd:
     """Copy with ``runner`` until the link's desired state, or ``until_caught_up``, ends it.
 
     ``throttle_bytes_per_second`` replaces what was commanded before; without it that stays in force, as a pause does.
     A wish to stop or to drain that an earlier run has already obeyed is taken back: whoever starts the mirror wants it
-    to run. One that it failed to obey stands. Raises what :meth:`kafka_migration.copy.driver.mirror.Mirror.run` raises.
+    to run. One that it failed to obey stands. ``submission`` names the application that this is.
+    Raises what :meth:`kafka_migration.copy.driver.mirror.Mirror.run` raises.
     """
     if throttle_bytes_per_second is not None and throttle_bytes_per_second < 1:
         raise BadInput(
@@ -106,7 +108,7 @@ def apply(
         ctx.log(f"{topic} is not mirrored: copying it again has not finished; `mirror --again {topic}` finishes it")
     _take_back_obeyed_wish(ctx)
     if is_forward:
-        mirror_began(ctx)
+        mirror_began(ctx, submission)
     # Recorded before the first fence, so that a stop gate asked meanwhile waits for this run instead of the last one.
     ctx.link.record_run({"state": "running", "at": ctx.stamp()})
     if throttle_bytes_per_second is not None:

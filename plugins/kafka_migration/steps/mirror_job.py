@@ -16,7 +16,7 @@ from kafka_migration.link import seal
 from kafka_migration.migration.context import open_context
 from kafka_migration.plans.load import load_plan
 from kafka_migration.plans.model import Plan
-from kafka_migration.steps import mirror
+from kafka_migration.steps import mirror, mirror_watch
 
 
 def run(
@@ -25,9 +25,13 @@ def run(
     master: str | None = None,
     until_caught_up: bool = False,
     throttle_bytes_per_second: int | None = None,
+    submission: str = "",
     log: Callable[[str], None] = print,
 ) -> MirrorEnd:
-    """Mirror ``plan`` on Spark; SIGTERM and SIGINT end it cleanly, between two batches."""
+    """Mirror ``plan`` on Spark; SIGTERM and SIGINT end it cleanly, between two batches.
+
+    Raises TakenOver if this is a ``submission`` that is not the newest any more once Spark has given it its slots.
+    """
     asked: list[int] = []
     with open_context(plan, log=log) as ctx:
         # Before the internal topics are made: a refusal changes nothing.
@@ -39,12 +43,15 @@ def run(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _frame: asked.append(received))
         try:
+            if submission:
+                mirror_watch.require_newest(ctx, submission)
             return mirror.apply(
                 ctx,
                 SparkRunner(session),
                 until_caught_up=until_caught_up,
                 throttle_bytes_per_second=throttle_bytes_per_second,
                 interrupted=lambda: bool(asked),
+                submission=submission,
             )
         finally:
             close_session(session)
@@ -56,12 +63,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("plan", type=Path, help="the plan file, or its snapshot")
     parser.add_argument("--until-caught-up", action="store_true", help="end at the source's present ends")
     parser.add_argument("--throttle", type=int, metavar="BYTES", help="bytes per second, over the whole mirror")
+    parser.add_argument("--submission", default="", metavar="ID", help="give way unless this is the newest submission")
     options = parser.parse_args(arguments)
     try:
         outcome = run(
             load_plan(options.plan),
             until_caught_up=options.until_caught_up,
             throttle_bytes_per_second=options.throttle,
+            submission=options.submission,
             log=lambda text: print(text, flush=True),
         )
     except MigrationError as error:

@@ -25,7 +25,7 @@ from kafka_migration.groups import sides
 from kafka_migration.link import lifecycle, seal
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.link.lag import LagMeter, LagReport, undecided
-from kafka_migration.migration.joined import mirror_plan, mirror_selection
+from kafka_migration.migration.joined import begun_mirror, mirror_selection
 from kafka_migration.state.link import Wish
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import create
@@ -189,7 +189,7 @@ def _all_mirrored(ctx: Context) -> CheckResult:
     pinned, selects = ctx.link.topics(), mirror_selection(ctx)
     uncopied = sorted(name for name in made if name not in pinned or not selects(name))
     if uncopied:
-        goes_by = mirror_plan(ctx)
+        goes_by = str(begun_mirror(ctx) or "")
         return CheckResult(
             name=MIRRORED,
             verdict=Verdict.FAIL,

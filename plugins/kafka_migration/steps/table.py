@@ -69,7 +69,6 @@ STEPS: tuple[Step, ...] = (
         undo="stop it; what it copied does no harm on the target",
         spark="submission",
         writes=True,
-        until_it_passes=True,
     ),
     Step(
         name="watch_lag",

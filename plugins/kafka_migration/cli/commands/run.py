@@ -99,10 +99,10 @@ class _Walk:
         return code
 
     def _look(self) -> tuple[dict[str, bool], str]:
-        from kafka_migration.migration.joined import mirror_plan
+        from kafka_migration.migration.joined import begun_mirror
 
         with opened(self._plan, self._output) as ctx:
-            return ctx.link.attempts(), mirror_plan(ctx)
+            return ctx.link.attempts(), str(begun_mirror(ctx) or "")
 
     def _left(self, rows: tuple[Step, ...]) -> tuple[Step, ...]:
         """The steps to make: all, or once the mirror is sealed only those after the last that cannot be made twice."""
