@@ -109,7 +109,7 @@ def asked_anew(cause: Exception | None, **of: Any) -> Any:
 
 def test_every_answer_that_is_refused_alerts_since_another_one_is_needed(plan: Plan, sent: list[str]) -> None:
     for tries in range(1, 8):
-        call(alerts.on_asked_anew(plan), **asked_anew(Refused("bob is none of them"), tries=tries))
+        call(alerts.on_refused_answer(plan), **asked_anew(Refused("bob is none of them"), tries=tries))
     assert sent == ["migrate_played: approve_plan asks again: approve_plan: bob is none of them"] * 7
 
 
@@ -117,10 +117,10 @@ def test_question_that_cannot_be_asked_alerts_at_a_growing_interval_and_one_with
     plan: Plan, sent: list[str]
 ) -> None:
     for tries in range(1, 8):
-        call(alerts.on_asked_anew(plan), **asked_anew(CouldNotFindOut("target: no answer"), tries=tries))
+        call(alerts.on_refused_answer(plan), **asked_anew(CouldNotFindOut("target: no answer"), tries=tries))
     assert len(sent) == 3, "tries 1, 2 and 4"
     # The next question alerts by itself.
-    call(alerts.on_asked_anew(plan), **asked_anew(None))
+    call(alerts.on_refused_answer(plan), **asked_anew(None))
     assert len(sent) == 3
 
 

@@ -105,7 +105,7 @@ def on_question(plan: Plan) -> list[TaskAlert]:
     return _alerts(TaskAlert(plan=plan, has="waits for an answer", is_moderated=True))
 
 
-def on_asked_anew(plan: Plan) -> list[TaskAlert]:
+def on_refused_answer(plan: Plan) -> list[TaskAlert]:
     """Of a task that asks a person: an answer was refused, so it waits for another one, or it cannot ask."""
     return _alerts(TaskAlert(plan=plan, has="asks again", is_moderated=True, of_ours=True))
 

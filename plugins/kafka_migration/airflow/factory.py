@@ -154,7 +154,7 @@ def _task(row: Step, plan: Plan, file: Path) -> Ends:
             max_age_seconds=plan.approvals.max_age_seconds,
             subject=f"{plan.name}: approve the {row.approval}?",
             notifiers=alerts.on_question(plan),
-            on_retry_callback=alerts.on_asked_anew(plan),
+            on_retry_callback=alerts.on_refused_answer(plan),
             **common,
         )
     elif row.runs_on:

@@ -46,11 +46,9 @@ def opened_for_run(
     from kafka_migration.migration.joined import joined
 
     def require(ctx: MigrationContext) -> None:
-        recorded = digest_of_run(ctx, run)
-        if recorded is not None and (last := joined(ctx)) is not None and last.digest == snapshot.digest:
-            # The plan gate has let it pass.
-            return
-        require_own(snapshot, recorded=recorded, plan_file=plan_file)
+        recorded, last = digest_of_run(ctx, run), joined(ctx)
+        own = [] if recorded is None else [recorded, *([last.digest] if last else [])]
+        require_own(snapshot, own=own, plan_file=plan_file)
 
     plan = snapshot.load()
     if options.get("make_state") and not _vouches(plan_file, snapshot):

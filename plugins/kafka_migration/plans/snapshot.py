@@ -12,7 +12,7 @@ import os
 import re
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -105,21 +105,22 @@ class Snapshot:
         return plan
 
 
-def require_own(snapshot: Snapshot, *, recorded: str | None, plan_file: str) -> None:
+def require_own(snapshot: Snapshot, *, own: Sequence[str], plan_file: str) -> None:
     """Refuse a ``snapshot`` that is not its run's own, by what no edit of an XCom changes.
 
-    ``recorded`` is the digest that create_targets has recorded in the journal for the run. Before that, nobody has
-    vouched for the snapshot but the plan file: an edited XCom could bring approvers of its own. So until then the file
-    must be as it was when the run began. The version before vouched by a file of the run's own, and recorded nothing.
+    ``own`` are the digests of the journal: first the one that create_targets has recorded for the run, then that of the
+    corrected plan that the plan gate has let join. Before that there is none, and nobody has vouched for the snapshot
+    but the plan file: an edited XCom could bring approvers of its own. So until then the file must be as it was when
+    the run began. The version before vouched by a file of the run's own, and recorded nothing.
     Raises StateConflict, and what reading the file raises.
     """
-    if recorded not in (None, snapshot.digest):
+    if own and snapshot.digest not in own:
         raise StateConflict(
-            f"the snapshot's digest is {snapshot.digest}, and this run created its targets by {recorded}",
+            f"the snapshot's digest is {snapshot.digest}, and this run created its targets by {own[0]}",
             remedy="a run does not follow edits, be they of the XCom of take_snapshot or of the plan file:"
             f" {_START_ANEW}",
         )
-    if recorded is None and not snapshot.path and (now := load_plan(plan_file).digest) != snapshot.digest:
+    if not own and not snapshot.path and (now := load_plan(plan_file).digest) != snapshot.digest:
         raise StateConflict(
             f"{plan_file}: its digest is {now}, and the snapshot's is {snapshot.digest}: the plan file, or the XCom of"
             " take_snapshot, was edited since this run began",
