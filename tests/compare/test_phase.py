@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from demo import jars
-from kafka_migration.cli.render.validation import validation
+from kafka_migration.cli.render.evidence import validation
 from kafka_migration.compare import levels
 from kafka_migration.compare.explain.result import Fault
 from kafka_migration.compare.request import ValidationRequest
