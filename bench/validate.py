@@ -29,7 +29,6 @@ from bench.ours import MASTER, Migration
 from bench.processes import end_with_parent
 from demo.brokers import EmbeddedKafka
 from kafka_migration.compare.digests import SOURCE, TARGET
-from kafka_migration.compare.levels import run
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.session import open_session
@@ -40,6 +39,7 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.lookup import find_connection
 from kafka_migration.migration.context import open_context
 from kafka_migration.plans.load import load_plan
+from kafka_migration.validation.job import run
 from kafka_migration.validation.pins import pin
 from kafka_migration.wire.batch import batches
 from kafka_migration.wire.cluster import LATEST, WireCluster

@@ -16,8 +16,7 @@ from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.snapshot import Snapshot, write_plan
 from kafka_migration.state.journal import Journal
-from kafka_migration.state.segments import SegmentStore
-from kafka_migration.state.store import MemoryStore
+from kafka_migration.state.store import MemoryStore, SegmentStore
 from tests.airflow_home import use_own_airflow_home
 
 use_own_airflow_home()

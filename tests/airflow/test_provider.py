@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_migration import __version__
-from kafka_migration.airflow.cluster_hook import KafkaClusterHook, connection_type
+from kafka_migration.airflow.provider import KafkaClusterHook, connection_type
 from kafka_migration.kafka import cluster as clusters
 from kafka_migration.kafka.properties import SECRETS, normalised
 
@@ -59,7 +59,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_type_has_a_name_of_its_own_beside_the_kafka_providers(airflow: dict[str, Any]) -> None:
-    hook = "kafka_migration.airflow.cluster_hook.KafkaClusterHook"
+    hook = "kafka_migration.airflow.provider.KafkaClusterHook"
     assert airflow["hooks"]["kafka_cluster"] == ["kafka-migration", hook]
     assert airflow["hooks"]["kafka"][0] == "apache-airflow-providers-apache-kafka"
     assert airflow["kafka"]["relabeling"] == {"extra": "Config Dict"}, "its form is as it was"

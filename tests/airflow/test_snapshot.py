@@ -9,8 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_migration.airflow.base import WorksFromSnapshot, run_of
 from kafka_migration.airflow.factory import migrate_dag, validate_dag
-from kafka_migration.airflow.first_tasks import PlanSnapshotOperator
-from kafka_migration.airflow.steps import CreateOperator, StepOperator
+from kafka_migration.airflow.steps import CreateOperator, PlanSnapshotOperator, StepOperator
 from kafka_migration.approvals import approvals, passing
 from kafka_migration.domain.digest import digest_of
 from kafka_migration.domain.errors import BadInput, StateConflict

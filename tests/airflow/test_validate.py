@@ -9,8 +9,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.definitions.connection import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_migration.airflow.first_tasks import MigrationInFlightOperator
-from kafka_migration.airflow.steps import SparkValidateOperator
+from kafka_migration.airflow.steps import MigrationInFlightOperator, SparkValidateOperator
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import Desired
 from kafka_migration.validation import validate

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from kafka_migration.cli import asking
 from kafka_migration.cli.app import COMMANDS, app
 from kafka_migration.cli.commands import approvals
-from kafka_migration.cli.render import lag as render_lag
+from kafka_migration.cli.render import status as render_status
 from kafka_migration.copy.driver.mirror import MirrorEnd
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
@@ -639,7 +639,7 @@ def halted(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     ctx.link.halt(ORDERS, "FOREIGN_WRITER", "somebody", 40, 41, ctx.stamp())
     end = MirrorEnd(reason="caught_up", rounds=1, fences=1, records=0, bytes=0, batches=0, executors=(), halted=())
     monkeypatch.setattr(mirror_job, "run", lambda *_, **__: end)
-    monkeypatch.setattr(render_lag, "lag_beside", lambda *_: nullcontext(lambda _text: None))
+    monkeypatch.setattr(render_status, "lag_beside", lambda *_: nullcontext(lambda _text: None))
     return terminal
 
 

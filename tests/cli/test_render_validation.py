@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kafka_migration.cli.render.validation import validation
+from kafka_migration.cli.render.evidence import validation
 from kafka_migration.compare.digests import Digest
 from kafka_migration.compare.launch import Expectations
 from kafka_migration.compare.result import Equality, PartitionResult, SegmentResult, ValidationResult

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from kafka_migration.cli.output import Output
-from kafka_migration.cli.render.lag import lag_beside, watch_lag
+from kafka_migration.cli.render.status import lag_beside, watch_lag
 from kafka_migration.domain.errors import ClusterUnreachable
 from kafka_migration.link import lag as phase_lag
 from tests.cli.conftest import Terminal

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from kafka_migration.compare.digests import SOURCE, TARGET
-from kafka_migration.compare.levels import run
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.result import Difference, Equality, PartitionResult
 from kafka_migration.compare.verdict import judge, misrouted
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.skips import Skip
+from kafka_migration.validation.job import run
 from tests.compare.lab import (
     FIRST_TIMESTAMP,
     LEADING,

@@ -11,13 +11,13 @@ import pytest
 
 from kafka_migration.compare.digests import SOURCE, TARGET
 from kafka_migration.compare.faults import reason_of
-from kafka_migration.compare.levels import run as at_level
 from kafka_migration.compare.records.reader import aligned_records, by_segment, hashed
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.runs import Runs
 from kafka_migration.compare.verdict import judge
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.validation.job import run as at_level
 from tests.compare.lab import LEADING, records, run_at_record_level
 from tests.kafka_tools import delete_records, produce
 from tests.waiting import wait_until

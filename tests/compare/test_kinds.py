@@ -9,13 +9,13 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from kafka_migration.compare.digests import SOURCE
-from kafka_migration.compare.levels import run as at_level
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.verdict import judge
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
+from kafka_migration.validation.job import run as at_level
 from kafka_migration.wire.records import RawRecord, write_varint
 from tests.compare.lab import FIRST_TIMESTAMP, Lab, Wanted, request_of, run_at_record_level
 from tests.copy.bench import bench, records

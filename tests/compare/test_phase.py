@@ -13,8 +13,7 @@ import pytest
 from rich.console import Console
 
 from demo import jars
-from kafka_migration.cli.render.validation import validation
-from kafka_migration.compare import levels
+from kafka_migration.cli.render.evidence import validation
 from kafka_migration.compare.explain.result import Fault
 from kafka_migration.compare.request import ValidationRequest
 from kafka_migration.compare.result import Equality
@@ -30,7 +29,7 @@ from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore
 from kafka_migration.steps import report
-from kafka_migration.validation import validate, verdict
+from kafka_migration.validation import job, validate, verdict
 from kafka_migration.validation.pins import foreign_partitions
 from kafka_migration.validation.record import KIND
 from tests.compare.lab import FIRST_TIMESTAMP, LEADING, Copied, Copy, Lab, Partitions, Wanted
@@ -155,7 +154,7 @@ def test_private_payloads_appear_in_nothing_that_a_validation_writes_or_tells(la
 
     def digest(asked: Path, answer: Path) -> None:
         request = ValidationRequest.from_dict(json.loads(asked.read_text()))
-        answer.write_text(json.dumps(levels.run(spark, request, lab.connections, lab.wires).as_dict()))
+        answer.write_text(json.dumps(job.run(spark, request, lab.connections, lab.wires).as_dict()))
 
     def everything(ctx: Context, folder: Path, told: list[str]) -> str:
         """Whatever a person, a log or a file gets."""

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from kafka_migration.compare.record_digest import Rows, ordered_hashes, record_hashes
-from kafka_migration.compare.records.hash import ordered_hash, record_hash
+from kafka_migration.compare.records.reader import ordered_hash, record_hash
 
 _SCHEMA = StructType(
     [

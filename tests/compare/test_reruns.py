@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 from bench.ours import MASTER, Migration
 from kafka_migration.compare.explain.result import Fault
 from kafka_migration.compare.launch import Expectations
-from kafka_migration.compare.levels import run
 from kafka_migration.compare.request import ValidationRequest
 from kafka_migration.compare.result import Equality, ValidationResult
 from kafka_migration.domain import levels
@@ -27,9 +26,9 @@ from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.migration.context import Context
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
-from kafka_migration.state.segments import SegmentStore
-from kafka_migration.state.store import MemoryStore
+from kafka_migration.state.store import MemoryStore, SegmentStore
 from kafka_migration.validation import validate
+from kafka_migration.validation.job import run
 from tests.broker_bytes import bytes_sent
 from tests.compare.lab import Lab
 from tests.copy.bench import Bench, bench

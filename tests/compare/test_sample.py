@@ -5,8 +5,8 @@ import random
 import pytest
 
 from kafka_migration.compare.digests import Digest, SegmentOutcome
-from kafka_migration.compare.levels import sample
 from kafka_migration.domain.levels import sample_size, stratified
+from kafka_migration.validation.job import sample
 
 _PLAIN, _RARE = 1 << 4, 1 << 9
 

@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 
 from kafka_migration.compare.digests import SOURCE, TARGET
 from kafka_migration.compare.explain.result import Fault
-from kafka_migration.compare.levels import run
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.verdict import judge
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
+from kafka_migration.validation.job import run
 from tests.compare.lab import FIRST_TIMESTAMP, Copied, Lab, request_of
 from tests.kafka_tools import ToSend, create_topics, produce, stable_ends
 from tests.mutation.validator import validator

@@ -28,7 +28,7 @@ from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.state.store import MemoryStore
 from kafka_migration.steps import cutover, mirror
 from kafka_migration.steps.cutover import GroupOutcome
-from kafka_migration.topics import create, growth
+from kafka_migration.topics import create
 from tests.copy.bench import BRIEF, Bench
 from tests.copy.everywhere import assert_same_everywhere
 from tests.copy.test_watching import Running, running
@@ -122,7 +122,7 @@ class Scene:
         return running(
             self.bench,
             settings,
-            growth=growth.TargetGrowth(ctx, mirror.pin),
+            growth=create.TargetGrowth(ctx, mirror.pin),
             **through,
         )
 

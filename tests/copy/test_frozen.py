@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from demo.brokers import EmbeddedKafka
-from kafka_migration.copy.driver.sealing import seal
+from kafka_migration.copy.driver.fencing import seal
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.types import TopicPartition
 from tests.copy.bench import Bench, assert_same, bench, records

@@ -10,8 +10,7 @@ from kafka.protocol.admin import DescribeTransactionsRequest
 
 from demo.brokers import EmbeddedKafka
 from kafka_migration.copy.driver import takeover
-from kafka_migration.copy.driver.fencing import Fences
-from kafka_migration.copy.driver.sealing import seal
+from kafka_migration.copy.driver.fencing import Fences, seal
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import CouldNotFindOut, HaltedPartition, MigrationError, NotAuthorized, StateConflict
 from kafka_migration.domain.types import Halt, Identity, TopicPartition

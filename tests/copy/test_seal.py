@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_migration.copy.driver import sealing, takeover
+from kafka_migration.copy.driver import fencing, takeover
+from kafka_migration.copy.driver.fencing import seal
 from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.driver.pinned_topics import PinnedTopics
-from kafka_migration.copy.driver.sealing import seal
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.errors import CouldNotFindOut, HaltedPartition, MigrationError, Refused
 from kafka_migration.domain.seal import Seal
@@ -88,7 +88,7 @@ def test_seal_that_cannot_be_proved_for_now_is_no_reason_to_move_the_final_ends(
             raise CouldNotFindOut("target: no coordinator")
 
         with monkeypatch.context() as patch:
-            patch.setattr(sealing, "keep_alive", no_answer)
+            patch.setattr(fencing, "keep_alive", no_answer)
             with pytest.raises(CouldNotFindOut, match="no coordinator"):
                 _seal(it)
         assert (it.link.seal(), log_ends(it.target, it.topics)) == (first, ends)

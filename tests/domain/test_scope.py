@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_migration.domain.scope import WHOLE, Scope
+from kafka_migration.migration.context import WHOLE, Scope
 
 
 def test_whole_plan_means_everything_and_keeps_the_keys_of_today() -> None:

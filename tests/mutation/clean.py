@@ -18,7 +18,7 @@ from kafka_migration.compare.result import Equality
 from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.state.segments import SegmentStore
+from kafka_migration.state.store import SegmentStore
 from tests.chaos.topics import KINDS, topic
 from tests.chaos.workload import Orders, Stream, stream_of
 from tests.copy.bench import BRIEF, Bench, bench

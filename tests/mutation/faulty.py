@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from kafka_migration.compare.result import Equality, PartitionResult
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.state.segments import SegmentStore
+from kafka_migration.state.store import SegmentStore
 from tests.mutation.copies import Original, append, written
 from tests.mutation.faults import CONTROLS, FAULTS, OF_BOTH, OF_THE_MAP, Expected, foreign, right
 from tests.mutation.logs import Log

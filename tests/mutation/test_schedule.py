@@ -13,7 +13,7 @@ from kafka_migration.compare.result import Equality, PartitionResult, SegmentRes
 from kafka_migration.compare.verdict import foreign
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
-from kafka_migration.state.segments import SegmentStore
+from kafka_migration.state.store import SegmentStore
 from kafka_migration.validation.validate import Validation
 from tests.mutation import faulty
 from tests.mutation.clean import Clean, judge

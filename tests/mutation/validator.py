@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kafka_migration.compare import expectations, levels
+from kafka_migration.compare import expectations
 from kafka_migration.compare.launch import Expectations
 from kafka_migration.compare.session import open_session
 from kafka_migration.copy.package import package_zip
@@ -21,10 +21,9 @@ from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.migration.context import Context
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
-from kafka_migration.state.segments import SegmentStore
-from kafka_migration.state.store import MemoryStore
+from kafka_migration.state.store import MemoryStore, SegmentStore
 from kafka_migration.validation import validate
-from kafka_migration.validation.job import read_request, write_json
+from kafka_migration.validation.job import read_request, run, write_json
 
 
 class Validator:
@@ -78,7 +77,7 @@ class Validator:
 
     def _run(self, asked: Path, answer: Path) -> None:
         request = read_request(asked)
-        write_json(answer, levels.run(self._session, request, self._connections, self._wires, log=self._log).as_dict())
+        write_json(answer, run(self._session, request, self._connections, self._wires, log=self._log).as_dict())
 
 
 def _suite(table: Path, directory: Path, _environ: Mapping[str, str]) -> Expectations:

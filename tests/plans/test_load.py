@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from kafka_migration.domain.errors import BadInput
-from kafka_migration.plans.load import LARGEST_PLAN_BYTES, load_plan, parse_plan, restore_plan
+from kafka_migration.plans.load import LARGEST_PLAN_BYTES, load_plan, parse_plan, read_yaml, restore_plan
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.problems import InvalidPlan, Problem
-from kafka_migration.plans.strict_yaml import read_yaml
 
 HEAD = "version: 1\nname: orders\nsource: kafka_source\ntarget: kafka_target\ntopics: {include: [orders]}\n"
 

@@ -11,9 +11,8 @@ import yaml
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
-from kafka_migration.plans.load import load_plan, parse_plan
+from kafka_migration.plans.load import SCHEMA_FILE, load_plan, parse_plan, plan_schema, schema_text, write_schema
 from kafka_migration.plans.model import Plan
-from kafka_migration.plans.schema import SCHEMA_FILE, plan_schema, schema_text, write_schema
 
 PLANS = Path(__file__).parents[2] / "migration_plans"
 SHIPPED = sorted(PLANS.glob("*.yaml"))
@@ -35,7 +34,7 @@ def test_shipped_plan_loads_and_fits_the_schema(path: Path, schema: Draft202012V
 def test_schema_file_is_current(tmp_path: Path) -> None:
     written = write_schema(tmp_path)
     assert (PLANS / SCHEMA_FILE).read_text() == written.read_text() == schema_text(), (
-        "run: PYTHONPATH=plugins python -m kafka_migration.plans.schema migration_plans"
+        "run: PYTHONPATH=plugins python -m kafka_migration.plans.load migration_plans"
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from kafka_migration.domain import ledger
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.topic_log import TopicLog
-from kafka_migration.state.segments import SegmentStore
+from kafka_migration.state.store import SegmentStore
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments.eu", 11)
 

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
 
-from kafka_migration.groups.hooks_http import ALLOWED_URLS
+from kafka_migration.groups.hooks import ALLOWED_URLS
 
 
 class HookServer:

@@ -11,7 +11,7 @@ from kafka_migration.domain.errors import NotAuthorized, Refused
 from kafka_migration.kafka.errors import BrokerRefused
 from kafka_migration.migration.context import Context
 from kafka_migration.state.link import LinkTopic
-from kafka_migration.topics import create, growth
+from kafka_migration.topics import create
 from tests.steps import histories
 from tests.steps.gates import Migration
 
@@ -30,7 +30,7 @@ def shop() -> Migration:
     return shop
 
 
-def _growth(ctx: Context) -> growth.TargetGrowth:
+def _growth(ctx: Context) -> create.TargetGrowth:
     def pin(_: Context, names: Sequence[str], _is_new: bool) -> None:
         here, there = ctx.source.topics(names), ctx.target.topics(names)
         topics = [
@@ -39,7 +39,7 @@ def _growth(ctx: Context) -> growth.TargetGrowth:
         ]
         ctx.link.pin_again(topics, at="")
 
-    return growth.TargetGrowth(ctx, pin)
+    return create.TargetGrowth(ctx, pin)
 
 
 def test_target_grows_to_the_sources_partitions_and_the_journal_knows(shop: Migration) -> None:

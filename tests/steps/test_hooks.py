@@ -18,16 +18,17 @@ import pytest
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.groups.hooks import (
     ALLOWED_COMMANDS,
+    ALLOWED_URLS,
     COMMAND_ENVIRONMENT,
     HookCall,
     HookFailed,
     HookUnanswered,
     allowed_program,
     check_hooks,
+    require_allowed,
     require_runnable,
     run_hook,
 )
-from kafka_migration.groups.hooks_http import ALLOWED_URLS, require_allowed
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
 from tests.steps.hook_server import HookServer

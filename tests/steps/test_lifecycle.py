@@ -8,12 +8,11 @@ import pytest
 
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.lifecycle import TopicState
-from kafka_migration.domain.scope import Scope
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, Identity
 from kafka_migration.kafka.types import TopicDescription
 from kafka_migration.link import lifecycle, seal
-from kafka_migration.migration.context import Context
+from kafka_migration.migration.context import Context, Scope
 from kafka_migration.state.link import Wish
 from kafka_migration.steps import mirror, release, status, stop
 from kafka_migration.topics import create

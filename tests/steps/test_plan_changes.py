@@ -19,7 +19,7 @@ from kafka_migration.inventory import plan_changes, preflight
 from kafka_migration.migration.context import Context
 from kafka_migration.migration.joined import join, joined, mirror_began, mirror_selection
 from kafka_migration.steps import mirror, runner, stop
-from kafka_migration.topics.growth import TargetGrowth
+from kafka_migration.topics.create import TargetGrowth
 from tests.steps import histories
 from tests.steps.gates import Migration
 

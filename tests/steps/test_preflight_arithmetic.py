@@ -12,7 +12,7 @@ import pytest
 from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
-from kafka_migration.inventory import check_clusters, check_times, check_topics
+from kafka_migration.inventory import check_clusters, check_topics
 from kafka_migration.inventory.facts import Finding
 from kafka_migration.kafka.facts import Inventory, ProducerFacts, TopicFacts
 from kafka_migration.kafka.types import ConfigValue, DiskUse, LogDir, TimeSpan
@@ -162,7 +162,7 @@ class TestRetention:
 
 class TestExpiration:
     def expiration(self, *topics: TopicFacts, **changes: Any) -> Finding:
-        return check_times.producer_id_expiration(facts(*topics, **changes))
+        return check_clusters.producer_id_expiration(facts(*topics, **changes))
 
     @pytest.mark.parametrize(
         ("days", "oldest_days", "verdict"),
@@ -193,7 +193,7 @@ class TestExpiration:
             raise NotAuthorized("target", "DescribeConfigs", "broker 1")
 
         it.target_config = denied
-        assert check_times.producer_id_expiration(it).verdict is Verdict.WARN
+        assert check_clusters.producer_id_expiration(it).verdict is Verdict.WARN
 
 
 class TestRecordTimes:
@@ -209,7 +209,7 @@ class TestRecordTimes:
         it.ctx.target.topics = dict.fromkeys
         it.ctx.target.topic_configs = lambda names: dict.fromkeys(names, settings)
         it.ctx.journal.all = lambda kind: changes.get("records", {})
-        return check_times.record_times(it)
+        return check_clusters.record_times(it)
 
     @pytest.mark.parametrize("earliest", [0, NOW_MS - DAY_MS, None])
     def test_topic_that_is_held_open_takes_every_time(self, earliest: int | None) -> None:

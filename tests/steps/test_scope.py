@@ -13,11 +13,10 @@ from kafka_migration.approvals.evidence import GateName
 from kafka_migration.approvals.passing import NotApproved
 from kafka_migration.approvals.record import answers, signed_content
 from kafka_migration.domain.errors import BadInput, Refused
-from kafka_migration.domain.scope import Scope
 from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.groups.translate import selected_groups
 from kafka_migration.link.lag import LagMeter
-from kafka_migration.migration.context import Context
+from kafka_migration.migration.context import Context, Scope
 from kafka_migration.migration.signing import Keyring
 from kafka_migration.steps import mirror, release, stop
 from kafka_migration.validation import validate

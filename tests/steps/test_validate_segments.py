@@ -20,7 +20,7 @@ from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.types import TopicDescription
 from kafka_migration.migration.context import Context
-from kafka_migration.state.segments import SegmentStore
+from kafka_migration.state.store import SegmentStore
 from kafka_migration.validation import validate
 from tests.steps.test_validate import RECORDS, SEGMENT, Lab, altered, right_answer
 

@@ -5,10 +5,9 @@ import random
 import pytest
 
 from kafka_migration.wire.batch import CorruptBatch, batches, parse_header, verify_crc
-from kafka_migration.wire.join import SMALL_BYTES, Piece, join, small_neighbours
+from kafka_migration.wire.join import FEWEST, SMALL_BYTES, Piece, join, singles, small_neighbours
 from kafka_migration.wire.pieces import pieces
 from kafka_migration.wire.records import RawRecord, write_varint
-from kafka_migration.wire.singles import FEWEST, singles
 from tests.wire.logs import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, batch_of, raw, rows_of
 from tests.wire.made import NOW, field
 

@@ -11,12 +11,13 @@ from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, Param, TriggerR
 
 from kafka_migration.airflow import alerts
 from kafka_migration.airflow.approve import ApproveGateOperator
-from kafka_migration.airflow.first_tasks import MigrationInFlightOperator, PlanSnapshotOperator
 from kafka_migration.airflow.mirror import SparkMirrorOperator
 from kafka_migration.airflow.steps import (
     CreateOperator,
     CutOverOperator,
     ListBatchesOperator,
+    MigrationInFlightOperator,
+    PlanSnapshotOperator,
     ReportOperator,
     SparkValidateOperator,
     StepOperator,

@@ -1,4 +1,8 @@
-"""The steps of the table as tasks: each is one call of the runner, and what Airflow makes of its decision."""
+"""The steps of the table as tasks: each is one call of the runner, and what Airflow makes of its decision.
+
+The first tasks of a run are here, too: one notes the plan as it is now; one asks, before a repeated validation, whether
+it is of use.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.configuration import AIRFLOW_HOME
+from airflow.providers.standard.operators.python import ShortCircuitOperator
+from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_migration.airflow.base import MigrationOperator, require, run_of
+from kafka_migration.airflow.base import MigrationOperator, explained, require, run_of
+from kafka_migration.airflow.opening import opened_context
 from kafka_migration.airflow.spark_connection import spark_master
 from kafka_migration.airflow.trigger import StepTrigger
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.shipped import checkout
 from kafka_migration.migration.reports import Place, place_of
+from kafka_migration.plans.load import load_plan
 from kafka_migration.plans.places import REPORTS_DIRECTORY
+from kafka_migration.plans.snapshot import Snapshot
 from kafka_migration.steps.table import step_named
 
 if TYPE_CHECKING:
@@ -170,3 +179,34 @@ def _part(context: Context) -> str:
     """The suffix of this task's name in the journal: mapped tasks run side by side."""
     index = context["ti"].map_index
     return "" if index is None or index < 0 else f"[{index}]"
+
+
+class PlanSnapshotOperator(BaseOperator):
+    """Takes the plan's snapshot; all other tasks of the run work from it."""
+
+    def __init__(self, *, plan_file: str, **kwargs: Any) -> None:
+        """``plan_file`` is read when the task runs, not before."""
+        super().__init__(**kwargs)
+        self.plan_file = plan_file
+
+    def execute(self, context: Context) -> dict[str, str]:
+        """Text and digest of the snapshot."""
+        with explained():
+            snapshot = Snapshot.take(load_plan(Path(self.plan_file)))
+        self.log.info("the run works from %s as it is now (%s)", self.plan_file, snapshot.digest)
+        return snapshot.as_dict()
+
+
+class MigrationInFlightOperator(ShortCircuitOperator):
+    """Passes while the plan's migration is in flight, by the state on the target; skips what follows otherwise."""
+
+    def __init__(self, *, plan_file: str, **kwargs: Any) -> None:
+        """``plan_file`` is read when the task runs."""
+        super().__init__(python_callable=self._in_flight, **kwargs)
+        self.plan_file = plan_file
+
+    def _in_flight(self) -> bool:
+        from kafka_migration.link.flight import in_flight
+
+        with explained(), opened_context(load_plan(self.plan_file), self.log) as ctx:
+            return in_flight(ctx)

@@ -1,4 +1,4 @@
-"""The record hash of :mod:`kafka_migration.compare.records.hash` in Python: the same value for the same record.
+"""The record hash of :mod:`kafka_migration.compare.records.reader` in Python: the same value for the same record.
 
 Spark's ``xxhash64`` of bytes is xxHash64 itself, seeded with 42 or with the hash before, and that of a number is
 xxHash64 of its eight bytes (little-endian). So the chain over key, value and headers is one call of the C library a

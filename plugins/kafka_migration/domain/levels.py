@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Level(enum.StrEnum):
-    """What a plan may ask for; see :mod:`kafka_migration.compare.levels`."""
+    """What a plan may ask for; see :mod:`kafka_migration.validation.job`."""
 
     BATCH = "batch"
     RECORD = "record"

@@ -16,7 +16,6 @@ from kafka_migration.domain.errors import AuthenticationFailed, CouldNotFindOut,
 from kafka_migration.groups.hooks import check_hooks
 from kafka_migration.inventory import check_clusters as on_clusters
 from kafka_migration.inventory import check_permissions as on_permissions
-from kafka_migration.inventory import check_times as on_times
 from kafka_migration.inventory import check_topics as on_selected
 from kafka_migration.inventory import plan_changes
 from kafka_migration.inventory.facts import Facts, Finding
@@ -46,8 +45,8 @@ CHECKS: tuple[tuple[str, Callable[[Facts], Finding]], ...] = (
     ("retention outlasts the copy", on_selected.retention),
     ("batches to re-encode", on_selected.re_encoded),
     ("topics with transactions", on_selected.transactions),
-    ("record times", on_times.record_times),
-    ("producer id expiration", on_times.producer_id_expiration),
+    ("record times", on_clusters.record_times),
+    ("producer id expiration", on_clusters.producer_id_expiration),
     ("groups of a movable protocol", on_selected.movable),
     ("groups have committed", on_selected.committed),
     ("groups left behind", on_selected.left_behind),

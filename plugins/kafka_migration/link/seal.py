@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafka_migration.copy.driver.attempts import refuse_sealed
-from kafka_migration.copy.driver.sealing import seal
+from kafka_migration.copy.driver.fencing import seal
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.seal import Seal

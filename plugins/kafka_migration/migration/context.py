@@ -2,12 +2,16 @@
 
 Opened once per command or task and closed at its end. Read-only phases open it without making anything: a target that
 has no internal topics yet yields an empty journal and an empty link.
+
+Its scope says what a gate, an answer or a measurement is about: the whole plan, or a wave of it. Lag, evidence and
+approvals are the same code for both: the whole plan is the scope that is given today.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,7 +20,6 @@ from typing import Protocol
 from kafka_migration.domain import ledger
 from kafka_migration.domain.direction import HOME, SOURCE, Direction
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized, Refused
-from kafka_migration.domain.scope import WHOLE, Scope
 from kafka_migration.kafka.cluster import Cluster
 from kafka_migration.kafka.lookup import find_connection
 from kafka_migration.kafka.topic_log import TopicLog
@@ -24,8 +27,50 @@ from kafka_migration.migration.signing import Keyring, find_keys
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.link import LinkState
-from kafka_migration.state.segments import SegmentStore
-from kafka_migration.state.store import MemoryStore, Store, TopicStore
+from kafka_migration.state.store import MemoryStore, SegmentStore, Store, TopicStore
+
+#: As a wave may be called: its name is a part of journal keys, whose parts slashes separate.
+_KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """``topics`` and ``groups`` of a plan by name; None: all of them. ``key`` is the wave's name, "" for all."""
+
+    key: str = ""
+    topics: frozenset[str] | None = None
+    groups: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.key and not _KEY.fullmatch(self.key):
+            raise ValueError(f"a scope cannot be called {self.key!r}: use a-z, 0-9, dots, dashes and underscores")
+        if bool(self.key) != (self.topics is not None and self.groups is not None):
+            raise ValueError("a wave has a name, its topics and its groups; the whole plan has none of the three")
+
+    @classmethod
+    def wave(cls, key: str, *, topics: Set[str], groups: Set[str]) -> Scope:
+        """Some topics and groups under a name of their own."""
+        return cls(key=key, topics=frozenset(topics), groups=frozenset(groups))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the plan is meant."""
+        return not self.key
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether ``topic`` is meant, if it is one of the plan."""
+        return self.topics is None or topic in self.topics
+
+    def has_group(self, group: str) -> bool:
+        """Whether ``group`` is meant, if it is one of the plan."""
+        return self.groups is None or group in self.groups
+
+    def own(self, name: str) -> str:
+        """``name`` of the journal as this scope's own: ``cutover``, or ``cutover/<wave>``."""
+        return f"{name}/{self.key}" if self.key else name
+
+
+WHOLE = Scope()
 
 
 class Clock(Protocol):

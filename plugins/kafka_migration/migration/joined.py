@@ -3,7 +3,7 @@ that runs, or ran last, goes by.
 
 A plan file may be corrected while its migration runs. The corrected plan joins when `create` has passed the plan gate
 with it; until then the journal holds the plan before. The mirror looks here every half a minute and goes on with what
-joined (:mod:`kafka_migration.topics.growth`).
+joined (:mod:`kafka_migration.topics.create`).
 """
 
 from __future__ import annotations

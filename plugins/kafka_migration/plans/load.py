@@ -1,18 +1,26 @@
 """Reading a plan file. Either a whole, valid plan comes back, or one error that lists everything wrong with it.
 
 What pydantic found is put in the words of the plan: the field in the file, what it must be, and what it is for.
+
+YAML is read strictly: plain JSON types only, every key once, and the line of every field. PyYAML alone lets the last of
+two equal keys win, turns an unquoted date into an object and keeps no line numbers. Aliases are refused: a plan is read
+by people who approve it, and each field must stand where it takes effect.
+
+For editors there is the plan's JSON schema: ``python -m kafka_migration.plans.load`` writes it beside the plans.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
+import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, TypeAlias, Union, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -20,8 +28,8 @@ from kafka_migration.domain.errors import BadInput
 from kafka_migration.plans.base import OURS
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.problems import InvalidPlan, Problem, shown
-from kafka_migration.plans.strict_yaml import Document, dotted, read_yaml
-from kafka_migration.plans.strict_yaml import Path as Place
+
+Place: TypeAlias = tuple[str | int, ...]
 
 #: A plan is a page of text; more is a wrong file, and is not read into memory.
 LARGEST_PLAN_BYTES = 1_000_000
@@ -45,6 +53,9 @@ _MUST_BE = {
     "string_pattern_mismatch": "must match {pattern}",
     "literal_error": "must be {expected}",
 }
+_SCALARS = ("null", "bool", "int", "float", "str")
+_DEEPEST = 32
+SCHEMA_FILE = "plan.schema.json"
 
 
 def load_plan(path: str | Path) -> Plan:
@@ -196,3 +207,149 @@ def _meaning(path: Place) -> str:
         if known and known.description:
             return f"{fields[depth - 1]}: " + " ".join(known.description.split())
     return "see migration_plans/reference.yaml"
+
+
+class _Loader(yaml.SafeLoader):
+    """Resolves to JSON types only: without the timestamp rule, ``2024-01-01`` stays the text that it is."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in rules if tag.rpartition(":")[2] in _SCALARS]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+@dataclass(slots=True)
+class Document:
+    """A YAML document as JSON types, with the line (from 1) of each path, and what is wrong with its form."""
+
+    data: Any = None
+    lines: dict[Place, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def line_of(self, path: Place) -> int:
+        """The line of ``path``, or of the nearest enclosing field that the file has."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 0)
+
+
+def dotted(path: Place) -> str:
+    """``("topics", "include", 1)`` as ``topics.include[1]``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def read_yaml(text: str) -> Document:
+    """The one document in ``text``. Never raises for bad YAML: what is wrong stands in ``problems``."""
+    document = Document()
+    loader = None
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is not None:
+            document.data = _Walk(loader, document).value(node, ())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = " ".join(part for part in (error.context, error.problem) if part)
+        document.problems.append(
+            Problem(
+                field="",
+                message=f"not valid YAML: {what}",
+                remedy="correct the line named; check indentation, quotes and colons just above it too",
+                line=mark.line + 1 if mark else 0,
+            )
+        )
+    except (yaml.YAMLError, RecursionError) as error:
+        document.problems.append(
+            Problem(field="", message=f"not valid YAML: {error}", remedy="save the plan as plain YAML text in UTF-8")
+        )
+    finally:
+        if loader is not None:
+            loader.dispose()
+    return document
+
+
+class _Walk:
+    """Builds plain values from nodes. A node met twice is an alias."""
+
+    def __init__(self, loader: _Loader, document: Document) -> None:
+        self._loader, self._document = loader, document
+        self._met: set[int] = set()
+
+    def value(self, node: yaml.Node, path: Place) -> Any:
+        if id(node) in self._met:
+            message = "an alias (*name) repeats another part of the plan"
+            return self._refuse(node, path, message, "write it out", value="")
+        self._met.add(id(node))
+        self._document.lines.setdefault(path, node.start_mark.line + 1)
+        kind = node.tag.rpartition(":")[2]
+        if len(path) > _DEEPEST:
+            return self._refuse(node, path, "nested too deeply", "a plan is at most a few levels deep")
+        if isinstance(node, yaml.MappingNode) and kind == "map":
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode) and kind == "seq":
+            return [self.value(item, (*path, at)) for at, item in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode) and kind in _SCALARS:
+            try:
+                return self._loader.construct_object(node)
+            except ValueError as error:
+                return self._refuse(node, path, f"not a {kind}: {error}", "put it in quotes if text is meant")
+        return self._refuse(node, path, f"the YAML tag {node.tag} is not used in plans", "write a plain value")
+
+    def _mapping(self, node: yaml.MappingNode, path: Place) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag.rpartition(":")[2] != "str":
+                text = key_node.value if isinstance(key_node, yaml.ScalarNode) else "a collection"
+                self._refuse(key_node, path, f"the key {text} is not text", "put the key in quotes, or rename it")
+                continue
+            key = str(key_node.value)
+            here = (*path, key)
+            if key in found:
+                first = self._document.lines[here]
+                remedy = "keep one of the two; YAML would silently take the last"
+                self._refuse(key_node, here, f"given twice, first in line {first}", remedy, value="")
+                continue
+            self._document.lines[here] = key_node.start_mark.line + 1
+            found[key] = self.value(value_node, here)
+        return found
+
+    def _refuse(self, node: yaml.Node, path: Place, message: str, remedy: str, *, value: str | None = None) -> None:
+        if value is None:
+            value = shown(node.value, field=dotted(path)) if isinstance(node, yaml.ScalarNode) else ""
+        # An aliased node carries its anchor's place; where it was used is where its field begins.
+        aliased = id(node) in self._met and path in self._document.lines
+        line = self._document.lines[path] if aliased else node.start_mark.line + 1
+        self._document.problems.append(
+            Problem(field=dotted(path), message=message, remedy=remedy, value=value, line=line)
+        )
+
+
+def plan_schema() -> dict[str, Any]:
+    """JSON schema (draft 2020-12) of what a plan file may hold. Contradictions are found by ``load_plan`` only."""
+    schema = Plan.model_json_schema(mode="validation")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "Kafka migration plan",
+    }
+
+
+def schema_text() -> str:
+    """The schema file's exact content."""
+    return json.dumps(plan_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def write_schema(directory: Path) -> Path:
+    """Writes the schema into ``directory`` and returns its path."""
+    path = directory / SCHEMA_FILE
+    path.write_text(schema_text(), encoding="utf-8")
+    return path
+
+
+if __name__ == "__main__":
+    written = write_schema(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("migration_plans"))
+    sys.stdout.write(f"{written}\n")

@@ -32,8 +32,8 @@ from kafka_migration.migration.history import phase
 from kafka_migration.migration.joined import mirror_began
 from kafka_migration.state.link import LinkTopic, Wish
 from kafka_migration.steps import recopy
+from kafka_migration.topics.create import TargetGrowth
 from kafka_migration.topics.declared import AGAIN
-from kafka_migration.topics.growth import TargetGrowth
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context

@@ -4,11 +4,15 @@ The failure window: a process that dies between a creation and its note leaves a
 intent is written before, under a kind of its own (the mirror copies into what is recorded as ``topic`` only), and a
 topic with an intent that exists, is empty and is exactly as declared is ours. That of an adoption keeps the topic's
 former configs, for ``restore``.
+
+What appears on the source while the mirror runs gets its place on the target, too: partitions, and topics if the plan
+asks for it. The mirror finds and copies them (:mod:`kafka_migration.copy.driver.newcomers`); here they are created and
+noted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +21,8 @@ from kafka_migration.domain.listing import listed
 from kafka_migration.domain.waiting import tries
 from kafka_migration.kafka.errors import TopicExists
 from kafka_migration.kafka.types import TopicDescription
+from kafka_migration.migration.joined import joined, mirror_goes_on
+from kafka_migration.state.link import LinkTopic
 from kafka_migration.topics.declared import (
     ADOPTS,
     INTENT,
@@ -38,6 +44,10 @@ if TYPE_CHECKING:
 
 _VISIBLE_WITHIN_SECONDS, _SET_WITHIN_SECONDS = 30.0, 5.0
 _TOPICS_AT_ONCE, _PARTITIONS_AT_ONCE = 100, 1_000
+
+#: Pins topics, by name, in the link's state, as the plan of the context has it; True for those that were made on the
+#: source while the mirror ran.
+Pin = Callable[["Context", Sequence[str], bool], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,3 +244,75 @@ def _visible(ctx: Context, names: list[str]) -> dict[str, TopicDescription]:
         f"target: created topics have no leaders after {_VISIBLE_WITHIN_SECONDS:g} s: {listed(missing)}",
         remedy="look into the brokers' logs, then run this again: it continues from here",
     )
+
+
+class TargetGrowth:
+    """Grows the target of ``ctx``; ``pin`` notes new topics in the link."""
+
+    def __init__(self, ctx: Context, pin: Pin) -> None:
+        self._ctx, self._pin = ctx, pin
+        self._reported: set[str] = set()
+        # A plan that has not joined is newer than this one: it holds until another one joins.
+        self._joined_before = last.digest if (last := joined(ctx)) else ""
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """See that the target topic has so many partitions, and that they are noted in the journal.
+
+        Killed between the two, the next call notes what is there. Raises Refused (BrokerRefused) or NotAuthorized.
+        """
+        ctx = self._ctx
+        existing = self._existing(topic)
+        if existing.partitions < partitions:
+            ctx.target.create_partitions(topic, partitions)
+        record = ctx.journal.read(KIND, topic)
+        if record is not None and record["spec"]["partitions"] != partitions:
+            record["spec"]["partitions"] = partitions
+            ctx.journal.record(KIND, topic, record)
+
+    def follow(self) -> Mapping[str, LinkTopic]:
+        """Go by the plan that joined last. Pin what `create` has made for it since, and with
+        ``mirror.follow_new_topics`` create and pin the new topics of the source that it means.
+
+        One that cannot be created is reported, once, and left out. Returns all that are pinned.
+        """
+        self._take_joined_plan()
+        if made := mirrored(self._ctx).keys() - self._ctx.link.topics().keys():
+            self._pin(self._ctx, sorted(made), False)
+        if self._ctx.plan.mirror.follow_new_topics and (new := self._new_topics()):
+            self._create(new)
+        return self._ctx.link.topics()
+
+    def _take_joined_plan(self) -> None:
+        """Topics that it leaves out are copied on, as long as this mirror runs: their places are under way."""
+        last, mine = joined(self._ctx), self._ctx.plan.digest
+        if last is None or last.digest == mine or not (last.replaced(mine) or last.digest != self._joined_before):
+            return
+        plan = last.plan()
+        self._ctx = replace(self._ctx, plan=plan)
+        self._ctx.link.select_also(plan.topics.matches)
+        mirror_goes_on(self._ctx)
+        self._ctx.log(f"the mirror goes on with the plan that joined at {last.at}: {plan.digest}")
+
+    def _existing(self, topic: str) -> TopicDescription:
+        found = self._ctx.target.topics([topic]).get(topic)
+        if found is None:
+            raise Refused(f"target: topic {topic} is gone", remedy="find out who deleted it")
+        return found
+
+    def _new_topics(self) -> set[str]:
+        ctx = self._ctx
+        return set(ctx.plan.topics.select(ctx.source.topic_names())) - ctx.link.topics().keys()
+
+    def _create(self, new: set[str]) -> None:
+        ctx = self._ctx
+        todo = [step for step in steps(ctx, only=new) if not self._is_problem(step)]
+        if not todo:
+            return
+        take(ctx, todo)
+        self._pin(self._ctx, [step.name for step in todo], True)
+
+    def _is_problem(self, step: TopicStep) -> bool:
+        if step.problem and step.name not in self._reported:
+            self._reported.add(step.name)
+            self._ctx.log(f"new topic {step.name} does not join the mirror: {step.problem}; {step.remedy}")
+        return bool(step.problem)

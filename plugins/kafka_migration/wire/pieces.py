@@ -32,10 +32,9 @@ from kafka_migration.wire.batch import (
     parse_header,
     verify_crc,
 )
-from kafka_migration.wire.join import Piece, Run, join, reencoded, small_neighbours
+from kafka_migration.wire.join import Piece, Run, join, reencoded, singles, small_neighbours
 from kafka_migration.wire.old_formats import old_messages
 from kafka_migration.wire.records import RawRecord, as_long, encode_records, raw_records
-from kafka_migration.wire.singles import singles
 
 _OFFSET = struct.Struct(">q")
 _ODD = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL

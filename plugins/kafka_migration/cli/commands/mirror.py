@@ -1,8 +1,9 @@
-"""mirror, lag, stop: the running copy."""
+"""mirror, lag, stop, executors: the running copy, and what its executors on other machines need."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,8 +17,6 @@ from kafka_migration.domain.errors import MigrationError
 from kafka_migration.domain.types import Desired
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kafka_migration.migration.context import Context
 
 
@@ -49,8 +48,8 @@ def mirror(
     debug: Debug = False,
 ) -> None:
     """Copy records on Spark until it is stopped. May be killed at any moment, and started again."""
-    from kafka_migration.cli.render.lag import lag_beside
-    from kafka_migration.cli.render.lag import outcome as shown
+    from kafka_migration.cli.render.status import lag_beside
+    from kafka_migration.cli.render.status import outcome as shown
     from kafka_migration.link import seal as phase_seal
     from kafka_migration.steps import mirror as phase_mirror
     from kafka_migration.steps import mirror_job
@@ -125,8 +124,8 @@ def lag(
     debug: Debug = False,
 ) -> None:
     """Show how far the mirror is behind the source, and how fast it closes in."""
-    from kafka_migration.cli.render.lag import lag as shown
-    from kafka_migration.cli.render.lag import watch_lag
+    from kafka_migration.cli.render.status import lag as shown
+    from kafka_migration.cli.render.status import watch_lag
     from kafka_migration.link import lag as phase_lag
     from kafka_migration.topics import drift as phase_drift
 
@@ -165,7 +164,7 @@ def stop(
     debug: Debug = False,
 ) -> None:
     """End the mirror, once producers have left the source and everything is copied."""
-    from kafka_migration.cli.render.lag import stopped
+    from kafka_migration.cli.render.status import stopped
     from kafka_migration.steps import runner
 
     output = Output(as_json=as_json)
@@ -187,3 +186,41 @@ def _require_mirror(ctx: Context, *, now: bool) -> None:
     else:
         # The seal writes to the topics.
         plan_changes.to_mirror(ctx)
+
+
+def executors(
+    output_file: Annotated[
+        Path,
+        typer.Option("--output", metavar="FILE", help="The archive to write, in a folder that only you may write to."),
+    ] = Path("executors.tar.gz"),
+    image: Annotated[
+        bool, typer.Option("--image", help="Write nothing; print the line that an image of the executors needs.")
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Pack what Spark's executors on other machines need, and print the configs that bring it there."""
+    from kafka_migration.steps import executors as packed
+
+    output, versions, size = Output(as_json=as_json), packed.versions(), None
+    if not output_file.name.endswith((".tar.gz", ".tgz")):
+        raise typer.BadParameter("Spark unpacks files named .tar.gz or .tgz", param_hint="--output")
+    if image:
+        output.result(
+            {"packages": versions, "python": packed.python(), "image": packed.image_line()}, packed.image_line()
+        )
+        return
+    if not dry_run:
+        size = packed.write_archive(output_file)
+    conf, variable = packed.spark_conf(output_file), {"PYSPARK_PYTHON": packed.python()}
+    packages = ", ".join(f"{name} {version}" for name, version in versions.items())
+    output.log(f"{'would be written' if dry_run else 'written'}: {output_file}, with {packages}")
+    output.result(
+        {"archive": str(output_file), "bytes": size, "packages": versions, "spark": conf, "environment": variable}
+        | {"dry_run": dry_run},
+        "# spark-defaults.conf, where the driver runs:",
+        *(f"{key} {value}" for key, value in conf.items()),
+        "# environment of the driver; the workers' interpreter:",
+        *(f"{key}={value}" for key, value in variable.items()),
+    )

@@ -93,6 +93,6 @@ def _changed(topics: Iterable[Restored]) -> int:
 
 def schema() -> None:
     """Print the JSON schema of a plan, for editors."""
-    from kafka_migration.plans.schema import schema_text
+    from kafka_migration.plans.load import schema_text
 
     sys.stdout.write(schema_text())

@@ -33,7 +33,7 @@ def validate(
     debug: Debug = False,
 ) -> None:
     """Read both clusters again, and compare them by digests; only what is new since the last time."""
-    from kafka_migration.cli.render.validation import validation as shown
+    from kafka_migration.cli.render.evidence import validation as shown
     from kafka_migration.migration.reports import place_of
     from kafka_migration.steps import runner
 

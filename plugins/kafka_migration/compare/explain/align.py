@@ -3,8 +3,8 @@
 A record that was dropped shifts all that follow, so places alone would call every later record wrong. Here the two
 sequences are followed by content, as ``diff`` does: whole batches by their bytes, records where batches differ, and
 where records differ what lies ahead is searched for the nearest point from which both go on alike
-(:mod:`kafka_migration.compare.explain.resync`), up to a million records away. Memory is bounded by that window, of
-which digests are held, and by :class:`Leftovers`.
+(:func:`nearest`, :func:`anchors`), up to a million records away. Memory is bounded by that window, of which digests are
+held, and by :class:`Leftovers`.
 
 Of compacted logs that is impossible, since too little of what follows is alike; they are followed by place.
 """
@@ -12,6 +12,7 @@ Of compacted logs that is impossible, since too little of what follows is alike;
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import islice
@@ -21,18 +22,26 @@ from kafka_migration.compare.digests import SOURCE, TARGET
 from kafka_migration.compare.explain.fields import Record, is_likely_the_same
 from kafka_migration.compare.explain.left import Left, Leftovers
 from kafka_migration.compare.explain.places import Places
-from kafka_migration.compare.explain.resync import anchors, nearest
 from kafka_migration.compare.explain.stream import Stream
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from kafka_migration.compare.explain.log import Chunk
     from kafka_migration.compare.explain.stream import Digests
+
+    Indices = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 _SMALLEST_WINDOW, _LARGEST_WINDOW = 64, 1 << 20
 #: Of a long row of records that one side has alone, so many are kept whole: these, or as many as have so many bytes.
 _WHOLE, _WHOLE_BYTES = 1_000, 4 << 20
 _REFINED = 4_000_000
 _TRIED_PER_RECORD = 16
+#: So many records in a row must be alike for both to go on from there; single ones may be alike by chance.
+_ALIKE = 8
+#: Of equal records on one side, so many are tried as where to go on.
+_TRIED_TO_GO_ON = 16
 
 
 class Apart(Exception):
@@ -272,3 +281,75 @@ def _are_altered(ones: Iterable[Record], others: Iterable[Record]) -> bool:
     """Whether most records are, in their places, those of the other side but for a part."""
     pairs = list(islice(zip(ones, others, strict=False), _SMALLEST_WINDOW))
     return 2 * sum(is_likely_the_same(one, other) for one, other in pairs) > len(pairs)
+
+
+def nearest(ones: Digests, others: Digests, are_ends: tuple[bool, bool]) -> tuple[int, int] | None:
+    """How many of each to leave behind, so that both go on alike; the fewest in all. None if nothing here shows where.
+
+    ``are_ends``: whether the log of each ends with it. There is nothing more to compare there, while at the end of a
+    window nobody knows.
+    """
+    import numpy as np  # only who drills down pays for it
+
+    order = np.argsort(others, kind="stable")
+    ranked = others[order]
+    first = np.searchsorted(ranked, ones)
+    best: tuple[int, int] | None = None
+    for turn in range(_TRIED_TO_GO_ON):
+        mine = np.flatnonzero(first + turn < len(others))
+        mine = mine[ranked[first[mine] + turn] == ones[mine]]
+        if not len(mine):
+            break
+        theirs = order[first[mine] + turn]
+        good = _go_on(ones, others, mine, theirs, are_ends)
+        mine, theirs = mine[good], theirs[good]
+        if len(mine):
+            n = int(np.argmin(mine + theirs))
+            found = int(mine[n]), int(theirs[n])
+            if best is None or (sum(found), found[0]) < (sum(best), best[0]):
+                best = found
+    return best
+
+
+def _go_on(ones: Digests, others: Digests, mine: Indices, theirs: Indices, are_ends: tuple[bool, bool]) -> Flags:
+    """Of each pair of places, whether both sides are alike from there on."""
+    import numpy as np
+
+    good, is_open = np.ones(len(mine), bool), np.ones(len(mine), bool)
+    for n in range(_ALIKE):
+        over, over_there = mine + n >= len(ones), theirs + n >= len(others)
+        inside = ~(over | over_there)
+        same = inside.copy()
+        same[inside] = ones[mine[inside] + n] == others[theirs[inside] + n]
+        at_ends = (~over | are_ends[0]) & (~over_there | are_ends[1])
+        good &= ~is_open | np.where(inside, same, at_ends)
+        is_open &= inside
+    return good
+
+
+def anchors(ones: Digests, others: Digests) -> list[tuple[int, int]]:
+    """The longest row of records that each side has once, and both in this order: their places."""
+    import numpy as np
+
+    def single(digests: Digests) -> tuple[Digests, Indices]:
+        found, at, counts = np.unique(digests, return_index=True, return_counts=True)
+        return found[counts == 1], at[counts == 1]
+
+    (mine, at), (theirs, there) = single(ones), single(others)
+    _, which, which_there = np.intersect1d(mine, theirs, assume_unique=True, return_indices=True)
+    at, there = at[which], there[which_there]
+    order = np.argsort(at)
+    pairs = list(zip(at[order].tolist(), there[order].tolist(), strict=True))
+    # Longest increasing subsequence: by length, the pair that ends such a row soonest.
+    ends: list[int] = []
+    last: list[int] = []
+    before: list[int] = []
+    for n, (_, place) in enumerate(pairs):
+        length = bisect_left(ends, place)
+        before.append(last[length - 1] if length else -1)
+        ends[length : length + 1], last[length : length + 1] = [place], [n]
+    found, n = [], last[-1] if last else -1
+    while n >= 0:
+        found.append(pairs[n])
+        n = before[n]
+    return found[::-1]
