@@ -16,7 +16,7 @@ from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.link import lag
 from kafka_migration.state.link import LinkState, LinkTopic
-from kafka_migration.steps import controls, report, status
+from kafka_migration.steps import report, resume, status
 from tests.steps import histories
 from tests.steps.gates import Migration
 from tests.steps.killing import Killed, Killer, MortalStore
@@ -46,7 +46,7 @@ def shop() -> Migration:
 
 
 def test_lost_records_are_given_up_where_the_source_begins_now(shop: Migration) -> None:
-    (done,) = controls.resume_halted(shop.ctx(), accept_loss=["shop.orders"], by="ada")
+    (done,) = resume.apply(shop.ctx(), accept_loss=["shop.orders"], by="ada")
     assert (done.tp, done.stands, done.at, done.given_up, done.still_there) == (ORDERS, 40, 40, 0, 0)
     assert shop.ctx().link.halted() == {OTHER}
 
@@ -62,7 +62,7 @@ def test_what_is_given_up_is_told_and_kept_with_offsets_name_and_reason(
     shop: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stood_at(shop, 10, monkeypatch)
-    controls.resume_halted(shop.ctx(), at=[(OTHER, 25)], accept_loss=["shop.orders:0"], by="ada")
+    resume.apply(shop.ctx(), at=[(OTHER, 25)], accept_loss=["shop.orders:0"], by="ada")
     ctx = shop.ctx()
     assert ctx.link.halts() == {}
     assert shop.told[-2:] == [
@@ -82,7 +82,7 @@ def test_report_status_and_cutover_evidence_tell_what_was_given_up(
     shop: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stood_at(shop, 10, monkeypatch)
-    controls.resume_halted(shop.ctx(), accept_loss=["shop.orders:0"], by="ada")
+    resume.apply(shop.ctx(), accept_loss=["shop.orders:0"], by="ada")
     monkeypatch.undo()
     ctx = shop.ctx()
     (loss,) = report.build(ctx)["losses"]
@@ -99,7 +99,7 @@ def test_report_status_and_cutover_evidence_tell_what_was_given_up(
 def test_dry_run_says_the_same_and_changes_nothing(shop: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
     _stood_at(shop, 10, monkeypatch)
     before = (shop.store.items(), shop.links.items())
-    (todo,) = controls.resume_halted(shop.ctx(dry_run=True), accept_loss=["shop.orders"], by="ada")
+    (todo,) = resume.apply(shop.ctx(dry_run=True), accept_loss=["shop.orders"], by="ada")
     assert shop.told[-1] == str(todo)
     assert (shop.store.items(), shop.links.items()) == before
 
@@ -108,7 +108,7 @@ def test_copy_that_is_tried_again_where_it_stands_gives_nothing_up(
     shop: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stood_at(shop, 10, monkeypatch)
-    (done,) = controls.resume_halted(shop.ctx(), at=[(OTHER, 10)], by="ada")
+    (done,) = resume.apply(shop.ctx(), at=[(OTHER, 10)], by="ada")
     assert (done.given_up, str(done).endswith("nothing is given up")) == (0, True)
     assert shop.ctx().link.skips() == {}
     assert shop.ctx().link.halted() == {ORDERS}
@@ -123,31 +123,31 @@ def test_offset_that_is_copied_or_not_there_is_refused(
 ) -> None:
     _stood_at(shop, 10, monkeypatch)
     with pytest.raises(BadInput, match=said):
-        controls.resume_halted(shop.ctx(), at=[(OTHER, offset)], by="ada")
+        resume.apply(shop.ctx(), at=[(OTHER, offset)], by="ada")
     assert shop.ctx().link.halted() == {ORDERS, OTHER}
 
 
 def test_copy_may_go_on_behind_everything_that_the_source_has(shop: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
     _stood_at(shop, 10, monkeypatch)
-    (it,) = controls.check_halted(shop.ctx(), at=[(OTHER, 100)])
+    (it,) = resume.check(shop.ctx(), at=[(OTHER, 100)])
     assert (it.at, it.given_up, it.still_there) == (100, 90, 90)
 
 
 def test_partition_that_is_not_halted_is_refused(shop: Migration) -> None:
     with pytest.raises(Refused, match="is not halted"):
-        controls.resume_halted(shop.ctx(), at=[(histories.PAYMENTS, 3)], by="ada")
+        resume.apply(shop.ctx(), at=[(histories.PAYMENTS, 3)], by="ada")
     with pytest.raises(Refused, match=r"no records of shop.payments were lost .*\(not halted\)"):
-        controls.resume_halted(shop.ctx(), accept_loss=["shop.payments"], by="ada")
+        resume.apply(shop.ctx(), accept_loss=["shop.payments"], by="ada")
 
 
 def test_halt_for_another_reason_wants_an_offset(shop: Migration) -> None:
     with pytest.raises(Refused, match=r"(?s)shop\.orders-1 REFUSED.*resume --at"):
-        controls.resume_halted(shop.ctx(), accept_loss=["shop.orders:1"], by="ada")
+        resume.apply(shop.ctx(), accept_loss=["shop.orders:1"], by="ada")
 
 
 def test_partition_named_twice_is_bad_input(shop: Migration) -> None:
     with pytest.raises(BadInput, match="named twice"):
-        controls.resume_halted(shop.ctx(), at=[(ORDERS, 50)], accept_loss=["shop.orders"], by="ada")
+        resume.apply(shop.ctx(), at=[(ORDERS, 50)], accept_loss=["shop.orders"], by="ada")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_partition_named_twice_is_bad_input(shop: Migration) -> None:
 def test_halt_after_which_both_logs_do_not_go_together_names_the_copy_afresh(shop: Migration, reason: str) -> None:
     shop.ctx().link.halt(OTHER, reason, "", 10, 11, "")
     with pytest.raises(Refused, match=r"mirror --again shop\.orders"):
-        controls.resume_halted(shop.ctx(), at=[(OTHER, 50)], by="ada")
+        resume.apply(shop.ctx(), at=[(OTHER, 50)], by="ada")
 
 
 @pytest.mark.parametrize("reason", ["RECREATED", "TOPIC_MISSING"])
@@ -170,10 +170,10 @@ def test_halt_of_a_topic_that_was_gone_is_lifted_where_the_pinned_ids_are_there(
     ids = ctx.link.topics()[OTHER.topic]
     unknown = [str(ids.source_id), ""]
     with monkeypatch.context() as patch:
-        patch.setattr(controls, "topic_ids", lambda *_: {OTHER.topic: unknown})
+        patch.setattr(resume, "topic_ids", lambda *_: {OTHER.topic: unknown})
         with pytest.raises(Refused, match=r"nothing proves .*(?s:.*)mirror --again shop\.orders"):
-            controls.resume_halted(ctx, at=[(OTHER, 10)], by="ada")
-    assert [it.given_up for it in controls.resume_halted(ctx, at=[(OTHER, 10)], by="ada")] == [0]
+            resume.apply(ctx, at=[(OTHER, 10)], by="ada")
+    assert [it.given_up for it in resume.apply(ctx, at=[(OTHER, 10)], by="ada")] == [0]
     assert OTHER not in ctx.link.halted()
 
 
@@ -192,10 +192,10 @@ def test_records_that_are_gone_on_the_target_count_unless_they_were_to_expire_af
         record = ctx.journal.read("topic", OTHER.topic)
         assert record is not None
         ctx.journal.record("topic", OTHER.topic, record | {"restored_at": ctx.stamp()})
-        assert [it.given_up for it in controls.resume_halted(ctx, at=[(OTHER, 10)], by="ada")] == [0]
+        assert [it.given_up for it in resume.apply(ctx, at=[(OTHER, 10)], by="ada")] == [0]
     else:
         with pytest.raises(Refused, match=r"(?s)records are gone.* begins at 5.*--again shop\.orders"):
-            controls.resume_halted(ctx, at=[(OTHER, 10)], by="ada")
+            resume.apply(ctx, at=[(OTHER, 10)], by="ada")
     assert (OTHER in ctx.link.halted()) is not restored
 
 
@@ -203,13 +203,13 @@ def test_topic_that_was_made_again_meanwhile_is_refused(shop: Migration) -> None
     shop.source.delete_topic("shop.orders")
     shop.source.add_topic("shop.orders", partitions=2)
     with pytest.raises(Refused, match=r"(?s)another one now.*mirror --again"):
-        controls.resume_halted(shop.ctx(), at=[(OTHER, 0)], by="ada")
+        resume.apply(shop.ctx(), at=[(OTHER, 0)], by="ada")
 
 
 def test_sealed_link_is_left_alone(shop: Migration) -> None:
     shop.ctx().link.record_seal(Seal(at="noon", ends={}))
     with pytest.raises(Refused, match="sealed"):
-        controls.resume_halted(shop.ctx(), accept_loss=["shop.orders"], by="ada")
+        resume.apply(shop.ctx(), accept_loss=["shop.orders"], by="ada")
 
 
 @pytest.mark.parametrize("at", range(1, 5))
@@ -220,17 +220,17 @@ def test_killed_anywhere_the_partition_is_halted_or_goes_on_behind_what_was_kept
     ctx = shop.ctx()
     ctx.link = LinkState("shop", MortalStore(shop.links, Killer(at)), None, None)
     with pytest.raises(Killed):
-        controls.resume_halted(ctx, accept_loss=["shop.orders"], by="ada")
+        resume.apply(ctx, accept_loss=["shop.orders"], by="ada")
     link = shop.ctx().link
     assert ORDERS in link.halted() or ORDERS in link.skips()
     if ORDERS in link.halted():
-        controls.resume_halted(shop.ctx(), accept_loss=["shop.orders"], by="ada")
+        resume.apply(shop.ctx(), accept_loss=["shop.orders"], by="ada")
     assert [(it.start, it.end) for it in shop.ctx().link.skips()[ORDERS]] == [(10, 40)]
 
 
 def test_topic_that_is_copied_afresh_has_nothing_given_up(shop: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
     _stood_at(shop, 10, monkeypatch)
-    controls.resume_halted(shop.ctx(), accept_loss=["shop.orders"], by="ada")
+    resume.apply(shop.ctx(), accept_loss=["shop.orders"], by="ada")
     link = shop.ctx().link
     pinned = link.topics()["shop.orders"]
     link.pin_again([LinkTopic(name=pinned.name, source_id=pinned.source_id, target_id=uuid.uuid4())], at="")
@@ -249,17 +249,17 @@ def test_status_and_lag_say_what_can_be_done_about_every_halt(shop: Migration, r
 
 def test_partition_is_a_number_in_what_accepts_a_loss(shop: Migration) -> None:
     with pytest.raises(BadInput, match="TOPIC or TOPIC:PARTITION"):
-        controls.resume_halted(shop.ctx(), accept_loss=["shop.orders:first"], by="ada")
+        resume.apply(shop.ctx(), accept_loss=["shop.orders:first"], by="ada")
 
 
 def test_unknown_partition_is_refused(shop: Migration) -> None:
     with pytest.raises(Refused, match="not halted"):
-        controls.resume_halted(shop.ctx(), at=[(TopicPartition("elsewhere", 0), 1)], by="ada")
+        resume.apply(shop.ctx(), at=[(TopicPartition("elsewhere", 0), 1)], by="ada")
 
 
 def test_losses_that_are_accepted_give_nothing_up_of_what_was_copied(
     shop: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stood_at(shop, 50, monkeypatch)
-    (done,) = controls.resume_halted(shop.ctx(), accept_loss=["shop.orders:0"], by="ada")
+    (done,) = resume.apply(shop.ctx(), accept_loss=["shop.orders:0"], by="ada")
     assert (done.stands, done.at, done.given_up) == (50, 50, 0), "and not at 40, where the source begins"

@@ -15,7 +15,6 @@ from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import AuthenticationFailed, CouldNotFindOut, MigrationError, NotAuthorized
 from kafka_migration.groups.hooks import check_hooks
 from kafka_migration.inventory import check_clusters as on_clusters
-from kafka_migration.inventory import check_permissions as on_permissions
 from kafka_migration.inventory import check_topics as on_selected
 from kafka_migration.inventory import plan_changes
 from kafka_migration.inventory.facts import Facts, Finding
@@ -30,12 +29,12 @@ CHECKS: tuple[tuple[str, Callable[[Facts], Finding]], ...] = (
     ("target is another cluster", on_clusters.another_cluster),
     ("versions", on_clusters.versions),
     ("plan matches topics", on_selected.matches),
-    ("permissions on source topics", on_permissions.may_read_source),
-    ("permissions on source groups", on_permissions.may_read_groups),
-    ("permissions on source cluster", on_permissions.may_look_at_source),
-    ("permissions on target", on_permissions.may_write_target),
-    ("permissions on target groups", on_permissions.may_write_groups),
-    ("permissions on target cluster", on_permissions.may_look_at_target),
+    ("permissions on source topics", on_clusters.may_read_source),
+    ("permissions on source groups", on_clusters.may_read_groups),
+    ("permissions on source cluster", on_clusters.may_look_at_source),
+    ("permissions on target", on_clusters.may_write_target),
+    ("permissions on target groups", on_clusters.may_write_groups),
+    ("permissions on target cluster", on_clusters.may_look_at_target),
     ("no other migration", on_selected.no_other_migration),
     ("target topics", on_selected.target_topics),
     ("replication", on_selected.replication),
