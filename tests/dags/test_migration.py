@@ -149,9 +149,16 @@ class Stage:
         return [name for name, state in self.tasks(plan).items() if state == "success"]
 
     def wait_for_log(self, plan: str, task: str, text: str, *, try_number: int) -> None:
-        """Wait until a try of a task has logged ``text``."""
+        """Wait until a try of a task has logged ``text``; a task that was cleared has its next try a moment later."""
+
+        def logged() -> bool:
+            (now,) = [it for it in self.api.task_instances(self.dag(plan), self.runs[plan]) if it["task_id"] == task]
+            if now["try_number"] < try_number:
+                return False
+            return text in self.api.log(self.dag(plan), self.runs[plan], task, try_number=try_number)
+
         self.api.wait(
-            lambda: text in self.api.log(self.dag(plan), self.runs[plan], task, try_number=try_number),
+            logged,
             f"{task} logs {text!r}",
             deadline_seconds=PATIENCE_SECONDS,
         )
