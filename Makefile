@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed-$(shell cat requirements.txt requirements.lock | cks
 # Through the environment, and absolute: Airflow and Spark start processes of their own, in other directories.
 export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 
-.PHONY: help setup lock lint format test test-long conformance kill-test upgrade races translate-check chaos mutation bench-mirror bench-latency bench-scale bench-validate demo demo-secure up down brokers brokers-down clean
+.PHONY: help setup lock lint format test test-long conformance kill-test upgrade races crash-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate demo demo-secure demo-installed demo-full up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ upgrade: setup ## A migration begun by the version FROM=COMMIT and stopped at fi
 races: setup ## Two movers of one group at once, at every interleaving, in memory and on brokers: it runs on one side
 	$(BIN)/python -m tests.races $(ARGS)
 
+crash-matrix: setup ## Each command killed before and after each change that it makes, and run again: the same end as undisturbed?
+	$(BIN)/python -m tests.crash $(ARGS)
+
 translate-check: setup ## 1,000 random committed offsets: does each translate to its very record?
 	$(BIN)/python -m tests.soak.translate $(ARGS)
 
@@ -78,6 +81,9 @@ ROUNDS ?= 10
 
 chaos: setup ## Every kind of fault under a live workload, each round compared record by record; ROUNDS=50 ARGS="--seed N"
 	$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(ARGS)
+
+chaos-cut: setup ## Faults while producers are switched and groups rolled back, judged by clients' notes; ROUNDS=30 ARGS="--seed N"
+	$(BIN)/python -m tests.chaos.cutting --rounds $(ROUNDS) $(ARGS)
 
 mutation: setup ## Hundreds of copies with one fault each: does validation find, name and place it? And 100 clean runs
 	$(BIN)/python -m tests.mutation $(ARGS)
@@ -91,6 +97,9 @@ bench-scale: setup ## 1,000 topics, 5,000 partitions, 2,000 groups; an offset ma
 bench-validate: setup ## Both levels of validation, against the mirror's rate and what the brokers give
 	$(BIN)/python -m bench.validate $(ARGS)
 
+bench-switch: setup ## How long producers are kept out while they are switched over, in ten cuts
+	$(BIN)/python -m tests.soak.switch $(ARGS)
+
 bench-latency: setup ## From a producer's timestamp to readable on the target, beside MirrorMaker 2
 	$(BIN)/python -m bench.latency $(ARGS)
 
@@ -99,6 +108,12 @@ demo: setup ## A whole migration, live, from start to report
 
 demo-secure: setup ## The same behind locks: SCRAM over TLS on the source, mutual TLS on the target
 	$(BIN)/python -m demo run --secure
+
+demo-installed: setup ## The same with the wheel, outside of the checkout: a DAGs folder of one file, two workers that share no folder
+	$(BIN)/python -m demo run --installed
+
+demo-full: setup ## Producers and groups in two waves, one of them back again, by commands; judged from the clients' notes
+	$(BIN)/python -m demo full
 
 up: setup ## The same, left running with the Airflow UI: approve by hand
 	$(BIN)/python -m demo up

@@ -40,11 +40,27 @@ def run(
     directory: Annotated[Path | None, typer.Option(help="Where the run keeps its data; new, below .run/.")] = None,
     reports: Annotated[Path | None, typer.Option(help="Where the report goes; reports/ of the checkout.")] = None,
     secure: Annotated[bool, typer.Option("--secure", help="Both clusters behind TLS, credentials and ACLs.")] = False,
+    installed: Annotated[
+        bool, typer.Option("--installed", help="Airflow runs the wheel, on two workers that share no folder.")
+    ] = False,
 ) -> None:
     """Migrate a live workload between two clusters, from start to report; exit code 0 if nothing was lost."""
     from demo import commands
 
-    raise typer.Exit(commands.run_demo(directory=directory, reports=reports, secure=secure))
+    raise typer.Exit(commands.run_demo(directory=directory, reports=reports, secure=secure, installed=installed))
+
+
+@app.command("full")
+def full(
+    directory: Annotated[Path | None, typer.Option(help="Where the run keeps its data; new, below .run/.")] = None,
+    per_second: Annotated[
+        int | None, typer.Option(min=12, help="Records of all producers together; fewer for a busy machine.")
+    ] = None,
+) -> None:
+    """Move producers and groups in waves, and a wave back, by commands; exit code 0 if the judge finds nothing."""
+    from demo import commands
+
+    raise typer.Exit(commands.run_full(directory=directory, per_second=per_second))
 
 
 @app.command("up")

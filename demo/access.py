@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from kafka_migration.inventory.permissions import Rule
 
 MIGRATION = {"source": "migration-reader", "target": "migration-writer"}
-PRODUCERS, CONSUMERS = "demo-producers", "demo-consumers"
-_PREFIX = "demo."
+PRODUCERS, CONSUMERS, PROBE = "demo-producers", "demo-consumers", "demo-probe"
 _SECONDS = 30.0
 
 
@@ -60,7 +60,7 @@ class LockedAccess(Access):
     def __init__(self, directory: Path) -> None:
         """Make the authority and the passwords of this run."""
         self._authority = Authority(directory)
-        users = (MIGRATION["source"], PRODUCERS, CONSUMERS)
+        users = (MIGRATION["source"], PRODUCERS, CONSUMERS, PROBE)
         self._passwords = {user: secrets.token_urlsafe(24) for user in users}
         self.source = EmbeddedKafka(name="source", security=security.scram(self._authority, self._passwords))
         self.target = EmbeddedKafka(name="target", security=security.mutual_tls(self._authority))
@@ -75,10 +75,12 @@ class LockedAccess(Access):
         for side in permissions.SIDES:
             rules = permissions.rules(loaded, side, names)
             wanted = [binding(rule, f"User:{MIGRATION[side]}") for rule in rules]
-            wanted += [_of_clients("TOPIC", "READ", CONSUMERS), _of_clients("GROUP", "READ", CONSUMERS)]
-            if side == "source":
-                wanted.append(_of_clients("TOPIC", "WRITE", PRODUCERS))
+            wanted += [_prefixed("TOPIC", "READ", CONSUMERS), _prefixed("GROUP", "READ", CONSUMERS)]
+            wanted += self._more(side)
             grant(self._cluster(side), wanted)
+
+    def _more(self, side: str) -> list[AclBinding]:
+        return [_prefixed("TOPIC", "WRITE", PRODUCERS)] if side == "source" else []
 
     def settings(self) -> Settings:
         """How the workload's clients get in."""
@@ -98,6 +100,41 @@ class LockedAccess(Access):
         if side == "source":
             return servers | security.scram_client(self._authority, principal, self._passwords[principal])
         return servers | self._authority.client(principal)
+
+
+class MovingAccess(LockedAccess):
+    """Locked clusters on which producers are moved, too, and groups may be rolled back."""
+
+    produced_per_second = 120
+
+    def settings(self) -> Settings:
+        """How the workload's clients get in."""
+        return replace(
+            super().settings(),
+            producers_target=self._as(PRODUCERS, "target"),
+            scenario="full",
+            produced_per_second=self.produced_per_second,
+        )
+
+    def connections(self) -> dict[str, dict[str, Any]]:
+        """The plan's connections, the fences' probes among them."""
+        probes = {f"kafka_{side}_probe": self._as(PROBE, side) for side in ("source", "target")}
+        return super().connections() | {name: {"conn_type": "kafka", "extra": it} for name, it in probes.items()}
+
+    def _more(self, side: str) -> list[AclBinding]:
+        wanted = [_prefixed("TOPIC", "WRITE", who) for who in (PRODUCERS, PROBE)]
+        # Of each generation of a link: the first one's is in the table.
+        who = {PRODUCERS: "demo.", MIGRATION[side]: "kafka-migration."}
+        wanted += [_prefixed("TRANSACTIONAL_ID", "WRITE", user, prefix) for user, prefix in who.items()]
+        if side == "source":
+            # The way back: the reverse mirror writes here, and keeps its state beside; offsets are committed.
+            own, state = MIGRATION["source"], "kafka-migration."
+            wanted += [_prefixed("TOPIC", right, own) for right in ("WRITE", "ALTER_CONFIGS")]
+            wanted.append(_prefixed("GROUP", "READ", own))
+            wanted += [
+                _prefixed("TOPIC", right, own, state) for right in ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")
+            ]
+        return wanted
 
 
 def grant(cluster: EmbeddedKafka, bindings: Iterable[AclBinding]) -> None:
@@ -121,8 +158,8 @@ def binding(rule: Rule, principal: str) -> AclBinding:
     return _binding(kind, value["resource"], value["pattern"], principal, value["operation"])
 
 
-def _of_clients(kind: str, operation: str, user: str) -> AclBinding:
-    return _binding(kind, _PREFIX, "PREFIXED", f"User:{user}", operation)
+def _prefixed(kind: str, operation: str, user: str, prefix: str = "demo.") -> AclBinding:
+    return _binding(kind, prefix, "PREFIXED", f"User:{user}", operation)
 
 
 def _binding(kind: str, name: str, pattern: str, principal: str, operation: str) -> AclBinding:

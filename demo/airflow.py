@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import httpx
 
-from demo.airflow_api import AirflowApi, AirflowError, Approval
+from demo.airflow_api import DATABASE_SECONDS, AirflowApi, AirflowError, Approval
 from demo.brokers.ports import HOST, PortReservation, is_free
 from demo.brokers.process import tail
 
@@ -44,7 +44,8 @@ class EmbeddedAirflow:
         plans_dir: Path,
         connections: Mapping[str, Mapping[str, Any]],
         dags_folder: Path = ROOT / "dags",
-        plugins_folder: Path = ROOT / "plugins",
+        plugins_folder: Path | None = ROOT / "plugins",
+        python: Path = Path(sys.executable),
         env: Mapping[str, str] | None = None,
         port: int | None = None,
         standing: bool = False,
@@ -57,7 +58,8 @@ class EmbeddedAirflow:
             plans_dir: the folder whose plans become DAGs.
             connections: by id, each as Airflow's JSON form has it (``conn_type``, ``extra``, ...).
             dags_folder: where the DAG files are.
-            plugins_folder: where the plugin and the package are.
+            plugins_folder: where the plugin and the package are; None where ``python`` has them installed.
+            python: the interpreter of the environment that Airflow is in.
             env: more environment variables; they win over the ones set here.
             port: of the UI and the API; a free one when absent.
             standing: leave it running when this process ends.
@@ -66,7 +68,8 @@ class EmbeddedAirflow:
         self.home = home.resolve()
         self.user, self.password = USER, secrets.token_urlsafe(12)
         self._jwt_secret = secrets.token_urlsafe(64)
-        self._plans, self._dags, self._plugins = plans_dir.resolve(), dags_folder.resolve(), plugins_folder.resolve()
+        self._plans, self._dags, self._python = plans_dir.resolve(), dags_folder.resolve(), python
+        self._plugins = None if plugins_folder is None else plugins_folder.resolve()
         self._connections, self._more, self._port = dict(connections), dict(env or {}), port
         self._standing, self._start_timeout_seconds = standing, start_timeout_seconds
         self._reservation: PortReservation | None = None
@@ -159,10 +162,10 @@ class EmbeddedAirflow:
             raise AirflowError("Airflow has no ports yet. Call start().")
         port, worker_logs, trigger_logs = (*([self._port] if self._port else []), *self._reservation)
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW_", "KAFKA_MIGRATION_"))}
-        binaries = str(Path(sys.executable).parent)
+        binaries = str(self._python.parent)
         settings = {
             "CORE__DAGS_FOLDER": str(self._dags),
-            "CORE__PLUGINS_FOLDER": str(self._plugins),
+            "CORE__PLUGINS_FOLDER": str(self._plugins or self.home / "plugins"),
             "CORE__LOAD_EXAMPLES": "False",
             "CORE__EXECUTOR": "LocalExecutor",
             # Each costs a process from the start; a migration runs few tasks at a time.
@@ -170,7 +173,7 @@ class EmbeddedAirflow:
             "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
             # A writer whose disk is busy holds the others up. After SQLite's default of 5 s, scheduler and triggerer
             # would end, and `airflow standalone` would go on without them.
-            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home / 'airflow.db'}?timeout=120",
+            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home / 'airflow.db'}?timeout={DATABASE_SECONDS:.0f}",
             "LOGGING__BASE_LOG_FOLDER": str(self.home / "logs"),
             "LOGGING__WORKER_LOG_SERVER_PORT": str(worker_logs),
             "LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_logs),
@@ -196,8 +199,8 @@ class EmbeddedAirflow:
             # What `airflow standalone` starts is started again when it fails.
             "PATH": os.pathsep.join([str(RESTARTING), binaries, inherited.get("PATH", os.defpath)]),
             "KAFKA_MIGRATION_DEMO_AIRFLOW": str(Path(binaries) / "airflow"),
-            "PYTHONPATH": os.pathsep.join([str(self._plugins), str(ROOT)]),
-            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join([str(self._plugins), str(ROOT)]) if self._plugins else "",
+            "PYSPARK_PYTHON": str(self._python),
             "SPARK_LOCAL_IP": HOST,
             "NO_PROXY": f"{HOST},localhost",
             "DO_NOT_TRACK": "1",
@@ -223,7 +226,7 @@ class EmbeddedAirflow:
         command = [sys.executable, "-I", str(KEEPER), asker, str(_GRACE_SECONDS)]
         with self.log_file.open("ab") as log:
             self._keeper = subprocess.Popen(
-                [*command, sys.executable, "-m", "airflow", "standalone"],
+                [*command, str(self._python), "-m", "airflow", "standalone"],
                 env=environment,
                 cwd=self.home,
                 stdin=subprocess.DEVNULL if self._standing else subprocess.PIPE,

@@ -17,6 +17,10 @@ from demo.errors import DemoError
 ENDED = ("success", "failed")
 _POLL_SECONDS = 1.0
 _READ_TRIES = 4
+#: A write is not tried again, and waits for the database: on SQLite, one writer may hold it for as long as the others'
+#: connections bear (`demo/airflow.py`).
+DATABASE_SECONDS = 120.0
+_WRITE_SECONDS = DATABASE_SECONDS + 60
 
 
 class AirflowError(DemoError):
@@ -66,7 +70,7 @@ class AirflowApi:
 
     def token(self) -> str:
         """A bearer token for this user."""
-        answer = self._http.post("/auth/token", json=self._credentials)
+        answer = self._http.post("/auth/token", json=self._credentials, timeout=_WRITE_SECONDS)
         if answer.is_error:
             raise AirflowError(f"{self.base_url} gave no token: {answer.status_code}. Check user and password.")
         return str(answer.json()["access_token"])
@@ -80,6 +84,8 @@ class AirflowApi:
             AirflowError: nothing answered.
         """
         tries = _READ_TRIES if method == "GET" else 1
+        if method != "GET":
+            options.setdefault("timeout", _WRITE_SECONDS)
         while True:
             tries -= 1
             try:

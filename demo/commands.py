@@ -17,7 +17,9 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from checker.__main__ import show as show_verdict
 from demo.errors import DemoError
+from demo.full import Theatre, play
 from demo.memory import PeakMemory
 from demo.run import Patience, Result, run
 from demo.stage import Places, Stage
@@ -31,19 +33,31 @@ _DOWN_SECONDS = 120.0
 _DAYS = 3 * 86_400.0
 
 
-def run_demo(*, directory: Path | None = None, reports: Path | None = None, secure: bool = False) -> int:
-    """The whole demo, on open clusters or (``secure``) on locked ones; the exit code is 0 only if every check holds."""
+def run_demo(
+    *, directory: Path | None = None, reports: Path | None = None, secure: bool = False, installed: bool = False
+) -> int:
+    """The whole demo, on open clusters or (``secure``) on locked ones; the exit code is 0 only if every check holds.
+
+    ``installed``: with the wheel instead of the checkout.
+    """
     console = Console(highlight=False, soft_wrap=True)
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    places = Places(
-        directory=(directory or RUNS / f"demo-{stamp}-{os.getpid()}").resolve(),
-        reports=(reports or ROOT / "reports").resolve(),
-    )
+    places = Places(directory=_new_folder(directory, "demo"), reports=(reports or ROOT / "reports").resolve())
     _end_on_sigterm()
     began = time.monotonic()
-    with PeakMemory() as memory, Stage(places, log=console.print, secure=secure) as stage:
+    with PeakMemory() as memory, Stage(places, log=console.print, secure=secure, installed=installed) as stage:
         result = run(stage, approve=True, log=console.print, patience=Patience(), memory=memory)
     _show(console, result, places, time.monotonic() - began)
+    return 0 if result.good else 1
+
+
+def run_full(*, directory: Path | None = None, per_second: int | None = None) -> int:
+    """Producers and groups in waves, forward and back; the last line is JSON. 0 only if the judge finds nothing."""
+    console = Console(highlight=False, soft_wrap=True)
+    _end_on_sigterm()
+    with Theatre(_new_folder(directory, "full"), log=console.print, per_second=per_second) as stage:
+        result = play(stage)
+    show_verdict(result.judgement.verdict, console)
+    print(json.dumps(result.as_dict()))
     return 0 if result.good else 1
 
 
@@ -170,6 +184,11 @@ def _stamped(text: str) -> None:
     print(f"{datetime.now(UTC):%H:%M:%S}  {text}", flush=True)
 
 
+def _new_folder(directory: Path | None, kind: str) -> Path:
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return (directory or RUNS / f"{kind}-{stamp}-{os.getpid()}").resolve()
+
+
 def _end_on_sigterm() -> None:
     """SIGTERM as Ctrl-C: what was started is ended in order."""
 
@@ -180,22 +199,21 @@ def _end_on_sigterm() -> None:
 
 
 def _show(console: Console, result: Result, places: Places, seconds: float) -> None:
+    account = result.judgement.account
     groups = Table(title="Consumer groups, by the clients' own notes", title_justify="left")
-    for column in ("group", "on source", "on target", "lost", "twice", "disorder", "pause ms"):
+    for column in ("group", "on source", "on target"):
         groups.add_column(column, justify="left" if column == "group" else "right")
-    for name, group in sorted(result.account["groups"].items()):
-        numbers = [group[field] for field in ("on_source", "on_target")]
-        numbers += [group[field] for field in ("records_lost", "records_processed_twice", "order_violations")]
-        pause = "" if group["pause_ms"] is None else f"{group['pause_ms']:,.0f}"
-        groups.add_row(name, *(f"{number:,}" for number in numbers), pause)
+    for name, group in sorted(account["groups"].items()):
+        groups.add_row(name, f"{group['on_source']:,}", f"{group['on_target']:,}")
     console.print(groups)
+    show_verdict(result.judgement.verdict, console)
     checks = Table(title="Checks", title_justify="left")
     for column in ("check", "", "seen"):
         checks.add_column(column)
     for name, holds, seen in result.checks:
         checks.add_row(name, "ok" if holds else "NOT OK", seen)
     console.print(checks)
-    console.print(f"records produced: {result.account['records_produced']:,}; {seconds:.0f} s in all,")
+    console.print(f"records produced: {account['records_produced']:,}; {seconds:.0f} s in all,")
     console.print(
         f"{result.peak_bytes / 2**30:.1f} GiB of memory at most. Report: {places.report.with_suffix('.html')}"
     )

@@ -1,7 +1,7 @@
 """`make demo`: a whole migration, live, from two clusters and a workload to a report and a verdict.
 
-What counts as success is decided here, from the run's state, the report, and above all the account that the clients'
-own notes give; nothing of it is taken from the migration's word alone.
+What counts as success is decided here, from the run's state, the report, and above all the outside judge's verdict on
+the clients' own notes; nothing of it is taken from the migration's word alone.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from demo.airflow_api import ENDED, AirflowError
 from demo.airflow_approver import DemoApprover
 from demo.errors import DemoError
+from demo.judging import Judgement
 from demo.memory import PeakMemory
 from demo.stage import PLAN, Stage
 from demo.workload import Progress
@@ -24,7 +25,6 @@ DAG = "migrate_demo"
 SOURCE_RECORDS, TARGET_RECORDS = 10_000, 5_000
 """What each live group processes at least on the source before the migration may move it, and on the target after."""
 _TELL_SECONDS = 5.0
-_FAULTS = ("records_lost", "records_processed_twice", "order_violations")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Result:
     """How a run ended. ``checks`` are name, whether it holds, and what was seen."""
 
     checks: tuple[tuple[str, bool, str], ...]
-    account: Mapping[str, Any]
+    judgement: Judgement
     seconds: float
     peak_bytes: int
 
@@ -79,10 +79,13 @@ def run(stage: Stage, *, approve: bool, log: Callable[[str], None], patience: Pa
         _migrate(stage, watcher, patience, ended=("success",))
     log("every group reads to the end of the target")
     workload.finish(deadline_seconds=patience.last_reads)
-    account = workload.account()
-    report = _report_with(stage, account)
-    checks = _checks(api.state(DAG, run_id), report, account, workload.shortfalls(account))
-    return Result(checks=checks, account=account, seconds=time.monotonic() - began, peak_bytes=memory.peak_bytes)
+    judgement = workload.judge()
+    report = _report_with(stage, judgement.account)
+    checks = _checks(api.state(DAG, run_id), report, judgement)
+    if stage.installation is not None:
+        tasks = [stage.installation.tasks_of(home) for home in stage.installation.homes]
+        checks += (("each worker ran tasks", all(tasks), ", ".join(map(str, tasks))),)
+    return Result(checks=checks, judgement=judgement, seconds=time.monotonic() - began, peak_bytes=memory.peak_bytes)
 
 
 def _migrate(stage: Stage, watcher: _Watcher, patience: Patience, *, ended: tuple[str, ...]) -> None:
@@ -192,23 +195,29 @@ def _report_with(stage: Stage, account: Mapping[str, Any]) -> dict[str, Any]:
     return dict(written.report)
 
 
-def _checks(
-    state: str, report: Mapping[str, Any], account: Mapping[str, Any], shortfalls: list[str]
-) -> tuple[tuple[str, bool, str], ...]:
+def _checks(state: str, report: Mapping[str, Any], judgement: Judgement) -> tuple[tuple[str, bool, str], ...]:
     validation = report.get("validation") or {}
     groups = report.get("groups") or []
     alive = [group for group in groups if group.get("step") == "alive"]
     return (
         ("the DAG run succeeded", state == "success", state),
-        *((name.replace("_", " "), account[name] == 0, f"{account[name]:,}") for name in _FAULTS),
+        (
+            "the judge finds no fault",
+            judgement.verdict.exit_code == 0,
+            judgement.found or "0 faults",
+        ),
         ("source and target are equal", validation.get("verdict") == "EQUAL", str(validation.get("verdict"))),
         (
             "every group moved",
-            bool(groups) and len(alive) == len(groups) == len(account["groups"]),
-            f"{len(alive)} of {len(account['groups'])}",
+            bool(groups) and len(alive) == len(groups) == len(judgement.account["groups"]),
+            f"{len(alive)} of {len(groups)}",
         ),
         ("nothing is halted", not report.get("halts"), f"{len(report.get('halts') or [])} halts"),
-        ("the workload was what the demo promises", not shortfalls, "; ".join(shortfalls) or "all of it"),
+        (
+            "the workload was what the demo promises",
+            not judgement.shortfalls,
+            "; ".join(judgement.shortfalls) or "all of it",
+        ),
     )
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from demo import jars
 from demo.access import Access, LockedAccess
 from demo.airflow import EmbeddedAirflow
 from demo.errors import DemoError
+from demo.installed import Installation
+from demo.parts import Parts
 from demo.workload import CONTROL_COMMAND, Workload
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,7 +35,7 @@ class Places:
         return self.reports / "demo" / "report.json"
 
 
-class Stage:
+class Stage(Parts):
     """Everything that has to run before a migration can begin.
 
     with Stage(places, log=print) as stage:
@@ -43,46 +43,34 @@ class Stage:
     """
 
     def __init__(
-        self, places: Places, *, log: Callable[[str], None], airflow_port: int | None = None, secure: bool = False
+        self,
+        places: Places,
+        *,
+        log: Callable[[str], None],
+        airflow_port: int | None = None,
+        secure: bool = False,
+        installed: bool = False,
     ) -> None:
-        """Describe it; nothing is started yet. ``secure``: both clusters locked, see `demo/access.py`."""
-        self.places, self._log = places, log
+        """Describe it; nothing is started yet. ``secure``: both clusters locked, see `demo/access.py`. ``installed``:
+        Airflow runs the wheel, on two workers, see `demo/installed.py`."""
+        super().__init__(log)
+        self.places = places
         self._secure = secure
         self._access = LockedAccess(places.directory / "certificates") if secure else Access()
         self.source, self.target = self._access.source, self._access.target
         self._airflow_port = airflow_port
-        self._stack = ExitStack()
+        self.installation = Installation(places.directory / "installed") if installed else None
         self.workload: Workload
         self.airflow: EmbeddedAirflow
 
-    def __enter__(self) -> Self:
-        """Start everything; Airflow beside the loading of the source, as both take half a minute.
-
-        Raises:
-            DemoError: a part did not start; everything that had is ended.
-        """
-        try:
-            self._start()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End everything."""
-        self._log("ending everything that this run started")
-        self._stack.close()
-
     def environment(self) -> dict[str, str]:
         """What the library is told by environment variables, the clusters' connections left out."""
+        reports = self.places.reports
         return {
-            **self.workload.environment,
-            "KAFKA_MIGRATION_ALLOWED_COMMANDS": str(CONTROL_COMMAND),
-            "KAFKA_MIGRATION_COMMAND_ENVIRONMENT": ":".join(self.workload.environment),
-            "KAFKA_MIGRATION_SPARK_JARS": ",".join(str(path) for path in jars.paths("spark")),
-            "KAFKA_MIGRATION_REPORTS_DIR": str(self.places.reports),
+            **hook_environment(self.workload),
+            # A store, to workers that share no folder.
+            "KAFKA_MIGRATION_REPORTS_DIR": reports.as_uri() if self.installation else str(reports),
+            **(self.installation.environment() if self.installation else {}),
         }
 
     def connections(self) -> dict[str, dict[str, Any]]:
@@ -93,10 +81,13 @@ class Stage:
         }
 
     def _start(self) -> None:
+        # Airflow beside the loading of the source, as both take half a minute.
         self.places.directory.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self.places.report.parent, ignore_errors=True)
+        if self.installation:
+            self.installation.make(PLAN, log=self.log)
         locks = ", locked: passwords over TLS on the source, certificates on the target" if self._secure else ""
-        self._log(f"starting two Kafka clusters{locks}")
+        self.log(f"starting two Kafka clusters{locks}")
         for cluster in (self.source, self.target):
             self._stack.callback(cluster.stop)
             cluster.launch()
@@ -114,16 +105,32 @@ class Stage:
             connections=self.connections(),
             env=self.environment(),
             port=self._airflow_port,
+            **self._of_the_wheel(),
         )
         self._stack.callback(self.airflow.stop)
-        self._log("starting Airflow, and filling the source with 1,000,000 records meanwhile")
+        self.log("starting Airflow, and filling the source with 1,000,000 records meanwhile")
         starting = _Beside(self.airflow.start)
         self.workload.prepare()
         self.workload.start()
-        self._log("producers and consumers are at work on the source")
+        self.log("producers and consumers are at work on the source")
         starting.join()
         self.airflow.wait_for_dags(["migrate_demo", "validate_demo"])
-        self._log(f"Airflow: {self.airflow.url}  user {self.airflow.user}  password {self.airflow.password}")
+        self.log(f"Airflow: {self.airflow.url}  user {self.airflow.user}  password {self.airflow.password}")
+
+    def _of_the_wheel(self) -> dict[str, Any]:
+        if self.installation is None:
+            return {}
+        return {"python": self.installation.python, "dags_folder": self.installation.dags, "plugins_folder": None}
+
+
+def hook_environment(workload: Workload) -> dict[str, str]:
+    """What commands and tasks need in their environment for the plan's hooks, and for Spark."""
+    return {
+        **workload.environment,
+        "KAFKA_MIGRATION_ALLOWED_COMMANDS": str(CONTROL_COMMAND),
+        "KAFKA_MIGRATION_COMMAND_ENVIRONMENT": ":".join(workload.environment),
+        "KAFKA_MIGRATION_SPARK_JARS": ",".join(str(path) for path in jars.paths("spark")),
+    }
 
 
 class _Beside:

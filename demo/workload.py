@@ -6,7 +6,7 @@
         ...                          # its hooks run `demo-consumers stop|start GROUP`
         workload.stop_producers()    # then the mirror drains
         workload.finish()            # every group reads to the end on the target
-        workload.account()           # what was lost, doubled or reordered, from the clients' notes alone
+        workload.judge()             # what was lost, doubled or reordered, from the clients' notes alone
 
 The clients belong to a supervisor process, which ends with this one, however this one ends.
 """
@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,14 +24,15 @@ from typing import Any, Self
 
 from confluent_kafka.admin import AdminClient
 
-from demo import accounting, production
+from demo import judging
 from demo.brokers.process import LeashedProcess, tail
 from demo.clients import groups, topics
 from demo.clients.control import CONTROL_FILE, RUN_DIRECTORY_VARIABLE, ControlError, NoWorkloadError, ask
-from demo.clients.groups import GROUPS
+from demo.clients.groups import STOPPED
+from demo.clients.scenarios import SCENARIOS
 from demo.clients.settings import ClusterName, Settings
 from demo.errors import DemoError
-from demo.notes import Obligations, RunDirectory
+from demo.notes import RunDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTROL_COMMAND = ROOT / "demo" / "bin" / "demo-consumers"
@@ -82,7 +83,7 @@ class Progress:
 
     def fewest(self, cluster: ClusterName) -> int:
         """Of the live groups, what the slowest has processed on one cluster."""
-        live = [self.groups[group.name] for group in GROUPS if not group.stopped]
+        live = [group for name, group in self.groups.items() if name not in STOPPED]
         return min(group.on_source if cluster == "source" else group.on_target for group in live)
 
 
@@ -90,11 +91,13 @@ class Workload:
     """One run: its directory holds everything that clients note, and only one run."""
 
     def __init__(self, directory: Path, settings: Settings) -> None:
-        """Describe a run; nothing is written or started yet."""
+        """Describe a run; nothing is written or started yet. `log_starts` is known once it is prepared."""
         self.run = RunDirectory(directory)
         self.settings = settings
+        self.scenario = SCENARIOS[settings.scenario]
         self._supervisor: LeashedProcess | None = None
         self._scratch: Path | None = None
+        self.log_starts: Mapping[str, list[int]] = {}
 
     @property
     def environment(self) -> dict[str, str]:
@@ -112,18 +115,18 @@ class Workload:
         """
         self.run.create(self.settings)
         admin = AdminClient({**self.settings.admin_properties(), "log_level": 3})
-        topics.create(admin)
+        topics.create(admin, self.scenario.topics)
         self._start_supervisor()
         self._ask({"do": "preload"}, timeout_seconds=PRELOAD_SECONDS)
-        log_starts = topics.delete_beginnings(admin)
-        topics.make_compacted(admin)
-        starts = groups.commit_starts(admin, log_starts)
-        self.run.write_obligations(Obligations(log_starts=log_starts, groups=starts))
+        self.log_starts = topics.delete_beginnings(admin, self.scenario.topics)
+        topics.make_compacted(admin, self.scenario.topics)
+        starts = groups.commit_starts(admin, self.scenario.groups, self.log_starts)
+        self.run.write_owed(starts)
         self._process_a_part_and_stop()
 
     def start(self) -> None:
         """Start the producers and the live groups on the source."""
-        for group in GROUPS:
+        for group in self.scenario.groups:
             if not group.stopped:
                 self._ask({"do": "start-group", "group": group.name, "cluster": "source"})
         self._ask({"do": "start-producers"})
@@ -166,38 +169,32 @@ class Workload:
         """
         self._ask({"do": "stop-producers"})
 
-    def finish(self, *, deadline_seconds: float = 180.0) -> None:
+    def finish(self, *, deadline_seconds: float = 180.0, at_home: Collection[str] = ()) -> None:
         """Let every group, the stopped one too, read to the end on the target; then end all consumers.
 
-        Call it when the producers have ended and the mirror has drained.
+        Call it when the producers have ended and the mirror has drained. Groups `at_home` read on the source.
 
         Raises:
-            WorkloadError: a group still runs on the source, a member failed, or not all read to the end in time.
+            WorkloadError: a group runs on the other cluster, a member failed, or not all read to the end in time.
         """
-        for group in GROUPS:
-            self._ask({"do": "start-group", "group": group.name, "cluster": "target", "revive": True})
+        places = {group.name: "source" if group.name in at_home else "target" for group in self.scenario.groups}
+        for group, cluster in places.items():
+            self._ask({"do": "start-group", "group": group, "cluster": cluster, "revive": True})
         try:
             self.wait_until(
                 lambda progress: all(group.has_read_all for group in progress.groups.values()),
                 timeout_seconds=deadline_seconds,
-                what="every group reads to the end on the target",
+                what="every group reads to the end",
                 # The end is where the log ended when the broker was asked: it must still be there a little later.
                 settle_seconds=AT_END_SECONDS,
             )
         finally:
-            for group in GROUPS:
-                self._ask({"do": "stop-group", "group": group.name, "cluster": "target"})
+            for group, cluster in places.items():
+                self._ask({"do": "stop-group", "group": group, "cluster": cluster})
 
-    def account(self) -> dict[str, Any]:
-        """What became of every record: see `demo.accounting.account`."""
-        return accounting.account(self.run.path)
-
-    def shortfalls(self, account: Mapping[str, Any]) -> list[str]:
-        """What this run did not reach of what the demo promises to show; empty when all is well.
-
-        About the workload itself, not about the migration: a demo in which little happened proves little.
-        """
-        return production.shortfalls(self.run.path, account)
+    def judge(self) -> judging.Judgement:
+        """What became of every record, and whether enough happened."""
+        return judging.judge(self.run.notes)
 
     def close(self) -> None:
         """End every client and the supervisor. Twice is a no-op; the notes stay."""
@@ -224,7 +221,7 @@ class Workload:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _process_a_part_and_stop(self) -> None:
-        for group in GROUPS:
+        for group in self.scenario.groups:
             if group.stopped:
                 self._ask({"do": "start-group", "group": group.name, "cluster": "source"})
                 self._wait_processed(group.name, self.settings.stopped_after_records)

@@ -21,14 +21,14 @@ def leader(servers: str, tp: TopicPartition) -> int:
 
 def until_alone(servers: str, tp: TopicPartition) -> None:
     """After broker 2 was killed: what is written from now on broker 2 does not have."""
-    wait_until(lambda: leader(servers, tp) == 1, "broker 1 leads alone", deadline_seconds=60)
+    wait_until(lambda: leader(servers, tp) == 1, "broker 1 leads alone")
 
 
 def lose(cluster: EmbeddedKafka, servers: str, tp: TopicPartition) -> None:
     """Broker 2 comes back without what broker 1 got meanwhile, and leads, since broker 1 is gone."""
     cluster.kill(1)
     cluster.restart(2)
-    wait_until(lambda: leader(servers, tp) == 2, "an unclean election", deadline_seconds=60)
+    wait_until(lambda: leader(servers, tp) == 2, "an unclean election")
 
 
 def put_back(cluster: EmbeddedKafka) -> None:

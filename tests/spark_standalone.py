@@ -52,8 +52,8 @@ def spark_standalone(
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder)
             stack.callback(_end, process)
             if at == 0:
-                wait_until(lambda: _workers(page) is not None, "Spark master up", deadline_seconds=60)
-        wait_until(lambda: _workers(page) == workers, f"{workers} workers registered", deadline_seconds=60)
+                wait_until(lambda: _workers(page) is not None, "Spark master up")
+        wait_until(lambda: _workers(page) == workers, f"{workers} workers registered")
         yield url
 
 

@@ -39,7 +39,7 @@ def test_links_lead_to_files_and_headings_that_exist(document):
 
 @every_document
 def test_files_in_backticks_exist(document):
-    pattern = r"`((?:plugins|tests|docs|demo|dags|migration_plans|spark_jobs)/[\w./-]*?[\w/])`"
+    pattern = r"`((?:plugins|checker|tests|docs|demo|dags|migration_plans|spark_jobs)/[\w./-]*?[\w/])`"
     assert not [path for path in re.findall(pattern, text_of(document)) if not (ROOT / path).exists()]
 
 
@@ -47,7 +47,7 @@ def test_code_cites_documents_that_exist():
     """What a reader of the repository cannot open is no reason."""
     cited = {
         (str(file.relative_to(ROOT)), name)
-        for folder in ("bench", "dags", "demo", "plugins", "spark_jobs", "tests")
+        for folder in ("bench", "checker", "dags", "demo", "plugins", "spark_jobs", "tests")
         for file in (ROOT / folder).rglob("*.py")
         for name in re.findall(r"[\w/.-]*\w\.md\b|\bBEHAVIOURS\b", file.read_text(encoding="utf-8"))
         if file != Path(__file__)

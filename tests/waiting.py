@@ -4,12 +4,14 @@ import time
 from collections.abc import Callable
 
 POLL_SECONDS = 0.05
+PATIENCE_SECONDS = 180.0
+"""Enough for a Spark session that begins beside seven other workers: a deadline ends what hangs, it claims nothing."""
 UNDER_LOAD = 10
 """So many times what is documented for a machine with time to spare may be taken on one without."""
 
 
 def wait_until(
-    condition: Callable[..., object], what: str | Callable[[], str], *, deadline_seconds: float = 60.0
+    condition: Callable[..., object], what: str | Callable[[], str], *, deadline_seconds: float = PATIENCE_SECONDS
 ) -> None:
     """Return once `condition()` is true; fail with `what` at the deadline."""
     deadline = time.monotonic() + deadline_seconds

@@ -1,9 +1,9 @@
-"""A member process of a consumer group: reads, notes on disk, commits; on SIGTERM it commits and leaves.
+"""A member process of a consumer group: notes what it reads, commits; on SIGTERM it commits and leaves.
 
     python -m demo.clients.consumers RUN_DIRECTORY GROUP source|target MEMBER BEGUN_NS
 
-To process a record is to note it. The order is always: notes to the disk, then the commit. When a member is stopped,
-or gives up a partition, nothing that it noted stays uncommitted, so that whoever goes on neither skips nor repeats.
+To process a record is to note it (docs/checker.md). When a member is stopped, or gives up a partition, nothing that it
+noted stays uncommitted, so that whoever goes on neither skips nor repeats.
 
 BEGUN_NS is when whoever starts this process started it, on the machine's monotonic clock: an interpreter that is not
 there yet cannot look at it.
@@ -15,12 +15,13 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from demo.clients.groups import BY_GROUP, GroupSpec
+from checker.recorder import Recorder, clock_name
+from demo.clients.groups import GroupSpec
 from demo.clients.records import RecordError, id_reader, position
+from demo.clients.scenarios import BY_GROUP, BY_TOPIC
 from demo.clients.settings import ClusterName, Settings, cluster_name
 from demo.clients.termination import Termination
-from demo.clients.topics import BY_NAME
-from demo.notes import NotesWriter, RunDirectory, status_path, write_json
+from demo.notes import RunDirectory, status_path, write_json
 
 POLL_SECONDS = 0.1
 STATUS_SECONDS = 0.5
@@ -75,12 +76,18 @@ class Member:
         self._group = group
         self._name = member
         self._stop = stop
-        self._begun_ns = begun_ns
-        self._assigned_ns: int | None = None
         self._path = run.member_notes(group.name, cluster, member)
-        self._notes = NotesWriter(self._path)
+        self._notes = Recorder(
+            self._path,
+            client=f"{group.name} {member} on {cluster}",
+            cluster=cluster,
+            group=group.name,
+            started=begun_ns,
+            # How long a group stood that its operator had stopped says nothing: on another clock nobody measures it.
+            clock=f"{clock_name()}, {cluster}" if group.stopped else None,
+        )
         self._consumer = Consumer(client_properties(settings, group, cluster, member))
-        self._read_id = {topic: id_reader(BY_NAME[topic]) for topic in group.topics}
+        self._read_id = {topic: id_reader(BY_TOPIC[topic]) for topic in group.topics}
         slow = group.slow and cluster == "source"
         self._per_second = settings.behind_per_second if slow else settings.target_per_second
         self._commit_interval_seconds = settings.commit_interval_seconds
@@ -102,17 +109,15 @@ class Member:
         error: Exception | None = None
         try:
             self._process_until_stopped()
-            self._notes.sync()
+            self._notes.stop(mono=self._stop.asked_ns)
             self._commit_all_of(set(self._uncommitted))
         except (KafkaException, RecordError) as failure:
             error = failure
             raise
         finally:
-            self._notes.sync()
             self._consumer.close()
-            left_ns = time.monotonic_ns()
             self._notes.close()
-            self._log(left_ns=left_ns, error=error)
+            self._log(has_ended=True, error=error)
 
     def _process_until_stopped(self) -> None:
         started = next_commit = time.monotonic()
@@ -128,7 +133,6 @@ class Member:
                     self._on_error(error, message)
             if now >= next_commit:
                 next_commit = now + self._commit_interval_seconds
-                self._notes.sync()
                 self._commit_once(set(self._uncommitted))
             if now >= self._next_status:
                 self._next_status = now + STATUS_SECONDS
@@ -136,7 +140,9 @@ class Member:
 
     def _process(self, message: Message) -> None:
         topic, partition, offset = position(message)
-        self._notes.add(self._read_id[topic](message), topic, partition, offset)
+        key = message.key()
+        record_id = self._read_id[topic](message)
+        self._notes.receipt(topic, partition, offset, record_id, key=None if key is None else bytes(key).decode())
         self._uncommitted[topic, partition] = offset + 1
         self._processed += 1
         if self._at_end:
@@ -154,15 +160,16 @@ class Member:
         elif not error.retriable() and error.code() not in _WAIT_AND_RETRY:
             raise KafkaException(error)
 
-    # --- commits: only of what is on disk --------------------------------------------------------------------------
+    # --- commits: only of what is noted --------------------------------------------------------------------------
 
     def _commit_once(self, places: set[tuple[str, int]]) -> bool:
-        """Commit synced notes of some partitions; False if the group is busy and the commit must be tried again."""
+        """Commit what was noted of some partitions; False if the group is busy and the commit must be tried again."""
         offsets = [
             TopicPartition(*place, self._uncommitted[place], metadata=f"noted by {self._name}") for place in places
         ]
         if not offsets:
             return True
+        commit = self._notes.commit([(*place, self._uncommitted[place]) for place in places])
         try:
             results = self._consumer.commit(offsets=offsets, asynchronous=False)
             for result in results or ():
@@ -170,10 +177,12 @@ class Member:
                     raise KafkaException(result.error)
         except KafkaException as failure:
             error = failure.args[0]
+            self._notes.committed(commit, "unknown")
             if error.retriable() or error.code() in _WAIT_AND_RETRY:
                 print(f"commit will be tried again: {error}", file=sys.stderr, flush=True)
                 return False
             raise
+        self._notes.committed(commit, "ok")
         for place in places:
             del self._uncommitted[place]
         return True
@@ -191,43 +200,36 @@ class Member:
 
     def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._assigned |= _places(partitions)
-        if self._assigned and self._assigned_ns is None:
-            self._assigned_ns = time.monotonic_ns()
+        if partitions:
+            self._notes.assign([(*place, None) for place in _places(partitions)])
 
     def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         # The partition's next owner starts from the commit: it must hold everything noted here.
-        self._notes.sync()
         self._commit_all_of(_places(partitions))
         self._forget(partitions)
 
     def _on_lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         # Somebody else owns them already, so a commit would be refused; what stays uncommitted is processed twice.
         print(f"lost {sorted(_places(partitions))}: this member was taken for dead", file=sys.stderr, flush=True)
-        self._notes.sync()
         self._forget(partitions)
 
     def _forget(self, partitions: list[TopicPartition]) -> None:
         gone = _places(partitions)
+        self._notes.revoke(gone)
         self._assigned -= gone
         self._at_end -= gone
         for place in gone:
             self._uncommitted.pop(place, None)
 
-    def _log(self, *, left_ns: int | None = None, error: Exception | None = None) -> None:
+    def _log(self, *, has_ended: bool = False, error: Exception | None = None) -> None:
         write_json(
             status_path(self._path),
             {
                 "processed": self._processed,
                 "assigned": len(self._assigned),
                 "at_end": len(self._at_end),
-                "ended": left_ns is not None,
+                "ended": has_ended,
                 "error": None if error is None else str(error),
-                "moments": {
-                    "begun_ns": self._begun_ns,
-                    "assigned_ns": self._assigned_ns,
-                    "asked_ns": self._stop.asked_ns,
-                    "left_ns": left_ns,
-                },
             },
         )
 

@@ -11,6 +11,7 @@ from typing import Any
 from demo.brokers.process import LeashedProcess, tail
 from demo.clients.control import ControlError
 from demo.clients.groups import GroupSpec
+from demo.clients.scenarios import BY_TOPIC
 from demo.clients.settings import ClusterName
 from demo.notes import RunDirectory, read_status
 
@@ -19,18 +20,21 @@ MEMBER_END_SECONDS = 45.0
 
 KILL_SECONDS = 10.0
 
+# -P: whatever lies in the working directory is not imported. The demo is found by PYTHONPATH.
+MODULE = (sys.executable, "-P", "-m")
+"""What runs a module of the demo; arguments follow."""
+
 
 class Client:
     """One process that notes. It is on a leash: it ends with the supervisor, however that ends."""
 
     def __init__(self, *, name: str, command: Sequence[str], notes: Path, log: Path) -> None:
-        """Start it; `command` is a module of the demo and its arguments."""
+        """Start it."""
         self.name = name
         self.notes = notes
         self.log = log
         self.started_at = time.time()
-        # -P: whatever lies in the working directory is not imported. The demo is found by PYTHONPATH.
-        self._process = LeashedProcess([sys.executable, "-P", "-m", *command], console=log, scratch=None)
+        self._process = LeashedProcess(list(command), console=log, scratch=None)
         self._asked_to_end = False
 
     def alive(self) -> bool:
@@ -150,7 +154,7 @@ class Group:
             "stopped_for_good": self._stopped_for_good,
             "members": running,
             "processed": processed,
-            "partitions": self._spec.partitions,
+            "partitions": sum(BY_TOPIC[topic].partitions for topic in self._spec.topics),
             "at_end": sum(client["status"].get("at_end", 0) for client in running),
             "failures": [failure for client in list(self.clients) if (failure := client.failure())],
         }
@@ -165,6 +169,7 @@ class Group:
         client = Client(
             name=f"{self._spec.name} {member}",
             command=[
+                *MODULE,
                 "demo.clients.consumers",
                 str(self._run.path),
                 self._spec.name,

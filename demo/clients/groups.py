@@ -1,6 +1,6 @@
 """The demo's consumer groups and what each of them shows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,7 +8,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka.admin import AdminClient
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
-from demo.clients.topics import ADMIN_TIMEOUT_SECONDS, BY_NAME
+from demo.clients.topics import ADMIN_TIMEOUT_SECONDS
 
 RETRY_SECONDS = 0.2
 _NOT_READY = frozenset(
@@ -36,11 +36,6 @@ class GroupSpec:
     slow: bool = False
     stopped: bool = False
 
-    @property
-    def partitions(self) -> int:
-        """Of all of its topics."""
-        return sum(BY_NAME[topic].partitions for topic in self.topics)
-
 
 GROUPS = (
     GroupSpec(name="demo.behind", topics=("demo.clicks",), slow=True),
@@ -56,10 +51,12 @@ GROUPS = (
         assignor="roundrobin",
     ),
 )
-BY_GROUP = {group.name: group for group in GROUPS}
+STOPPED = frozenset(group.name for group in GROUPS if group.stopped)
 
 
-def commit_starts(admin: AdminClient, log_starts: Mapping[str, list[int]]) -> dict[str, dict[str, list[int]]]:
+def commit_starts(
+    admin: AdminClient, groups: Iterable[GroupSpec], log_starts: Mapping[str, list[int]]
+) -> dict[str, dict[str, list[int]]]:
     """Commit every group to the start of all its logs: nobody relies on `auto.offset.reset`.
 
     Returns:
@@ -68,7 +65,7 @@ def commit_starts(admin: AdminClient, log_starts: Mapping[str, list[int]]) -> di
     Raises:
         KafkaException: the coordinator refused, or did not get ready in time.
     """
-    starts = {group.name: {topic: list(log_starts[topic]) for topic in group.topics} for group in GROUPS}
+    starts = {group.name: {topic: list(log_starts[topic]) for topic in group.topics} for group in groups}
     for group, topics in starts.items():
         places = [
             TopicPartition(topic, partition, offset, metadata="starting commit")

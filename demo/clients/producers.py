@@ -2,7 +2,7 @@
 
     python -m demo.clients.producers RUN_DIRECTORY NAME preload|live INDEX
 
-It notes each record when its delivery report comes: at its offset when acknowledged, as NOT_ACKNOWLEDGED when not.
+It notes each record before it is sent, and what became of it (docs/checker.md).
 """
 
 import sys
@@ -14,14 +14,15 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from checker.recorder import Recorder
 from demo.clients.records import RecordMaker
 from demo.clients.settings import Settings
 from demo.clients.termination import Termination
 from demo.clients.topics import MIB, TOPICS, Codec, TopicSpec
-from demo.notes import NOT_ACKNOWLEDGED, NotesWriter, RunDirectory, status_path, write_json
+from demo.notes import RunDirectory, status_path, write_json
 
 TICK_SECONDS = 0.02
-SYNC_SECONDS = 0.5
+STATUS_SECONDS = 0.5
 DELIVERY_TIMEOUT_MS = 60_000
 PRELOAD_BURST = 500
 LARGE_RECORD_GAP = 25
@@ -62,8 +63,8 @@ class NotingProducer:
         self._acknowledged = 0
         self._maker = RecordMaker(seed=name)
         self._path = run.producer_notes(name)
-        self._notes = NotesWriter(self._path)
-        self._next_sync = 0.0
+        self._notes = Recorder(self._path, client=name, cluster="source", kind="idempotent")
+        self._next_status = 0.0
         common = {**settings.producer_properties(), **DELIVERY, **PACE[pace], "client.id": name}
         codecs: set[Codec] = {spec.codec for spec in TOPICS}
         self._clients = {codec: Producer({**common, "compression.type": codec}) for codec in sorted(codecs)}
@@ -74,7 +75,9 @@ class NotingProducer:
         record_id = f"{self.name}-{n}"
         key, value, headers = self._maker.make(spec, record_id, n, place.sent, large=large)
         client = self._clients[spec.codec]
-        delivered = partial(self._delivered, record_id, place)
+        noted_key = None if key is None else key.decode()
+        seq = self._notes.send(record_id, spec.name, partition=place.partition, key=noted_key)
+        delivered = partial(self._delivered, seq, record_id, place)
         while True:
             try:
                 client.produce(
@@ -92,12 +95,12 @@ class NotingProducer:
         place.sent += 1
 
     def poll(self) -> None:
-        """Take delivery reports, and twice a second bring the notes to the disk."""
+        """Take delivery reports, and report progress twice a second."""
         for client in self._clients.values():
             client.poll(0)
-        if time.monotonic() >= self._next_sync:
-            self._next_sync = time.monotonic() + SYNC_SECONDS
-            self._notes.sync()
+        if time.monotonic() >= self._next_status:
+            self._next_status = time.monotonic() + STATUS_SECONDS
+            self._notes.flush()
             self._log(ended=False)
 
     def flush(self) -> None:
@@ -114,18 +117,15 @@ class NotingProducer:
             raise RuntimeError(f"{self.name}: {self._sent - resolved} records were neither acknowledged nor given up.")
         self._log(ended=True)
 
-    def _delivered(self, record_id: str, place: Place, error: KafkaError | None, message: Message) -> None:
-        offset = NOT_ACKNOWLEDGED
+    def _delivered(self, seq: int, record_id: str, place: Place, error: KafkaError | None, message: Message) -> None:
         if error is None:
-            acknowledged_at = message.offset()
-            if acknowledged_at is None:
-                raise RuntimeError(f"{record_id} was acknowledged without an offset, as only acks=0 would be.")
-            offset = acknowledged_at
+            self._notes.ack(seq, place.partition, message.offset())
             self._acknowledged += 1
         else:
+            # It may have been written, and the answer lost.
+            self._notes.failed(seq, certain=False)
             self._failed += 1
             print(f"{record_id} was not acknowledged: {error}", file=sys.stderr, flush=True)
-        self._notes.add(record_id, place.spec.name, place.partition, offset)
 
     def _log(self, *, ended: bool) -> None:
         write_json(

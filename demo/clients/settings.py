@@ -27,8 +27,9 @@ class Settings:
 
     Attributes:
         source, target: librdkafka client properties of the two clusters, for consumers.
-        producers_source: the same for producers, if they are somebody else.
+        producers_source, producers_target: the same for producers, if they are somebody else.
         admin_source: the same for who makes topics and starting commits, if that is somebody else.
+        scenario: which workload it is, of `demo.clients.scenarios`.
         big_topic_records: records that the big topic holds, above its log start, before anyone produces live.
         small_topic_records: the same for each other topic.
         produced_per_second: records a second, of all producers together.
@@ -44,7 +45,9 @@ class Settings:
     source: Mapping[str, str]
     target: Mapping[str, str]
     producers_source: Mapping[str, str] | None = None
+    producers_target: Mapping[str, str] | None = None
     admin_source: Mapping[str, str] | None = None
+    scenario: Literal["demo", "full"] = "demo"
     big_topic_records: int = 1_000_000
     small_topic_records: int = 20_000
     produced_per_second: int = 1_500
@@ -56,7 +59,7 @@ class Settings:
     commit_interval_seconds: float = 0.3
 
     def __post_init__(self) -> None:
-        for name in ("source", "target", "producers_source", "admin_source"):
+        for name in ("source", "target", "producers_source", "producers_target", "admin_source"):
             properties = getattr(self, name)
             if properties is not None and "bootstrap.servers" not in properties:
                 raise ValueError(f"{name} has no bootstrap.servers; give librdkafka client properties.")
@@ -74,9 +77,10 @@ class Settings:
         """Client properties of consumers of one cluster."""
         return dict(self.source if name == "source" else self.target)
 
-    def producer_properties(self) -> dict[str, str]:
-        """Client properties of producers."""
-        return dict(self.producers_source or self.source)
+    def producer_properties(self, name: ClusterName = "source") -> dict[str, str]:
+        """Client properties of producers of one cluster."""
+        own = self.producers_source if name == "source" else self.producers_target
+        return dict(own or self.cluster(name))
 
     def admin_properties(self) -> dict[str, str]:
         """Client properties of the source's administrator."""

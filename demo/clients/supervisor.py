@@ -14,13 +14,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from demo.brokers.process import BrokerError
 from demo.clients.control import CONTROL_FILE, ControlError
-from demo.clients.fleet import Client, Group, end_all
-from demo.clients.groups import BY_GROUP
+from demo.clients.fleet import MODULE, Client, Group, end_all
+from demo.clients.moving import PRELOAD
+from demo.clients.moving_java import JavaProducers
+from demo.clients.scenarios import SCENARIOS, ProducerSpec
 from demo.clients.settings import ClusterName, cluster_name
 from demo.clients.termination import Termination
 from demo.notes import RunDirectory, write_json
@@ -37,7 +40,10 @@ class Supervisor:
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
         self._settings = run.settings()
-        self._groups = {name: Group(run, spec) for name, spec in BY_GROUP.items()}
+        self._scenario = SCENARIOS[self._settings.scenario]
+        self._groups = {spec.name: Group(run, spec) for spec in self._scenario.groups}
+        self._cluster: ClusterName = "source"
+        self._java = JavaProducers(run) if any(spec.java for spec in self._scenario.producers) else None
         self._producers: list[Client] = []
         self._producing = threading.Lock()
         self._requests: dict[str, Callable[[Answer], str]] = {
@@ -88,22 +94,37 @@ class Supervisor:
 
     def _preload(self, _: Answer) -> str:
         with self._producing:
-            loaders = [self._producer("preload", index) for index in range(self._settings.preloaders)]
+            if self._scenario.producers:
+                loaders = [self._moving(ProducerSpec(name=PRELOAD, kind="idempotent", topics=()), "source")]
+            else:
+                loaders = [self._producer("preload", index) for index in range(self._settings.preloaders)]
             # librdkafka gives a record up after a minute without answer, so this ends.
             while any(loader.alive() for loader in loaders):
                 time.sleep(POLL_SECONDS)
             self._refuse_failures(loaders)
             return f"preloaded by {len(loaders)} producers"
 
-    def _start_producers(self, _: Answer) -> str:
+    def _start_producers(self, request: Answer) -> str:
+        cluster = _cluster({"cluster": "source", **request})
         with self._producing:
             if any(client.alive() for client in self._producers):
-                return "producers run already"
-            live = [self._producer("live", index) for index in range(self._settings.producers)]
-            return f"started {len(live)} producers"
+                if cluster != self._cluster:
+                    raise ControlError(f"producers run on the {self._cluster}: stop them before they start elsewhere.")
+                return f"producers run on the {cluster} already"
+            self._cluster = cluster
+            if self._scenario.producers:
+                # Side by side: to wait for the others is not a client's own time to start.
+                with ThreadPoolExecutor(len(self._scenario.producers)) as pool:
+                    live = list(pool.map(lambda spec: self._moving(spec, cluster), self._scenario.producers))
+            else:
+                live = [self._producer("live", index) for index in range(self._settings.producers)]
+            return f"started {len(live)} producers on the {cluster}"
 
-    def _stop_producers(self, _: Answer) -> str:
+    def _stop_producers(self, request: Answer) -> str:
         with self._producing:
+            # A repetition of a hook, when they have moved already.
+            if _cluster({"cluster": self._cluster, **request}) != self._cluster:
+                return f"producers run on the {self._cluster}"
             late = end_all(self._producers, grace_seconds=PRODUCER_END_SECONDS, kill=False)
             if late:
                 raise ControlError(f"{late} did not end within {PRODUCER_END_SECONDS} s of SIGTERM; see their logs.")
@@ -114,9 +135,25 @@ class Supervisor:
         name = f"{'preload' if kind == 'preload' else 'producer'}-{index + 1}"
         client = Client(
             name=name,
-            command=["demo.clients.producers", str(self._run.path), name, kind, str(index)],
+            command=[*MODULE, "demo.clients.producers", str(self._run.path), name, kind, str(index)],
             notes=self._run.producer_notes(name),
             log=self._run.logs / f"{name}.log",
+        )
+        self._producers.append(client)
+        return client
+
+    def _moving(self, spec: ProducerSpec, cluster: ClusterName) -> Client:
+        # Each process notes in a file of its own.
+        turn = str(1 + sum(client.name == spec.name for client in self._producers))
+        begun_ns = time.monotonic_ns()
+        command = [*MODULE, "demo.clients.moving", str(self._run.path), spec.name, cluster, turn, str(begun_ns)]
+        if spec.java and self._java is not None:
+            command = self._java.command(spec, cluster, turn, begun_ns)
+        client = Client(
+            name=spec.name,
+            command=command,
+            notes=self._run.producer_notes(f"{spec.name}-{turn}"),
+            log=self._run.logs / f"{spec.name}-{turn}.log",
         )
         self._producers.append(client)
         return client

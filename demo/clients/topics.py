@@ -1,6 +1,6 @@
 """The demo's topics: every codec, keys and headers or none, explicit configs, logs that start above offset 0."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
@@ -120,10 +120,9 @@ TOPICS = (
         configs={"retention.ms": str(14 * DAY_MS), "delete.retention.ms": str(2 * DAY_MS)},
     ),
 )  # fmt: skip
-BY_NAME = {spec.name: spec for spec in TOPICS}
 
 
-def create(admin: AdminClient) -> None:
+def create(admin: AdminClient, topics: Iterable[TopicSpec]) -> None:
     """Create all topics, one replica each, not compacted yet: see `make_compacted`.
 
     Raises:
@@ -133,12 +132,12 @@ def create(admin: AdminClient) -> None:
         NewTopic(spec.name, spec.partitions, 1, config={**spec.configs, "cleanup.policy": "delete"})
         if spec.compacted
         else NewTopic(spec.name, spec.partitions, 1, config=dict(spec.configs))
-        for spec in TOPICS
+        for spec in topics
     ]
     _results(admin.create_topics(new, operation_timeout=ADMIN_TIMEOUT_SECONDS))
 
 
-def delete_beginnings(admin: AdminClient) -> dict[str, list[int]]:
+def delete_beginnings(admin: AdminClient, topics: Iterable[TopicSpec]) -> dict[str, list[int]]:
     """Delete the beginning of every partition's log, so that offsets of source and target differ.
 
     Returns:
@@ -146,7 +145,7 @@ def delete_beginnings(admin: AdminClient) -> dict[str, list[int]]:
     """
     starts = [
         TopicPartition(spec.name, partition, spec.log_start(partition))
-        for spec in TOPICS
+        for spec in topics
         for partition in range(spec.partitions)
     ]
     _results(admin.delete_records(starts, operation_timeout=ADMIN_TIMEOUT_SECONDS))
@@ -160,27 +159,19 @@ def delete_beginnings(admin: AdminClient) -> dict[str, list[int]]:
         )
     )
     offsets = {(place.topic, place.partition): result.offset for place, result in earliest.items()}
-    return {spec.name: [offsets[spec.name, partition] for partition in range(spec.partitions)] for spec in TOPICS}
+    return {spec.name: [offsets[spec.name, partition] for partition in range(spec.partitions)] for spec in topics}
 
 
-def make_compacted(admin: AdminClient) -> None:
+def make_compacted(admin: AdminClient, topics: Iterable[TopicSpec]) -> None:
     """Set the compacted topics' own cleanup.policy: brokers refuse DeleteRecords on a topic that has it."""
-    _results(
-        admin.incremental_alter_configs(
-            [
-                ConfigResource(
-                    ResourceType.TOPIC,
-                    spec.name,
-                    incremental_configs=[
-                        ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
-                    ],
-                )
-                for spec in TOPICS
-                if spec.compacted
-            ],
-            request_timeout=ADMIN_TIMEOUT_SECONDS,
-        )
-    )
+    compact = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    changes = [
+        ConfigResource(ResourceType.TOPIC, spec.name, incremental_configs=[compact])
+        for spec in topics
+        if spec.compacted
+    ]
+    if changes:
+        _results(admin.incremental_alter_configs(changes, request_timeout=ADMIN_TIMEOUT_SECONDS))
 
 
 def _results(futures: Mapping[K, Future[V]]) -> dict[K, V]:

@@ -16,6 +16,7 @@ from kafka_migration.groups.sides import Lookout
 from kafka_migration.groups.watch import GroupLife, Life, WatchResult
 from kafka_migration.link import lag
 from kafka_migration.link.lag import LagReport
+from kafka_migration.migration.context import Scope
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore
@@ -47,7 +48,16 @@ def ctx():
     # No topic is of the plan, and so none is missing from the mirror.
     source, link = SimpleNamespace(topic_names=list), SimpleNamespace(topics=dict)
     return SimpleNamespace(
-        plan=plan, told=told, log=told.append, journal=journal, clock=FakeClock(), source=source, link=link
+        plan=plan,
+        told=told,
+        log=told.append,
+        journal=journal,
+        clock=FakeClock(),
+        source=source,
+        link=link,
+        scope=Scope(),
+        generation=1,
+        own=lambda name, *_: name,
     )
 
 

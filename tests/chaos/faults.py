@@ -76,7 +76,7 @@ class Injector:
         age = self.progress.age
         if age > WITHIN_SECONDS:
             raise Missed(f"the target had not grown for {age:.1f} s")
-        did, rest = _KINDS[fault.kind](self, fault, random.Random(fault.seed))
+        did, rest = ACTIONS[fault.kind](self, fault, random.Random(fault.seed))
         if rest is not None:
             self._lasting.append((fault, self._pool.submit(rest)))
             if not fault.overlaps:
@@ -383,7 +383,7 @@ def _ids(it: Injector, side: str, topics: Iterable[str]) -> list[str]:
     return [found.hex for found in topic_ids(it.scene.stage.clusters[side].direct, topics).values()]
 
 
-_KINDS: dict[str, Callable[[Injector, Fault, random.Random], Done]] = {
+ACTIONS: dict[str, Callable[[Injector, Fault, random.Random], Done]] = {
     "kill_driver": _kill("driver"),
     "kill_jvm": _kill("jvm"),
     "kill_worker": _kill("worker"),

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -99,9 +99,7 @@ class Cluster:
         if there:
             for future in admin.delete_topics(there).values():
                 future.result(30)
-        wait_until(
-            lambda: not set(admin.list_topics(timeout=30).topics) & set(names), "topics are gone", deadline_seconds=60
-        )
+        wait_until(lambda: not set(admin.list_topics(timeout=30).topics) & set(names), "topics are gone")
 
 
 @dataclass
@@ -121,8 +119,10 @@ class Stage:
 
 
 @contextmanager
-def stage(*, brokers: int) -> Iterator[Stage]:
-    """Start it: `brokers` a side."""
+def stage(*, brokers: int, properties: Mapping[str, Mapping[str, str]] | None = None) -> Iterator[Stage]:
+    """Start it: `brokers` a side, with `properties` of each side besides those of all; by default a target that forgets
+    producers, and knows the mirror by name."""
+    own = {"source": {}, "target": _FORGETFUL | _AUTHORIZED} if properties is None else properties
     ports = PortReservation(2 * brokers * len(SIDES))
     with contextlib.ExitStack() as stack:
         stack.callback(ports.release)
@@ -138,7 +138,7 @@ def stage(*, brokers: int) -> Iterator[Stage]:
                 client_ports=real,
                 advertised_ports=advertised,
                 heap_megabytes=_HEAP_MEGABYTES,
-                properties=_QUICK | (_FORGETFUL | _AUTHORIZED if side == "target" else {}),
+                properties={**_QUICK, **own[side]},
                 # Six at once on two cores.
                 start_timeout_seconds=180,
             )

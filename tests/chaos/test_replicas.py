@@ -52,11 +52,11 @@ def test_files_of_a_broker_that_compacts_hold_what_a_consumer_reads(compacting):
         produce(servers, name, rows, **{"compression.type": "zstd", "batch.num.messages": 10})
         return any(log.end - log.start > 2 * len(log) for log in read(servers, {name: 2}).values())
 
-    wait_until(is_compacted, "the cleaner was there", deadline_seconds=60)
+    wait_until(is_compacted, "the cleaner was there")
 
     def is_the_same() -> bool:
         # Between one and the other the cleaner may come by.
         held = held_by_all(data_folders(compacting.data_dir, 1), {name: 2})
         return held == {place: frozenset(log.offsets) for place, log in read(servers, {name: 2}).items()}
 
-    wait_until(is_the_same, "files and consumer agree", deadline_seconds=60)
+    wait_until(is_the_same, "files and consumer agree")

@@ -45,12 +45,12 @@ def play(it: Round, *, brokers: int, folder: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)  # two clusters of its own, and two starts of Spark
+@pytest.mark.timeout(1500)  # two clusters of its own, and two starts of Spark
 def test_mirror_under_cut_connections_a_killed_worker_and_a_takeover_copies_everything_once_in_order(tmp_path: Path):
     play(OF_PROCESSES, brokers=1, folder=tmp_path)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)  # six brokers
+@pytest.mark.timeout(1500)  # six brokers
 def test_mirror_under_leader_moves_a_killed_broker_and_a_rival_copies_everything_once_in_order(tmp_path: Path):
     play(OF_BROKERS, brokers=3, folder=tmp_path)

@@ -76,7 +76,7 @@ def until_decided(servers, topics):
         except ValueError:
             return False
 
-    wait_until(is_decided, "what producers left open that died has timed out", deadline_seconds=60)
+    wait_until(is_decided, "what producers left open that died has timed out")
 
 
 def test_producer_that_dies_leaves_its_transaction_open_until_it_times_out(source_cluster):

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from kafka_migration.cli import asking
@@ -26,13 +27,16 @@ from kafka_migration.groups.record import Step
 from kafka_migration.inventory import preflight
 from kafka_migration.kafka.types import CommittedOffset
 from kafka_migration.link import lag as phase_lag
+from kafka_migration.migration.context import Context
 from kafka_migration.state.link import Wish
 from kafka_migration.steps import executors as packed
-from kafka_migration.steps import mirror_job
+from kafka_migration.steps import mirror_job, rollback
+from kafka_migration.steps.cutover import CutoverResult, Fate, GroupOutcome
 from kafka_migration.topics import create as phase_create
 from tests.cli.conftest import Terminal
 from tests.steps import histories
 from tests.steps.killing import Killed
+from tests.steps.test_approvals import mirrored_and_equal
 
 ORDERS = TopicPartition("shop.orders", 0)
 
@@ -58,7 +62,7 @@ def approved(terminal: Terminal, gate: str) -> None:
 def test_check_of_clusters_without_objection_exits_0_and_opens_nothing_for_writing(terminal: Terminal) -> None:
     result = terminal.run("check")
     assert result.exit_code == 0
-    for said in ("shop.orders", "retention.ms=604800000", "shop.app", "no check fails; 1 warns"):
+    for said in ("shop.orders", "retention.ms=604800000", "shop.app", "every check passes"):
         assert said in result.stdout, said
     assert terminal.opened == [{"dry_run": False, "make_state": False}]
     assert terminal.shop.source.changes == terminal.shop.target.changes == []
@@ -102,6 +106,141 @@ def test_check_as_json_prints_one_document_and_progress_elsewhere(terminal: Term
     value = json.loads(result.stdout)
     assert value["open"] is True
     assert sorted(value["inventory"]["topics"]) == ["shop.orders", "shop.payments"]
+
+
+def test_waves_shows_sizes_members_and_checks_and_fits_80_columns(terminal: Terminal) -> None:
+    given = [
+        {"name": "first", "topics": [r"shop\.orders"], "canary": True},
+        {"name": "second", "topics": [".*payments"]},
+    ]
+    terminal.write_plan(waves={"given": given})
+    result = terminal.run("waves")
+    assert result.exit_code == 0, result.output
+    assert max(len(line) for line in result.stdout.splitlines()) <= 80
+    rows = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "first 1 1 200 19.5 KiB 0 0 s 7 d" in rows
+    assert "first (canary) shop.orders shop.app" in rows
+    assert "shop.payments   none" in result.stdout
+    assert "PASS" in result.stdout
+    found = terminal.json("waves")
+    assert [(wave["name"], wave["topics"], wave["groups"]) for wave in found["waves"]] == [
+        ("first", ["shop.orders"], ["shop.app"]),
+        ("second", ["shop.payments"], []),
+    ]
+    assert found["waves"][0]["records_at_most"] == 200
+    assert {check["verdict"] for check in found["checks"]} == {"PASS"}
+    assert not terminal.shop.store.items()
+
+
+def test_waves_of_a_plan_without_any_are_one_and_it_is_not_checked(terminal: Terminal) -> None:
+    result = terminal.run("waves")
+    assert result.exit_code == 0
+    assert "(all)" in result.stdout
+    assert terminal.json("waves")["checks"] == []
+
+
+def test_waves_that_tear_a_group_apart_exit_1_and_why_names_what_holds_a_topic(terminal: Terminal) -> None:
+    terminal.shop.source.consumer_commits("shop.app", TopicPartition("shop.payments", 0), 1)
+    given = [{"name": name, "topics": [rf"shop\.{name}"]} for name in ("orders", "payments")]
+    terminal.write_plan(waves={"given": given})
+    result = terminal.run("waves")
+    assert result.exit_code == 1
+    assert "group shop.app spans waves" in " ".join(result.stdout.split())
+    why = terminal.run("waves", "--why", "shop.orders")
+    assert why.exit_code == 0
+    assert "shop.orders, in wave orders, cannot move apart from" in why.stdout
+    assert "shop.payments   group shop.app" in why.stdout
+    assert "group shop.app   shop.orders, shop.payments" in terminal.run("waves", "--why", "payments").stdout
+    assert (
+        terminal.json("waves", "--why", "shop.orders")["held_together_with"]["shop.payments"][0]["name"] == "shop.app"
+    )
+
+
+def test_why_of_what_is_neither_topic_nor_wave_is_bad_input(terminal: Terminal) -> None:
+    result = terminal.run("waves", "--why", "nothing")
+    assert result.exit_code == 2
+    assert "--why" in result.stderr
+    assert "nothing is neither a topic" in result.stderr
+
+
+WAVES = {"given": [{"name": "first", "topics": [r"shop\.orders"]}, {"name": "second", "topics": [r"shop\.payments"]}]}
+
+
+def test_wave_has_an_approval_of_its_own_and_is_not_moved_without(terminal: Terminal) -> None:
+    mirrored_and_equal(terminal.shop)
+    terminal.shop.has_active_mirror = True
+    terminal.write_plan(waves=WAVES)
+    refused = terminal.run("cutover", "--wave", "first")
+    assert refused.exit_code == 1
+    assert "cutover gate of wave first: nobody has approved it yet" in refused.stderr
+    assert "approve cutover PLAN --wave first" in refused.stderr
+    shown = terminal.json("approve", "cutover", "--wave", "first", "--show")
+    assert list(shown["facts"]["groups"]) == ["shop.app"]
+    # The mirror goes on for the other wave.
+    assert [step.partition(":")[0] for step in shown["next_steps"]] == ["cut_over", "watch_groups"]
+    answer = ["approve", "cutover", "--wave", "first", "--receipt", shown["receipt"], "--yes"]
+    assert terminal.run(*answer).exit_code == 0
+    assert set(terminal.shop.ctx().journal.all("approval")) == {"cutover/first/1-approved"}
+    # Its gate is open: what keeps the group is what the mirror has not copied.
+    assert "the mirror has not copied up to" in terminal.run("cutover", "--wave", "first").stdout
+    assert "cut_over[first]" in terminal.shop.ctx().journal.all("phase")
+
+
+def test_cutover_and_approval_of_a_whole_plan_with_waves_are_refused_and_a_group_finds_its_wave(
+    terminal: Terminal,
+) -> None:
+    mirrored_and_equal(terminal.shop)
+    terminal.shop.has_active_mirror = True
+    terminal.write_plan(waves=WAVES, approvals={"cutover": False})
+    for whole in (("cutover",), ("approve", "cutover", "--show")):
+        refused = terminal.run(*whole)
+        assert refused.exit_code == 1
+        assert "and no wave is named" in refused.stderr
+        assert "in the order of the waves (first, second)" in refused.stderr
+    dry = terminal.run("cutover", "--dry-run")
+    assert "a real run would be refused: plan shop moves its groups by waves" in dry.stderr
+    assert "the mirror has not copied up to" in terminal.run("cutover", "--group", "shop.app").stdout
+    assert "cut_over[first]" in terminal.shop.ctx().journal.all("phase")
+
+
+def test_status_shows_where_each_wave_stands(terminal: Terminal) -> None:
+    histories.created(terminal.shop)
+    terminal.write_plan(waves=WAVES)
+    shown = [" ".join(line.split()) for line in terminal.run("status").stdout.splitlines()]
+    assert "first waits for an approval - - -" in shown
+    assert "second waits for wave first - - -" in shown
+
+
+def test_computed_waves_are_printed_as_a_section_that_names_the_same_ones(terminal: Terminal) -> None:
+    terminal.write_plan(waves={"auto": {"most_topics": 1}, "spanning_groups": ["shop.other"]})
+    computed = terminal.json("waves")["waves"]
+    section = yaml.safe_load(terminal.run("waves", "--given").stdout)
+    assert section == terminal.json("waves", "--given")
+    terminal.write_plan(**section)
+    given = terminal.json("waves")
+    assert [(one["name"], one["topics"], one["groups"], one["canary"]) for one in given["waves"]] == [
+        ("canary", ["shop.orders"], ["shop.app"], True),
+        ("wave-1", ["shop.payments"], [], False),
+    ]
+    assert [one["name"] for one in computed] == ["canary", "wave-1"]
+    assert section["waves"]["spanning_groups"] == ["shop.other"]
+
+
+def test_wave_at_the_gate_of_the_plan_and_one_that_the_plan_lacks_are_bad_input(terminal: Terminal) -> None:
+    assert terminal.run("approve", "plan", "--wave", "first").exit_code == 2
+    without = terminal.run("cutover", "--wave", "first")
+    assert (without.exit_code, "has no waves" in without.stderr) == (2, True)
+    terminal.write_plan(waves=WAVES)
+    unknown = terminal.run("cutover", "--wave", "third")
+    assert (unknown.exit_code, "its waves are first, second" in unknown.stderr) == (2, True)
+
+
+def test_evidence_of_the_plan_shows_its_waves(terminal: Terminal) -> None:
+    terminal.write_plan(waves={"auto": {}})
+    result = terminal.run("approve", "plan", "--show")
+    assert "Waves, in their order" in result.stdout
+    assert "What moves together" in result.stdout
+    assert max(len(line) for line in result.stdout.splitlines() if "sha256" not in line and "receipt" not in line) <= 80
 
 
 def test_status_of_a_migration_that_has_not_begun_says_where_to_begin(terminal: Terminal) -> None:
@@ -639,7 +778,7 @@ def halted(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     ctx.link.halt(ORDERS, "FOREIGN_WRITER", "somebody", 40, 41, ctx.stamp())
     end = MirrorEnd(reason="caught_up", rounds=1, fences=1, records=0, bytes=0, batches=0, executors=(), halted=())
     monkeypatch.setattr(mirror_job, "run", lambda *_, **__: end)
-    monkeypatch.setattr(render_status, "lag_beside", lambda *_: nullcontext(lambda _text: None))
+    monkeypatch.setattr(render_status, "lag_beside", lambda *_, **__: nullcontext(lambda _text: None))
     return terminal
 
 
@@ -719,6 +858,47 @@ def test_mirror_that_left_a_partition_halted_says_so_by_its_exit_code(
     )
     monkeypatch.setattr(mirror_job, "run", lambda *_, **__: end)
     assert halted.run("mirror").exit_code == 1
+
+
+# -- the way back -----------------------------------------------------------------------------------------------------
+
+
+def test_way_back_that_has_not_begun_is_refused_with_what_begins_it(terminal: Terminal) -> None:
+    for command in (["rollback"], ["rollback", "--dry-run"], ["translate", "--reverse"]):
+        result = terminal.run(*command)
+        assert (result.exit_code, "no link that could be reversed" in result.stderr) == (1, True), result.stderr
+    assert "link shop is not sealed" in terminal.run("mirror", "--reverse").stderr
+    assert terminal.shop.source.changes == terminal.shop.target.changes == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["mirror", "--reverse", "--unseal"],
+        ["mirror", "--reverse", "--again", "t"],
+        ["translate", "--reverse", "--offset", "shop.orders:0:1"],
+    ],
+)
+def test_options_of_the_forward_link_do_not_go_with_reverse(terminal: Terminal, options: list[str]) -> None:
+    assert terminal.run(*options).exit_code == 2
+
+
+def test_rollback_shows_each_group_and_exits_1_where_one_is_refused(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def apply(_ctx: Context, groups: list[str] | None) -> CutoverResult:
+        asked.append(groups)
+        refused = GroupOutcome(group="b", outcome=Fate.REFUSED, reason="not mirrored back", remedy="wait", exit_code=1)
+        return CutoverResult(groups=(GroupOutcome(group="a", outcome=Fate.MOVED), refused))
+
+    monkeypatch.setattr(rollback, "apply", apply)
+    result = terminal.run("rollback", "--group", "a", "--group", "b")
+    assert (result.exit_code, asked) == (1, [["a", "b"]])
+    assert "remedy: wait" in result.stdout
+    assert [group["outcome"] for group in terminal.json("rollback")["groups"]] == ["moved", "refused"]
+    assert asked[-1] is None
 
 
 # -- executors --------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def _write(servers: str, first: int, count: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_what_lies_before_is_neither_copied_nor_missed_and_told_at_every_gate(
     source_cluster: EmbeddedKafka, target_cluster: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,7 +152,6 @@ class Lab:
         wait_until(
             lambda: all(one.end == before[tp] + 1 for tp, one in self.ends(TARGET, tps).items()),
             "markers",
-            deadline_seconds=60,
         )
 
     def ends(self, side: str, tps: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionEnds]:
@@ -236,7 +235,7 @@ def send(servers: str, sent: Sequence[tuple[str, ToSend]], *, in_transaction: bo
                 return None
             raise
 
-    wait_until(lambda: end() is not None, "a leader for every partition", deadline_seconds=60)
+    wait_until(lambda: end() is not None, "a leader for every partition")
     before = end() or 0
     if in_transaction:
         producer.init_transactions(60)
@@ -257,7 +256,7 @@ def send(servers: str, sent: Sequence[tuple[str, ToSend]], *, in_transaction: bo
     assert not failures, failures[:3]
     # Markers are written after the answer: what is produced next could stand before them.
     markers = len(places) if in_transaction else 0
-    wait_until(lambda: end() == before + len(sent) + markers, "every record and marker", deadline_seconds=60)
+    wait_until(lambda: end() == before + len(sent) + markers, "every record and marker")
 
 
 @dataclass

@@ -62,17 +62,13 @@ def test_equal_partitions_meet_the_suite_and_leave_data_docs(tmp_path):
 
 
 def test_data_docs_grow_with_each_run(tmp_path):
-    for at, verdict, of in (
-        ("2030-01-01", "EQUAL", ""),
-        ("2030-01-02", "DIFFERENT", "some topics"),
-        ("2030-01-03", "EQUAL", ""),
-    ):
+    for at, verdict, of in (("2030-01-01", "EQUAL", ""), ("2030-01-02", "DIFFERENT", "some topics")):
         found = _run(tmp_path, [{**ROW, "verdict": verdict}], 1, at=at, of=of)
         assert found.success is (verdict == "EQUAL")
     pages = list((tmp_path / "data_docs" / "validations").rglob("*.html"))
-    assert len(pages) == 3
+    assert len(pages) == 2
     index = (tmp_path / "data_docs" / "index.html").read_text()
-    for at in ("2030-01-01", "2030-01-02", "2030-01-03"):
+    for at in ("2030-01-01", "2030-01-02"):
         assert f"m {at}" in index
     assert "m 2030-01-02 some topics" in index
     for page in pages:

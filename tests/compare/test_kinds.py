@@ -115,7 +115,7 @@ def test_what_compaction_took_since_it_was_copied_is_no_difference_and_all_else_
         it.mirror().run(until_caught_up=True)
         copied = len(rows(it.target, topic))
         write(it, topic, 150, first=150, seed=22)
-        wait_until(lambda: len(rows(it.source, topic)) < 120, "a compaction pass", deadline_seconds=30)
+        wait_until(lambda: len(rows(it.source, topic)) < 120, "a compaction pass")
         it.mirror().run(until_caught_up=True)
         set_topic_config(it.source, topic, {"cleanup.policy": "delete"})
         left, there = len(rows(it.source, topic)), len(rows(it.target, topic))

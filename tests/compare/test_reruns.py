@@ -138,7 +138,8 @@ def test_rerun_after_one_percent_of_new_records_reads_three_percent_of_the_bytes
         ]
 
 
-@pytest.mark.parametrize("side", ["source", "target"])
+# A loss on the target is seen in the same way: `make test` has the one that is also written over.
+@pytest.mark.parametrize("side", ["source", pytest.param("target", marks=pytest.mark.long)])
 def test_what_was_equal_is_read_again_where_a_log_lost_it_by_an_unclean_election(
     lossy, source_cluster, target_cluster, spark, tmp_path, side
 ):
@@ -185,12 +186,11 @@ def test_nothing_stands_of_a_topic_that_was_made_anew(source_cluster, target_clu
         assert [(segment.kept, segment.verdict) for segment in found.segments] == [(False, Equality.DIFFERENT)] * 2
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "level",
-    [pytest.param(None, marks=pytest.mark.long), "batch"],
-    ids=["the default level", "batch level"],
-)
+# In `make test`: what is kept is not read again (above), also of a validation that died half-way
+# (tests/steps/test_validate_segments.py).
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("level", [None, "batch"], ids=["the default level", "batch level"])
 def test_validation_that_is_killed_goes_on_where_it_was_and_ends_with_the_same_digests(
     source_cluster, target_cluster, tmp_path, level
 ):

@@ -36,7 +36,7 @@ from tests.kafka_tools import ToSend, commit, create_topics, forget_clients, pro
 from tests.waiting import wait_until
 
 LIVE = Settings(streams=2, epoch_seconds=5, follow_seconds=1, limits=Limits(**BRIEF))
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 180.0
 Values = dict[TopicPartition, list[bytes | None]]
 
 
@@ -101,7 +101,7 @@ class Scene:
     def until_led(self, topic: str) -> None:
         """Until every partition of a topic of the source has a leader that answers."""
         count = self.topics[topic]
-        wait_until(lambda: _is_led(self.source, topic, count), f"{topic} has leaders", deadline_seconds=60)
+        wait_until(lambda: _is_led(self.source, topic, count), f"{topic} has leaders")
 
     def begin(self) -> None:
         """Make the topics on the target, and pin them, as the first run of `mirror` does."""
@@ -155,7 +155,7 @@ class Scene:
         """Where the group would go on if it were moved now; it must be said of all that it has committed."""
         (preview,) = translate.preview(self.ctx, [group]).groups
         assert preview.problems == ()
-        return {it.tp: it.target for it in preview.translations}
+        return {it.tp: it.destination for it in preview.translations}
 
     def until_translated(self, group: str) -> dict[TopicPartition, int]:
         """As `translated`, once all that it has committed is mirrored."""

@@ -39,11 +39,11 @@ def test_record_that_cannot_be_sent_holds_back_its_partition_until_it_can_and_no
     rows = [ToSend(b"%d" % n if n != 2 else large, b"key-%d" % n, 0) for n in range(5)]
     produce(it.source, topic, rows, **{"batch.num.messages": 1, "linger.ms": 0})
     with it.mirroring() as live:
-        wait_until(lambda: failing in it.ctx.link.halts(), "it halts", deadline_seconds=30)
+        wait_until(lambda: failing in it.ctx.link.halts(), "it halts")
         assert it.ctx.link.halts()[failing].reason == Halt.REFUSED
         assert _values(it, failing) == [b"0", b"1"]
         it.write(topic, 10, partitions=[other.partition])
-        wait_until(lambda: len(_values(it, other)) == 10, "the other one goes on", deadline_seconds=30)
+        wait_until(lambda: len(_values(it, other)) == 10, "the other one goes on")
         set_topic_config(it.target, topic, {"max.message.bytes": "1000000"})
         (done,) = resume.apply(it.ctx, at=[(failing, 2)], by="ada")
         assert done.given_up == 0
@@ -70,8 +70,8 @@ def test_source_topic_that_is_deleted_halts_alone_and_what_was_copied_stays(it: 
             it.write(deleted, 50_000, first=100)
         delete_topic(it.source, deleted)
         it.write(other, 100, first=100)
-        wait_until(lambda: len(_values(it, TopicPartition(other, 0))) == 200, "the other goes on", deadline_seconds=30)
-        wait_until(lambda: gone in it.ctx.link.halts(), "the deleted one halts", deadline_seconds=60)
+        wait_until(lambda: len(_values(it, TopicPartition(other, 0))) == 200, "the other goes on")
+        wait_until(lambda: gone in it.ctx.link.halts(), "the deleted one halts")
         assert live.thread.is_alive()
     assert live.error is None
     halt = it.ctx.link.halts()[gone]

@@ -92,7 +92,7 @@ def test_group_reads_nothing_twice_of_old_topics_and_of_one_that_came_later(
             assert len(it.translated(group)) == PARTITIONS
             second = it.make("second", PARTITIONS)
             it.write(second, COUNT, transactions=transactions)
-            wait_until(lambda: second in it.ctx.link.topics(), "the new topic joins", deadline_seconds=30)
+            wait_until(lambda: second in it.ctx.link.topics(), "the new topic joins")
             before |= it.read("source", group, second)
             it.until_caught_up()
             assert it.move(group)[0].outcome is Fate.MOVED

@@ -145,7 +145,7 @@ def test_partitions_and_topics_that_come_later_are_copied_whole(source_cluster: 
             late = it.make("late", 2)
             for name in (topic, late):
                 it.write(name, 40, first=50)
-            wait_until(lambda: late in it.ctx.link.topics(), "the new topic joins", deadline_seconds=30)
+            wait_until(lambda: late in it.ctx.link.topics(), "the new topic joins")
             it.until_caught_up()
         assert live.error is None
         found = read_all(it.target, it.topics)
@@ -413,7 +413,7 @@ def test_compaction_of_both_sides_comes_to_the_same_state(compacting: Any, compa
             return len(keys) == len(set(keys)) and all(row.value is not None for row in found)
 
         for servers in (it.source, it.target):
-            wait_until(lambda servers=servers: settled(servers), "compacted", deadline_seconds=90)
+            wait_until(lambda servers=servers: settled(servers), "compacted")
         assert _state(it, it.source, topic) == _state(it, it.target, topic) == state
 
 

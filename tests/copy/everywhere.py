@@ -45,7 +45,7 @@ def until_caught_up(it: Bench) -> None:
         ends = stable_ends(it.source, it.topics)
         return all(tp in positions and positions[tp].source >= end for tp, end in ends.items())
 
-    wait_until(is_there, "the mirror has caught up", deadline_seconds=30)
+    wait_until(is_there, "the mirror has caught up")
 
 
 def assert_same_everywhere(it: Bench) -> int:

@@ -61,7 +61,7 @@ def running_again(it: Bench) -> Iterator[Running]:
 
 def _until(live: Running, topic: str, offset: int) -> None:
     what = f"{topic} is copied up to {offset}"
-    wait_until(lambda: live.copied(topic) == offset or live.error, what, deadline_seconds=40)
+    wait_until(lambda: live.copied(topic) == offset or live.error, what)
     assert live.error is None
 
 
@@ -71,7 +71,7 @@ def _told(it: Bench) -> str:
 
 def _until_told(it: Bench, why: str) -> None:
     """The link's state gives ``why`` as the reason to wait."""
-    wait_until(lambda: why in _told(it), lambda: f"{why} in the link's state: {_told(it)}", deadline_seconds=40)
+    wait_until(lambda: why in _told(it), lambda: f"{why} in the link's state: {_told(it)}")
 
 
 def _waits(live: Running) -> Callable[[], bool]:
@@ -107,7 +107,7 @@ def test_request_that_dies_with_the_only_broker_of_its_topic_waits_and_the_other
             produce(it.source, waits, records(100, 1, 2))
             assert killed.wait(20)
             produce(it.source, goes, records(100, 1, 3))
-            wait_until(_waits(live), "it is told", deadline_seconds=40)
+            wait_until(_waits(live), "it is told")
             _until(live, goes, 200)
             _until_told(it, "no leader that answers")
         assert live.error is None
@@ -168,9 +168,9 @@ def test_partition_with_too_few_replicas_in_sync_waits_and_stays_out_of_the_fenc
         with running(it, LONG) as live:
             _until(live, waits, 100)
             cluster.kill(GONE)
-            wait_until(lambda: in_sync() == 1, "one is left", deadline_seconds=30)
+            wait_until(lambda: in_sync() == 1, "one is left")
             produce(it.source, waits, records(100, 1, 2))
-            wait_until(_waits(live), "it is told", deadline_seconds=40)
+            wait_until(_waits(live), "it is told")
             wait_until(lambda: "min.insync.replicas" in _told(it), "it stands in the link's state")
             produce(it.source, goes, records(100, 1, 3))
             _until(live, goes, 200)

@@ -83,7 +83,7 @@ def is_thinned(it: Bench, topic: str) -> bool:
 
 def test_thinned_log_arrives_with_every_offset_translated(both, topic):
     write(both, topic, 400, first=0, seed=1)
-    wait_until(lambda: is_thinned(both, topic), "the cleaner has thinned batches", deadline_seconds=30)
+    wait_until(lambda: is_thinned(both, topic), "the cleaner has thinned batches")
     outcome = both.mirror(settings=SETTINGS).run(until_caught_up=True)
     assert (outcome.reason, outcome.halted) == ("caught_up", ())
     left = assert_same_everywhere(both)
@@ -115,7 +115,7 @@ def test_log_that_is_compacted_while_it_is_read_arrives_as_it_was_or_is(both, to
         for part in range(PARTS):
             write(both, topic, PART, first=PART * part, seed=part)
             both.link.resume(by="ada", at="now")
-            wait_until(lambda part=part: position(both, tp) > PART * part + 20, "a part is copied", deadline_seconds=30)
+            wait_until(lambda part=part: position(both, tp) > PART * part + 20, "a part is copied")
             both.link.pause(Pause(by="ada", at="now"))
             at = until_still(both, tp)
             before = ahead(both, tp, at)
@@ -123,7 +123,6 @@ def test_log_that_is_compacted_while_it_is_read_arrives_as_it_was_or_is(both, to
             wait_until(
                 lambda at=at, before=before: ahead(both, tp, at) < before - 20,
                 f"batches ahead of {at} are thinned",
-                deadline_seconds=30,
             )
             thinned += before - ahead(both, tp, at)
             compact(both, topic, now=False)
@@ -169,7 +168,7 @@ def until_still(it: Bench, tp: TopicPartition) -> int:
             seen, since = now, time.monotonic()
         return time.monotonic() - since > 2.5
 
-    wait_until(is_still, "it stands still", deadline_seconds=30)
+    wait_until(is_still, "it stands still")
     return seen
 
 
@@ -198,7 +197,7 @@ def test_tombstones_with_a_delete_horizon_keep_their_times_and_lose_the_horizon(
         with wired(both.source, topic) as wire:
             return sum(1 for header, _ in wire.stored(tp) if header.attributes & DELETE_HORIZON) >= 2
 
-    wait_until(is_marked, "the cleaner has given tombstones a horizon", deadline_seconds=30)
+    wait_until(is_marked, "the cleaner has given tombstones a horizon")
     both.mirror(settings=SETTINGS).run(until_caught_up=True)
     assert assert_same_everywhere(both) > 0
     with wired(both.target, topic) as wire:
@@ -231,7 +230,7 @@ def test_transactions_of_which_compaction_took_records_and_markers(both, topic):
             stored = [header for header, _ in wire.stored(TopicPartition(topic, 0))]
         return sum(1 for header in stored if header.is_control and header.records) < 20
 
-    wait_until(is_cleaned, "markers went, too", deadline_seconds=40)
+    wait_until(is_cleaned, "markers went, too")
     outcome = both.mirror(settings=SETTINGS).run(until_caught_up=True)
     assert (outcome.reason, outcome.halted) == ("caught_up", ())
     assert assert_same_everywhere(both) >= 6

@@ -40,7 +40,7 @@ def test_small_partitions_are_copied_while_heavy_ones_are_not_half_done(source_c
             found.update({tp: position.records for tp, (position, _) in it.link.progress().items()})
             return all(found.get(TopicPartition(topic, 0)) == RECORDS for topic in list(topics)[1:])
 
-        wait_until(small_ones_are_done, "all small partitions are copied", deadline_seconds=60)
+        wait_until(small_ones_are_done, "all small partitions are copied")
         copied = [found.get(TopicPartition(f"{name}-heavy", p), 0) for p in range(heavy)]
         assert sum(copied) < total / 2
         it.link.throttle(Throttle(bytes_per_second=None, by="test", at="now"))
@@ -62,13 +62,13 @@ def test_task_that_holds_enough_still_fetches_for_whoever_has_nothing(source_clu
         thread = threading.Thread(target=mirror.run, daemon=True)
         thread.start()
         first = TopicPartition(f"{name}-heavy", 0)
-        wait_until(lambda: first in it.link.progress(), "the heavy ones are copied", deadline_seconds=30)
+        wait_until(lambda: first in it.link.progress(), "the heavy ones are copied")
         produce(it.source, f"{name}-late", [ToSend(b"y")] * 10)
         late = TopicPartition(f"{name}-late", 0)
         wait_until(lambda: late in it.link.progress() and it.link.progress()[late][0].records == 10, "the late one")
         assert it.link.progress()[first][0].records < 2_000
         it.link.throttle(Throttle(bytes_per_second=None, by="test", at="now"))
-        wait_until(lambda: it.link.progress()[first][0].records == 2_000, "all is copied", deadline_seconds=30)
+        wait_until(lambda: it.link.progress()[first][0].records == 2_000, "all is copied")
         it.link.wish(Wish(desired=Desired.STOP, at="now"))
         thread.join(60)
         link.close()

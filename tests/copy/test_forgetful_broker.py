@@ -150,7 +150,7 @@ class Compacted:
             return [(h.base_offset, h.next_offset, h.records) for h, _ in wire.stored(TopicPartition(self._topic, 0))]
 
         with wired(self._servers, self._topic) as wire:
-            wait_until(lambda: stored() == list(expected), f"compacted to {expected}", deadline_seconds=40)
+            wait_until(lambda: stored() == list(expected), f"compacted to {expected}")
 
 
 def test_source_whose_batches_are_removed_and_emptied_is_copied_and_translated_exactly(

@@ -38,7 +38,7 @@ def topic() -> str:
 
 def _freeze_in_the_middle(it: Bench, first: Elsewhere) -> None:
     """Stopped with batches in its hands that it has not sent."""
-    wait_until(lambda: log_ends(it.target, it.topics) > 21, first.said or "the copy has begun", deadline_seconds=40)
+    wait_until(lambda: log_ends(it.target, it.topics) > 21, first.said or "the copy has begun")
     os.kill(first.process.pid, signal.SIGSTOP)
     assert log_ends(it.target, it.topics) < 150, "far from its end"
 
@@ -130,7 +130,7 @@ def test_mirror_that_wakes_in_the_middle_of_a_request_sends_no_more_of_it(
                 waiting.append(_unread(seen[1].connection.client_fileno()))
                 return waiting[-1] > 0 and len(waiting) > 20 and len(set(waiting[-20:])) == 1
 
-            wait_until(is_full, "the connection takes no more", deadline_seconds=30)
+            wait_until(is_full, "the connection takes no more")
             os.kill(first.process.pid, signal.SIGSTOP)
             assert it.mirror(settings=QUICK).run(until_caught_up=True).halted == ()
             assert assert_same(it) == 2_400

@@ -221,7 +221,7 @@ def _in_the_middle(it: Bench, **more: object) -> Iterator[list[MirrorEnd]]:
     mirror = it.mirror(settings=Settings(streams=1, epoch_seconds=10, limits=limits), **more)  # type: ignore[arg-type]
     thread = threading.Thread(target=lambda: outcomes.append(mirror.run(until_caught_up=True)), daemon=True)
     thread.start()
-    wait_until(lambda: log_ends(it.target, it.topics) > 200, "the copy has begun", deadline_seconds=60)
+    wait_until(lambda: log_ends(it.target, it.topics) > 200, "the copy has begun")
     assert log_ends(it.target, it.topics) < 2_500
     yield outcomes
     thread.join(120)

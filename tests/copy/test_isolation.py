@@ -31,7 +31,7 @@ def topics() -> tuple[str, str]:
 
 def _until(live: Running, topic: str, offset: int) -> None:
     what = f"{topic} is copied up to {offset}"
-    wait_until(lambda: live.copied(topic) == offset or live.error, what, deadline_seconds=90)
+    wait_until(lambda: live.copied(topic) == offset or live.error, what)
     assert live.error is None
 
 

@@ -156,7 +156,7 @@ async def _producer_of(cluster: WireCluster, transactional_id: str) -> int:
 
 
 def _until_id_is_forgotten(wire: Wire, it: Bench) -> None:
-    wait_until(lambda: wire(_producer_of, it.link.transactional_id) == -1, "the id is forgotten", deadline_seconds=20)
+    wait_until(lambda: wire(_producer_of, it.link.transactional_id) == -1, "the id is forgotten")
 
 
 def test_forgotten_transactional_id_is_fenced_directly_and_the_copy_goes_on(source_cluster, oblivious, topic):

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from kafka_migration.copy.driver import headers
 from kafka_migration.domain import ledger
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.kafka.topic_log import TopicLog
-from kafka_migration.link import reverse, seal
+from kafka_migration.link import reverse, seal, stragglers
 from kafka_migration.link.lag import LagMeter
 from kafka_migration.migration.context import Context
 from kafka_migration.state.link import LinkState
@@ -31,17 +32,17 @@ def topic() -> str:
 
 
 @contextmanager
-def sealed(source: str, target: str, topic: str) -> Iterator[tuple[Made, Context]]:
+def sealed(source: str, target: str, topic: str, **plan: object) -> Iterator[tuple[Made, Context]]:
     """A migration whose topic of two partitions was copied and sealed, and how it opens its reverse link."""
     opened: list[LinkState] = []
 
-    def open_reverse() -> LinkState:
-        name = Direction.REVERSE.own(found.ctx.plan.name)
+    def open_link(direction: Direction, generation: int) -> LinkState:
+        name = direction.own(found.ctx.plan.name, generation)
         opened.append(LinkState.on_target(name, {"bootstrap.servers": target}))
         return opened[-1]
 
-    with made(source, target, {topic: 2}) as found:
-        ctx = replace(found.ctx, on_open_reverse=open_reverse)
+    with made(source, target, {topic: 2}, **plan) as found:
+        ctx = replace(found.ctx, on_open_link=open_link)
         produce(source, topic, records(200, 2, seed=1))
         mirror.apply(ctx, ThreadRunner(), until_caught_up=True)
         seal.apply(ctx)
@@ -107,6 +108,34 @@ def test_record_of_a_straggler_on_the_source_halts_its_partition_of_the_reverse_
             TopicPartition(topic, 0): Halt.FOREIGN_WRITER
         }
         assert not ctx.link.halts()
+
+
+def test_records_of_a_straggler_are_named_until_they_are_given_up_and_the_reverse_links_own_are_not(
+    source_cluster, target_cluster, topic
+):
+    source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
+    first, second = (TopicPartition(topic, n) for n in range(2))
+    with sealed(source, target, topic) as (_, ctx):
+        assert stragglers.look(ctx) == ()
+        # Behind the seal, before there is a reverse link.
+        produce(source, topic, records(3, 1, seed=4))
+        (stray,) = stragglers.look(ctx)
+        assert (stray.tp, stray.records) == (first, 3)
+        assert [one.tp for one in stragglers.give_up(ctx, by="ada")] == [first]
+        assert stragglers.look(ctx) == ()
+        back = reverse.arm(ctx)
+        produce(target, topic, records(100, 2, seed=2))
+        # The first partition halts before the straggler's records; its fences and what the second gets are its own.
+        assert mirror.apply(back, ThreadRunner(), until_caught_up=True).halted == (first,)
+        mirror.apply(back, ThreadRunner(), until_caught_up=True)
+        assert stragglers.look(ctx) == ()
+        # Its own records, though nothing is reported of them yet.
+        ends = {tp: at.target for tp, at in back.link.positions().items()}
+        found = headers.read(ctx.source.connection.kafka_python(), "source", {second: ends[second] - 40}, ends)
+        own = {identity.producer_id for identity in back.link.fences().values()}
+        assert {header.producer_id for header in found[second] if not header.is_control} <= own
+        produce(source, topic, records(5, 2, seed=5))
+        assert sorted((one.tp, one.records) for one in stragglers.look(ctx)) == [(first, 3), (second, 2)]
 
 
 def test_reverse_link_begins_behind_a_seal_alone(source_cluster, target_cluster, topic):

@@ -220,12 +220,12 @@ def test_source_that_is_truncated_under_a_running_mirror_halts_by_name_and_the_o
             lossy.kill(2)
             until_alone(it.source, tp)
             produce(it.source, topic, records(100, 1, 2), **SMALL_BATCHES)
-            wait_until(lambda: live.copied(topic) == 200, "what one broker alone has is copied", deadline_seconds=60)
+            wait_until(lambda: live.copied(topic) == 200, "what one broker alone has is copied")
             lose(lossy, it.source, tp)
             produce(it.source, topic, records(50, 1, 3), **SMALL_BATCHES)
-            wait_until(lambda: tp in it.link.halts(), "it halts", deadline_seconds=60)
+            wait_until(lambda: tp in it.link.halts(), "it halts")
             produce(it.source, other.topic, records(100, 1, 4), **SMALL_BATCHES)
-            wait_until(lambda: live.copied(other.topic) == 200, "the other goes on", deadline_seconds=60)
+            wait_until(lambda: live.copied(other.topic) == 200, "the other goes on")
         assert live.error is None
         assert {at: halt.reason for at, halt in it.link.halts().items()} == {tp: Halt.TRUNCATED}
         assert len(read_all(it.target, {topic: 1})[tp]) == 200

@@ -80,13 +80,13 @@ def test_topic_that_is_deleted_while_idle_halts_and_the_others_go_on(
             delete_topic(it.source if side == "source" else it.target, gone)
             # Enough to be dealt anew, where epochs are short.
             produce(it.source, other, records(2_000, 1, 2))
-            wait_until(lambda: mirror.copied(other) == 2_050, "the other topic goes on", deadline_seconds=20)
+            wait_until(lambda: mirror.copied(other) == 2_050, "the other topic goes on")
             # 15 s are documented.
             wait_until(lambda: bool(it.link.halts()), "the deleted one halts", deadline_seconds=UNDER_LOAD * 15)
             halt = it.link.halts()[TopicPartition(gone, 0)]
             assert (halt.reason, halt.source_offset) == (Halt.TOPIC_MISSING, 50)
             produce(it.source, other, records(50, 1, 3))
-            wait_until(lambda: mirror.copied(other) == 2_100, "the other topic goes on", deadline_seconds=20)
+            wait_until(lambda: mirror.copied(other) == 2_100, "the other topic goes on")
             assert mirror.thread.is_alive()
         assert mirror.error is None
         assert len(it.link.halts()) == 1
@@ -119,7 +119,7 @@ def test_task_without_a_slot_gets_its_turn_and_a_word_says_so(source_cluster, ta
         for topic in topics:
             produce(it.source, topic, records(100, 1, 1))
         with running(it, SHORT, OneSlot()) as mirror:
-            wait_until(lambda: all(mirror.copied(t) == 100 for t in topics), "both are copied", deadline_seconds=30)
+            wait_until(lambda: all(mirror.copied(t) == 100 for t in topics), "both are copied")
             assert any("only 1 of 2 tasks run" in text for text in mirror.said)
             assert len(mirror.runner.orders[-1]) == 1
         assert mirror.error is None
@@ -156,7 +156,7 @@ def test_task_that_dies_ends_the_run_at_once_though_others_would_go_on(source_cl
             produce(it.source, topic, records(100, 1, 1))
         with running(it, LONG, Perilous()) as mirror:
             wait_until(lambda: bool(mirror.runner.orders), "the epoch begins")
-            wait_until(lambda: not mirror.thread.is_alive(), "the run ends", deadline_seconds=40)
+            wait_until(lambda: not mirror.thread.is_alive(), "the run ends")
         assert isinstance(mirror.error, StateConflict)
         assert any("ended before its time" in text for text in mirror.said)
 
@@ -180,6 +180,6 @@ def test_partition_that_stands_is_shared_out_anew(source_cluster, target_cluster
         for topic in topics:
             produce(it.source, topic, records(100, 1, 1))
         with running(it, SHORT, Slack()) as mirror:
-            wait_until(lambda: all(mirror.copied(t) == 100 for t in topics), "both are copied", deadline_seconds=30)
+            wait_until(lambda: all(mirror.copied(t) == 100 for t in topics), "both are copied")
             assert any("1 partitions do not move" in text and "assigned to tasks again" in text for text in mirror.said)
         assert mirror.error is None

@@ -25,7 +25,17 @@ if __name__ == "__main__":
                 ),
                 "tasks": {task.task_id: type(task).__name__ for task in dag.tasks},
                 "rules": {task.task_id: task.trigger_rule.value for task in dag.tasks},
+                "teardowns": {
+                    task.task_id: task.on_failure_fail_dagrun
+                    and not task.upstream_task_ids & {other.task_id for other in dag.tasks if other.is_setup}
+                    for task in dag.tasks
+                    if task.is_teardown
+                },
                 "fields": {task.task_id: list(task.template_fields) for task in dag.tasks},
+                "waves": {
+                    task.task_id: task.partial_kwargs.get("wave") if task.is_mapped else getattr(task, "wave", "")
+                    for task in dag.tasks
+                },
                 "schedule": getattr(dag.timetable, "expression", None),
                 "catchup": dag.catchup,
                 "max_active_runs": dag.max_active_runs,

@@ -52,6 +52,10 @@ def many(parse_plans: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     missing = {"notifier": "airflow.providers.nobody.notifications.x.XNotifier"}
     write_plan(folder, "untold", alerts={"notifiers": [missing, told], "validation_seconds": 3600.0})
     write_plan(folder, "mistold", alerts={"notifiers": [wrong]})
+    waves = {"given": [{"name": "can.ary", "topics": [".*a"], "canary": True}, {"name": "rest", "topics": [".*b"]}]}
+    for n, cutover in enumerate((True, False)):
+        write_plan(folder, f"waves-{n}", groups={"include": [".*"]}, waves=waves, approvals={"cutover": cutover})
+    write_plan(folder, "switched", producers={"fence": {"probe": "kafka_probe"}, "in_workflow": True})
     # Which of the two is meant nobody can say: there is a DAG of neither.
     shutil.copy(write_plan(folder, "twice"), folder / "zz-same-name.yaml")
     found: dict[str, Any] = parse_plans(folder)
@@ -59,7 +63,16 @@ def many(parse_plans: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 
 def test_each_valid_plan_has_two_dags_and_the_reference_none(many):
-    names = ["demo", "mistold", "told", "untold", *(f"plan-{n:02}" for n in range(20))]
+    names = [
+        "demo",
+        "mistold",
+        "switched",
+        "told",
+        "untold",
+        "waves-0",
+        "waves-1",
+        *(f"plan-{n:02}" for n in range(20)),
+    ]
     assert sorted(many["dags"]) == sorted(f"{kind}_{name}" for kind in ("migrate", "validate") for name in names)
 
 
@@ -80,7 +93,7 @@ def test_invalid_plans_are_import_errors_of_a_file_without_dags_that_name_file_f
 
 def test_parsing_loads_nothing_heavy_and_stays_quick(many):
     assert not many["loaded"]
-    # Of processor time; 21 plans take less than half a second.
+    # Of processor time; 26 plans take less than half a second.
     assert many["seconds"] < 5
 
 
@@ -138,12 +151,76 @@ def test_dag_has_the_tasks_and_edges_of_the_workflow_without_gates_that_nobody_i
     assert dag["edges"] == [[before, after] for before in sorted(expected) for after in expected[before]]
 
 
+def test_dag_with_the_step_for_producers_ends_their_fence_whatever_failed(many):
+    dag = many["dags"]["migrate_switched"]
+    instead = {
+        "cut_over": ["approve_producers", "watch_groups"],
+        "watch_groups": ["approve_producers"],
+        "approve_producers": ["switch_producers"],
+        "switch_producers": ["lift_fence", "validate_end"],
+        "lift_fence": [],
+    }
+    expected = {**{task: after for task, after in BEFORE_AND_AFTER.items() if task != "stop_mirror"}, **instead}
+    assert dag["edges"] == [[before, after] for before in sorted(expected) for after in sorted(expected[before])]
+    assert dag["teardowns"] == {"lift_fence": True}, "one without a set-up, whose failure fails the run"
+    assert dag["rules"]["lift_fence"] == "all_done_setup_success"
+    assert many["dags"]["migrate_plan-00"]["teardowns"] == {}
+
+
 def test_only_the_watch_of_groups_runs_after_a_failure_and_no_leaf_does(many):
     rules = many["dags"]["migrate_plan-00"]["rules"]
     # list_groups succeeded and all batches are done, in whichever way: but nothing if the cutover was not begun.
     assert rules.pop("watch_groups") == "all_done_min_one_success"
     assert rules.pop("stop_mirror") == "none_failed", "a plan without groups skips the two before"
     assert set(rules.values()) == {"all_success"}, "a leaf that always runs would turn a failed run green"
+
+
+def in_waves(name: str) -> list[str]:
+    return [f"wave_{wave}.{name}" for wave in ("can_ary", "rest")]
+
+
+def test_each_wave_is_a_group_of_tasks_that_begins_once_the_one_before_has_ended_well(many):
+    dag = many["dags"]["migrate_waves-0"]
+    inner = ["approve_cutover", "list_groups", "cut_over", "watch_groups"]
+    (ask, first), (batches, next_batches), (move, last_move), (watch, last_watch) = map(in_waves, inner)
+    expected = {task: after for task, after in BEFORE_AND_AFTER.items() if task not in inner} | {
+        "validate": [ask],
+        ask: [batches],
+        batches: [move, watch],
+        move: [first, watch],
+        watch: [first],
+        first: [next_batches],
+        next_batches: [last_move, last_watch],
+        last_move: ["stop_mirror", last_watch],
+        last_watch: ["stop_mirror"],
+    }
+    assert dag["edges"] == sorted([before, after] for before in expected for after in expected[before])
+    assert set(dag["tasks"]) == set(expected)
+    rules = dag["rules"]
+    # A wave without groups skips its batches and their watch; one that failed, or was rejected, holds up the next.
+    assert {rules.pop(name) for name in (first, "stop_mirror")} == {"none_failed"}
+    assert {rules.pop(name) for name in (watch, last_watch)} == {"all_done_min_one_success"}
+    assert set(rules.values()) == {"all_success"}
+    assert "wave_can_ary.cut_over" in dag["doc"]
+
+
+def test_waves_that_nobody_is_asked_about_begin_with_the_list_of_their_groups(many):
+    dag = many["dags"]["migrate_waves-1"]
+    assert ["wave_can_ary.watch_groups", "wave_rest.list_groups"] in dag["edges"]
+    assert ["wave_can_ary.cut_over", "wave_rest.list_groups"] in dag["edges"]
+    assert ["wave_can_ary.cut_over", "wave_rest.cut_over"] not in dag["edges"]
+    rules = {name: dag["rules"][f"wave_rest.{name}"] for name in ("list_groups", "cut_over")}
+    assert rules == {"list_groups": "none_failed", "cut_over": "all_success"}
+
+
+def test_tasks_of_a_wave_know_it_and_no_other_task_does(many):
+    waves = many["dags"]["migrate_waves-0"]["waves"]
+    assert {task: wave for task, wave in waves.items() if wave} == {
+        f"wave_{name.replace('.', '_')}.{task}": name
+        for name in ("can.ary", "rest")
+        for task in ("approve_cutover", "list_groups", "cut_over", "watch_groups")
+    }
+    assert not any(many["dags"]["migrate_plan-00"]["waves"].values())
 
 
 def test_migration_starts_by_hand_alone_and_one_at_a_time(many):

@@ -1,9 +1,13 @@
 """The workflow as a table: in order, connected, each row saying how it is undone."""
 
+from typing import Any
+
 import pytest
 
+from kafka_migration.plans.load import restore_plan
+from kafka_migration.plans.model import Plan
 from kafka_migration.steps.step import Step
-from kafka_migration.steps.table import STEPS, step_named, without
+from kafka_migration.steps.table import STEPS, by_waves, step_named, without, workflow
 
 
 def test_rows_are_in_order_and_connected():
@@ -47,3 +51,91 @@ def test_rows_left_out_in_a_chain_leave_the_ends_joined():
 def test_row_that_cannot_be_a_task_is_refused(name, after):
     with pytest.raises(ValueError, match=name.split(maxsplit=1)[0]):
         Step(name=name, after=after, does="", passes_if="", undo="")
+
+
+PLAN = {"version": 1, "name": "shop", "source": "a", "target": "b", "topics": {"include": ["t.*"]}}
+WAVES = ["canary", "b.2", "last"]
+
+
+def steps_of(**fields: Any) -> dict[str, tuple[str, ...]]:
+    """Of a plan with these fields: id of each row, and what it comes after."""
+    return {row.id: row.after for row in workflow(restore_plan({**PLAN, **fields}))}
+
+
+def waves_of(*names: str) -> dict[str, Any]:
+    return {"waves": {"given": [{"name": name, "topics": [f"t{name}"]} for name in names]}}
+
+
+def test_waves_stand_in_their_order_and_each_waits_for_the_moves_and_the_watch_of_the_one_before():
+    found = steps_of(**waves_of(*WAVES))
+    names = ["approve_cutover", "cut_over", "watch_groups"]
+    first, second, last = ([f"wave_{wave}.{name}" for name in names] for wave in ("canary", "b_2", "last"))
+    ids = [row.name for row in STEPS]
+    at = ids.index("approve_cutover")
+    assert list(found) == [*ids[:at], *first, *second, *last, *ids[at + 3 :]]
+    assert [found[name] for name in (*first, *second, *last, "stop_mirror")] == [
+        ("validate",),
+        (first[0],),
+        (first[1],),
+        tuple(first[1:]),
+        (second[0],),
+        (second[1],),
+        tuple(second[1:]),
+        (last[0],),
+        (last[1],),
+        tuple(last[1:]),
+    ]
+    unchanged = {row.name: row.after for row in STEPS if not row.by_wave and row.name != "stop_mirror"}
+    assert {name: found[name] for name in unchanged} == unchanged
+
+
+def test_waves_that_nobody_is_asked_about_follow_one_another_all_the_same():
+    found = steps_of(**waves_of("a", "b"), approvals={"cutover": False})
+    assert found["wave_a.cut_over"] == ("validate",)
+    assert found["wave_b.cut_over"] == ("wave_a.cut_over", "wave_a.watch_groups")
+    assert not [name for name in found if "approve_cutover" in name]
+
+
+@pytest.mark.parametrize("fields", [{}, {"waves": {"auto": {}}}])
+def test_rows_are_those_of_the_table_where_the_plan_names_no_waves(fields):
+    assert steps_of(**fields) == {row.name: row.after for row in STEPS}
+
+
+def test_rows_by_wave_are_neighbours():
+    places = [at for at, row in enumerate(STEPS) if row.by_wave]
+    assert places == list(range(places[0], places[-1] + 1))
+    only = by_waves(STEPS[places[0] :], ["a"])
+    assert [row.id for row in only][:2] == ["wave_a.approve_cutover", "wave_a.cut_over"], (
+        "also of the rows left to make"
+    )
+
+
+#: Of the plan below.
+DIGEST = "sha256:f84fe6e2c7e0671ce1d59bd4e8dc237575f471de88d08332f3603b3f8e4259a6"
+
+
+def plan_with(**producers: object) -> Plan:
+    topics = {"include": ["shop"]}
+    fields: dict[str, object] = {"version": 1, "name": "shop", "source": "a", "target": "b", "topics": topics}
+    return restore_plan({**fields, **({"producers": {"fence": {"probe": "c"}, **producers}} if producers else {})})
+
+
+def test_plan_without_the_step_for_producers_has_the_rows_that_it_had():
+    plan = plan_with()
+    assert workflow(plan) == STEPS
+    # As it was before plans could have this.
+    assert (plan.digest, "producers" in plan.snapshot()) == (DIGEST, False)
+    assert workflow(plan_with(switch_seconds=50)) == STEPS
+
+
+def test_plan_with_the_step_switches_producers_in_the_place_of_waiting_for_them():
+    rows = {row.name: row for row in workflow(plan_with(in_workflow=True))}
+    names = [row.name for row in STEPS]
+    at = names.index("stop_mirror")
+    switching = ["approve_producers", "switch_producers", "lift_fence"]
+    assert list(rows) == names[:at] + switching + names[at + 1 :]
+    assert rows["validate_end"].after == ("switch_producers",)
+    assert [row.name for row in rows.values() if row.is_teardown] == ["lift_fence"]
+    assert not any("lift_fence" in row.after for row in rows.values()), "nothing waits for a teardown"
+    unasked = {row.name: row for row in workflow(plan_with(in_workflow=True, approval=False))}
+    assert unasked["switch_producers"].after == ("cut_over", "watch_groups")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from demo.access import CONSUMERS, MIGRATION, PRODUCERS, Access, LockedAccess, binding
+from demo.access import CONSUMERS, MIGRATION, PROBE, PRODUCERS, Access, LockedAccess, MovingAccess, binding
 from demo.brokers import EmbeddedKafka
 from demo.clients.settings import Settings
 from demo.stage import PLAN
@@ -50,6 +50,17 @@ def test_every_client_of_a_locked_target_shows_a_certificate_of_its_own(locked: 
     assert [file.stem for file in files] == [CONSUMERS, MIGRATION["target"]]
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert files[0].read_bytes() != files[1].read_bytes()
+
+
+def test_producers_that_move_get_into_both_clusters_and_probes_are_somebody_else(tmp_path: Path) -> None:
+    moving = MovingAccess(tmp_path / "certificates")
+    settings = moving.settings()
+    assert settings.scenario == "full"
+    assert settings.producer_properties("source")["sasl.username"] == PRODUCERS
+    assert Path(settings.producer_properties("target")["ssl.key.location"]).stem == PRODUCERS
+    connections = moving.connections()
+    assert connections["kafka_source_probe"]["extra"]["sasl.username"] == PROBE
+    assert Path(connections["kafka_target_probe"]["extra"]["ssl.key.location"]).stem == PROBE
 
 
 def test_settings_with_credentials_survive_the_run_directory(locked: LockedAccess) -> None:

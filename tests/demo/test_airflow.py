@@ -97,7 +97,7 @@ def test_part_of_airflow_that_fails_is_started_again_and_anything_else_is_not(tm
 
 def test_part_of_airflow_that_is_asked_to_end_is_not_started_again(tmp_path):
     process = played(tmp_path, "scheduler", "waits")
-    wait_until((tmp_path / "waits").exists, "it runs for the second time", deadline_seconds=30)
+    wait_until((tmp_path / "waits").exists, "it runs for the second time")
     process.terminate()
     assert process.wait(30) == 5
     assert (tmp_path / "runs").read_text().split() == ["scheduler"] * 2

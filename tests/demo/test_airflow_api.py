@@ -101,6 +101,18 @@ def test_server_that_is_gone_is_an_error_of_ours_after_some_tries():
         api.dag_ids()
 
 
+def test_write_is_awaited_for_longer_than_an_answer_to_read_takes(server):
+    """While another writer holds Airflow's database: tried again, it might be done twice."""
+    with closing(AirflowApi(server.url, user="admin", password="secret", timeout_seconds=0.2)) as hasty:
+        release = threading.Event()
+        server.answers["PATCH", "/api/v2/dags/d"] = lambda: (200 if release.wait(30) else 500, {})
+        timer = threading.Timer(0.6, release.set)
+        timer.start()
+        hasty.unpause("d")
+        timer.join()
+    assert server.asked == [("PATCH", "/api/v2/dags/d", {"is_paused": False})]
+
+
 def test_wait_in_vain_shows_how_airflow_is_and_what_it_printed_last(server, tmp_path):
     server.answers["GET", "/api/v2/monitor/health"] = lambda: (200, {"scheduler": {"status": "unhealthy"}})
     printed = tmp_path / "standalone.log"

@@ -33,7 +33,7 @@ def start(asker, pids: Path, *, grace="0.5"):
 
 
 def tree_of(pids: Path):
-    wait_until(pids.exists, "the tree stands", deadline_seconds=30)
+    wait_until(pids.exists, "the tree stands")
     return [psutil.Process(int(pid)) for pid in pids.read_text().split()]
 
 
@@ -44,7 +44,7 @@ def is_over(process):
 
 
 def assert_all_end(tree):
-    wait_until(lambda: all(is_over(it) for it in tree), "the tree is gone", deadline_seconds=30)
+    wait_until(lambda: all(is_over(it) for it in tree), "the tree is gone")
 
 
 def test_asker_that_closes_the_pipe_ends_the_tree(tmp_path):

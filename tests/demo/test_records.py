@@ -4,10 +4,11 @@ import pytest
 from confluent_kafka import Message
 
 from demo.clients.records import TOMBSTONE_EVERY, RecordError, RecordMaker, id_reader
-from demo.clients.topics import BY_NAME, TOPICS, TopicSpec
+from demo.clients.scenarios import BY_TOPIC
+from demo.clients.topics import TOPICS, TopicSpec
 
 MAKER = RecordMaker(seed="producer-1")
-BY_TOPIC = pytest.mark.parametrize("spec", TOPICS, ids=lambda spec: spec.name)
+EACH_TOPIC = pytest.mark.parametrize("spec", TOPICS, ids=lambda spec: spec.name)
 
 
 def message(spec: TopicSpec, n: int, *, large: bool = False) -> Message:
@@ -15,21 +16,21 @@ def message(spec: TopicSpec, n: int, *, large: bool = False) -> Message:
     return Message(topic=spec.name, partition=0, offset=n, key=key, value=value, headers=headers)
 
 
-@BY_TOPIC
+@EACH_TOPIC
 def test_id_of_every_record_is_read_back(spec: TopicSpec) -> None:
     read = id_reader(spec)
     for n in range(3 * TOMBSTONE_EVERY):
         assert read(message(spec, n)) == f"producer-1-{n}"
 
 
-@BY_TOPIC
+@EACH_TOPIC
 def test_record_that_no_producer_made_has_no_id(spec: TopicSpec) -> None:
     foreign = Message(topic=spec.name, partition=0, offset=7, value=b"{}", headers=[("other", b"1")])
     with pytest.raises(RecordError, match="7"):
         id_reader(spec)(foreign)
 
 
-@BY_TOPIC
+@EACH_TOPIC
 def test_keys_are_there_as_often_as_the_topic_says(spec: TopicSpec) -> None:
     keys = [message(spec, n).key() for n in range(60)]
     absent = sum(key is None for key in keys)
@@ -39,13 +40,13 @@ def test_keys_are_there_as_often_as_the_topic_says(spec: TopicSpec) -> None:
 
 
 def test_compacted_topic_with_headers_gets_tombstones() -> None:
-    values = [message(BY_NAME["demo.profiles"], n).value() for n in range(2 * TOMBSTONE_EVERY)]
+    values = [message(BY_TOPIC["demo.profiles"], n).value() for n in range(2 * TOMBSTONE_EVERY)]
     assert sum(value is None for value in values) == 2
 
 
 def test_records_are_of_200_to_300_bytes_and_large_ones_above_the_default_limit() -> None:
-    assert 200 <= len(message(BY_NAME["demo.clicks"], 1).value() or b"") <= 300
-    assert len(message(BY_NAME["demo.audit"], 1, large=True).value() or b"") > 1_048_588
+    assert 200 <= len(message(BY_TOPIC["demo.clicks"], 1).value() or b"") <= 300
+    assert len(message(BY_TOPIC["demo.audit"], 1, large=True).value() or b"") > 1_048_588
 
 
 def test_topics_cover_every_codec_and_shape() -> None:

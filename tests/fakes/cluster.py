@@ -8,16 +8,18 @@ tests/clusters runs over both. What a broker's users do (write records, join a g
 
 from __future__ import annotations
 
+import copy
 import itertools
 import uuid
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from kafka_migration.domain.errors import MigrationError
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, NotAuthorized
 from kafka_migration.domain.types import PartitionEnds, TopicPartition, TopicSpec
+from kafka_migration.kafka.acls import Denied
 from kafka_migration.kafka.connections import ClusterConnection
-from kafka_migration.kafka.errors import BrokerRefused, GroupBusy, NotSupported, TopicExists, UnknownTopic
+from kafka_migration.kafka.errors import BrokerRefused, GroupBusy, NoAuthorizer, TopicExists, UnknownTopic
 from kafka_migration.kafka.types import (
     Acl,
     ActiveProducer,
@@ -49,6 +51,7 @@ DEFAULT_CONFIGS = {
     "segment.bytes": "1073741824",
 }
 RECORD_BYTES = 100
+ADMIN = "User:admin"
 
 
 @dataclass(slots=True)
@@ -85,8 +88,17 @@ class FakeCluster:
         self._groups: dict[str, _Group] = {}
         self._errors: dict[str, Callable[[], BaseException | None]] = {}
         self._serial = itertools.count(1)
-        self._acls: tuple[Acl, ...] | None = () if has_authorizer else None
+        #: Who asks. The administrator may do everything; others, with an authorizer, what ACLs let them.
+        self.principal = ADMIN
+        self.super_users = {ADMIN}
+        self._acls: list[Acl] | None = [] if has_authorizer else None
+        #: Configs of brokers beside the usual ones; None for a value that brokers do not show.
+        self.configs_of_brokers: dict[str, str | None] = {}
+        #: What a broker goes by that is behind, or that does not answer (None).
+        self._behind: dict[int, tuple[Acl, ...] | None] = {}
+        self._producers: dict[TopicPartition, dict[int, ActiveProducer]] = {}
         self._open: dict[TopicPartition, int] = {}
+        self._transactions: dict[str, tuple[int, tuple[TopicPartition, ...]]] = {}
         self._epochs: dict[TopicPartition, list[int]] = {}
 
     def __enter__(self) -> FakeCluster:
@@ -133,7 +145,8 @@ class FakeCluster:
         return {"Produce": (3, 13), "Fetch": (4, 18), "InitProducerId": (0, 6)}
 
     def broker_configs(self) -> dict[str, ConfigValue]:
-        return {
+        hidden = {name: ConfigValue(value=v, is_explicit=False) for name, v in self.configs_of_brokers.items()}
+        return hidden | {
             name: ConfigValue(value=value, is_explicit=False)
             for name, value in (
                 ("message.max.bytes", "1048588"),
@@ -295,6 +308,7 @@ class FakeCluster:
         }
 
     def disk_use(self, tps: Iterable[TopicPartition] = ()) -> DiskUse:
+        self._may_fail("disk_use")
         dirs = tuple(
             LogDir(broker=broker, path="/data", total_bytes=10**12, usable_bytes=10**11) for broker in self._brokers
         )
@@ -302,7 +316,42 @@ class FakeCluster:
         return DiskUse(log_dirs=dirs, partition_bytes=sizes)
 
     def producers(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
-        return {tp: () for tp in tps if tp.topic in self._topics}
+        self._may_fail("producers")
+        return {
+            tp: (
+                *self._producers.get(tp, {}).values(),
+                *(
+                    ActiveProducer(
+                        producer_id=producer_id,
+                        epoch=0,
+                        last_timestamp=1_700_000_000_000,
+                        is_transactional=True,
+                        in_transaction=False,
+                    )
+                    for producer_id, written in self._transactions.values()
+                    if tp in written
+                ),
+            )
+            for tp in tps
+            if tp.topic in self._topics
+        }
+
+    def transactional_ids(self, producer_ids: Iterable[int]) -> dict[int, str]:
+        self._may_fail("transactional_ids")
+        wanted = set(producer_ids)
+        return {number: name for name, (number, _) in self._transactions.items() if number in wanted}
+
+    def forget_transaction(self, transactional_id: str) -> None:
+        """Leaders and coordinators forget a transactional producer."""
+        del self._transactions[transactional_id]
+
+    def transaction(self, transactional_id: str, tps: Iterable[TopicPartition]) -> None:
+        """A transactional producer writes these partitions and commits."""
+        number, before = self._transactions.get(transactional_id, (next(self._serial), ()))
+        written = tuple(tps)
+        self._transactions[transactional_id] = (number, (*before, *written))
+        for tp in written:
+            self.append(tp, 1)
 
     def _log(self, tp: TopicPartition) -> tuple[int, list[int]]:
         topic = self._topic(tp.topic)
@@ -370,9 +419,71 @@ class FakeCluster:
     # --- access ------------------------------------------------------------------------------------------------------
 
     def acls(self) -> tuple[Acl, ...]:
+        self._may_fail("acls")
+        return tuple(sorted(self._rules(), key=repr))
+
+    def create_acls(self, acls: Iterable[Acl]) -> None:
+        rules = self._rules()
+        for acl in acls:
+            self._may_fail("create_acls")
+            self.changes.append(f"create acl {acl.principal} {acl.resource}")
+            if acl not in rules:
+                rules.append(acl)
+
+    def delete_acls(self, acls: Iterable[Acl]) -> tuple[Acl, ...]:
+        removed, rules = [], self._rules()
+        for acl in acls:
+            self._may_fail("delete_acls")
+            if acl in rules:
+                self.changes.append(f"delete acl {acl.principal} {acl.resource}")
+                rules.remove(acl)
+                removed.append(acl)
+        return tuple(sorted(removed, key=repr))
+
+    def denied_by_broker(
+        self, kind: Denied, operation: str, names: Iterable[str], seconds: float
+    ) -> dict[int, frozenset[str]]:
+        self._may_fail("denied_by_broker")
+        if kind == "GROUP" and operation != "READ":
+            raise ValueError(f"a broker cannot be asked about {operation} on a group")
+        wanted = sorted(set(names))
+        found = {}
+        for broker in self._brokers:
+            rules = self._behind.get(broker, tuple(self._acls or ()))
+            if rules is None:
+                raise CouldNotFindOut(f"{self.role}: broker {broker} did not answer", remedy="try again")
+            for name in wanted:
+                if kind == "TOPIC":
+                    self._topic(name)
+                    if not self._may(self.principal, "DESCRIBE", kind, name, rules):
+                        raise NotAuthorized(self.role, "Describe", f"topic {name}")
+            found[broker] = frozenset(
+                name for name in wanted if not self._may(self.principal, operation, kind, name, rules)
+            )
+        return found
+
+    def _rules(self) -> list[Acl]:
         if self._acls is None:
-            raise NotSupported(f"{self.role}: no authorizer is configured", remedy="none is needed")
+            raise NoAuthorizer(f"{self.role}: the cluster has no authorizer")
         return self._acls
+
+    def _may(self, principal: str, operation: str, kind: str, name: str, rules: Iterable[Acl]) -> bool:
+        """As StandardAuthorizer has it: a denial goes first, and some operations imply Describe."""
+        if self._acls is None or principal in self.super_users:
+            return True
+        found = [
+            rule
+            for rule in rules
+            if rule.resource_type == kind
+            and (name.startswith(rule.resource) if rule.pattern == "PREFIXED" else rule.resource in (name, "*"))
+        ]
+        if not found and self.configs_of_brokers.get("allow.everyone.if.no.acl.found") == "true":
+            return True
+        mine = [rule for rule in found if rule.principal in (principal, "User:*")]
+        enough = {operation, "ALL"} | ({"READ", "WRITE", "DELETE", "ALTER"} if operation == "DESCRIBE" else set())
+        if any(rule.permission == "DENY" and rule.operation in (operation, "ALL") for rule in mine):
+            return False
+        return any(rule.permission == "ALLOW" and rule.operation in enough for rule in mine)
 
     def quotas(self) -> tuple[Quota, ...]:
         return ()
@@ -381,6 +492,48 @@ class FakeCluster:
         return ()
 
     # --- what users of the cluster do --------------------------------------------------------------------------------
+
+    def as_principal(self, principal: str) -> FakeCluster:
+        """The same cluster, as another principal sees it."""
+        other = copy.copy(self)
+        other.principal = principal
+        user = {"sasl.username": principal.partition(":")[2], "sasl.password": "secret"}
+        login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", **user}
+        other.connection = ClusterConnection(self.role, {"bootstrap.servers": "127.0.0.1:1", **login})
+        return other
+
+    def fall_behind(self, broker: int, *, silent: bool = False) -> None:
+        """A broker goes by the ACLs of now from now on, or does not answer, until :meth:`catch_up`."""
+        self._behind[broker] = None if silent else tuple(self._rules())
+
+    def catch_up(self, broker: int) -> None:
+        """It goes by what there is."""
+        del self._behind[broker]
+
+    def write_as(self, principal: str, tp: TopicPartition, records: int = 1, *, producer_id: int | None = None) -> bool:
+        """A client writes, if the partition's leader lets it, by the ACLs that this broker knows."""
+        leader = self._topic(tp.topic).description.leaders[tp.partition]
+        rules = self._behind.get(leader or 0, tuple(self._acls or ())) or ()
+        if not self._may(principal, "WRITE", "TOPIC", tp.topic, rules):
+            return False
+        self.append(tp, records)
+        if producer_id is not None:
+            self._producers.setdefault(tp, {})[producer_id] = ActiveProducer(
+                producer_id=producer_id,
+                epoch=0,
+                last_timestamp=self._log(tp)[1][-1],
+                is_transactional=False,
+                in_transaction=False,
+            )
+        return True
+
+    def lead(self, tp: TopicPartition, broker: int) -> None:
+        """Another broker leads a partition from now on."""
+        it = self._topic(tp.topic)
+        leaders = list(it.description.leaders)
+        leaders[tp.partition] = broker
+        self._epochs[tp] = [*self._epochs.get(tp, ()), len(self._log(tp)[1])]
+        it.description = replace(it.description, leaders=tuple(leaders))
 
     def add_topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         """Somebody makes a topic."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
+from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import PartitionEnds, TopicPartition, TopicSpec
-from kafka_migration.kafka.errors import BrokerRefused, GroupBusy, NotSupported, TopicExists, UnknownTopic
-from kafka_migration.kafka.types import CommittedOffset, EpochEnd, TimeSpan
-from tests.kafka.labs import Lab
+from kafka_migration.kafka.cluster import Cluster
+from kafka_migration.kafka.errors import BrokerRefused, GroupBusy, NoAuthorizer, TopicExists, UnknownTopic
+from kafka_migration.kafka.types import Acl, CommittedOffset, EpochEnd, TimeSpan
+from tests.fakes.cluster import FakeCluster
+from tests.kafka.guarded import Guarded
+from tests.kafka.labs import FakeLab, Lab, RealLab
 from tests.waiting import wait_until
 
 THEN = 1_700_000_000_000
@@ -16,6 +23,20 @@ THEN = 1_700_000_000_000
 def spec(name: str, *, partitions: int = 1, replication_factor: int = 1, **configs: str) -> TopicSpec:
     settings = {key.replace("_", "."): value for key, value in configs.items()}
     return TopicSpec(name=name, partitions=partitions, replication_factor=replication_factor, configs=settings)
+
+
+def rule(
+    principal: str, operation: str, resource: str, *, kind: str = "TOPIC", permission: str = "ALLOW", **fields: str
+) -> Acl:
+    more = {"pattern": "LITERAL", "host": "*"} | fields
+    return Acl(
+        resource_type=kind,
+        resource=resource,
+        principal=principal,
+        operation=operation,
+        permission=permission,
+        **more,
+    )
 
 
 class TestTopics:
@@ -272,7 +293,116 @@ class TestCluster:
         assert lowest <= 3 <= highest
 
     def test_cluster_without_an_authorizer_has_no_rules_to_tell(self, lab: Lab) -> None:
-        with pytest.raises(NotSupported):
+        with pytest.raises(NoAuthorizer):
             lab.cluster.acls()
+        with pytest.raises(NoAuthorizer):
+            lab.cluster.create_acls([rule("User:a", "WRITE", "a")])
+        with pytest.raises(NoAuthorizer):
+            lab.cluster.delete_acls([rule("User:a", "WRITE", "a")])
+        assert not any(lab.cluster.denied_by_broker("TOPIC", "WRITE", [lab.topic("free")], 10).values())
         assert isinstance(lab.cluster.quotas(), tuple)
         assert isinstance(lab.cluster.scram_users(), tuple)
+
+
+class AclLab:
+    """A cluster with an authorizer: ``cluster`` as its administrator, ``reader`` as the principal READER."""
+
+    def __init__(self, lab: Lab, reader: Any) -> None:
+        self.name, self.cluster, self.reader = lab.name, lab.cluster, reader
+
+    def topic(self, name: str) -> str:
+        self.cluster.create_topics([spec(self.name(name))])
+        wait_until(lambda: self.name(name) in self.cluster.topics([self.name(name)]), "the topic is visible")
+        return self.name(name)
+
+    def mine(self) -> set[Acl]:
+        return {it for it in self.cluster.acls() if self.name("") in it.resource}
+
+    def made(self, *acls: Acl) -> None:
+        self.cluster.create_acls(acls)
+        wait_until(lambda: {*acls} <= self.mine(), "the ACLs are known")
+
+    def denied(self, kind: Any, operation: str, name: str) -> set[bool]:
+        """Whether brokers deny it to the reader: all of them, none, or some."""
+        found = self.reader.denied_by_broker(kind, operation, [name], 20.0)
+        assert set(found) == set(self.cluster.brokers())
+        return {name in denied for denied in found.values()}
+
+
+READER = "User:reader"
+
+
+class Acls:
+    """The contract; below it is run over both kinds of clusters."""
+
+    def test_acls_are_made_exactly_and_once(self, acl_lab: AclLab) -> None:
+        name = acl_lab.name("exact")
+        wanted = {
+            rule(READER, "WRITE", name, permission="DENY"),
+            rule(READER, "WRITE", name, permission="DENY", pattern="PREFIXED"),
+            rule("User:CN=a,O=b", "READ", name, kind="GROUP", host="10.0.0.1"),
+        }
+        acl_lab.made(*wanted)
+        acl_lab.made(*wanted)
+        assert acl_lab.mine() == wanted
+
+    def test_exactly_those_are_removed_and_returned_that_were_there(self, acl_lab: AclLab) -> None:
+        name = acl_lab.name("removed")
+        first, second = (rule(f"User:{user}", "WRITE", name, permission="DENY") for user in ("a", "b"))
+        kept = [
+            rule("User:a", "WRITE", name),
+            rule("User:a", "READ", name, permission="DENY"),
+            rule("User:a", "WRITE", name, permission="DENY", pattern="PREFIXED"),
+            rule("User:a", "WRITE", name, permission="DENY", host="10.0.0.1"),
+        ]
+        acl_lab.made(first, second, *kept)
+        assert acl_lab.cluster.delete_acls([first, rule("User:c", "WRITE", name, permission="DENY")]) == (first,)
+        wait_until(lambda: first not in acl_lab.mine(), "the removal is known")
+        assert acl_lab.mine() == {second, *kept}
+        assert acl_lab.cluster.delete_acls([first]) == ()
+
+    def test_each_broker_shows_what_it_denies(self, acl_lab: AclLab) -> None:
+        topic = acl_lab.topic("denied")
+        acl_lab.made(rule(READER, "WRITE", topic))
+        wait_until(lambda: acl_lab.denied("TOPIC", "WRITE", topic) == {False}, "it may write")
+        assert acl_lab.denied("TOPIC", "READ", topic) == {True}
+        denial = rule(READER, "WRITE", topic, permission="DENY")
+        acl_lab.made(denial)
+        wait_until(lambda: acl_lab.denied("TOPIC", "WRITE", topic) == {True}, "it may not")
+        acl_lab.cluster.delete_acls([denial])
+        wait_until(lambda: acl_lab.denied("TOPIC", "WRITE", topic) == {False}, "it may again")
+
+    def test_denial_cannot_be_seen_where_nothing_is(self, acl_lab: AclLab) -> None:
+        topic = acl_lab.topic("hidden")
+        with pytest.raises(NotAuthorized, match="Describe on topic"):
+            acl_lab.denied("TOPIC", "WRITE", topic)
+        with pytest.raises(UnknownTopic):
+            acl_lab.cluster.denied_by_broker("TOPIC", "WRITE", [acl_lab.name("nowhere")], 20.0)
+
+    def test_each_broker_shows_whether_a_group_may_be_read(self, acl_lab: AclLab) -> None:
+        group = acl_lab.name("group")
+        assert acl_lab.denied("GROUP", "READ", group) == {True}
+        acl_lab.made(rule(READER, "READ", group, kind="GROUP"))
+        wait_until(lambda: acl_lab.denied("GROUP", "READ", group) == {False}, "it may read")
+        acl_lab.made(rule(READER, "READ", group, kind="GROUP", permission="DENY"))
+        wait_until(lambda: acl_lab.denied("GROUP", "READ", group) == {True}, "it may not")
+        assert not acl_lab.cluster.group_state(group).exists
+        with pytest.raises(ValueError, match="WRITE on a group"):
+            acl_lab.denied("GROUP", "WRITE", group)
+
+
+class TestAclsInMemory(Acls):
+    @pytest.fixture
+    def acl_lab(self) -> AclLab:
+        lab = FakeLab()
+        lab.cluster = FakeCluster("source", brokers=2, has_authorizer=True)
+        return AclLab(lab, lab.cluster.as_principal(READER))
+
+
+class TestAclsOnBrokers(Acls):
+    @pytest.fixture
+    def acl_lab(self, guarded: Guarded) -> Iterator[AclLab]:
+        lab = RealLab(guarded.cluster.internal_servers)
+        with Cluster("source", guarded.connection("reader")) as reader:
+            yield AclLab(lab, reader)
+        lab.close()

@@ -161,7 +161,7 @@ def run(
             kept = SegmentStore()
             try:
                 with running(it, _SETTINGS):
-                    wait_until(lambda it=it: _is_running(it), "the mirror runs", deadline_seconds=60)
+                    wait_until(lambda it=it: _is_running(it), "the mirror runs")
                     for _ in range(count - afterwards):
                         judge(found, validator, it, kept)
                     workload.end()

@@ -24,7 +24,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = 2
 #: Of the records of a topic, so many stand in its second partition: one to put a record of the first into.
 _SECOND = 0.05
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 180.0
 _FIRST_MS = 1_600_000_000_000
 #: Not the mirror's: nobody else writes these markers.
 _AUTHOR = Identity(987_654, 1)
@@ -103,7 +103,6 @@ def write(servers: str, topics: Mapping[str, Mapping[int, Log]]) -> None:
         wait_until(
             lambda: not wire.refresh(*topics) and all(tp in wire.cluster.leaders for tp in logs),
             "leaders",
-            deadline_seconds=60,
         )
         for section in range(max(len(log.sections) for log in logs.values())):
             mine = {tp: log for tp, log in logs.items() if section < len(log.sections)}
@@ -154,7 +153,7 @@ def delete(servers: str, names: Iterable[str]) -> None:
     admin, gone = AdminClient({"bootstrap.servers": servers, "log_level": 0}), set(names)
     for future in admin.delete_topics(sorted(gone)).values():
         future.result(60)
-    wait_until(lambda: not gone & set(admin.list_topics(timeout=30).topics), "topics are gone", deadline_seconds=60)
+    wait_until(lambda: not gone & set(admin.list_topics(timeout=30).topics), "topics are gone")
 
 
 @contextmanager

@@ -29,7 +29,7 @@ def it(clusters: tuple[str, str]) -> Iterator[Validator]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)  # two clusters and a Spark session of their own
+@pytest.mark.timeout(1500)  # two clusters and a Spark session of their own
 def test_every_kind_of_fault_is_detected_named_and_placed_on_logs_of_the_mirror(
     clusters: tuple[str, str], it: Validator
 ) -> None:
@@ -55,7 +55,7 @@ def test_every_kind_of_fault_is_detected_named_and_placed_on_logs_of_the_mirror(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_clean_copies_under_compaction_retention_and_transactions_raise_no_alarm(
     clusters: tuple[str, str], it: Validator
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -36,6 +37,20 @@ def snapshot(**fields: Any) -> dict[str, Any]:
             '"source"',
             "3",
             "created",
+        ),
+        (
+            {"waves": {"given": [{"name": "all", "topics": [".*"]}]}},
+            "waves",
+            "null",
+            json.dumps(
+                {
+                    "given": [{"name": "all", "topics": [".*"], "groups": [], "canary": False}],
+                    "auto": None,
+                    "spanning_groups": [],
+                    "spanning_transactions": [],
+                }
+            ),
+            "next step",
         ),
         ({"approvals": {"approvers": ["eve"]}}, "approvals.approvers", "[]", '["eve"]', "next step"),
     ],

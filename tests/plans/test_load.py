@@ -127,6 +127,88 @@ BAD: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "approvals.plan",
     ),
     "nameless approver": ({"approvals": {"approvers": [" "]}}, "approvals.approvers[0]", "empty", "exactly"),
+    "no waves": ({"waves": {}}, "waves", "neither given nor auto", "auto: {}"),
+    "given and computed": (
+        {"waves": {"given": [{"name": "a", "topics": "x"}], "auto": {}}},
+        "waves.auto",
+        "waves are given",
+        "given or auto",
+    ),
+    "wave, no topics": ({"waves": {"given": [{"name": "a", "topics": []}]}}, "waves.given[0].topics", "empty", "match"),
+    "wave, bad name": ({"waves": {"given": [{"name": "A/b", "topics": "x"}]}}, "waves.given[0].name", "match", "name"),
+    "wave, bad pattern": (
+        {"waves": {"given": [{"name": "a", "topics": ["x", "("]}]}},
+        "waves.given[0].topics[1]",
+        "not a regular",
+        "backslash",
+    ),
+    "waves of one name": (
+        {"waves": {"given": [{"name": "a", "topics": "x"}, {"name": "a", "topics": "y"}]}},
+        "waves.given[1].name",
+        "two waves",
+        "another name",
+    ),
+    "pattern in two waves": (
+        {"waves": {"given": [{"name": "a", "topics": "x, y"}, {"name": "b", "topics": "z, y"}]}},
+        "waves.given[1].topics[1]",
+        "stands in wave a",
+        "in one wave",
+    ),
+    "group pattern in two waves": (
+        {
+            "groups": {"include": ["g"]},
+            "waves": {"given": [{"name": n, "topics": n, "groups": "g"} for n in ("a", "b")]},
+        },
+        "waves.given[1].groups[0]",
+        "stands in wave a",
+        "in one wave",
+    ),
+    "canary is second": (
+        {
+            "groups": {"include": ["g"]},
+            "waves": {"given": [{"name": "a", "topics": "x"}, {"name": "b", "topics": "y", "canary": True}]},
+        },
+        "waves.given[1].canary",
+        "go before",
+        "put it first",
+    ),
+    "canary without groups": (
+        {"waves": {"given": [{"name": "a", "topics": "x", "canary": True}]}},
+        "waves.given[0].canary",
+        "no group is moved",
+        "groups.include",
+    ),
+    "wave's groups without groups": (
+        {"waves": {"given": [{"name": "a", "topics": "x", "groups": "g"}]}},
+        "waves.given[0].groups",
+        "no group is moved",
+        "groups.include",
+    ),
+    "waves without room": ({"waves": {"auto": {"most_topics": 0}}}, "waves.auto.most_topics", "1 or more", "at most"),
+    "canary of another plan": (
+        {"waves": {"auto": {"canary_topic": "pay"}}},
+        "waves.auto.canary_topic",
+        "does not select it",
+        "topics.include",
+    ),
+    "canary named, not wanted": (
+        {"waves": {"auto": {"canary": False, "canary_topic": "orders"}}},
+        "waves.auto.canary_topic",
+        "canary is false",
+        "remove canary_topic",
+    ),
+    "waiver of a group that is not moved": (
+        {"waves": {"auto": {}, "spanning_groups": ["g"]}},
+        "waves.spanning_groups[0]",
+        "does not select it",
+        "groups.include",
+    ),
+    "waiver given twice": (
+        {"waves": {"auto": {}, "spanning_transactions": ["x", "x"]}},
+        "waves.spanning_transactions[1]",
+        "given twice",
+        "remove one",
+    ),
     "hooks without groups": (
         {"consumers": {"stop": [{"wait": True}]}},
         "consumers.stop",
@@ -300,6 +382,12 @@ def test_snapshot_that_this_version_refuses_is_named_as_such(plan_with: Callable
     with pytest.raises(InvalidPlan, match=r"stored snapshot of the plan") as caught:
         restore_plan(snapshot)
     assert caught.value.field == "waves"
+
+
+def test_section_that_a_plan_lacks_is_no_part_of_its_digest(plan_with: Callable[..., Plan]) -> None:
+    """A section of a later version voids no approval of a plan without it."""
+    assert not {"waves", "producers"} & plan_with().snapshot().keys()
+    assert "waves" in plan_with(waves={"auto": {"most_topics": 1}}).snapshot()
 
 
 def test_digest_follows_meaning_not_form(plan_with: Callable[..., Plan]) -> None:

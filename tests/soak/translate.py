@@ -3,6 +3,9 @@
 Topics of every codec, whose logs begin amid a batch, are mirrored in several runs, so that several fences stand in the
 target's logs. Groups commit random offsets on the source, and `translate` says where each would go on. An independent
 reader then reads the record at each source offset and the one at its translation: both must bear the same unique id.
+
+With ``--back`` the link is sealed after that, records are written on the target and mirrored back, and groups commit
+random offsets on the target, below and above the cut: `translate --reverse` must name the very records on the source.
 """
 
 import argparse
@@ -23,7 +26,7 @@ import yaml
 
 from demo.brokers import EmbeddedKafka
 from kafka_migration.domain.types import TopicPartition
-from tests.kafka_tools import ToSend, create_topics, delete_records, produce
+from tests.kafka_tools import ToSend, create_topics, delete_records, produce, set_topic_config
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Codec, and partitions of its topic.
@@ -64,6 +67,7 @@ class Scene:
                     "topics": {"include": [rf"{self.name}\..*"]},
                     "groups": {"include": [rf"{self.name}\..*"]},
                     "mirror": {"epoch_seconds": 5},
+                    "drain": {"window_seconds": 1},
                     "approvals": {"plan": False, "cutover": False},
                 }
             )
@@ -94,11 +98,11 @@ class Scene:
         answer: dict[str, object] = json.loads(done.stdout)
         return answer
 
-    def fill(self, records: int) -> None:
-        """Produce so many more records, over all partitions alike."""
+    def fill(self, records: int, servers: str = "") -> None:
+        """Produce so many more records, over all partitions alike; on the source, unless ``servers`` are others."""
         for topic, count in self.topics.items():
             produce(
-                self.source,
+                servers or self.source,
                 topic,
                 self._records(count, records * count // PARTITIONS),
                 **{
@@ -126,12 +130,12 @@ class Scene:
         delete_records(self.source, {TopicPartition(*place): offset for place, offset in starts.items()})
         return starts
 
-    def commit(self, groups: int) -> dict[tuple[str, Place], int]:
+    def commit(self, groups: int, servers: str = "", name: str = "group") -> dict[tuple[str, Place], int]:
         """Have each of so many groups commit one random offset of every partition; what they committed."""
         commits = {}
         for number in range(groups):
-            group = f"{self.name}.group-{number}"
-            consumer = confluent_kafka.Consumer({"bootstrap.servers": self.source, "group.id": group})
+            group = f"{self.name}.{name}-{number}"
+            consumer = confluent_kafka.Consumer({"bootstrap.servers": servers or self.source, "group.id": group})
             offsets = []
             for topic, partition in self.places:
                 low, end = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, partition), timeout=30)
@@ -142,9 +146,9 @@ class Scene:
             consumer.close()
         return commits
 
-    def translations(self) -> dict[tuple[str, Place], tuple[int, int]]:
+    def translations(self, *options: str) -> dict[tuple[str, Place], tuple[int, int]]:
         """What `translate` says of all groups: source and target offset of each commit."""
-        answer = self.command("translate")
+        answer = self.command("translate", *options)
         groups = answer["groups"]
         assert isinstance(groups, list)
         assert not [group for group in groups if group["problems"]], groups
@@ -193,9 +197,10 @@ class Reader:
 
 
 def run(
-    source: str, target: str, *, offsets: int, records: int, runs: int, seed: int, folder: Path
+    source: str, target: str, *, offsets: int, records: int, runs: int, seed: int, folder: Path, back: bool = False
 ) -> dict[str, object]:
-    """The whole check. `offsets` is rounded up to groups that commit in every partition; `runs` of the mirror."""
+    """The whole check. `offsets` is rounded up to groups that commit in every partition; `runs` of the mirror, each
+    way."""
     chance = random.Random(seed)
     scene = Scene(source, target, folder, chance)
     create_topics(source, scene.topics)
@@ -215,17 +220,45 @@ def run(
     wrong = _compare(scene, translated)
     for line in wrong[:10]:
         print(line, file=sys.stderr)
+    result: dict[str, object] = {**_counts(translated, wrong), "seed": seed}
+    return result | {"back": _and_back(scene, records, runs, offsets)} if back else result
+
+
+def _counts(translated: Mapping[Any, tuple[int, int]], wrong: list[str]) -> dict[str, object]:
     differ = sum(1 for before, after in translated.values() if before != after)
     return {
         "offsets": len(translated),
         "exact": len(translated) - len(wrong),
         "differ_share": round(differ / len(translated), 4),
-        "seed": seed,
     }
 
 
-def _compare(scene: Scene, translated: Mapping[tuple[str, Place], tuple[int, int]]) -> list[str]:
-    """What does not land on its record, in words."""
+def _and_back(scene: Scene, records: int, runs: int, offsets: int) -> dict[str, object]:
+    """Seal, write on the target, mirror back, and have groups that only the target knows commit there."""
+    stopped: Any = scene.command("stop")
+    ends = {
+        (topic, int(partition)): offset
+        for topic, of in stopped["seal"]["ends"].items()
+        for partition, offset in of.items()
+    }
+    for topic in scene.topics:
+        # As the target's topics are while they are mirrored (docs/rollback.md).
+        set_topic_config(scene.source, topic, {"retention.ms": "-1"})
+    for _ in range(runs):
+        scene.fill(records // runs, scene.target)
+        scene.command("mirror", "--reverse", "--until-caught-up", "--master", "local[2]")
+    commits = scene.commit(-(-offsets // PARTITIONS), scene.target, "there")
+    found = {key: pair for key, pair in scene.translations("--reverse").items() if key in commits}
+    assert {key: pair[1] for key, pair in found.items()} == commits, "translate speaks of other commits"
+    wrong = _compare(scene, found, back=True)
+    for line in wrong[:10]:
+        print(line, file=sys.stderr)
+    above = sum(1 for (_, place), offset in commits.items() if offset > ends[place])
+    return {**_counts(found, wrong), "above_the_cut": above, "below_the_cut": len(commits) - above}
+
+
+def _compare(scene: Scene, translated: Mapping[tuple[str, Place], tuple[int, int]], *, back: bool = False) -> list[str]:
+    """What does not land on its record, in words. ``back``: the commits are of the target."""
     wrong = []
     readers = Reader(scene.source), Reader(scene.target)
     try:
@@ -234,8 +267,11 @@ def _compare(scene: Scene, translated: Mapping[tuple[str, Place], tuple[int, int
             here, there = (
                 reader.at({place: pair[side] for place, pair in pairs.items()}) for side, reader in enumerate(readers)
             )
+            if back:
+                here, there, pairs = there, here, {place: (after, before) for place, (before, after) in pairs.items()}
             for place, (before, after) in pairs.items():
-                assert here.get(place, Seen(-1, b"")).offset == before, (
+                # On the target one may stand on a fence's marker: the first record behind it is meant.
+                assert back or here.get(place, Seen(-1, b"")).offset == before, (
                     f"{place}: source offset {before} names no record"
                 )
                 if there.get(place) != Seen(after, here[place].unique):
@@ -252,6 +288,7 @@ def main() -> int:
     parser.add_argument("--offsets", type=int, default=1_000)
     parser.add_argument("--records", type=int, default=300_000)
     parser.add_argument("--runs", type=int, default=3, help="of the mirror; each begins with a fence")
+    parser.add_argument("--back", action="store_true", help="and from the target back to the source, behind a seal")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
@@ -268,13 +305,18 @@ def main() -> int:
             runs=options.runs,
             seed=options.seed,
             folder=Path(folder),
+            back=options.back,
         )
     print(json.dumps(result))
     return 0 if is_good(result) else 1
 
 
 def is_good(result: Mapping[str, object]) -> bool:
-    """Whether every offset landed on its record, and enough of them differ."""
+    """Whether every offset landed on its record, and enough of them differ; and so on the way back, if that was tried,
+    on both sides of the cut."""
+    back: Any = result.get("back")
+    if back is not None and not (is_good(back) and min(back["above_the_cut"], back["below_the_cut"]) > 0):
+        return False
     return result["exact"] == result["offsets"] and float(str(result["differ_share"])) >= DIFFER_SHARE
 
 

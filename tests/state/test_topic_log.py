@@ -1,6 +1,7 @@
 """An internal topic as a log: read to its end whatever stands there, and compacted as it is declared."""
 
 import uuid
+from concurrent.futures import Future
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
@@ -73,7 +74,7 @@ def test_topic_on_three_brokers_whose_records_one_of_them_may_lose_is_refused(th
             except StateConflict as error:
                 return "min.insync.replicas is 1, not 2" in error.message
 
-        wait_until(refused, "the topic is known and refused", deadline_seconds=60)
+        wait_until(refused, "the topic is known and refused")
         with pytest.raises(StateConflict, match=r"min\.insync\.replicas is 1, not 2"):
             log.ensure()
 
@@ -118,6 +119,13 @@ def test_cluster_that_does_not_answer_is_named(monkeypatch, topic):
         for ask in (log.exists, log.ensure, log.end):
             with pytest.raises(ClusterUnreachable, match=r"127\.0\.0\.1:1"):
                 ask()
+
+
+def test_request_that_is_never_answered_is_an_error_of_the_cluster(monkeypatch, topic):
+    monkeypatch.setattr("kafka_migration.kafka.topic_log._TIMEOUT", 0.02)
+    monkeypatch.setattr(AdminClient, "describe_topics", lambda *_, **__: {topic: Future()})
+    with TopicLog({"bootstrap.servers": "127.0.0.1:1"}, topic) as log, pytest.raises(ClusterUnreachable, match="Timed"):
+        log.exists()
 
 
 def test_end_is_asked_of_the_next_leader_once_the_one_before_is_gone_for_long(lossy, topic):

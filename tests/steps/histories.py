@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from kafka_migration.compare.digests import Digest
 from kafka_migration.compare.explain.result import Altered, Drilled, Example, Fault, Part
 from kafka_migration.compare.launch import Expectations
 from kafka_migration.compare.result import Equality, PartitionResult, SegmentResult, ValidationResult
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.groups.record import GroupRecord, Step, Translation
@@ -61,11 +63,15 @@ def _id(topic: TopicDescription) -> uuid.UUID:
 
 def validated(shop: Migration, verdict: Equality = Equality.EQUAL) -> None:
     """Every partition read and judged as ``verdict``."""
-    ctx = shop.ctx()
-    partitions = tuple(_judged(tp, verdict) for tp in (*ORDERS, PAYMENTS))
+    equal(shop.ctx(), (*ORDERS, PAYMENTS), verdict)
+
+
+def equal(ctx: Context, tps: Collection[TopicPartition], verdict: Equality = Equality.EQUAL) -> None:
+    """As a validation of ``tps`` records that it has judged all of them as ``verdict``."""
+    partitions = tuple(_judged(tp, verdict) for tp in tps)
     result = ValidationResult(
         id="v1",
-        migration="shop",
+        migration=ctx.plan.name,
         at=ctx.stamp(),
         level=Level.SAMPLED,
         segment_records=1000,
@@ -73,7 +79,7 @@ def validated(shop: Migration, verdict: Equality = Equality.EQUAL) -> None:
         seconds=4.0,
     )
     with phase(ctx, "validate") as run:
-        ctx.journal.record("validation", "latest", _recorded(result, topic_ids(ctx, ["shop.orders", "shop.payments"])))
+        ctx.journal.record("validation", "latest", _recorded(result, topic_ids(ctx, {tp.topic for tp in tps})))
         run.ends(result.exit_code, str(result.verdict))
 
 
@@ -141,3 +147,15 @@ def moved(shop: Migration, group: str = "shop.app", *, upto: Step = Step.ALIVE) 
     for step in list(Step)[: list(Step).index(upto) + 1]:
         record.mark(step, shop.clock.now(), **evidence.get(step, {}))
         shop.clock.sleep(1)
+
+
+def rolled_back(shop: Migration, group: str = "shop.app") -> None:
+    """A moved group that was moved back from target offset 90 of the first partition to source offset 95."""
+    record = GroupRecord.own(shop.ctx().journal, group, at=shop.ctx().stamp())
+    record.take_leg(Direction.REVERSE, 1)
+    (tp, *_) = ORDERS
+    move = Translation.of(Direction.REVERSE, tp, origin=90, destination=95, policy="exact")
+    record.mark(Step.STOPPING, shop.clock.now())
+    record.mark(Step.TRANSLATED, shop.clock.now(), positions=[move.as_dict()], flags=[])
+    offsets = [{"topic": tp.topic, "partition": tp.partition, "offset": 95}]
+    record.mark(Step.READ_BACK, shop.clock.now(), offsets=offsets)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
+from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.state.store import Store, Value
 
 
@@ -33,6 +37,22 @@ class Killer:
             return result
 
         return changed
+
+
+@contextmanager
+def dying_before(last: Step) -> Iterator[None]:
+    """What runs within dies right before it would note ``last`` of a group; a test in which it lives on fails."""
+    mark = GroupRecord.mark
+
+    def dies(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:
+        if step is last:
+            raise Killed(f"before {step} was noted")
+        mark(self, step, *args, **evidence)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GroupRecord, "mark", dies)
+        with pytest.raises(Killed):
+            yield
 
 
 class MortalStore:

@@ -285,7 +285,7 @@ class TestDeath:
         with pytest.raises(Killed), migration.dying_at(4 + 4 + 1):
             create.apply(migration.ctx())
         # A broker may not know at once what the controller has created.
-        wait_until(lambda: sorted(migration.target.topics(names)) == names, "the topics exist", deadline_seconds=30)
+        wait_until(lambda: sorted(migration.target.topics(names)) == names, "the topics exist")
         assert migration.journal.all(KIND) == {}
         assert create.apply(migration.ctx()).drift == ()
         assert sorted(migration.journal.all(KIND)) == names

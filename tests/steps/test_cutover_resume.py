@@ -17,7 +17,7 @@ from kafka_migration.state.journal import Journal
 from kafka_migration.steps import cutover
 from kafka_migration.steps.cutover import CutoverResult, Fate, UndoResult
 from tests.steps.hook_server import HookServer
-from tests.steps.killing import Killed, Killer, MortalCluster, MortalStore
+from tests.steps.killing import Killed, Killer, MortalCluster, MortalStore, dying_before
 from tests.steps.worlds import START, FakeWorld, World
 
 COMMITTED = 20
@@ -112,17 +112,8 @@ def assert_moved_once(shop: Shop, result: CutoverResult) -> None:
 
 def killed_before(shop: Shop, last: Step) -> None:
     """A run that dies right before it would note ``last``."""
-    mark = GroupRecord.mark
-
-    def dies(self: GroupRecord, step: Step, *args: Any, **evidence: Any) -> None:
-        if step is last:
-            raise Killed(f"before {step} was noted")
-        mark(self, step, *args, **evidence)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GroupRecord, "mark", dies)
-        with pytest.raises(Killed):
-            finished(shop)
+    with dying_before(last):
+        finished(shop)
 
 
 #: What a rehearsal left on the target: nothing, an offset below the translated one, or one beyond it.

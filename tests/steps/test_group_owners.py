@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kafka_migration.domain.errors import StateConflict, TakenOver
+from kafka_migration.domain.direction import Direction
+from kafka_migration.domain.errors import Refused, StateConflict, TakenOver
 from kafka_migration.domain.ledger import JOURNAL_TOPIC
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.kafka.topic_log import TopicLog
@@ -15,6 +16,7 @@ from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore, Store, TopicStore
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
+POSITION = {"topic": "orders", "partition": 0, "source": 20, "target": 10, "policy": "exact", "metadata": ""}
 
 
 @pytest.fixture(params=["memory", "real"])
@@ -119,6 +121,67 @@ def test_record_of_an_earlier_version_is_taken_over_and_refused_by_it_from_then_
     # What an earlier version refuses: it knows format 1.
     assert left["format"] == 2
     assert GroupRecord.load(journal, "app").is_moved
+
+
+def test_record_with_one_move_of_the_version_before_is_its_first_leg() -> None:
+    journal = Journal(MemoryStore(), "legs")
+    steps = {
+        "translated": {"at": AT.isoformat(), "positions": [POSITION]},
+        "read_back": {"at": AT.isoformat(), "offsets": []},
+    }
+    earlier = [{"stopping": {"at": AT.isoformat()}}]
+    value = {"format": 2, "owner": "x", "subscription": ["orders"], "steps": steps, "earlier": earlier}
+    journal.record("group-record", "app/7", value)
+    journal.record("group", "app", {"format": 2, "kept": "under group-record"})
+    journal.record("group-alive", "app", {"of": AT.isoformat(), "at": AT.isoformat(), "sign": "x", "pause_seconds": 2})
+    for record in (GroupRecord.load(journal, "app"), GroupRecord.all(journal)["app"]):
+        (leg,) = record.legs
+        assert (leg.direction, leg.generation, leg.earlier, record.is_moved) == (Direction.FORWARD, 1, earlier, True)
+        assert (leg.translations[0].origin, leg.translations[0].destination) == (20, 10)
+        assert leg.has(Step.ALIVE)
+
+
+def test_legs_are_kept_in_order_and_the_newest_is_worked_on() -> None:
+    store = MemoryStore()
+    record = own(store, "legs")
+    record.mark(Step.STOPPING, AT)
+    for link in ((Direction.REVERSE, 1), (Direction.FORWARD, 2)):
+        with pytest.raises(Refused, match="in the middle of its move to the target"):
+            record.take_leg(*link)
+    record.mark(Step.READ_BACK, AT)
+    record.note_alive(AT, sign="commits", pause_seconds=1.5)
+    with pytest.raises(Refused, match="stands on the target already"):
+        record.take_leg(Direction.FORWARD, 2)
+    back = own(store, "legs")
+    back.take_leg(Direction.REVERSE, 1)
+    assert (back.is_moved, back.has(Step.READ_BACK), own(store, "legs").legs) == (True, False, record.legs)
+    back = own(store, "legs")
+    back.take_leg(Direction.REVERSE, 1)
+    position = {**POSITION, "policy": "cut", "target": None}
+    back.mark(Step.TRANSLATED, AT, positions=[position])
+    back.mark(Step.READ_BACK, AT.replace(hour=1))
+    found = GroupRecord.load(Journal(store, "legs"), "app/1")
+    assert [(leg.direction, list(leg.steps)) for leg in found.legs] == [
+        (Direction.FORWARD, [Step.STOPPING, Step.READ_BACK, Step.ALIVE]),
+        (Direction.REVERSE, [Step.TRANSLATED, Step.READ_BACK]),
+    ]
+    assert (found.translations[0].origin, found.translations[0].destination) == (None, 20)
+    assert (found.is_moved, found.was_rolled_back) == (False, True)
+    assert back.claim is not None
+    assert found.leg.owner_epoch == back.claim.owner_epoch
+    with pytest.raises(Refused, match="was moved back to the source since"):
+        back.take_leg(Direction.FORWARD, 1)
+    back.take_leg(Direction.FORWARD, 2)
+    assert len(back.legs) == 3
+
+
+@pytest.mark.parametrize("value", [{"format": 4, "legs": []}, {"format": 3, "subscription": [], "legs": []}])
+def test_record_of_a_later_version_is_refused_with_what_to_do(value: dict[str, object]) -> None:
+    journal = Journal(MemoryStore(), "later")
+    journal.record("group-record", "app/7", value)
+    with pytest.raises(StateConflict, match="record of group app") as refused:
+        GroupRecord.load(journal, "app")
+    assert refused.value.remedy == "use the version of this tool that wrote the record"
 
 
 def test_sign_of_life_belongs_to_one_move_and_needs_no_owner(stores: Callable[[], Store]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.inventory import inventory
+from kafka_migration.kafka.facts import TransactionFacts
 from kafka_migration.kafka.types import CommittedOffset
 from tests.kafka.migration import Migration, migrations
 
@@ -114,6 +115,33 @@ def test_transactional_producers_are_counted(real: Migration) -> None:
     it = inventory.take(real.ctx()).topics[name].producers
     assert it is not None
     assert (it.transactional, it.in_transaction) == (1, 0)
+
+
+def test_transaction_over_several_topics_is_named_by_its_transactional_id(real: Migration) -> None:
+    from confluent_kafka import Producer
+
+    one, two, other = (real.source_lab.topic(name) for name in ("one", "two", "other"))
+    producer = Producer({"bootstrap.servers": real.source.connection.servers, "transactional.id": f"{one}-writer"})
+    producer.init_transactions(30)
+    # Not in one transaction: whoever writes both may have them in one at any time.
+    for topics in ([one], [two], [one]):
+        producer.begin_transaction()
+        for name in topics:
+            producer.produce(name, b"x", partition=0)
+        producer.commit_transaction(30)
+    plain = Producer({"bootstrap.servers": real.source.connection.servers, "enable.idempotence": True})
+    for name in (one, other):
+        plain.produce(name, b"x", partition=0)
+    assert plain.flush(30) == 0
+    assert inventory.take(real.ctx()).transactions == (
+        TransactionFacts(name=f"{one}-writer", topics=frozenset({one, two})),
+    )
+    # Of a principal that may not describe transactional ids, brokers keep them without an error.
+    real.source.transactional_ids = lambda _ids: {}  # type: ignore[attr-defined]
+    (unnamed,) = inventory.take(real.ctx()).transactions or ()
+    assert unnamed.name.isdecimal()
+    assert unnamed.topics == {one, two}
+    assert inventory.take(real.ctx()).as_dict()["transactions"] == [{"name": unnamed.name, "topics": [one, two]}]
 
 
 class TestDigest:

@@ -16,11 +16,14 @@ from kafka_migration.domain.errors import (
     StateConflict,
     TakenOver,
 )
+from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.groups.record import Step
+from kafka_migration.link import lifecycle
 from kafka_migration.migration.context import Context
 from kafka_migration.state.link import Wish
 from kafka_migration.steps import mirror
+from tests.fence.worlds import ORDERS, PAYMENTS, FencedShop
 from tests.steps import histories
 from tests.steps.gates import Migration
 
@@ -61,6 +64,21 @@ def test_mirror_that_has_nothing_left_to_copy_is_noted_as_ended(ctx: Context) ->
     run = ctx.link.run()
     assert run is not None
     assert (run["state"], run["reason"]) == ("ended", "halted")
+
+
+def test_topics_stay_fenced_where_the_mirror_is_started_again_while_their_fence_stands() -> None:
+    shop = FencedShop()
+    for topic in (ORDERS, PAYMENTS):
+        shop.target.add_topic(topic)
+    ctx = shop.ctx()
+    mirror.pin(ctx, [ORDERS, PAYMENTS])
+    assert set(lifecycle.read(ctx).values()) == {TopicState.MIRRORING}
+    shop.fence()
+    lifecycle.note(ctx, [PAYMENTS], TopicState.DRAINED)
+    mirror.pin(shop.ctx(), [ORDERS, PAYMENTS])
+    assert set(lifecycle.read(ctx).values()) == {TopicState.FENCED}
+    shop.lift()
+    assert set(lifecycle.read(ctx).values()) == {TopicState.MIRRORING}
 
 
 def test_mirror_is_told_what_target_topics_must_keep(ctx: Context) -> None:

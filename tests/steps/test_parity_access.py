@@ -64,8 +64,8 @@ def test_rules_of_the_source_that_the_target_lacks_are_listed(locked: Locked) ->
 
     with open_context(plan, make_state=True) as ctx:
         create.apply(ctx)
-    wait_until(lambda: lacks() == {literal, prefixed}, "both rules are missed, and no other", deadline_seconds=60)
+    wait_until(lambda: lacks() == {literal, prefixed}, "both rules are missed, and no other")
     _granted(locked, plan, "target", literal)
-    wait_until(lambda: lacks() == {prefixed}, "the prefixed rule alone is missed", deadline_seconds=60)
+    wait_until(lambda: lacks() == {prefixed}, "the prefixed rule alone is missed")
     _granted(locked, plan, "target", prefixed)
-    wait_until(lambda: lacks() == set(), "nothing is missed", deadline_seconds=60)
+    wait_until(lambda: lacks() == set(), "nothing is missed")

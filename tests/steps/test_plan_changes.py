@@ -18,7 +18,7 @@ from kafka_migration.groups.record import Step
 from kafka_migration.inventory import plan_changes, preflight
 from kafka_migration.migration.context import Context
 from kafka_migration.migration.joined import join, joined, mirror_began, mirror_selection
-from kafka_migration.steps import mirror, runner, stop
+from kafka_migration.steps import draining, mirror, runner, stop
 from kafka_migration.topics.create import TargetGrowth
 from tests.steps import histories
 from tests.steps.gates import Migration
@@ -192,7 +192,7 @@ def test_mirror_with_a_plan_that_has_not_joined_keeps_to_it_until_another_joins(
 
 
 def not_mirrored(ctx: Context) -> str:
-    (found,) = [r for r in stop.check(ctx)[0].results if r.name == stop.MIRRORED]
+    (found,) = [r for r in stop.check(ctx)[0].results if r.name == draining.MIRRORED]
     return found.evidence if found.verdict is Verdict.FAIL else ""
 
 
@@ -215,12 +215,12 @@ def test_topic_that_joins_during_the_drain_keeps_the_mirror_from_being_sealed(
     ctx = shop.ctx(**WIDER, drain={"window_seconds": 10, "deadline_seconds": 100})
     join(ctx)
     monkeypatch.setattr(stop, "_require_drained", lambda *_: None)
-    monkeypatch.setattr(stop, "_wish", lambda *_: None)
+    monkeypatch.setattr(stop, "end_mirror", lambda *_, **__: None)
     checked = stop.check
 
     def passed(ctx: Context) -> Any:
         gate, report, ends = checked(shop.ctx())
-        return type(gate)(gate.name, tuple(r for r in gate.results if r.name == stop.MIRRORED)), report, ends
+        return type(gate)(gate.name, tuple(r for r in gate.results if r.name == draining.MIRRORED)), report, ends
 
     monkeypatch.setattr(stop, "check", passed)
     with pytest.raises(Refused, match="not sealed: since the drain began, the plan selects topics that were not"):

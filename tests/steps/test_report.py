@@ -184,6 +184,19 @@ def test_group_that_was_moved_back_is_no_moved_group(shop: Migration) -> None:
     assert (group["step"], group["moved"]) == ("undone", False)
 
 
+def test_group_that_was_rolled_back_is_at_home_and_has_both_moves(shop: Migration, tmp_path: Path) -> None:
+    histories.created(shop)
+    histories.moved(shop)
+    histories.rolled_back(shop)
+    written = report.apply(shop.ctx(), tmp_path)
+    (group,) = written.report["groups"]
+    assert (group["moved"], group["rolled_back"], group["step"]) == (False, True, "read_back")
+    (position,) = group["positions"]
+    assert (position["source"], position["target"], position["read_back"]) == (95, 90, 95)
+    assert [(leg["direction"], len(leg["positions"])) for leg in group["legs"]] == [("forward", 2), ("reverse", 1)]
+    assert any("was moved back to the source" in line for line in written.report["exceptions"])
+
+
 def test_repeated_phases_and_answers_are_all_counted(shop: Migration) -> None:
     histories.created(shop)
     histories.created(shop)

@@ -9,14 +9,20 @@ from typing import Any
 
 import pytest
 
+from kafka_migration.approvals import approvals, rollback
+from kafka_migration.approvals.evidence import GateName
+from kafka_migration.approvals.passing import NotApproved
+from kafka_migration.approvals.rollback import RollbackGate
 from kafka_migration.domain import ledger
 from kafka_migration.domain.direction import Direction
+from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Identity, TopicPartition
-from kafka_migration.link import reverse
+from kafka_migration.link import reverse, seal
 from kafka_migration.migration.context import Context
 from kafka_migration.state.link import LinkState, LinkTopic
+from kafka_migration.steps import release
 from tests.state.test_link import FakeLog
 from tests.steps.gates import Migration
 
@@ -34,15 +40,21 @@ class Marked:
 def ctx(monkeypatch: pytest.MonkeyPatch) -> Context:
     """Sealed, with a topic that the plan does not mean any more."""
     monkeypatch.setattr(reverse, "TopicLog", Marked)
+    return forward_and_back()
+
+
+def forward_and_back() -> Context:
+    """A migration whose forward link is sealed, at target offset 35 of ``ORDERS``, of which 40 offsets are copied."""
     shop = Migration()
     found = shop.ctx(topics={"include": [r"shop\.orders"]})
     found.source.connection = SimpleNamespace(librdkafka=dict)  # type: ignore[assignment]
 
-    def link(direction: Direction) -> LinkState:
+    def link(name: str) -> LinkState:
         logs: list[Any] = [FakeLog(topic) for topic in (ledger.OFFSET_MAP_TOPIC, ledger.PROGRESS_TOPIC)]
-        return LinkState(direction.own("shop"), shop.links, *logs, selects=found.plan.topics.matches)
+        return LinkState(name, shop.links, *logs, selects=found.plan.topics.matches)
 
-    forward, back = (link(direction) for direction in Direction)
+    forward, back = (link(direction.own("shop")) for direction in Direction)
+    third = link(Direction.FORWARD.own("shop", 2))
     pins = [
         LinkTopic(name=tp.topic, source_id=uuid.UUID(int=n), target_id=uuid.UUID(int=n + 10))
         for n, tp in enumerate((ORDERS, EXCLUDED), start=1)
@@ -51,7 +63,7 @@ def ctx(monkeypatch: pytest.MonkeyPatch) -> Context:
     opening = RunOpening(fence=1, records=0, source=40, target=30, closes=0)
     forward.record_openings([(ORDERS, opening)])
     forward.record_seal(Seal(at="noon", identity=Identity(7, 9), ends={ORDERS: 35, EXCLUDED: 3}))
-    return replace(found, link=forward, on_open_reverse=lambda: back)
+    return replace(found, link=forward, on_open_link=lambda way, _: back if way is Direction.REVERSE else third)
 
 
 def test_reverse_link_begins_behind_the_marker_of_the_seal_and_behind_what_was_copied(ctx: Context) -> None:
@@ -62,5 +74,96 @@ def test_reverse_link_begins_behind_the_marker_of_the_seal_and_behind_what_was_c
     }
 
 
+def test_topic_that_is_included_again_is_taken_up_at_its_cut_and_one_without_a_cut_is_not(ctx: Context) -> None:
+    back = reverse.arm(ctx).link
+    back.record_run({"state": "ended", "at": ""})
+    uncut = LinkTopic(name="shop.uncut", source_id=uuid.UUID(int=5), target_id=uuid.UUID(int=15))
+    ctx.link.pin(source_cluster="s", target_cluster="t", topics=[uncut], at="")
+    opening = RunOpening(fence=1, records=0, source=8, target=2, closes=0)
+    ctx.link.record_openings([(EXCLUDED, opening)], {EXCLUDED.topic: str(uuid.UUID(int=12))})
+    for link in (ctx.link, back):
+        link.select_also(lambda _topic: True)
+    assert reverse.arm(ctx).link.topics().keys() == {ORDERS.topic, EXCLUDED.topic}
+    assert {tp: (at.source, at.target) for tp, at in back.positions().items()} == {ORDERS: (36, 40), EXCLUDED: (4, 8)}
+
+
 def test_dry_run_begins_nothing(ctx: Context) -> None:
     assert not reverse.arm(replace(ctx, dry_run=True)).link.topics()
+
+
+def test_seal_stays_once_another_link_has_begun_behind_it(ctx: Context) -> None:
+    reverse.arm(ctx)
+    with pytest.raises(Refused, match="stays sealed: the link that copies the other way has begun"):
+        seal.undo(ctx)
+    assert ctx.link.seal() is not None
+
+
+def test_seal_that_is_taken_away_while_the_reverse_link_begins_leaves_no_beginning(
+    ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back = ctx.reverse().link
+    pin = back.pin
+
+    def taken_away_before(**fields: Any) -> None:
+        assert seal.undo(ctx)
+        pin(**fields)
+
+    monkeypatch.setattr(back, "pin", taken_away_before)
+    with pytest.raises(Refused, match="seal of link shop was taken away meanwhile"):
+        reverse.arm(ctx)
+    assert (reverse.begun(ctx), ctx.link.seal()) == (None, None)
+
+
+def test_reverse_link_that_begins_while_the_seal_is_taken_away_has_it_put_back(
+    ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stands, unseal = ctx.link.seal(), ctx.link.unseal
+
+    def begun_before() -> None:
+        reverse.arm(ctx)
+        unseal()
+
+    monkeypatch.setattr(ctx.link, "unseal", begun_before)
+    with pytest.raises(Refused, match="stays sealed"):
+        seal.undo(ctx)
+    assert ctx.link.seal() == stands
+    assert reverse.begun(ctx) is not None
+
+
+def test_way_back_is_open_behind_a_seal_alone_and_shows_what_is_to_be_copied(
+    ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = SimpleNamespace(lag={ORDERS: 7}, worst=(ORDERS, 7))
+    report = SimpleNamespace(total=7, sample=sample, mirror="running")
+    monkeypatch.setattr(rollback, "LagMeter", lambda _back: SimpleNamespace(read=lambda: report))
+    with pytest.raises(Refused, match="reverse link of shop has not begun"):
+        RollbackGate(ctx.reverse()).ask()
+    gate = RollbackGate(reverse.arm(ctx))
+    with pytest.raises(NotApproved, match="rollback gate: nobody has approved it yet"):
+        gate.ask()
+    seen = approvals.evidence(ctx, GateName.ROLLBACK)
+    assert ("records that would be lost", "7 offsets, if the target were gone now; `rollback` waits for them") in (
+        seen.tables[0].rows
+    )
+    approvals.record(ctx, GateName.ROLLBACK, seen.digest, "ada", seen_at=seen.taken_at)
+    assert gate.ask().endswith(
+        "; the reverse link has 7 offsets of the target to copy in 1 partitions (mirror: running); each group waits for"
+        " its own records"
+    )
+    # A wish to stop is of the cutover gate alone.
+    approvals.revoke(ctx, GateName.ROLLBACK, "ada")
+    with pytest.raises(NotApproved, match="ada revoked it"):
+        gate.ask()
+    unasked = replace(ctx, plan=Migration().plan(approvals={"cutover": False}, topics={"include": [r"shop\.orders"]}))
+    assert "approvals.cutover is false" in RollbackGate(unasked.reverse()).ask()
+    ctx.link.unseal()
+    with pytest.raises(Refused, match="link shop is not sealed any more"):
+        gate.ask()
+
+
+def test_topics_are_not_released_while_the_reverse_mirror_runs(ctx: Context) -> None:
+    back = reverse.arm(ctx).link
+    assert release.check(ctx) == ()
+    back.record_run({"state": "running", "at": ctx.stamp()})
+    with pytest.raises(Refused, match="reverse mirror of shop is running"):
+        release.check(ctx)

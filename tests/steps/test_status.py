@@ -79,6 +79,15 @@ def test_group_that_runs_on_both_sides_is_named(shop: Migration) -> None:
     assert "has 1 members on the source" in status.read(shop.ctx()).groups[0].astray
 
 
+def test_group_that_was_rolled_back_is_shown_so_and_named_where_it_is_active_on_the_target(shop: Migration) -> None:
+    histories.moved(shop)
+    histories.rolled_back(shop)
+    (group,) = status.read(shop.ctx()).groups
+    assert (group.step, group.astray) == ("back: read_back", "")
+    shop.target.join("shop.app", [])
+    assert status.read(shop.ctx()).groups[0].astray == "has 1 members on the target"
+
+
 def test_source_that_does_not_answer_leaves_it_unknown_where_groups_run(shop: Migration) -> None:
     histories.moved(shop)
     with shop.source.failing("group_states", ClusterUnreachable("source", "127.0.0.1:1", "timed out")):

@@ -208,11 +208,13 @@ def test_moved_group_that_went_on_on_the_source_is_refused_and_named() -> None:
     assert not stop.check(ctx)[0].blockers
     # Members alone, as of a deployment that came back, are enough.
     member = shop.source.join("shop.app", ["shop.orders"])
-    assert failed(stop.apply(ctx)) == {"moved groups rest on the source": "shop.app has 1 members on the source"}
+    assert failed(stop.apply(ctx)) == {
+        "moved groups rest on the cluster that they left": "shop.app has 1 members on the source"
+    }
     shop.source.consumer_commits("shop.app", histories.ORDERS[1], 55)
     shop.source.leave("shop.app", member)
     said = "shop.app committed again on the source: shop.orders-1 (50 -> 55)"
-    assert failed(stop.apply(ctx)) == {"moved groups rest on the source": said}
+    assert failed(stop.apply(ctx)) == {"moved groups rest on the cluster that they left": said}
     assert link.wished().desired is Desired.RUN
     # What the remedy says.
     shop.source.forget_group("shop.app")
@@ -235,6 +237,6 @@ def test_source_that_does_not_tell_of_moved_groups_leaves_the_gate_shut() -> Non
     histories.moved(shop)
     with shop.source.failing("group_states", CouldNotFindOut("no coordinator")):
         gate = stop.check(ctx)[0]
-    unchecked = ["moved groups rest on the source", "every group of the plan was moved"]
+    unchecked = ["moved groups rest on the cluster that they left", "every group of the plan was moved"]
     assert [(it.name, str(it.verdict)) for it in gate.blockers] == [(name, "UNCHECKED") for name in unchecked]
     assert gate.exit_code == 3

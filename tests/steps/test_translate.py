@@ -66,6 +66,15 @@ def test_explicit_offsets_are_translated_in_the_order_given(world: World) -> Non
     assert json.loads(json.dumps(shown.as_dict()))["offsets"][0]["target"] == 90
 
 
+def test_explicit_offset_behind_the_cut_leads_to_its_record_on_the_target(fake_world: FakeWorld) -> None:
+    tp = TopicPartition(fake_world.topic("orders"), 0)
+    first = fake_world.cut(tp, 10)
+    source = fake_world.link.maps[tp].source_end + 1
+    shown = translate.translate_offsets(fake_world.ctx(), [(tp, 55), (tp, source), (tp, source + 4), (tp, source + 11)])
+    assert [row.target for row in shown.offsets] == [45, first, first + 4, None]
+    assert "beyond the mirror's position" in shown.offsets[3].problem
+
+
 def test_every_offset_of_a_gappy_partition_lands_on_its_own_record(fake_world: FakeWorld) -> None:
     dice = random.Random(7)
     tp = TopicPartition("orders", 0)
@@ -127,7 +136,7 @@ def test_cut_of_an_earlier_try_stays_unless_the_plan_says_otherwise_by_now(polic
     found = translate.positions_of(
         view,
         maps={},
-        target_ends={tp: PartitionEnds(start=5, end=90)},
+        ends={tp: PartitionEnds(start=5, end=90)},
         uncommitted=policy,  # type: ignore[arg-type]
         kept={tp: Translation(tp=tp, source=None, target=40, policy="cut")},
     )

@@ -77,10 +77,14 @@ class Link:
     #: When the mirror last said something; None: it has ended.
     last_word: Callable[[], datetime] | None = None
     pause: Pause | None = None
+    is_stored: bool = True
 
     def offset_maps(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetMap]:
         wanted = self.maps.keys() if partitions is None else partitions
         return {tp: self.maps[tp] for tp in wanted if tp in self.maps}
+
+    def topics(self) -> dict[str, Any]:
+        return dict.fromkeys(sorted({tp.topic for tp in self.maps}))
 
     def positions(self) -> dict[TopicPartition, Position]:
         return {
@@ -90,6 +94,9 @@ class Link:
 
     def progress(self) -> dict[TopicPartition, Any]:
         return {}
+
+    def seal(self) -> Any:
+        return SimpleNamespace(ends=dict.fromkeys(self.maps, 0))
 
     def run(self) -> dict[str, Any]:
         if self.last_word is None:
@@ -123,6 +130,8 @@ class World:
         self.name = f"w{uuid.uuid4().hex[:8]}"
         self.store: Store = MemoryStore()
         self.link = Link(last_word=self._now)
+        #: The reverse link.
+        self.back = Link(last_word=self._now)
         self.told: list[str] = []
 
     def _now(self) -> datetime:
@@ -154,6 +163,22 @@ class World:
         """The offset map says that the source is copied up to ``upto``."""
         runs = [Run(START, 0, upto - START)] if upto > START else []
         self.link.maps[tp] = OffsetMap(runs, source_end=max(upto, START), target_end=max(0, upto - START))
+
+    def cut(self, tp: TopicPartition, written: int, *, back: int | None = None) -> int:
+        """The forward link is sealed, and so many records are written on the target; the first of their offsets. Of
+        them ``back`` (all, without) are mirrored back, behind the marker of a fence on the source."""
+        forward = self.link.maps[tp]
+        self.more("target", tp, 1 + written)
+        self.more("source", tp, 1 + written)
+        self.mirror_back(tp, written if back is None else back)
+        return forward.target_end + 1
+
+    def mirror_back(self, tp: TopicPartition, records: int) -> None:
+        """The reverse link's map shows so many records."""
+        here, there = self.link.maps[tp].source_end + 1, self.link.maps[tp].target_end + 1
+        runs = [Run(there, here, records)] if records else []
+        end = here + records if records else here - 1
+        self.back.maps[tp] = OffsetMap(runs, source_end=there + records, target_end=end)
 
     def commit(self, side: str, group: str, offsets: dict[TopicPartition, int], metadata: str = "") -> None:
         """Commits of a group without members."""
@@ -199,6 +224,8 @@ class World:
             target=self.target,
             journal=Journal(self.store, "moving"),
             link=self.link,  # type: ignore[arg-type]
+            # No third link has begun.
+            on_open_link=lambda _direction, generation: self.back if generation == 1 else Link(),  # type: ignore[arg-type,return-value]
             clock=self.clock,
             log=self.told.append,
             dry_run=dry_run,

@@ -49,9 +49,17 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
     ui_color = "#fdf3d8"
 
     def __init__(
-        self, *, plan_file: str, gate: ApprovalGate, approvers: Sequence[str], max_age_seconds: float, **kwargs: Any
+        self,
+        *,
+        plan_file: str,
+        gate: ApprovalGate,
+        approvers: Sequence[str],
+        max_age_seconds: float,
+        wave: str = "",
+        **kwargs: Any,
     ) -> None:
-        """``approvers`` may answer, by their names in Airflow; if there are none, whoever may answer at all."""
+        """``approvers`` may answer, by their names in Airflow; if there are none, whoever may answer at all. ``wave``
+        is the one that is asked about, "" for all."""
         super().__init__(
             body="",
             fail_on_reject=True,
@@ -59,7 +67,7 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
             response_timeout=timedelta(seconds=max_age_seconds),
             **kwargs,
         )
-        self.plan_file, self.gate = plan_file, gate
+        self.plan_file, self.gate, self.wave = plan_file, gate, wave
 
     def execute(self, context: Context) -> None:
         """Take the evidence and ask."""
@@ -158,10 +166,13 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
             # Not made for this: a rejected plan leaves no trace on the target, not even internal topics.
             with self.opened(context) as ctx, explained(retry=(passing.NotApproved,)):
                 approvals.reject(ctx, gate, digest, approver)
-            mirror = "; the mirror was asked to stop, no group was moved" if gate is GateName.CUTOVER else ""
+            stops = gate is GateName.CUTOVER and not self.wave
+            then = "; the mirror was asked to stop, no group was moved" if stops else ""
+            if self.wave:
+                then = f" of wave {self.wave}; the mirror runs on, and no group of it or of a later wave is moved"
             raise AirflowFailException(
-                f"{approver} rejected the {gate} gate{mirror}\n  remedy: to continue after all, clear this task"
-                + (" and mirror" if mirror else "")
+                f"{approver} rejected the {gate} gate{then}\n  remedy: to continue after all, clear this task"
+                + (" and mirror" if stops else "")
             )
         with self.opened(context, make_state=True) as ctx, explained(retry=(passing.NotApproved,)):
             approval = approvals.record(ctx, gate, digest, approver, seen_at=datetime.fromisoformat(seen_at))

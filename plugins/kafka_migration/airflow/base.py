@@ -25,10 +25,11 @@ class WorksFromSnapshot:
     """Mixin of operators that work from the run's snapshot of the plan.
 
     It is pulled when a task runs, and is no template field: rendered fields are shown, and a plan may be long.
-    ``plan_file`` is where the snapshot was taken from.
+    ``plan_file`` is where the snapshot was taken from, ``wave`` the wave of the plan that the task is for, "" for all.
     """
 
     plan_file: str
+    wave = ""
     log: Any
     _is_open = False
 
@@ -59,6 +60,7 @@ class WorksFromSnapshot:
             self.log,
             run=run_of(context),
             plan_file=self.plan_file,
+            wave=self.wave,
             make_state=make_state,
             to_check=to_check,
         )
@@ -77,10 +79,10 @@ class MigrationOperator(WorksFromSnapshot, BaseOperator):
     operator_extra_links = (ReportLink(), DocsLink())
     ui_color = "#e8f0fa"
 
-    def __init__(self, *, plan_file: str, **kwargs: Any) -> None:
-        """``plan_file`` is what the run's snapshot is taken from."""
+    def __init__(self, *, plan_file: str, wave: str = "", **kwargs: Any) -> None:
+        """``plan_file`` is what the run's snapshot is taken from, ``wave`` the one that the task is for, "" for all."""
         super().__init__(**kwargs)
-        self.plan_file = plan_file
+        self.plan_file, self.wave = plan_file, wave
 
     def on_kill(self) -> None:
         """End as at Ctrl-C: what the step has started (a hook's command, a Spark job) ends with it.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, Param, TriggerRule
+from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, Param, TaskGroup, TriggerRule
 
 from kafka_migration.airflow import alerts
 from kafka_migration.airflow.approve import ApproveGateOperator
@@ -25,8 +26,9 @@ from kafka_migration.airflow.steps import (
 )
 from kafka_migration.domain.levels import Level
 from kafka_migration.plans.model import Plan
+from kafka_migration.plans.waves import task_group
 from kafka_migration.steps.step import Step
-from kafka_migration.steps.table import step_named, workflow
+from kafka_migration.steps.table import workflow
 
 #: Tries of an approval: one for each time that its evidence changes before somebody answers.
 _NEW_QUESTIONS = 200
@@ -81,10 +83,13 @@ def migrate_dag(plan: Plan, file: Path) -> DAG:
             "on_failure_callback": alerts.on_task_failure(plan),
         },
     ) as dag:
-        snapshot = _snapshot(file)
+        snapshot = _snapshot(file, moves=True)
         ends: dict[str, Ends] = {}
+        waves = {wave: TaskGroup(task_group(wave)) for wave in dict.fromkeys(row.wave for row in rows if row.wave)}
+        batched = {row.id for row in rows if row.batched}
         for row in rows:
-            first, _ = ends[row.name] = _task(row, plan, file)
+            with waves.get(row.wave, nullcontext()):
+                first, _ = ends[row.id] = _task(row, plan, file, after_batches=not batched.isdisjoint(row.after))
             if not row.after:
                 snapshot >> first
             for before in row.after:
@@ -95,10 +100,11 @@ def migrate_dag(plan: Plan, file: Path) -> DAG:
     return dag
 
 
-def _snapshot(file: Path) -> BaseOperator:
+def _snapshot(file: Path, *, moves: bool = False) -> BaseOperator:
     return PlanSnapshotOperator(
         task_id="take_snapshot",
         plan_file=str(file),
+        moves=moves,
         execution_timeout=timedelta(minutes=5),
         doc_md="Notes the plan as it is now: the run works from this, whatever becomes of the file.",
     )
@@ -110,23 +116,25 @@ def _overview(plan: Plan, rows: tuple[Step, ...]) -> str:
         "",
         "| step | what it does | passes when | how it is undone |",
         "| --- | --- | --- | --- |",
-        *(f"| {row.name} | {row.does} | {row.passes_if} | {row.undo} |" for row in rows),
+        *(f"| {row.id} | {row.does} | {row.passes_if} | {row.undo} |" for row in rows),
     ]
     return "\n".join(lines)
 
 
-def _common(row: Step, plan: Plan, file: Path) -> dict[str, Any]:
+def _common(row: Step, plan: Plan, file: Path, *, after_batches: bool) -> dict[str, Any]:
     """What every operator is given of its row: name, documentation, retries, trigger rule and timeout."""
-    doc = f"**{row.name}**: {row.does}.\n\n- passes when: {row.passes_if}\n- how it is undone: {row.undo}"
+    doc = f"**{row.id}**: {row.does}.\n\n- passes when: {row.passes_if}\n- how it is undone: {row.undo}"
     common: dict[str, Any] = {"task_id": row.name, "doc_md": doc, "plan_file": str(file)}
+    if row.wave:
+        common["wave"] = row.wave
     if row.approval:
         common["retries"] = _NEW_QUESTIONS
     if row.after_failures:
         # Not ALL_DONE: that holds as well when nothing was begun, as after a rejected cutover. Skipped
         # where a plan has no groups, as cut_over is.
         common["trigger_rule"] = TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
-    elif any(step_named(name).batched for name in row.after):
-        # A plan without groups skips the batches.
+    elif after_batches:
+        # A plan, or a wave, without groups skips the batches.
         common["trigger_rule"] = TriggerRule.NONE_FAILED
     seconds = row.seconds(plan)
     if seconds is not None:
@@ -136,14 +144,18 @@ def _common(row: Step, plan: Plan, file: Path) -> dict[str, Any]:
     return common
 
 
-def _task(row: Step, plan: Plan, file: Path) -> Ends:
-    common = _common(row, plan, file)
+def _task(row: Step, plan: Plan, file: Path, *, after_batches: bool) -> Ends:
+    common = _common(row, plan, file, after_batches=after_batches)
     if row.batched:
+        # The first of both tasks: the rule is for what is before it.
+        rule = {"trigger_rule": common.pop("trigger_rule")} if after_batches else {}
         batches = ListBatchesOperator(
             task_id="list_groups",
             plan_file=str(file),
+            wave=row.wave,
             execution_timeout=timedelta(minutes=30),
-            doc_md="The plan's groups in batches: one task moves one batch.",
+            doc_md=f"The groups of {f'wave {row.wave}' if row.wave else 'the plan'}, in batches: one task moves one.",
+            **rule,
         )
         mapped = CutOverOperator.partial(step=row.name, map_index_template=_BATCH_NAME, **common)
         return batches, mapped.expand(groups=batches.output)
@@ -153,7 +165,7 @@ def _task(row: Step, plan: Plan, file: Path) -> Ends:
             gate=row.approval,
             approvers=plan.approvals.approvers,
             max_age_seconds=plan.approvals.max_age_seconds,
-            subject=f"{plan.name}: approve the {row.approval}?",
+            subject=f"{plan.name}: approve the {row.approval}{f' of wave {row.wave}' if row.wave else ''}?",
             notifiers=alerts.on_question(plan),
             on_retry_callback=alerts.on_refused_answer(plan),
             **common,
@@ -171,6 +183,9 @@ def _task(row: Step, plan: Plan, file: Path) -> Ends:
     else:
         operators = {"create_targets": CreateOperator, "report": ReportOperator}
         task = operators.get(row.name, StepOperator)(step=row.name, **common)
+    if row.is_teardown:
+        # Without a set-up: paired with one, it would not run after that had failed.
+        task.as_teardown(on_failure_fail_dagrun=True)
     return task, task
 
 

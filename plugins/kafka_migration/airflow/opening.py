@@ -36,12 +36,13 @@ def opened_context(plan: Plan, log: Any, **options: bool) -> Iterator[MigrationC
 
 @contextmanager
 def opened_for_run(
-    snapshot: Snapshot, log: Any, *, run: str, plan_file: str, **options: bool
+    snapshot: Snapshot, log: Any, *, run: str, plan_file: str, wave: str = "", **options: bool
 ) -> Iterator[MigrationContext]:
     """As :func:`opened_context`, for the run named ``run`` in the journal: refuses a ``snapshot`` that is not the run's
     own, and before that makes no internal topics, which might be on another target. A corrected plan is the run's own
-    once it has joined the migration that the run began. Raises what
-    :func:`kafka_migration.plans.snapshot.require_own` raises."""
+    once it has joined the migration that the run began. With ``wave``, as far as that wave of the plan goes. Raises
+    what :func:`kafka_migration.plans.snapshot.require_own` and :func:`kafka_migration.approvals.waves.within` raise."""
+    from kafka_migration.approvals.waves import within
     from kafka_migration.migration.history import digest_of_run
     from kafka_migration.migration.joined import joined
 
@@ -56,7 +57,7 @@ def opened_for_run(
             require(ctx)
     with opened_context(plan, log, **options) as ctx:
         require(ctx)
-        yield ctx
+        yield within(ctx, wave) if wave else ctx
 
 
 def _vouches(plan_file: str, snapshot: Snapshot) -> bool:

@@ -21,12 +21,14 @@ from kafka_migration.airflow.base import MigrationOperator, explained, require, 
 from kafka_migration.airflow.opening import opened_context
 from kafka_migration.airflow.spark_connection import spark_master
 from kafka_migration.airflow.trigger import StepTrigger
+from kafka_migration.domain.errors import BadInput
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.shipped import checkout
 from kafka_migration.migration.reports import Place, place_of
 from kafka_migration.plans.load import load_plan
 from kafka_migration.plans.places import REPORTS_DIRECTORY
 from kafka_migration.plans.snapshot import Snapshot
+from kafka_migration.steps.step import part_of
 from kafka_migration.steps.table import step_named
 
 if TYPE_CHECKING:
@@ -59,11 +61,13 @@ class StepOperator(MigrationOperator):
         """Run the step; its notes go to the task's log."""
         from kafka_migration.steps import runner
 
-        row, part = step_named(self.step), _part(context)
+        row, part = step_named(self.step), part_of(self.wave) + _batch(context)
         # A gate is asked before internal topics are made. Without one the state is there already, but a broker may not
         # show yet what was made a moment ago.
-        begins = row.gate is not None or row.name == "inventory_and_preflight"
-        with self.opened(context, make_state=not begins, to_check=begins and row.gate is None) as ctx:
+        # A teardown may follow a plan that was rejected, which leaves nothing on the target.
+        is_check = row.name == "inventory_and_preflight"
+        begins = row.gate is not None or is_check or row.is_teardown
+        with self.opened(context, make_state=not begins, to_check=is_check) as ctx:
             decision = runner.run(ctx, self.step, part=part, **self.options(context))
         for note in decision.notes:
             self.log.info("%s", note)
@@ -88,6 +92,7 @@ class WaitOperator(StepOperator):
             digest=snapshot.digest,
             run_of_plan=run_of(context),
             plan_file=self.plan_file,
+            wave=self.wave,
             gives_up_at=gives_up_at,
         )
         self.defer(trigger=trigger, method_name="resume")
@@ -175,7 +180,7 @@ class CutOverOperator(StepOperator):
         return {"groups": self.groups}
 
 
-def _part(context: Context) -> str:
+def _batch(context: Context) -> str:
     """The suffix of this task's name in the journal: mapped tasks run side by side."""
     index = context["ti"].map_index
     return "" if index is None or index < 0 else f"[{index}]"
@@ -184,15 +189,26 @@ def _part(context: Context) -> str:
 class PlanSnapshotOperator(BaseOperator):
     """Takes the plan's snapshot; all other tasks of the run work from it."""
 
-    def __init__(self, *, plan_file: str, **kwargs: Any) -> None:
-        """``plan_file`` is read when the task runs, not before."""
+    def __init__(self, *, plan_file: str, moves: bool = False, **kwargs: Any) -> None:
+        """``plan_file`` is read when the task runs, not before. ``moves``: by tasks that were made from the waves that
+        the plan names."""
         super().__init__(**kwargs)
-        self.plan_file = plan_file
+        self.plan_file, self.moves = plan_file, moves
 
     def execute(self, context: Context) -> dict[str, str]:
-        """Text and digest of the snapshot."""
+        """Text and digest of the snapshot. Fails for good where waves are to have tasks that cannot be known yet."""
         with explained():
-            snapshot = Snapshot.take(load_plan(Path(self.plan_file)))
+            plan = load_plan(Path(self.plan_file))
+            if self.moves and plan.waves is not None and plan.waves.auto is not None:
+                raise BadInput(
+                    "the DAG has tasks for waves that the plan names, and computed ones show only while it runs",
+                    file=self.plan_file,
+                    field="waves.auto",
+                    value=plan.waves.auto.model_dump(exclude_defaults=True),
+                    remedy="name them: `waves PLAN --given` prints the computed waves as the section to put in its"
+                    " place; or migrate by command (`run PLAN`)",
+                )
+            snapshot = Snapshot.take(plan)
         self.log.info("the run works from %s as it is now (%s)", self.plan_file, snapshot.digest)
         return snapshot.as_dict()
 

@@ -17,7 +17,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from kafka_migration.airflow.opening import opened_for_run
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, Retryable
 from kafka_migration.plans.snapshot import Snapshot
-from kafka_migration.steps.step import Decision
+from kafka_migration.steps.step import Decision, part_of
 from kafka_migration.steps.table import step_named
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ T = TypeVar("T")
 class StepTrigger(BaseTrigger):
     """Waits for step ``step``: holds the run's snapshot of the plan (``packed`` and ``digest``) and no secret;
     connections are looked up where it runs. ``run_of_plan`` is the run's name in the journal, where the plan is
-    recorded that the run is bound to; ``plan_file`` is where the snapshot was taken from. The version before gave the
-    ``path`` of the snapshot's file instead.
+    recorded that the run is bound to; ``plan_file`` is where the snapshot was taken from, ``wave`` the wave that it is
+    about, "" for all. The version before gave the ``path`` of the snapshot's file instead.
 
     ``gives_up_at`` is wall-clock time (seconds since 1970), so that a triggerer that restarts does not give more time;
     None for no limit. What was seen before a restart is forgotten, and seen again: facts of the past prove nothing now.
@@ -48,15 +48,19 @@ class StepTrigger(BaseTrigger):
         run_of_plan: str = "",
         plan_file: str = "",
         path: str = "",
+        wave: str = "",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.step, self.digest, self.gives_up_at = step, digest, gives_up_at
         self.packed, self.run_of_plan, self.plan_file, self.path = packed, run_of_plan, plan_file, path
+        self.wave = wave
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """As Airflow stores it."""
         kind = type(self)
-        names = ("step", "digest", "gives_up_at", "packed", "run_of_plan", "plan_file", "path")
+        names = ["step", "digest", "gives_up_at", "packed", "run_of_plan", "plan_file", "path"]
+        # Where there are no waves, a triggerer of the version before takes it, too.
+        names += ["wave"] if self.wave else []
         return f"{kind.__module__}.{kind.__qualname__}", {name: getattr(self, name) for name in names}
 
     def snapshot(self) -> Snapshot:
@@ -67,8 +71,8 @@ class StepTrigger(BaseTrigger):
 
     def opened(self, **options: bool) -> AbstractContextManager[Context]:
         """The context of the run's plan; see :func:`opened_for_run`."""
-        snapshot = self.snapshot()
-        return opened_for_run(snapshot, self.log, run=self.run_of_plan, plan_file=self.plan_file, **options)
+        snapshot, run = self.snapshot(), self.run_of_plan
+        return opened_for_run(snapshot, self.log, run=run, plan_file=self.plan_file, wave=self.wave, **options)
 
     def watch(self, ctx: Context) -> Waiting:
         """What is waited for."""
@@ -165,6 +169,6 @@ class _Session:
             watch = trigger.watch(ctx)
             if not step_named(trigger.step).writes:
                 # One that acts then is in the journal from there on.
-                self._run = opening.enter_context(phase(ctx, trigger.step))
+                self._run = opening.enter_context(phase(ctx, trigger.step + part_of(trigger.wave)))
             self._open = opening.pop_all()
         return watch

@@ -17,6 +17,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.approvals import waves
 from kafka_migration.approvals.cutover import cutover_facts
 from kafka_migration.approvals.evidence import Evidence, GateName, Table, item, limited, verdicts
 from kafka_migration.approvals.passing import (
@@ -29,16 +30,22 @@ from kafka_migration.approvals.passing import (
     require_passed,
     require_young,
 )
+from kafka_migration.approvals.producers import producers_facts
 from kafka_migration.approvals.record import AIRFLOW, APPROVED, REJECTED, REVOKED, Approval, answers, write
+from kafka_migration.approvals.rollback import rollback_evidence
+from kafka_migration.domain.amounts import size
 from kafka_migration.domain.errors import BadInput, MigrationError
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import Desired
+from kafka_migration.fence import fence
 from kafka_migration.groups import looks, translate
 from kafka_migration.inventory import inventory, plan_changes, preflight
 from kafka_migration.kafka.facts import GroupFacts, Inventory
 from kafka_migration.link import lag
 from kafka_migration.state.link import Wish
 from kafka_migration.topics import create
+from kafka_migration.waves import sizing
+from kafka_migration.waves.order import Wave, Waves
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -50,7 +57,13 @@ _INVENTORY = "check PLAN --json"
 
 def evidence(ctx: Context, gate: GateName) -> Evidence:
     """What there is to see before ``gate``, now. Read-only. Raises what looking at the clusters raises."""
-    return plan_evidence(ctx) if gate is GateName.PLAN else cutover_evidence(ctx)
+    takes = {
+        GateName.PLAN: plan_evidence,
+        GateName.CUTOVER: cutover_evidence,
+        GateName.PRODUCERS: producers_evidence,
+        GateName.ROLLBACK: rollback_evidence,
+    }
+    return takes[gate](ctx)
 
 
 def record(
@@ -107,9 +120,11 @@ def reject(
     """Record that ``approver`` rejected the gate; an earlier approval is void with it.
 
     At the cutover gate the mirror is stopped, too: nobody would be there to end it. Nothing is lost by that. Not where
-    a wave is rejected: others go on.
+    a wave is rejected: others go on. Raises Refused for the whole of a plan with waves.
     """
     require_approver(ctx, gate, approver)
+    if gate is GateName.CUTOVER:
+        waves.require_wave(ctx)
     stops = gate is GateName.CUTOVER and ctx.scope.is_whole and not ctx.dry_run
     if stops and (ctx.link.run() or {}).get("state") == "running":
         why = f"{approver} rejected the cutover gate" + (f": {reason}" if reason else "")
@@ -183,6 +198,10 @@ def plan_evidence(ctx: Context) -> Evidence:
         facts["plan changes"] = {change.field: item(f"{change.before} -> {change.now}") for change in changed}
     facts["checks"] = verdicts(seen.gate)
     tables = [_changes(changed)] if changed else []
+    if seen.inventory is not None and seen.waves is not None:
+        # Who approves the plan approves what moves together, and when.
+        facts["waves"] = {wave.name: item([at, wave.as_dict()]) for at, wave in enumerate(seen.waves.waves, 1)}
+        tables += _waves(ctx, seen.waves, seen.inventory)
     if seen.inventory is not None:
         tables += [_topics(seen.inventory), _groups(seen.inventory.groups.values()), _not_moved(seen.inventory)]
     return Evidence(
@@ -201,7 +220,16 @@ def cutover_evidence(ctx: Context) -> Evidence:
     """Before the first group moves: lag, verdict, groups and their positions, who still writes. Read-only."""
     taken = inventory.take(ctx)
     found = cutover_facts(ctx, taken, create.verify(ctx))
-    return replace(found, tables=(_lag(ctx), _positions(ctx), _groups(taken.groups.values()), _stragglers(taken)))
+    tables = (_lag(ctx), _positions(ctx), _groups(taken.groups.values()), _stragglers(taken))
+    return replace(found, tables=tables if ctx.scope.is_whole else (_wave(ctx, taken), *tables))
+
+
+def producers_evidence(ctx: Context) -> Evidence:
+    """Before producers are switched: the fence and its checks, hooks, lag, sizes, who writes. Read-only."""
+    taken = inventory.take(ctx)
+    found = producers_facts(ctx, taken, create.verify(ctx), fence.check(ctx))
+    writers = replace(_stragglers(taken), note="The fence keeps them from writing, or names who writes nevertheless.")
+    return replace(found, tables=(*found.tables, _lag(ctx), _topics(taken), writers))
 
 
 def _items(value: Any) -> dict[str, str]:
@@ -216,6 +244,26 @@ def _items(value: Any) -> dict[str, str]:
 def _changes(changed: Iterable[Change]) -> Table:
     rows = tuple((change.field, change.before, change.now, change.holds) for change in changed)
     return Table(title="Changes of the plan", columns=("field", "was", "is", "holds"), rows=rows)
+
+
+def _waves(ctx: Context, waves: Waves, taken: Inventory) -> tuple[Table, Table]:
+    see = "waves PLAN --json"
+    sized = sizing.sizes(ctx, waves, taken)
+    numbers = limited("Waves, in their order", sizing.COLUMNS, (sizing.row(one) for one in sized), see=see)
+    members = (
+        (sizing.title(wave), listed(sorted(wave.topics)), listed(sorted(wave.groups)) or "none") for wave in waves.waves
+    )
+    return (
+        replace(numbers, note=" ".join(filter(None, (numbers.note, sizing.note(sized))))),
+        limited("What moves together", ("wave", "topics", "groups"), members, see=see),
+    )
+
+
+def _wave(ctx: Context, taken: Inventory) -> Table:
+    """The wave in scope, with its size; ``taken`` is of its topics and groups."""
+    wave = Wave(name=ctx.scope.key, topics=frozenset(taken.topics), groups=frozenset(taken.groups))
+    (sized,) = sizing.sizes(ctx, Waves(waves=(wave,), links=()), taken)
+    return Table(title="This wave", columns=sizing.COLUMNS, rows=(sizing.row(sized),), note=sizing.note((sized,)))
 
 
 def _topics(taken: Inventory) -> Table:
@@ -313,13 +361,3 @@ def _stragglers(taken: Inventory) -> Table:
     shown = limited("Producers that write to the source", columns, rows, see=_INVENTORY)
     note = "They stay on the source, and the mirror keeps copying what they write."
     return replace(shown, note=f"{note} {shown.note}".strip())
-
-
-def size(count: int) -> str:
-    """Bytes for a person."""
-    amount = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.approvals import waves
 from kafka_migration.approvals.evidence import Evidence, Facts, GateName, item, verdicts
 from kafka_migration.approvals.passing import require_passed
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
@@ -46,11 +47,16 @@ class CutoverGate:
         if self._seen is None or now - self._seen[0] > FACTS_SECONDS:
             self._seen = (now, inventory.take(ctx, briefly=True), create.verify(ctx))
         _, taken, drift = self._seen
-        return require_passed(ctx, cutover_facts(ctx, taken, drift)).reason
+        return require_passed(ctx, self._facts(taken, drift)).reason
+
+    def _facts(self, taken: Inventory, drift: Sequence[Drift]) -> Evidence:
+        return cutover_facts(self._ctx, taken, drift)
 
 
 def cutover_facts(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Evidence:
-    """The evidence of the cutover gate without its tables, from what the clusters showed and the state as it is now."""
+    """The evidence of the cutover gate without its tables, from what the clusters showed and the state as it is now.
+    Raises Refused for the whole of a plan with waves."""
+    waves.require_wave(ctx)
     halts = {tp: halt for tp, halt in ctx.link.halts().items() if ctx.scope.has_topic(tp.topic)}
     given_up = [loss for loss in losses(ctx) if ctx.scope.has_topic(loss["topic"])]
     gate = Gate.of(
@@ -64,6 +70,7 @@ def cutover_facts(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Evi
             verdict.check(ctx),
             verdict.coverage(ctx),
             *check_hooks(ctx.plan),
+            *waves.checks(ctx),
         ),
     )
     facts: Facts = {
@@ -74,6 +81,8 @@ def cutover_facts(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Evi
         "given up": {f"{loss['topic']}-{loss['partition']} {loss['start']}": item(sentence(loss)) for loss in given_up},
         "groups": _what_groups_read(ctx, taken),
         "checks": verdicts(gate),
+        # What was approved of an earlier generation does not let this one pass.
+        **({} if ctx.is_first else {"link": {ctx.link.name: "copies"}}),
     }
     return Evidence(
         gate=GateName.CUTOVER,

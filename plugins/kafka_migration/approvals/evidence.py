@@ -30,6 +30,8 @@ class GateName(enum.StrEnum):
 
     PLAN = "plan"
     CUTOVER = "cutover"
+    PRODUCERS = "producers"
+    ROLLBACK = "rollback"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +93,7 @@ class Evidence:
             "taken_at": self.taken_at.isoformat(timespec="milliseconds"),
             "digest": self.digest,
             "facts": _plain(self.facts),
-            "checks": [
-                {"name": r.name, "verdict": str(r.verdict), "evidence": r.evidence, "remedy": r.remedy}
-                for r in self.checks.results
-            ],
+            "checks": [check.as_dict() for check in self.checks.results],
             "tables": [table.as_dict() for table in self.tables],
             "next_steps": list(self.next_steps),
             "undo": list(self.undo),

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.approvals.evidence import Evidence, GateName, differences
 from kafka_migration.approvals.record import APPROVED, Approval, answers, removed, signed_content
 from kafka_migration.domain import ledger
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.groups.record import GroupRecord, Step
+from kafka_migration.link import switched
+from kafka_migration.migration import cancellation
 from kafka_migration.migration.joined import joined, pending
 from kafka_migration.migration.signing import HOW_TO_SET
 
@@ -31,11 +34,17 @@ _SHOWN_BLOCKERS = 3
 class NotApproved(Refused):
     """The gate ``gate`` waits for a person, and there is no answer that holds now. ``digest`` is the evidence's."""
 
-    def __init__(self, gate: GateName, message: str, *, digest: str = "", remedy: str = "") -> None:
+    def __init__(self, gate: GateName, message: str, *, digest: str = "", remedy: str = "", wave: str = "") -> None:
         self.gate, self.digest = gate, digest
         super().__init__(
-            f"{gate} gate: {message}", remedy=remedy or f"look at the evidence and answer: approve {gate} PLAN"
+            f"{gate} gate{f' of wave {wave}' if wave else ''}: {message}",
+            remedy=remedy or f"look at the evidence and answer: {command(gate, wave)}",
         )
+
+
+def command(gate: GateName, wave: str = "", plan: object = "PLAN") -> str:
+    """The command that answers at ``gate``, of a wave or of the whole ``plan``."""
+    return f"approve {gate} {plan}" + (f" --wave {wave}" if wave else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +69,8 @@ class Passed:
 def is_asked(ctx: Context, gate: GateName) -> bool:
     """Whether the plan has a person answer at ``gate``; of a plan that joins, the one that it replaces, too: no plan
     takes this gate away by itself."""
-    if gate is GateName.CUTOVER:
-        return ctx.plan.approvals.cutover
+    if gate is not GateName.PLAN:
+        return ctx.plan.asks(gate.value)
     return ctx.plan.approvals.plan or bool(
         pending(ctx) and (last := joined(ctx)) and last.snapshot.get("approvals", {}).get("plan", True)
     )
@@ -73,24 +82,39 @@ def require_passed(ctx: Context, now: Evidence) -> Passed:
     Where the plan asks nobody, the checks of the evidence must still not fail. Tables of ``now`` may be left out.
     """
     gate = now.gate
+    if gate is not GateName.PLAN:
+        cancellation.require_none(ctx)
     require_open(now)
     if not is_asked(ctx, gate):
-        reason = f"the plan asks nobody here (approvals.{gate} is false)"
+        asks = {GateName.PRODUCERS: "producers.approval", GateName.ROLLBACK: "approvals.cutover"}
+        reason = f"the plan asks nobody here ({asks.get(gate, f'approvals.{gate}')} is false)"
         return Passed(gate=gate, reason=reason, evidence=now, approval=None)
     approval = answers(ctx).get(gate)
     _require_nothing_removed(ctx, gate, approval)
     if approval is None:
-        raise NotApproved(gate, "nobody has approved it yet", digest=now.digest)
+        raise NotApproved(gate, "nobody has approved it yet", digest=now.digest, wave=ctx.scope.key)
     if approval.answer != APPROVED:
         why = f" ({approval.reason})" if approval.reason else ""
-        raise NotApproved(gate, f"{approval.approver} {approval.answer} it at {approval.at:%Y-%m-%d %H:%M:%S} UTC{why}")
+        raise NotApproved(
+            gate,
+            f"{approval.approver} {approval.answer} it at {approval.at:%Y-%m-%d %H:%M:%S} UTC{why}",
+            wave=ctx.scope.key,
+        )
     _require_signed(ctx, approval)
     if approval.at > ctx.clock.now() + CLOCKS_DIFFER:
-        raise NotApproved(gate, f"the approval is dated in the future ({approval.at.isoformat()})", digest=now.digest)
+        raise NotApproved(
+            gate,
+            f"the approval is dated in the future ({approval.at.isoformat()})",
+            digest=now.digest,
+            wave=ctx.scope.key,
+        )
     # The plan may name other approvers by now than when the answer was given.
     require_approver(ctx, gate, approval.approver)
+    if (cancelled := cancellation.read(ctx)) is not None and approval.at <= datetime.fromisoformat(cancelled.at):
+        why = f"{approval.approver} approved it at {approval.at:%Y-%m-%d %H:%M:%S} UTC, before the migration was"
+        raise NotApproved(gate, f"{why} cancelled ({cancelled.by})", digest=now.digest, wave=ctx.scope.key)
     if approval.digest != _as_approved(ctx, now, approval).digest:
-        raise NotApproved(gate, _what_changed(now, approval), digest=now.digest)
+        raise NotApproved(gate, _what_changed(now, approval), digest=now.digest, wave=ctx.scope.key)
     if not _is_in_use(ctx, approval):
         require_young(ctx, gate, approval.at, f"{approval.approver} approved it")
     reason = f"approved by {approval.approver} at {approval.at:%Y-%m-%d %H:%M:%S} UTC"
@@ -103,7 +127,8 @@ def _require_nothing_removed(ctx: Context, gate: GateName, newest: Approval | No
         raise NotApproved(
             gate,
             f"answer {number} was removed from the journal, which this tool never does",
-            remedy=f"find out who writes to {ledger.JOURNAL_TOPIC} on the target, then approve {gate} PLAN again",
+            remedy=f"find out who writes to {ledger.JOURNAL_TOPIC} on the target, then"
+            f" {command(gate, ctx.scope.key)} again",
         )
 
 
@@ -115,7 +140,7 @@ def _require_signed(ctx: Context, approval: Approval) -> None:
             approval.gate,
             f"the approval by {approval.approver} is not signed: an earlier version wrote it, or a client that may"
             " write to the journal and has no key",
-            remedy=f"answer again where the approval key is: approve {approval.gate} PLAN",
+            remedy=f"answer again where the approval key is: {command(approval.gate, ctx.scope.key)}",
         )
     keys = ctx.approval_keys()
     require_key(ctx)
@@ -180,6 +205,7 @@ def require_young(ctx: Context, gate: GateName, at: datetime, what: str) -> None
         raise NotApproved(
             gate,
             f"{what} {timedelta(seconds=round(age))} ago, and approvals.max_age_seconds is {limit:g}",
+            wave=ctx.scope.key,
         )
 
 
@@ -194,9 +220,12 @@ def _is_in_use(ctx: Context, approval: Approval) -> bool:
     if approval.gate is GateName.PLAN:
         written = [*ctx.journal.all("topic-intent").values(), *ctx.journal.all("topic").values()]
         began = [datetime.fromisoformat(value["at"]) for value in written]
+    elif approval.gate is GateName.PRODUCERS:
+        switch = switched.read(ctx)
+        began = [] if switch is None else [datetime.fromisoformat(switch.begun_at)]
     else:
         records = GroupRecord.all(ctx.journal)
-        began = [record.at(Step.STOPPING) for group, record in records.items() if ctx.scope.has_group(group)]
+        began = [_began(approval, record) for group, record in records.items() if ctx.scope.has_group(group)]
     used = approval.at
     now = ctx.clock.now()
     for at in sorted(at for at in began if at is not None and approval.at <= at <= now + CLOCKS_DIFFER):
@@ -204,6 +233,12 @@ def _is_in_use(ctx: Context, approval: Approval) -> bool:
             return False
         used = at
     return used > approval.at and now <= used + age
+
+
+def _began(approval: Approval, record: GroupRecord) -> datetime | None:
+    """When the newest move of a group that such an approval is for was begun."""
+    way = Direction.REVERSE if approval.gate is GateName.ROLLBACK else Direction.FORWARD
+    return record.newest(way).at(Step.STOPPING)
 
 
 def _as_approved(ctx: Context, now: Evidence, approval: Approval) -> Evidence:
@@ -216,7 +251,7 @@ def _as_approved(ctx: Context, now: Evidence, approval: Approval) -> Evidence:
     begun = {
         group: approved[group]
         for group, record in GroupRecord.all(ctx.journal).items()
-        if group in approved and (at := record.at(Step.STOPPING)) is not None and at >= approval.at
+        if group in approved and (at := _began(approval, record)) is not None and at >= approval.at
     }
     return now.with_facts("groups", begun) if begun else now
 

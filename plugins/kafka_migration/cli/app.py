@@ -14,20 +14,28 @@ from kafka_migration.cli.commands import (
     access,
     approvals,
     controls,
+    ending,
+    fence,
     groups,
     mirror,
     prepare,
     report,
     run,
+    switch,
+    translation,
     validation,
+    waves,
 )
 
-_MIGRATE, _LOOK, _COPY, _MOVE, _PROVE = "Migrate", "Look", "Copy topics", "Move consumer groups", "Prove and approve"
+_MIGRATE, _LOOK, _COPY, _PROVE = "Migrate", "Look", "Copy topics", "Prove and approve"
+_MOVE, _PRODUCERS = "Move consumer groups", "Move producers"
+_END = "End a migration"
 
 #: In the order of a migration, within each panel.
 COMMANDS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("run", _MIGRATE, run.run),
     ("check", _LOOK, prepare.check),
+    ("waves", _LOOK, waves.waves),
     ("status", _LOOK, report.status),
     ("lag", _LOOK, mirror.lag),
     ("report", _LOOK, report.report),
@@ -45,10 +53,17 @@ COMMANDS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("validate", _PROVE, validation.validate),
     ("parity", _PROVE, validation.parity),
     ("approve", _PROVE, approvals.approve),
-    ("translate", _MOVE, groups.translate),
+    ("translate", _MOVE, translation.translate),
     ("cutover", _MOVE, groups.cutover),
     ("watch", _MOVE, groups.watch),
     ("undo", _MOVE, groups.undo),
+    ("rollback", _MOVE, groups.rollback),
+    ("fence", _PRODUCERS, fence.fence),
+    ("switch", _PRODUCERS, switch.switch),
+    ("stragglers", _PRODUCERS, report.stragglers),
+    ("cancel", _END, ending.cancel),
+    ("complete", _END, ending.complete),
+    ("retire", _END, ending.retire),
 )
 
 app = typer.Typer(

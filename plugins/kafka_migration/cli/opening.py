@@ -17,16 +17,27 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened(
-    path: Path, output: Output, *, dry_run: bool = False, make_state: bool = False, to_check: bool = False
+    path: Path,
+    output: Output,
+    *,
+    dry_run: bool = False,
+    make_state: bool = False,
+    to_check: bool = False,
+    wave: str | None = None,
 ) -> Iterator[Context]:
-    """The context of the plan at ``path``. Progress goes to standard error.
+    """The context of the plan at ``path``, or of a wave of it. Progress goes to standard error.
 
-    Raises BadInput for the plan or a connection, and what the clusters raise.
+    Raises BadInput for the plan, a connection or a wave that it does not have, and what the clusters raise.
     """
     from kafka_migration.migration.context import open_context
 
     with open_context(loaded(path), log=output.log, dry_run=dry_run, make_state=make_state, to_check=to_check) as ctx:
-        yield ctx
+        if wave is None:
+            yield ctx
+            return
+        from kafka_migration.approvals import waves
+
+        yield waves.within(ctx, wave)
 
 
 def loaded(path: Path) -> Plan:

@@ -36,6 +36,15 @@ Groups = Annotated[
         show_default=False,
     ),
 ]
+Wave = Annotated[
+    str | None,
+    typer.Option(
+        "--wave",
+        metavar="NAME",
+        help="This wave of the plan only, with its own gate and approval. (default: the whole plan)",
+        show_default=False,
+    ),
+]
 By = Annotated[
     str | None,
     typer.Option("--as", metavar="NAME", help="Who does this. (default: this terminal's user)", show_default=False),

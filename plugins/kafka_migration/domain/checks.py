@@ -25,6 +25,15 @@ class CheckResult:
     evidence: str
     remedy: str = ""
 
+    def as_dict(self) -> dict[str, str]:
+        """JSON types only."""
+        return {
+            "name": self.name,
+            "verdict": str(self.verdict),
+            "evidence": self.evidence,
+            "remedy": self.remedy,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Gate:
@@ -44,6 +53,11 @@ class Gate:
     @property
     def blockers(self) -> tuple[CheckResult, ...]:
         return tuple(r for r in self.results if r.verdict in (Verdict.FAIL, Verdict.UNCHECKED))
+
+    @property
+    def shut_by(self) -> str:
+        """What keeps it shut, for people: a line for each check, and its remedy below; "" if it is open."""
+        return "\n".join(f"{r.name} {r.verdict}: {r.evidence}\n  remedy: {r.remedy}" for r in self.blockers)
 
     @property
     def exit_code(self) -> int:

@@ -32,10 +32,12 @@ _S = TopicState
 _NEXT: Mapping[TopicState, frozenset[TopicState]] = {
     # Without a fence where producers were stopped by their owners.
     _S.MIRRORING: frozenset({_S.FENCED, _S.DRAINED}),
-    _S.FENCED: frozenset({_S.DRAINED, _S.MIRRORING}),
+    # A switch of producers drains and seals while the fence stands, and notes neither: until its point of no return a
+    # rerun begins with the fence.
+    _S.FENCED: frozenset({_S.DRAINED, _S.MIRRORING, _S.SERVED}),
     _S.DRAINED: frozenset({_S.SEALED, _S.MIRRORING}),
-    # Back: unsealed, before producers were let onto the target.
-    _S.SEALED: frozenset({_S.SERVED, _S.COMPLETED, _S.MIRRORING}),
+    # Back: unsealed, before producers were let onto the target; or reversed, where their owners had moved them there.
+    _S.SEALED: frozenset({_S.SERVED, _S.REVERSED, _S.COMPLETED, _S.MIRRORING}),
     # Never back to mirroring: that would write old records behind new ones.
     _S.SERVED: frozenset({_S.REVERSED, _S.COMPLETED}),
     _S.REVERSED: frozenset({_S.MIRRORING, _S.COMPLETED}),

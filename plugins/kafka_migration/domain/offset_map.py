@@ -46,6 +46,11 @@ class RunOpening:
         if (self.closes is not None) != (self.records == 0):
             raise ValueError(f"exactly the first opening of a fence closes the earlier ones: {self}")
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether a link begins here in logs that are equal so far: no fence's marker stands between."""
+        return self.closes == self.target
+
 
 @dataclass(frozen=True, slots=True)
 class Run:

@@ -21,9 +21,12 @@ class Openings(Sequence[RunOpening]):
             self.add(opening)
 
     def add(self, opening: RunOpening) -> None:
-        """One more. Raises StateConflict if it contradicts the others of its fence about where that ends."""
+        """One more. Raises StateConflict if it contradicts the others of its fence about where that ends.
+
+        A cut may come once more, of a link that was begun again: the later one is kept.
+        """
         runs = self._fences.get(opening.fence)
-        if runs is None:
+        if runs is None or opening.is_cut:
             runs = self._fences[opening.fence] = FenceRuns(opening.fence, opening.target - opening.records)
             self._ordered = None
         if opening.target - opening.records != runs.target:

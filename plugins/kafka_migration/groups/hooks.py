@@ -30,6 +30,7 @@ from typing import IO, Literal
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.direction import Side
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.hiding import hidden
 from kafka_migration.domain.leash import Leash
@@ -37,8 +38,7 @@ from kafka_migration.plans.hooks import Hook, HttpCall, fill
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.problems import is_secret_name
 
-Side = Literal["source", "target"]
-Phase = Literal["cutover", "undo"]
+Phase = Literal["cutover", "rollback", "undo", "fence", "lift", "switch"]
 
 ALLOWED_COMMANDS = "KAFKA_MIGRATION_ALLOWED_COMMANDS"
 COMMAND_ENVIRONMENT = "KAFKA_MIGRATION_COMMAND_ENVIRONMENT"
@@ -71,7 +71,8 @@ class HookUnanswered(CouldNotFindOut):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookCall:
-    """A hook for one group. ``cluster`` is where consumers are stopped or started."""
+    """A hook for one group, or for the producers of a plan (``group`` is "" then). ``cluster`` is where clients are
+    stopped or started, or kept out."""
 
     hook: Hook
     group: str
@@ -134,18 +135,21 @@ def require_runnable(call: HookCall, *, environ: Mapping[str, str] | None = None
 def check_hooks(plan: Plan, *, environ: Mapping[str, str] | None = None) -> tuple[CheckResult, ...]:
     """Whether every hook of the plan may run here, as named checks. Nothing is run."""
     environ = os.environ if environ is None else environ
+    named = [
+        (f"consumers.{place}[{at}]", hook)
+        for place in ("stop", "start")
+        for at, hook in enumerate(getattr(plan.consumers, place))
+    ]
+    named += plan.producers.hooks() if plan.producers is not None else ()
     results = []
-    for place in ("stop", "start"):
-        for at, hook in enumerate(getattr(plan.consumers, place)):
-            name = f"hook consumers.{place}[{at}]"
-            try:
-                evidence = _evidence(hook, environ)
-            except Refused as error:
-                results.append(
-                    CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)
-                )
-            else:
-                results.append(CheckResult(name=name, verdict=Verdict.PASS, evidence=evidence))
+    for place, hook in named:
+        name = f"hook {place}"
+        try:
+            evidence = _evidence(hook, environ)
+        except Refused as error:
+            results.append(CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy))
+        else:
+            results.append(CheckResult(name=name, verdict=Verdict.PASS, evidence=evidence))
     return tuple(results)
 
 

@@ -1,4 +1,4 @@
-"""What was seen of a group on the source, look by look: does it have members, and do its commits move without any?
+"""What was seen of a group where it runs, look by look: does it have members, and do its commits move without any?
 
 An empty group is not yet a stopped one: who commits without being a member (Flink, ``assign()``) is never seen. But
 such commits move from look to look, while the group is empty at each. A group with members is another matter: while it
@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from kafka_migration.domain.digest import digest_of
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import NotAuthorized, StateConflict
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.types import CommittedOffset, GroupState
@@ -88,15 +89,16 @@ class Look:
         }
 
     @classmethod
-    def load(cls, journal: Journal, group: str) -> Self | None:
-        """The looks at ``group`` so far; None if there was none. Raises StateConflict for an unknown format."""
-        value = journal.read(KIND, group)
+    def load(cls, journal: Journal, group: str, direction: Direction = Direction.FORWARD) -> Self | None:
+        """The looks at ``group`` so far, where ``direction`` begins; None if there was none. Raises StateConflict for
+        an unknown format."""
+        value = journal.read(direction.own(KIND), group)
         return None if value is None else cls._of(group, value)
 
     @classmethod
-    def all(cls, journal: Journal) -> dict[str, Self]:
-        """The looks at every group."""
-        return {group: cls._of(group, value) for group, value in journal.all(KIND).items()}
+    def all(cls, journal: Journal, direction: Direction = Direction.FORWARD) -> dict[str, Self]:
+        """The looks at every group, where ``direction`` begins."""
+        return {group: cls._of(group, value) for group, value in journal.all(direction.own(KIND)).items()}
 
     @classmethod
     def _of(cls, group: str, value: Mapping[str, Any]) -> Self:
@@ -128,17 +130,18 @@ def subscribed_topics(state: GroupState) -> frozenset[str]:
 
 
 def take(ctx: Context, groups: Iterable[str]) -> dict[str, Look]:
-    """Look at ``groups`` now, in a few requests for all of them, and keep what was seen (not in a dry run)."""
+    """Look at ``groups`` now, where they are to be moved from, in a few requests for all of them, and keep what was
+    seen (not in a dry run)."""
     names = list(groups)
-    states = ctx.source.group_states(names)
+    states = ctx.origin.group_states(names)
     movable = [name for name in names if states[name].protocol in MOVABLE_PROTOCOLS]
     commits: Mapping[str, Commits] = {}
     # The preflight names commits that may not be read, and the move asks again: here they are unknown then.
     with suppress(NotAuthorized):
-        commits = ctx.source.committed_of(movable)
-    before, now = Look.all(ctx.journal), ctx.clock.now()
+        commits = ctx.origin.committed_of(movable)
+    before, now = Look.all(ctx.journal, ctx.direction), ctx.clock.now()
     nothing = Look(at=now, commits="", has_members=False)
     looks = {name: before.get(name, nothing).then(now, states[name], commits.get(name)) for name in names}
     if not ctx.dry_run:
-        ctx.journal.record_all(KIND, {group: look.as_dict() for group, look in looks.items()})
+        ctx.journal.record_all(ctx.direction.own(KIND), {group: look.as_dict() for group, look in looks.items()})
     return looks

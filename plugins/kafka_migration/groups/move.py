@@ -1,5 +1,8 @@
 """Moving one consumer group: stop, prove it stopped, translate, write, read back, start.
 
+From the origin of the context's link to its destination: to the target, or back to the source. Each such move is a leg
+of the group's record.
+
 What can go wrong, and what closes it:
 
 - *The process dies anywhere.* Every step is in the journal before and after; :meth:`Mover.move` resumes from there.
@@ -8,7 +11,7 @@ What can go wrong, and what closes it:
 - *A group without members is not yet stopped:* its consumers may be restarting, or commit without being members. So
   the commits of one that was never seen with members must stay unchanged for a while, too, and all of this is proved
   once more right before the write and right after it.
-- *The group runs on the target already* when a later run finds it. Its offsets are not touched again then; Kafka
+- *The group runs on the destination already* when a later run finds it. Its offsets are not touched again then; Kafka
   itself refuses to write the offsets of a group with members.
 - *Somebody else moves the same group.* Whoever claimed it last owns it: the claim is looked at right before every hook,
   commit and entry, and who lost it ends there (docs/adr/0010).
@@ -22,11 +25,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
+from kafka_migration.domain.direction import Direction, Side
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, TakenOver
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups import looks
-from kafka_migration.groups.hooks import HookCall, HookRun, HookUnanswered, Phase, Side, require_runnable, run_hook
+from kafka_migration.groups.hooks import HookCall, HookRun, HookUnanswered, Phase, require_runnable, run_hook
 from kafka_migration.groups.looks import MOVABLE_PROTOCOLS, Commits, Look
 from kafka_migration.groups.proof import (
     CommitsWithoutMembers,
@@ -34,11 +38,12 @@ from kafka_migration.groups.proof import (
     GroupNotEmpty,
     WouldRewind,
     accept_if_written,
+    before_key,
     beyond,
     must_move_again,
+    require_alone_at_destination,
     require_empty,
-    require_target_alone,
-    require_unused_on_target,
+    require_unused_at_destination,
 )
 from kafka_migration.groups.record import GroupRecord, Step, Translation, commits_as_evidence, offsets_of
 from kafka_migration.groups.translate import (
@@ -69,8 +74,13 @@ PATIENCE_SECONDS = 30.0
 HOOK_AGAIN_SECONDS = 1.0
 
 
+def phase_of(ctx: Context) -> Phase:
+    """What a move the way of the context's link is called, for hooks and people; it is a command's name, too."""
+    return "cutover" if ctx.direction is Direction.FORWARD else "rollback"
+
+
 class Mover:
-    """Moves groups, one at a time, and each from wherever its record has it.
+    """Moves groups the way of the context's link, one at a time, and each from wherever its record has it.
 
     ``tick`` is called while it waits. ``environ`` is what hooks are allowed by (default: the process's environment).
     """
@@ -80,21 +90,25 @@ class Mover:
     ) -> None:
         self.ctx, self._environ, self._tick = ctx, environ, tick
         self._ticked = float("-inf")
+        self.here, self.there = ctx.direction.origin, ctx.direction.destination
+        self.phase = phase_of(ctx)
+        self._before = before_key(ctx.direction)
 
     def move(self, group: str) -> GroupRecord:
         """Move a group from wherever its record has it, up to started. Raises with nothing half-written.
 
         The group is this mover's from here on; whoever moved it before ends, by TakenOver, before it touches anything.
         """
-        # Before the claim, which would end the undo that is under way.
-        self._refuse_undoing(GroupRecord.load(self.ctx.journal, group))
+        # Before the claim, which would end the undo, or the other move, that is under way.
+        self.require_turn(GroupRecord.load(self.ctx.journal, group))
         record = GroupRecord.own(self.ctx.journal, group, at=self.ctx.stamp())
+        record.take_leg(self.ctx.direction, self.ctx.generation)
         if record.has(Step.UNDOING) and not record.has(Step.UNDONE):
             # Begun between that look and the claim, which has ended it: so it is finished here.
             self.move_back(record)
             raise Refused(
-                f"group {group} was being moved back to the source by another command; this run has finished that",
-                remedy="run this again if the group is to be moved to the target",
+                f"group {group} was being moved back to the {self.here} by another command; this run has finished that",
+                remedy=f"run this again if the group is to be moved to the {self.there}",
             )
         if record.has(Step.UNDONE):
             record.restart()
@@ -126,7 +140,8 @@ class Mover:
 
     def leave_running(self, group: str, because: MigrationError) -> None:
         """Start a group that an earlier run left stopped, where its record has it, and move it no further."""
-        if GroupRecord.load(self.ctx.journal, group).is_stopped:
+        found = GroupRecord.load(self.ctx.journal, group)
+        if found.leg.is_of(self.ctx.direction, self.ctx.generation) and found.is_stopped:
             record = GroupRecord.own(self.ctx.journal, group, at=self.ctx.stamp())
             if record.has(Step.READ_BACK):
                 self._start(record)
@@ -134,24 +149,25 @@ class Mover:
                 self._start_again(record, because)
 
     def move_back(self, record: GroupRecord) -> None:
-        """Return a group that this mover owns to the source: stop it on the target, prove that, start it there.
+        """Return a group that this mover owns to where it came from: stop it on the destination, prove that, start it
+        on the origin.
 
-        If it has committed on the target since, it is left running there, and CommittedSince is raised.
+        If it has committed on the destination since, it is left running there, and CommittedSince is raised.
         """
         group, plan = record.group, self.ctx.plan
         stop, start = plan.stop_hooks(group), plan.start_hooks(group)
-        runs_there = not self._asked(lambda: self.ctx.target.group_state(group)).is_empty
+        runs_there = not self._asked(lambda: self.ctx.destination.group_state(group)).is_empty
         record.mark(Step.UNDOING, self.ctx.clock.now())
         if runs_there or record.has(Step.STARTING):
-            self._run_hooks(record, stop, "target", "undo")
+            self._run_hooks(record, stop, self.there, "undo")
         rest = 0.0 if runs_there else plan.cutover.rest_seconds
-        self._wait_until_at_rest("target", group, plan.consumers.wait_seconds if stop else 0.0, rest)
+        self._wait_until_at_rest(self.there, group, plan.consumers.wait_seconds if stop else 0.0, rest)
         try:
-            runs = self._run_hooks(record, start, "source", "undo", prove=require_unused_on_target)
+            runs = self._run_hooks(record, start, self.here, "undo", prove=require_unused_at_destination)
         except CommittedSince:
             record.forget(Step.UNDOING, Step.STARTING, Step.STARTED)
             if record.has(Step.READ_BACK):
-                self.ctx.log(f"{group}: not moved back, so its consumers are started on the target again")
+                self.ctx.log(f"{group}: not moved back, so its consumers are started on the {self.there} again")
                 self._start(record)
             raise
         record.mark(Step.UNDONE, self.ctx.clock.now(), hooks=[run.as_dict() for run in runs])
@@ -161,10 +177,12 @@ class Mover:
     def _view(self, group: str) -> GroupView:
         return self._asked(lambda: view_groups(self.ctx, [group])[group])
 
-    def _refuse_undoing(self, record: GroupRecord) -> None:
+    def require_turn(self, record: GroupRecord) -> None:
+        """Refuse a group that another move, or an undo, has to leave first."""
+        record.require_leg(self.ctx.direction, self.ctx.generation)
         if record.has(Step.UNDOING) and not record.has(Step.UNDONE):
             raise Refused(
-                f"group {record.group} is being moved back to the source",
+                f"group {record.group} is being moved back to the {record.leg.direction.origin}",
                 remedy=f"finish that first: `undo --group {record.group}`",
             )
 
@@ -172,14 +190,17 @@ class Mover:
         """Refuse, before its consumers are stopped for nothing, a group that could not be moved anyway."""
         self.require_protocol(view)
         plan, group = self.ctx.plan, view.group
+        if not self.ctx.is_first:
+            self._require_its_own(view)
         if not view.state.is_empty and not plan.stop_hooks(group):
-            raise GroupNotEmpty("source", view.state)
-        require_empty(self.ctx, group, "target")
+            raise GroupNotEmpty(self.here, view.state)
+        require_empty(self.ctx, group, self.there)
         if view.uncommitted and plan.cutover.uncommitted == "refuse":
             raise UncommittedPartitions(group, view.uncommitted)
         self._refuse_commits_without_members(group, look)
-        self._require_not_ahead(group, self.ctx.target.committed(group), current_positions(self.ctx, view).translations)
-        self.require_hooks(group, stop_on="source", start_on="target", phase="cutover")
+        there = self.ctx.destination.committed(group)
+        self._require_not_ahead(group, there, current_positions(self.ctx, view).translations)
+        self.require_hooks(group, stop_on=self.here, start_on=self.there, phase=self.phase)
 
     def require_protocol(self, view: GroupView) -> None:
         """Refuse a group that is more than what it committed, or does not exist."""
@@ -190,9 +211,53 @@ class Mover:
             )
         if not view.is_concerned and not view.state.exists:
             raise Refused(
-                f"group {view.group} does not exist on the source",
+                f"group {view.group} does not exist on the {self.here}",
                 remedy="check its name; a group is forgotten when its last committed offset has expired",
             )
+
+    def _require_its_own(self, view: GroupView) -> None:
+        """On the way back: refuse a group whose commits here are not known to be where it stands."""
+        record = GroupRecord.load(self.ctx.journal, view.group)
+        if not any(leg.steps for leg in record.legs) and self.ctx.destination.committed(view.group):
+            raise Refused(
+                f"group {view.group} was not moved to the {self.here} by this migration, and has offsets on the"
+                f" {self.there}",
+                remedy=f"leave it on the {self.there}; what was committed for it on the {self.here} is not its own",
+            )
+        last = next((leg for leg in reversed(record.legs) if leg.is_done), None)
+        moved = [move.tp for move in (last.translations if last else ())]
+        left_out = sorted({tp.topic for tp in moved if not self.ctx.plan.topics.matches(tp.topic)})
+        if left_out:
+            raise Refused(
+                f"group {view.group} was moved to the {self.here} with topics that the plan does not select now:"
+                f" {listed(left_out)}; on the {self.there} it would go on there where it left",
+                remedy="have topics.include, topics.exclude and topics.internal of the plan select them again",
+            )
+        self._require_link_copies(view.group, moved)
+        lost = [tp for tp in moved if tp not in view.committed]
+        if lost:
+            raise Refused(
+                f"group {view.group} was moved to the {self.here}, and has no commit there any more of {listed(lost)}",
+                remedy=f"commit for it on the {self.here} where it is to go on, then run this again",
+            )
+
+    def _require_link_copies(self, group: str, moved: list[TopicPartition]) -> None:
+        """Refuse a group of topics that are not copied back, since the plan did not select them when the link began."""
+        left_out = sorted(set(moved) - self.ctx.link.offset_maps(moved).keys())
+        if not left_out:
+            return
+        seal = self.ctx.earlier[-1][1].seal()
+        if uncut := [tp for tp in left_out if seal is None or tp not in seal.ends]:
+            raise Refused(
+                f"group {group} reads {listed(uncut)}, which the plan did not select when the link before was sealed:"
+                f" there is no place from which their records go back to the {self.there}",
+                remedy=f"leave it on the {self.here}; or start it on the {self.there} by hand, at offsets of your own",
+            )
+        raise Refused(
+            f"group {group} reads {listed(left_out)}, which the {self.ctx.direction} link does not copy: the plan did"
+            " not select them when it began",
+            remedy="start `mirror --reverse` again, which takes them up at their cut; then run this again",
+        )
 
     def require_hooks(self, group: str, *, stop_on: Side, start_on: Side, phase: Phase) -> None:
         """Refuse before anything is stopped, if a hook that stops it, or starts it later, may not run here."""
@@ -203,15 +268,15 @@ class Mover:
 
     def _refuse_commits_without_members(self, group: str, look: Look | None) -> None:
         plan = self.ctx.plan
-        look = Look.load(self.ctx.journal, group) if look is None else look
+        look = Look.load(self.ctx.journal, group, self.ctx.direction) if look is None else look
         is_declared = plan.stop_hooks(group) or group in plan.cutover.stopped_groups
         if look is not None and look.moved_seconds is not None and not is_declared:
-            raise CommitsWithoutMembers(group, look.moved_seconds)
+            raise CommitsWithoutMembers(group, self.here, look.moved_seconds)
 
     def _require_not_ahead(self, group: str, there: Commits, translations: Iterable[Translation]) -> None:
         ahead = beyond(translations, there)
         if ahead and not self.ctx.plan.cutover.rewind:
-            raise WouldRewind(group, ahead, there)
+            raise WouldRewind(group, self.there, ahead, there)
 
     def _require_copied(self, view: GroupView) -> None:
         """Before the group is stopped: wait until the mirror has copied up to what it has committed by now.
@@ -232,14 +297,14 @@ class Mover:
         runs: list[HookRun] = []
         active_at = now().isoformat() if is_active else record.evidence(Step.STOPPING, "active_at")
         if not record.has(Step.STOPPED):
-            before = record.evidence(Step.STOPPING, "target_before")
+            before = record.evidence(Step.STOPPING, self._before)
             if before is None:
-                before = commits_as_evidence(self._asked(lambda: self.ctx.target.committed(group)))
+                before = commits_as_evidence(self._asked(lambda: self.ctx.destination.committed(group)))
             members = len(view.state.members)
-            record.mark(Step.STOPPING, now(), active_at=active_at, members=members, target_before=before)
-            runs = self._run_hooks(record, hooks, "source", "cutover")
+            record.mark(Step.STOPPING, now(), active_at=active_at, members=members, **{self._before: before})
+            runs = self._run_hooks(record, hooks, self.here, self.phase)
         patience = self.ctx.plan.consumers.wait_seconds if hooks else 0.0
-        commits, last_active = self._wait_until_at_rest("source", group, patience, look.rest_seconds(self.ctx.plan))
+        commits, last_active = self._wait_until_at_rest(self.here, group, patience, look.rest_seconds(self.ctx.plan))
         record.mark(
             Step.STOPPED,
             now(),
@@ -277,7 +342,7 @@ class Mover:
 
     def _commits_at_rest(self, side: Side, group: str, rest: float) -> tuple[GroupState, Commits, Commits]:
         """The group's state now, and its commits ``rest`` seconds ago and now; none if it is not empty."""
-        cluster = self.ctx.source if side == "source" else self.ctx.target
+        cluster = self.ctx.cluster(side)
         state = self._asked(lambda: cluster.group_state(group))
         if not state.is_empty:
             return state, {}, {}
@@ -294,9 +359,9 @@ class Mover:
         ctx = self.ctx
         kept = {move.tp: move for move in record.translations}
         positions = self._copied(view, kept, "its consumers are stopped")
-        there = self._asked(lambda: ctx.target.committed(view.group))
+        there = self._asked(lambda: ctx.destination.committed(view.group))
         self._require_not_ahead(view.group, there, positions.translations)
-        before = record.evidence(Step.TRANSLATED, "target_before")
+        before = record.evidence(Step.TRANSLATED, self._before)
         if before is None:
             before = commits_as_evidence(there)
         # A write of an earlier translation shows nothing about this one.
@@ -305,8 +370,8 @@ class Mover:
             Step.TRANSLATED,
             ctx.clock.now(),
             positions=[move.as_dict() for move in positions.translations],
-            target_before=before,
             flags=list(view.flags),
+            **{self._before: before},
         )
         return positions.translations
 
@@ -322,7 +387,7 @@ class Mover:
             self._refuse_hopeless(view, positions)
             if ctx.clock.monotonic() >= deadline:
                 why = listed(f"{tp}: {reason}" for tp, reason in sorted(positions.pending.items()))
-                ends = ctx.source.ends(list(positions.pending), committed=True)
+                ends = ctx.origin.ends(list(positions.pending), committed=True)
                 # Readers of uncommitted records go on there; the mirror does not, before the transaction has ended.
                 undecided = [f"{tp} from {log.end} on" for tp, log in sorted(ends.items()) if log.undecided]
                 why += f"; behind open transactions: {listed(undecided)}" if undecided else ""
@@ -345,10 +410,10 @@ class Mover:
         absent = [tp for tp in sorted(positions.pending) if tp not in view.committed]
         if absent:
             raise Refused(
-                f"group {view.group} reads {listed(absent)}, which do not exist on the target",
+                f"group {view.group} reads {listed(absent)}, which do not exist on the {self.there}",
                 remedy="run `create` first",
             )
-        ends = self.ctx.source.ends(list(positions.pending))
+        ends = self.ctx.origin.ends(list(positions.pending))
         beyond_end = [
             f"{tp} (committed {view.committed[tp].offset}, end {ends[tp].end})"
             for tp in sorted(ends)
@@ -356,29 +421,30 @@ class Mover:
         ]
         if beyond_end:
             raise Refused(
-                f"group {view.group} committed beyond the source's log end: {listed(beyond_end)}",
-                remedy="the topic was recreated or truncated under the group; correct its commit on the source first",
+                f"group {view.group} committed beyond the {self.here}'s log end: {listed(beyond_end)}",
+                remedy="the topic was recreated or truncated under the group; correct its commit on the"
+                f" {self.here} first",
             )
 
     def _write(self, record: GroupRecord, commits: Commits, translations: tuple[Translation, ...]) -> None:
         ctx, group = self.ctx, record.group
         # The wait for the mirror may have been long: what was proved before it is proved again.
         self._require_still(group, commits)
-        self._asked(lambda: require_empty(ctx, group, "target"))
-        wanted = {move.tp: CommittedOffset(offset=move.target, metadata=move.metadata) for move in translations}
-        now_there = self._asked(lambda: ctx.target.committed(group))
+        self._asked(lambda: require_empty(ctx, group, self.there))
+        wanted = {move.tp: CommittedOffset(offset=move.destination, metadata=move.metadata) for move in translations}
+        now_there = self._asked(lambda: ctx.destination.committed(group))
         self._require_not_ahead(group, now_there, translations)
         changes = {tp: commit for tp, commit in wanted.items() if now_there.get(tp) != commit}
-        record.mark(Step.WRITING, ctx.clock.now(), target_before=commits_as_evidence(now_there))
+        record.mark(Step.WRITING, ctx.clock.now(), **{self._before: commits_as_evidence(now_there)})
 
         def commit() -> None:
             record.require_owner()
-            ctx.target.commit(group, changes)
+            ctx.destination.commit(group, changes)
 
         # The same offsets again are no harm, and what a failure left is read back below.
         self._asked(commit)
         record.mark(Step.WRITTEN, ctx.clock.now(), partitions=len(changes))
-        found = self._asked(lambda: ctx.target.committed(group))
+        found = self._asked(lambda: ctx.destination.committed(group))
         different = [
             f"{tp} (written {_in_words(commit)}, read {_in_words(found.get(tp))})"
             for tp, commit in sorted(wanted.items())
@@ -388,17 +454,17 @@ class Mover:
             # Nor may a later run take what stands there for the group's own progress.
             record.forget(Step.WRITING, Step.WRITTEN)
             raise Refused(
-                f"group {group}: the target's commits differ from what was written: {listed(different)}",
-                remedy="find out who else commits for this group on the target, then run this again",
+                f"group {group}: the {self.there}'s commits differ from what was written: {listed(different)}",
+                remedy=f"find out who else commits for this group on the {self.there}, then run this again",
             )
         self._require_still(group, commits)
         record.mark(Step.READ_BACK, ctx.clock.now(), offsets=offsets_of(found, translations))
 
     def _require_still(self, group: str, commits: Commits) -> None:
-        self._asked(lambda: require_empty(self.ctx, group, "source"))
-        if self._asked(lambda: self.ctx.source.committed(group)) != commits:
+        self._asked(lambda: require_empty(self.ctx, group, self.here))
+        if self._asked(lambda: self.ctx.origin.committed(group)) != commits:
             raise Refused(
-                f"group {group} committed on the source again while it was moved",
+                f"group {group} committed on the {self.here} again while it was moved",
                 remedy="stop all of its consumers for good, then run this again",
             )
 
@@ -409,16 +475,17 @@ class Mover:
         ctx, group = self.ctx, record.group
         if group in ctx.plan.cutover.stopped_groups:
             return
-        if record.has(Step.STARTED) and (record.has(Step.ALIVE) or not ctx.target.group_state(group).is_empty):
+        if record.has(Step.STARTED) and (record.has(Step.ALIVE) or not ctx.destination.group_state(group).is_empty):
             return
         record.mark(Step.STARTING, ctx.clock.now())
-        runs = self._run_hooks(record, ctx.plan.start_hooks(group), "target", "cutover", prove=require_target_alone)
+        hooks = ctx.plan.start_hooks(group)
+        runs = self._run_hooks(record, hooks, self.there, self.phase, prove=require_alone_at_destination)
         record.mark(Step.STARTED, ctx.clock.now(), hooks=[run.as_dict() for run in runs])
 
     def _start_again(self, record: GroupRecord, error: MigrationError) -> None:
-        """Start a group on the source again that was stopped and could not be moved, rather than leave it stopped.
+        """Start a group on the origin again that was stopped and could not be moved, rather than leave it stopped.
 
-        Only if it is proved empty on the target, and not ahead there. What cannot be proved, or a hook that fails,
+        Only if it is proved empty on the destination, and not ahead there. What cannot be proved, or a hook that fails,
         leaves it stopped, as its record then has it: a later run tries again.
         """
         plan, group = self.ctx.plan, record.group
@@ -428,11 +495,12 @@ class Mover:
         if not record.has(Step.STOPPING) or not by_hooks:
             return
         try:
-            self._asked(lambda: require_unused_on_target(self.ctx, record))
+            self._asked(lambda: require_unused_at_destination(self.ctx, record))
             # First, so that a run which is killed in the middle is followed by one that stops it anew.
             record.forget(Step.STOPPED, Step.TRANSLATED, Step.WRITING, Step.WRITTEN)
-            self.ctx.log(f"{group}: not moved, so its consumers are started on the source again")
-            runs = self._run_hooks(record, plan.start_hooks(group), "source", "undo", prove=require_unused_on_target)
+            self.ctx.log(f"{group}: not moved, so its consumers are started on the {self.here} again")
+            hooks = plan.start_hooks(group)
+            runs = self._run_hooks(record, hooks, self.here, "undo", prove=require_unused_at_destination)
             record.mark(Step.UNDONE, self.ctx.clock.now(), because=error.message, hooks=[run.as_dict() for run in runs])
         except TakenOver:
             raise

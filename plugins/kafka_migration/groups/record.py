@@ -1,4 +1,8 @@
-"""What the journal keeps of one group's move: how far it came, with evidence, so that any later run resumes there.
+"""What the journal keeps of one group's moves: how far it came, with evidence, so that any later run resumes there.
+
+A record is an ordered list of *legs*: one for each link by which the group was moved, or is being moved: to the target,
+back to the source, and forward again (docs/adr/0014). Only the newest leg is worked on. An undo takes the newest leg
+back, and is none of its own.
 
 A step with an effect has two entries, before and after (stopping and stopped, writing and written, starting and
 started): a run that finds only the first knows that the effect may have happened. The record of a group is one value,
@@ -18,7 +22,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from kafka_migration.domain.errors import StateConflict
+from kafka_migration.domain.direction import Direction
+from kafka_migration.domain.errors import Refused, StateConflict
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups.looks import Commits, Look
 
@@ -31,8 +36,11 @@ KIND = "group"
 #: ``<group>/<owner epoch>``.
 OWNED = "group-record"
 SIGN = "group-alive"
-FORMAT = 2
-_FORMATS = (1, FORMAT)
+FORMAT = 3
+#: Formats 1 and 2 have the steps of a single leg, forward; format 1 has no owner.
+_SINGLE = (1, 2)
+#: What stands under ``KIND`` from the first owner on.
+_MARK = {"format": 2, "kept": f"under {OWNED}"}
 
 #: Attempts that were given up are kept for the report, the last few of them.
 _KEPT_ATTEMPTS = 5
@@ -58,17 +66,56 @@ class Step(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
-    """One partition's offset for a group: ``source`` is its commit there (None: it has none, see ``policy``)."""
+    """One partition's offset for a group on both clusters, as moved in ``direction``.
+
+    On the origin it is the group's commit (None: it has none, see ``policy``), on the destination where it goes on.
+    """
 
     tp: TopicPartition
     source: int | None
-    target: int
+    target: int | None
     policy: Policy
     metadata: str = ""
+    direction: Direction = Direction.FORWARD
 
     def __post_init__(self) -> None:
-        if (self.source is None) != (self.policy != "exact"):
+        if (self.origin is None) != (self.policy != "exact"):
             raise ValueError(f"exactly a committed offset is translated exactly: {self}")
+        if self._ends()[1] is None:
+            raise ValueError(f"an offset is translated to some offset: {self}")
+
+    @classmethod
+    def of(
+        cls,
+        direction: Direction,
+        tp: TopicPartition,
+        *,
+        origin: int | None,
+        destination: int,
+        policy: Policy,
+        metadata: str = "",
+    ) -> Self:
+        """The translation of ``origin``'s commit to ``destination``."""
+        is_forward = direction is Direction.FORWARD
+        source, target = (origin, destination) if is_forward else (destination, origin)
+        return cls(tp=tp, source=source, target=target, policy=policy, metadata=metadata, direction=direction)
+
+    @property
+    def origin(self) -> int | None:
+        """The group's commit where it is moved from."""
+        return self._ends()[0]
+
+    @property
+    def destination(self) -> int:
+        """Where it goes on, on the cluster that it is moved to."""
+        found = self._ends()[1]
+        if found is None:
+            raise ValueError(f"an offset is translated to some offset: {self}")
+        return found
+
+    def _ends(self) -> tuple[int | None, int | None]:
+        is_forward = self.direction is Direction.FORWARD
+        return (self.source, self.target) if is_forward else (self.target, self.source)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -81,7 +128,7 @@ class Translation:
         }
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+    def from_dict(cls, value: Mapping[str, Any], direction: Direction = Direction.FORWARD) -> Self:
         """The inverse of ``as_dict``."""
         return cls(
             tp=TopicPartition(value["topic"], value["partition"]),
@@ -89,6 +136,88 @@ class Translation:
             target=value["target"],
             policy=value["policy"],
             metadata=value["metadata"],
+            direction=direction,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Leg:
+    """One move of a group, by the link of ``direction`` and ``generation``: its steps with their evidence.
+
+    ``earlier`` are attempts that were given up. ``owner_epoch`` is that of who wrote it last; -1 before owners were.
+    """
+
+    direction: Direction = Direction.FORWARD
+    generation: int = 1
+    owner_epoch: int = -1
+    steps: dict[Step, dict[str, Any]] = field(default_factory=dict)
+    earlier: list[dict[str, Any]] = field(default_factory=list)
+
+    def has(self, step: Step) -> bool:
+        """Whether the current attempt reached ``step``."""
+        return step in self.steps
+
+    def evidence(self, step: Step, name: str) -> Any:
+        """One piece of a step's evidence, or None."""
+        return self.steps.get(step, {}).get(name)
+
+    def at(self, step: Step) -> datetime | None:
+        """When ``step`` was reached."""
+        return self.time(step, "at")
+
+    def time(self, step: Step, name: str) -> datetime | None:
+        """A time in a step's evidence."""
+        value = self.evidence(step, name)
+        return None if value is None else datetime.fromisoformat(value)
+
+    @property
+    def translations(self) -> tuple[Translation, ...]:
+        """What was translated in the current attempt; empty before."""
+        positions = self.evidence(Step.TRANSLATED, "positions") or ()
+        return tuple(Translation.from_dict(position, self.direction) for position in positions)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the group's offsets stand on the leg's destination, read back, and were not given up again."""
+        return self.has(Step.READ_BACK) and not self.has(Step.UNDONE)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the group was stopped, or is about to be, and its offsets stand where it came from."""
+        return self.has(Step.STOPPING) and not self.has(Step.READ_BACK) and not self.has(Step.UNDONE)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its consumers were stopped, as far as is known, and started on neither side since."""
+        begun, ended = self.has(Step.STOPPING), self.has(Step.STARTED)
+        return not self.has(Step.UNDONE) and (self.has(Step.UNDOING) or (begun and not ended))
+
+    def is_of(self, direction: Direction, generation: int) -> bool:
+        """Whether it is the move by that link."""
+        return (self.direction, self.generation) == (direction, generation)
+
+    def named_steps(self) -> dict[str, dict[str, Any]]:
+        """Its steps as JSON types."""
+        return {str(step): evidence for step, evidence in self.steps.items()}
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "direction": str(self.direction),
+            "generation": self.generation,
+            "owner_epoch": self.owner_epoch,
+            "steps": self.named_steps(),
+            "earlier": self.earlier,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any], sign: Mapping[str, Any] | None = None) -> Self:
+        """The inverse of ``as_dict``, with the first sign of life if that is of this move."""
+        return cls(
+            direction=Direction(value["direction"]),
+            generation=value["generation"],
+            owner_epoch=value["owner_epoch"],
+            steps=_steps_of(value, sign),
+            earlier=list(value["earlier"]),
         )
 
 
@@ -96,14 +225,14 @@ class Translation:
 class GroupRecord:
     """One group's record. Every change is durable in the journal when the method that made it returns.
 
-    Only a record that was :meth:`own`-ed can be changed; its methods raise TakenOver once somebody else owns it.
+    Only a record that was :meth:`own`-ed can be changed; its methods raise TakenOver once somebody else owns it. What
+    is asked of the record itself is asked of its newest leg.
     """
 
     journal: Journal
     group: str
     subscription: frozenset[str] = frozenset()
-    steps: dict[Step, dict[str, Any]] = field(default_factory=dict)
-    earlier: list[dict[str, Any]] = field(default_factory=list)
+    legs: list[Leg] = field(default_factory=lambda: [Leg()])
     claim: Claim | None = None
 
     @classmethod
@@ -146,9 +275,8 @@ class GroupRecord:
         record.claim = claim
         older = [name for name in journal.all(f"{OWNED}/{group}") if name.isdigit() and int(name) < claim.owner_epoch]
         gone = dict.fromkeys((OWNED, f"{group}/{name}") for name in older)
-        mark = {"format": FORMAT, "kept": f"under {OWNED}"}
         journal.require(claim)
-        journal.write({record._key(claim): record.as_dict(), (KIND, group): mark, **gone})
+        journal.write({record._key(claim): record.as_dict(), (KIND, group): _MARK, **gone})
         return record
 
     @classmethod
@@ -161,18 +289,120 @@ class GroupRecord:
         look: Look | None,
     ) -> Self:
         seen = frozenset() if look is None else look.subscription
-        if value is None or (value.get("format") == FORMAT and "steps" not in value):
+        if value is None or value == _MARK:
             return cls(journal, group, seen)
         try:
-            if value["format"] not in _FORMATS:
-                raise ValueError(f"format {value['format']}")
-            subscription = seen or frozenset(value["subscription"])
-            return cls(journal, group, subscription, _steps_of(value, sign), list(value["earlier"]))
+            return cls(journal, group, seen or frozenset(value["subscription"]), _legs_of(value, sign))
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise StateConflict(
                 f"this version cannot read the journal's record of group {group} ({error})",
                 remedy="use the version of this tool that wrote the record",
             ) from error
+
+    # -- legs ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def leg(self) -> Leg:
+        """The newest one."""
+        return self.legs[-1]
+
+    @property
+    def forward(self) -> Leg:
+        """The newest one to the target; an empty one if there is none."""
+        return self.newest(Direction.FORWARD)
+
+    def newest(self, direction: Direction) -> Leg:
+        """The newest one of that direction; an empty one if there is none."""
+        return next((leg for leg in reversed(self.legs) if leg.direction is direction), Leg())
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the group's offsets stand on the target, read back, and were neither given up nor moved back."""
+        return next((leg.direction is Direction.FORWARD for leg in reversed(self.legs) if leg.is_done), False)
+
+    @property
+    def was_rolled_back(self) -> bool:
+        """Whether it stands on the source after it was on the target, with the offsets that it had there."""
+        return not self.is_moved and any(leg.is_done for leg in self.legs)
+
+    def came_by_move(self, direction: Direction, generation: int) -> bool:
+        """Whether a link before that of ``direction`` and ``generation`` moved the group, or was to."""
+        return any(leg.steps and not leg.is_of(direction, generation) for leg in self.legs)
+
+    def require_leg(self, direction: Direction, generation: int) -> None:
+        """Raise Refused if the link of ``direction`` and ``generation`` is not the one to move the group: an earlier
+        move is not finished, a later one was begun, or the group is where that link leads."""
+        newest = self.leg
+        if newest.is_of(direction, generation) or not newest.steps:
+            return
+        if _order(newest.direction, newest.generation) > _order(direction, generation):
+            what = "was moved" if newest.is_done else "was to be moved" if newest.has(Step.UNDONE) else "is being moved"
+            raise Refused(
+                f"group {self.group} {what} back to the {newest.direction.destination} since (rollback)",
+                remedy="leave it where it is, or finish that first (`rollback --group`); it goes forward again by the"
+                " next generation of the forward link alone",
+            )
+        if newest.is_under_way or (newest.has(Step.UNDOING) and not newest.has(Step.UNDONE)):
+            raise Refused(
+                f"group {self.group} is in the middle of its move to the {newest.direction.destination}",
+                remedy=f"finish that first: `cutover --group {self.group}`, or `undo --group {self.group}`",
+            )
+        if self.is_moved is (direction is Direction.FORWARD):
+            raise Refused(
+                f"group {self.group} stands on the {direction.destination} already",
+                remedy="there is nothing to move; `status` shows where groups stand",
+            )
+
+    def take_leg(self, direction: Direction, generation: int) -> None:
+        """Work on the leg of that link from now on, a new one if need be. Raises what :meth:`require_leg` raises.
+
+        It is written with its first step.
+        """
+        self.require_leg(direction, generation)
+        if self.leg.is_of(direction, generation):
+            return
+        kept = self.legs if self.leg.steps or self.leg.earlier else self.legs[:-1]
+        self.legs = [*kept, Leg(direction=direction, generation=generation)]
+
+    # -- the newest leg, to be read -----------------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> dict[Step, dict[str, Any]]:
+        """Steps of the current attempt, with their evidence."""
+        return self.leg.steps
+
+    @property
+    def earlier(self) -> list[dict[str, Any]]:
+        """Attempts that were given up."""
+        return self.leg.earlier
+
+    def has(self, step: Step) -> bool:
+        """Whether the current attempt reached ``step``."""
+        return self.leg.has(step)
+
+    def evidence(self, step: Step, name: str) -> Any:
+        """One piece of a step's evidence, or None."""
+        return self.leg.evidence(step, name)
+
+    def at(self, step: Step) -> datetime | None:
+        """When ``step`` was reached."""
+        return self.leg.at(step)
+
+    def time(self, step: Step, name: str) -> datetime | None:
+        """A time in a step's evidence."""
+        return self.leg.time(step, name)
+
+    @property
+    def translations(self) -> tuple[Translation, ...]:
+        """What was translated in the current attempt; empty before."""
+        return self.leg.translations
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its consumers were stopped, as far as is known, and started on neither side since."""
+        return self.leg.is_stopped
+
+    # -- the newest leg, to be changed --------------------------------------------------------------------------------
 
     def require_owner(self) -> None:
         """Raise TakenOver unless this record is still its owner's: asked right before everything that has an effect."""
@@ -182,59 +412,27 @@ class GroupRecord:
 
     def mark(self, step: Step, at: datetime, **evidence: Any) -> None:
         """Record that ``step`` was reached at ``at``. ``evidence`` holds JSON types; times are ISO-8601."""
-        self.steps[step] = {"at": at.isoformat(), **evidence}
+        self.leg.steps[step] = {"at": at.isoformat(), **evidence}
         self._write()
 
     def note_alive(self, at: datetime, *, sign: str, pause_seconds: float | None) -> None:
-        """Record the first sign of life on the target, as anybody may who sees it: it holds for this move only."""
+        """Record the first sign of life where it was moved to, as anybody may who sees it: it holds for this move
+        only."""
         evidence = {"at": at.isoformat(), "sign": sign, "pause_seconds": pause_seconds}
-        self.steps[Step.ALIVE] = evidence
+        self.leg.steps[Step.ALIVE] = evidence
         self.journal.record(SIGN, self.group, {"of": self.steps[Step.READ_BACK]["at"], **evidence})
-
-    def has(self, step: Step) -> bool:
-        """Whether the current attempt reached ``step``."""
-        return step in self.steps
-
-    def evidence(self, step: Step, name: str) -> Any:
-        """One piece of a step's evidence, or None."""
-        return self.steps.get(step, {}).get(name)
-
-    def at(self, step: Step) -> datetime | None:
-        """When ``step`` was reached."""
-        return self.time(step, "at")
-
-    def time(self, step: Step, name: str) -> datetime | None:
-        """A time in a step's evidence."""
-        value = self.evidence(step, name)
-        return None if value is None else datetime.fromisoformat(value)
-
-    @property
-    def translations(self) -> tuple[Translation, ...]:
-        """What was translated in the current attempt; empty before."""
-        return tuple(Translation.from_dict(position) for position in self.evidence(Step.TRANSLATED, "positions") or ())
-
-    @property
-    def is_moved(self) -> bool:
-        """Whether the group's offsets stand on the target, read back, and were not given up again."""
-        return self.has(Step.READ_BACK) and not self.has(Step.UNDONE)
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether its consumers were stopped, as far as is known, and started on neither side since."""
-        begun, ended = self.has(Step.STOPPING), self.has(Step.STARTED)
-        return not self.has(Step.UNDONE) and (self.has(Step.UNDOING) or (begun and not ended))
 
     def forget(self, *steps: Step) -> None:
         """Take steps back that hold no more."""
         if any(step in self.steps for step in steps):
-            self.steps = {step: evidence for step, evidence in self.steps.items() if step not in steps}
+            self.leg.steps = {step: evidence for step, evidence in self.steps.items() if step not in steps}
             self._write()
 
     def restart(self) -> None:
         """Give the current attempt up, and keep it as an earlier one."""
         if self.steps:
-            self.earlier = [*self.earlier, self._named_steps()][-_KEPT_ATTEMPTS:]
-            self.steps = {}
+            self.leg.earlier = [*self.earlier, self.leg.named_steps()][-_KEPT_ATTEMPTS:]
+            self.leg.steps = {}
             self._write()
 
     def as_dict(self) -> dict[str, Any]:
@@ -243,24 +441,37 @@ class GroupRecord:
             "format": FORMAT,
             "owner": "" if self.claim is None else self.claim.owner,
             "subscription": sorted(self.subscription),
-            "steps": self._named_steps(),
-            "earlier": self.earlier,
+            "legs": [leg.as_dict() for leg in self.legs],
         }
-
-    def _named_steps(self) -> dict[str, dict[str, Any]]:
-        return {str(step): evidence for step, evidence in self.steps.items()}
 
     def _write(self) -> None:
         self.require_owner()
         if self.claim is not None:
+            self.leg.owner_epoch = self.claim.owner_epoch
             self.journal.write({self._key(self.claim): self.as_dict()})
 
     def _key(self, claim: Claim) -> tuple[str, str]:
         return OWNED, f"{self.group}/{claim.owner_epoch}"
 
 
+def _order(direction: Direction, generation: int) -> tuple[int, bool]:
+    """Links in the order in which each begins behind the one before."""
+    return generation, direction is Direction.REVERSE
+
+
+def _legs_of(value: Mapping[str, Any], sign: Mapping[str, Any] | None) -> list[Leg]:
+    if value["format"] in _SINGLE:
+        return [Leg(steps=_steps_of(value, sign), earlier=list(value["earlier"]))]
+    if value["format"] != FORMAT:
+        raise ValueError(f"format {value['format']}")
+    legs = [Leg.from_dict(leg, sign) for leg in value["legs"]]
+    if not legs:
+        raise ValueError("it has no legs")
+    return legs
+
+
 def _steps_of(value: Mapping[str, Any], sign: Mapping[str, Any] | None) -> dict[Step, dict[str, Any]]:
-    """The steps of a stored record in their order, with the first sign of life if that is of the same move."""
+    """The steps of a stored leg in their order, with the first sign of life if that is of the same move."""
     found = {Step(name): dict(evidence) for name, evidence in value["steps"].items()}
     if sign is not None and sign["of"] == found.get(Step.READ_BACK, {}).get("at"):
         found.setdefault(Step.ALIVE, {name: part for name, part in sign.items() if name != "of"})

@@ -2,9 +2,9 @@
 
 Claims and proofs keep movers from starting a group twice. What they cannot keep away is a deployment that nobody
 thought of, a hook that takes effect late, and a group that first appears when the others are moved. What both clusters'
-consumers read is read twice. So the source's commits and members of moved groups are compared with those at their move
-as often as somebody asks, and everything that waits while groups run looks for such groups now and then:
-:class:`Lookout`.
+consumers read is read twice. So the commits and members of moved groups, on the cluster that they left, are compared
+with those at their move as often as somebody asks, and everything that waits while groups run looks for such groups now
+and then: :class:`Lookout`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.looks import Commits
-from kafka_migration.groups.proof import CommittedSince, changed_on_source, require_not_ahead_on_target
+from kafka_migration.groups.proof import CommittedSince, changed_at_origin, require_not_ahead_at_destination
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.groups.translate import selected_groups, view_groups
 from kafka_migration.kafka.types import GroupState
+from kafka_migration.link import reverse
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -31,18 +33,27 @@ EVERY_SECONDS = 20.0
 #: A group that stands stopped for so long is not about to be started by whoever moves it.
 STOPPED_SECONDS = 60.0
 
-CHECK_BACK = "moved groups rest on the source"
+CHECK_BACK = "moved groups rest on the cluster that they left"
 CHECK_SIDES = "groups that were not moved run on the source, and there alone"
 CHECK_MOVED = "every group of the plan was moved"
-REMEDY_BACK = (
-    "stop its consumers on the source for good, and see to what was processed twice; then delete the group on the"
-    " source (kafka-consumer-groups.sh --delete --group NAME)"
+REMEDY_STOPPED = (
+    "run `cutover --group NAME` to move it on, or `undo --group NAME` to start it on the source again; of one that was"
+    " to go back, `rollback --group NAME`"
 )
-REMEDY_STOPPED = "run `cutover --group NAME` to move it on, or `undo --group NAME` to start it on the source again"
 REMEDY_UNMOVED = (
     "move it (`cutover --group NAME`) while the mirror runs; or delete it on the source, or exclude it from the plan,"
     " if nobody needs it"
 )
+
+
+def remedy_back(record: GroupRecord) -> str:
+    """What to do about a group that is back on the cluster that it left: never where its position is the one in use."""
+    left = record.leg.direction.origin
+    return (
+        f"stop its consumers on the {left} for good, and see to what was processed twice; then delete the group on the"
+        f" {left} (kafka-consumer-groups.sh --delete --group {record.group}): its position on the"
+        f" {record.leg.direction.destination} is the one to keep"
+    )
 
 
 # -- what is astray -------------------------------------------------------------------------------------------------
@@ -51,33 +62,39 @@ REMEDY_UNMOVED = (
 def astray(ctx: Context, *, stopped_seconds: float = STOPPED_SECONDS) -> dict[str, str]:
     """Group -> what is wrong with where it runs now: on both sides, or (``stopped_seconds`` after its last step, and
     if hooks stopped it) on neither. Raises CouldNotFindOut if a cluster does not answer."""
-    return {**back_on_source(ctx), **_not_moved_astray(ctx, stopped_seconds)}
+    return {**back_where_they_left(ctx), **_not_moved_astray(ctx, stopped_seconds)}
 
 
-def back_on_source(ctx: Context, records: Sequence[GroupRecord] | None = None) -> dict[str, str]:
-    """Group -> what it does, or did, on the source since its move; groups that rest are left out.
+def back_where_they_left(ctx: Context, records: Sequence[GroupRecord] | None = None) -> dict[str, str]:
+    """Group -> what it does, or did, on the cluster that it left since it was moved (the source; the target, if it was
+    rolled back); groups that rest there are left out.
 
     ``records``: of which groups (by default, of all); those that were not moved are not looked at. A few requests for
-    all of them. Raises CouldNotFindOut if the source does not answer.
+    all of them. Raises CouldNotFindOut if a cluster does not answer.
     """
     every = list(GroupRecord.all(ctx.journal).values()) if records is None else records
-    moved = {record.group: record for record in every if record.is_moved and not record.has(Step.UNDOING)}
-    if not moved:
-        return {}
-    states, commits = ctx.source.group_states(list(moved)), ctx.source.committed_of(list(moved))
-    found = {
-        group: _what_came_back(record, states[group], commits.get(group, {})) for group, record in sorted(moved.items())
-    }
-    return {group: what for group, what in found.items() if what}
+    found: dict[str, str] = {}
+    for direction in Direction:
+        moved = {record.group: record for record in every if _rests_at_origin(record, direction)}
+        if moved:
+            cluster = ctx.cluster(direction.origin)
+            states, commits = cluster.group_states(list(moved)), cluster.committed_of(list(moved))
+            found |= {g: _what_came_back(record, states[g], commits.get(g, {})) for g, record in moved.items()}
+    return {group: what for group, what in sorted(found.items()) if what}
+
+
+def _rests_at_origin(record: GroupRecord, direction: Direction) -> bool:
+    return record.leg.is_done and record.leg.direction is direction and not record.has(Step.UNDOING)
 
 
 def _what_came_back(record: GroupRecord, state: GroupState, commits: Commits) -> str:
-    found = [f"has {len(state.members)} members on the source"] if state.members else []
-    then = {move.tp: move.source for move in record.translations}
-    changed = changed_on_source(record.translations, commits)
+    side = record.leg.direction.origin
+    found = [f"has {len(state.members)} members on the {side}"] if state.members else []
+    then = {move.tp: move.origin for move in record.translations}
+    changed = changed_at_origin(record.translations, commits)
     if changed:
         rows = listed(f"{tp} ({then[tp]} -> {commits[tp].offset})" for tp in changed)
-        found.append(f"committed again on the source: {rows}")
+        found.append(f"committed again on the {side}: {rows}")
     return " and ".join(found)
 
 
@@ -87,8 +104,11 @@ def _not_moved_astray(ctx: Context, stopped_seconds: float) -> dict[str, str]:
     stopped = {record.group: record for record in records if record.is_stopped and ctx.plan.stop_hooks(record.group)}
     if not (back or stopped):
         return {}
-    here, there = ctx.source.group_states(list(stopped)), ctx.target.group_states([*back, *stopped])
-    found = {group: _on_target_again(ctx, record, there[group]) for group, record in back.items()}
+    here, there = (cluster.group_states([*back, *stopped]) for cluster in (ctx.source, ctx.target))
+    found = {
+        group: _there_again(ctx, record, (here if record.leg.direction is Direction.REVERSE else there)[group])
+        for group, record in back.items()
+    }
     for group, record in stopped.items():
         if here[group].is_empty and there[group].is_empty:
             found[group] = _on_neither(ctx, record, stopped_seconds)
@@ -103,14 +123,15 @@ def _on_neither(ctx: Context, record: GroupRecord, stopped_seconds: float) -> st
     return f"was stopped, and runs on neither side (last step at {last:%Y-%m-%d %H:%M:%S} UTC)"
 
 
-def _on_target_again(ctx: Context, record: GroupRecord, there: GroupState) -> str:
-    """What a group does on the target that was moved back to the source; empty if nothing."""
+def _there_again(ctx: Context, record: GroupRecord, there: GroupState) -> str:
+    """What a group does where its newest move was to lead it, which was undone; empty if nothing."""
+    leg = record.leg
     if there.members:
-        return f"was moved back, and has {len(there.members)} members on the target"
+        return f"was moved back, and has {len(there.members)} members on the {leg.direction.destination}"
     try:
-        require_not_ahead_on_target(ctx, record)
+        require_not_ahead_at_destination(reverse.seen_by(ctx, leg.direction, leg.generation), record)
     except CommittedSince as error:
-        return f"was moved back, and has committed on the target since: {error.partitions}"
+        return f"was moved back, and has committed on the {leg.direction.destination} since: {error.partitions}"
     return ""
 
 
@@ -136,7 +157,7 @@ def unmoved(ctx: Context) -> dict[str, Unmoved]:
     return {
         group: Unmoved(
             members=len(view.state.members),
-            was_moved_back=group in records and records[group].has(Step.UNDONE),
+            was_moved_back=group in records and (records[group].has(Step.UNDONE) or records[group].was_rolled_back),
         )
         for group, view in view_groups(ctx, names).items()
         if view.is_concerned
@@ -152,7 +173,7 @@ def check(ctx: Context) -> tuple[CheckResult, ...]:
 
 
 def check_back(ctx: Context) -> CheckResult:
-    """No moved group is active on the source again, as a named check."""
+    """No moved group is active again on the cluster that it left, as a named check."""
     return _checked(ctx, CHECK_BACK, _check_back)
 
 
@@ -164,12 +185,14 @@ def _checked(ctx: Context, name: str, look: Callable[[Context], CheckResult]) ->
 
 
 def _check_back(ctx: Context) -> CheckResult:
-    found = back_on_source(ctx)
+    found = back_where_they_left(ctx)
     if found:
         evidence = listed(f"{group} {what}" for group, what in found.items())
-        return CheckResult(name=CHECK_BACK, verdict=Verdict.FAIL, evidence=evidence, remedy=REMEDY_BACK)
+        records = GroupRecord.of(ctx.journal, sorted(found)).values()
+        remedy = listed((f"{record.group}: {remedy_back(record)}" for record in records), separator="; ")
+        return CheckResult(name=CHECK_BACK, verdict=Verdict.FAIL, evidence=evidence, remedy=remedy)
     return CheckResult(
-        name=CHECK_BACK, verdict=Verdict.PASS, evidence="no commit and no member on the source since they were moved"
+        name=CHECK_BACK, verdict=Verdict.PASS, evidence="no commit and no member there since they were moved"
     )
 
 

@@ -1,4 +1,4 @@
-"""Translating what groups committed on the source into offsets of the target: exact, and without writing anything.
+"""Translating what groups committed where they run into offsets of the other cluster: exact, and without writing.
 
 ``preview`` is what the command ``translate`` shows; cutover uses the same computation, so what was shown is what is
 written, as far as the group has not committed since.
@@ -6,11 +6,13 @@ written, as far as the group has not committed since.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import BadInput, Refused
+from kafka_migration.domain.generations import Generations
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
 from kafka_migration.domain.skips import Skip
@@ -18,6 +20,7 @@ from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.groups.looks import MOVABLE_PROTOCOLS, Commits, subscribed_topics
 from kafka_migration.groups.record import GroupRecord, Policy, Translation
 from kafka_migration.kafka.types import CommittedOffset, GroupState
+from kafka_migration.link import reverse
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -35,12 +38,13 @@ class UncommittedPartitions(Refused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """A group as the source shows it, seen through the plan.
+    """A group as the cluster shows it that it is moved from (the source, or the target on the way back), seen through
+    the plan.
 
     ``committed`` and ``uncommitted`` are partitions of the plan's topics; ``uncommitted`` those of topics that the
     group reads, without a commit. ``outside`` are topics that it reads and the plan does not mirror; ``gone``
-    partitions that it committed and that exist no more; ``passed_over``: how many source offsets it has not read yet
-    and will not, since they are not copied.
+    partitions that it committed and that exist no more; ``passed_over``: how many offsets it has not read yet and will
+    not, since they are not copied; ``remarks`` what a person should know besides.
     """
 
     state: GroupState
@@ -49,6 +53,7 @@ class GroupView:
     outside: tuple[str, ...]
     gone: tuple[TopicPartition, ...]
     passed_over: Mapping[TopicPartition, int]
+    remarks: tuple[str, ...] = ()
 
     @property
     def group(self) -> str:
@@ -67,7 +72,7 @@ class GroupView:
     @property
     def flags(self) -> tuple[str, ...]:
         """What a person should know of the group besides."""
-        found = []
+        found = list(self.remarks)
         if self.is_concerned and self.outside:
             found.append(f"partial: it also reads topics that the plan does not mirror ({listed(self.outside)})")
         if self.gone:
@@ -81,8 +86,8 @@ class GroupView:
 def selected_groups(ctx: Context, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
     """The groups to work on: those of the plan, or ``wanted`` ones. Raises BadInput for one that the plan leaves out.
 
-    Groups of the plan are those on the source, those declared stopped, and those in the journal: a group that was
-    moved may be forgotten by the source.
+    Groups of the plan are those where they are moved from, those declared stopped, and those in the journal: a group
+    that was moved may be forgotten there.
     """
     if wanted is not None:
         for group in wanted:
@@ -101,26 +106,68 @@ def selected_groups(ctx: Context, wanted: Sequence[str] | None = None) -> tuple[
                     remedy="check its name, or add it to groups.include of the plan",
                 )
         return tuple(dict.fromkeys(wanted))
-    known = {*ctx.source.groups(), *ctx.plan.cutover.stopped_groups, *GroupRecord.all(ctx.journal)}
+    known = {*ctx.origin.groups(), *ctx.plan.cutover.stopped_groups, *GroupRecord.all(ctx.journal)}
     return tuple(group for group in ctx.plan.groups.select(known) if ctx.scope.has_group(group))
 
 
 def view_groups(ctx: Context, groups: Sequence[str]) -> dict[str, GroupView]:
-    """What the source knows of ``groups`` now, in a few requests for all of them."""
-    states = ctx.source.group_states(groups)
-    committed = ctx.source.committed_of([g for g in groups if states[g].protocol in MOVABLE_PROTOCOLS])
+    """What the cluster that they are moved from knows of ``groups`` now, in a few requests for all of them."""
+    states = ctx.origin.group_states(groups)
+    committed = ctx.origin.committed_of([g for g in groups if states[g].protocol in MOVABLE_PROTOCOLS])
     records = GroupRecord.of(ctx.journal, groups)
-    reads = {group: _topics_read(states[group], committed.get(group, {}), records[group]) for group in groups}
+    # What was seen of a group that no link moved here was seen on the other cluster.
+    came = {g: r for g, r in records.items() if ctx.is_first or r.came_by_move(ctx.direction, ctx.generation)}
+    reads = {group: _topics_read(states[group], committed.get(group, {}), came.get(group)) for group in groups}
     in_plan = {topic for topics in reads.values() for topic in topics if ctx.plan.topics.matches(topic)}
-    partitions = {name: topic.topic_partitions for name, topic in ctx.source.topics(sorted(in_plan)).items()}
+    partitions = {name: topic.topic_partitions for name, topic in ctx.origin.topics(sorted(in_plan)).items()}
+    new = set() if ctx.is_first else _without_counterpart(ctx, [tp for tps in partitions.values() for tp in tps])
+    unknown = set() if ctx.is_first else _unknown_there(ctx, records)
     left_out = ctx.link.skips()
     views = {}
     for group in groups:
         expected = [tp for topic in sorted(reads[group]) for tp in partitions.get(topic, ())]
         outside = tuple(sorted(reads[group] - in_plan))
         commits = {tp: commit for tp, commit in committed.get(group, {}).items() if tp.topic in in_plan}
-        views[group] = _view(states[group], commits, expected, outside, left_out)
+        view = _view(states[group], commits, [tp for tp in expected if tp not in new], outside, left_out)
+        remarks = _remarks(ctx, view, is_unknown=group in unknown, came=group in came, new=new.intersection(expected))
+        # What is new is not gone. The plan's policy is for groups that it moves out, not for those created there.
+        gone = tuple(tp for tp in view.gone if tp not in new)
+        uncommitted = view.uncommitted if group in came else ()
+        views[group] = replace(view, gone=gone, uncommitted=uncommitted, remarks=remarks)
     return views
+
+
+def _without_counterpart(ctx: Context, partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
+    """Partitions that were made after the cut, so that the link, which began at it, does not copy them."""
+    return set(partitions) - ctx.link.offset_maps(partitions).keys()
+
+
+def _unknown_there(ctx: Context, records: Mapping[str, GroupRecord]) -> set[str]:
+    """Groups that were created where they run: the cluster that they are to be moved to has no offset of theirs."""
+    never_moved = [group for group, record in records.items() if not any(leg.steps for leg in record.legs)]
+    return {group for group, commits in ctx.destination.committed_of(never_moved).items() if not commits}
+
+
+def _remarks(
+    ctx: Context, view: GroupView, *, is_unknown: bool, came: bool, new: Set[TopicPartition]
+) -> tuple[str, ...]:
+    here, there = ctx.direction.origin, ctx.direction.destination
+    found = []
+    if is_unknown:
+        found.append(f"it was created on the {here}: the {there} has no offset of it, and gets what it committed here")
+    if view.uncommitted and not came:
+        found.append(
+            f"it never committed {listed(view.uncommitted)}: nothing is written there, and its auto.offset.reset"
+            f" decides on the {there} as it does on the {here}"
+        )
+    elif view.uncommitted and not ctx.is_first:
+        found.append(
+            f"it reads {listed(view.uncommitted)} on the {here}, and never committed there: cutover.uncommitted"
+            f" ({ctx.plan.cutover.uncommitted}) decides"
+        )
+    if new:
+        found.append(f"its offsets of {listed(sorted(new))} stay behind: these partitions were made after the cut")
+    return tuple(found)
 
 
 def _view(
@@ -140,10 +187,10 @@ def _view(
     )
 
 
-def _topics_read(state: GroupState, commits: Commits, record: GroupRecord) -> set[str]:
-    """By its commits and its members; of an empty group also what was seen while it had members."""
+def _topics_read(state: GroupState, commits: Commits, record: GroupRecord | None) -> set[str]:
+    """By its commits and its members; of an empty group also what was seen while it had members (``record``)."""
     topics = {tp.topic for tp in commits} | subscribed_topics(state)
-    return topics if state.members else topics | record.subscription
+    return topics if state.members or record is None else topics | record.subscription
 
 
 def _passed_over(left_out: Mapping[TopicPartition, Sequence[Skip]], commits: Commits) -> dict[TopicPartition, int]:
@@ -156,7 +203,8 @@ def _passed_over(left_out: Mapping[TopicPartition, Sequence[Skip]], commits: Com
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """Where a group resumes on the target. ``pending``: partitions of which that is not known yet, and why."""
+    """Where a group resumes on the cluster that it is moved to. ``pending``: partitions of which that is not known yet,
+    and why."""
 
     translations: tuple[Translation, ...]
     pending: Mapping[TopicPartition, str]
@@ -165,13 +213,15 @@ class Positions:
 def positions_of(
     view: GroupView,
     *,
-    maps: Mapping[TopicPartition, OffsetMap],
-    target_ends: Mapping[TopicPartition, PartitionEnds],
+    maps: Mapping[TopicPartition, OffsetMap | Generations],
+    ends: Mapping[TopicPartition, PartitionEnds],
     uncommitted: Literal["refuse", "earliest", "cut"],
     kept: Mapping[TopicPartition, Translation],
+    direction: Direction = Direction.FORWARD,
 ) -> Positions:
     """The exact translation of every commit, and the plan's policy for partitions without one.
 
+    ``maps`` are from source to target, whatever the ``direction``; ``ends`` those of the cluster that it leads to.
     ``kept`` are translations of an earlier try: a cut once made stays where it was made, because records that arrived
     since belong to the group. Raises UncommittedPartitions if the policy is to refuse.
     """
@@ -180,38 +230,45 @@ def positions_of(
     found: list[Translation] = []
     pending: dict[TopicPartition, str] = {}
     for tp, commit in view.committed.items():
-        target, why = _to_target(maps.get(tp), commit.offset)
-        if target is None:
+        place, why = _across(maps.get(tp), direction, commit.offset)
+        if place is None:
             pending[tp] = why
         else:
             found.append(
-                Translation(tp=tp, source=commit.offset, target=target, policy="exact", metadata=commit.metadata)
+                Translation.of(
+                    direction, tp, origin=commit.offset, destination=place, policy="exact", metadata=commit.metadata
+                )
             )
     policy: Policy = "earliest" if uncommitted == "earliest" else "cut"
     for tp in view.uncommitted:
-        move = _without_commit(tp, policy, kept.get(tp), target_ends.get(tp))
+        move = _without_commit(direction, tp, policy, kept.get(tp), ends.get(tp))
         if move is None:
-            pending[tp] = "the partition does not exist on the target"
+            pending[tp] = f"the partition does not exist on the {direction.destination}"
         else:
             found.append(move)
     return Positions(translations=tuple(sorted(found, key=lambda move: move.tp)), pending=pending)
 
 
 def _without_commit(
-    tp: TopicPartition, policy: Policy, before: Translation | None, ends: PartitionEnds | None
+    direction: Direction,
+    tp: TopicPartition,
+    policy: Policy,
+    before: Translation | None,
+    ends: PartitionEnds | None,
 ) -> Translation | None:
     if before is not None and before.policy == policy:
         return before
     if ends is None:
         return None
-    return Translation(tp=tp, source=None, target=ends.start if policy == "earliest" else ends.end, policy=policy)
+    place = ends.start if policy == "earliest" else ends.end
+    return Translation.of(direction, tp, origin=None, destination=place, policy=policy)
 
 
-def _to_target(offsets: OffsetMap | None, offset: int) -> tuple[int | None, str]:
+def _across(offsets: OffsetMap | Generations | None, direction: Direction, offset: int) -> tuple[int | None, str]:
     if offsets is None:
-        return None, f"source offset {offset}: nothing of this partition is mirrored yet"
+        return None, f"{direction.origin} offset {offset}: nothing of this partition is mirrored yet"
     try:
-        return offsets.to_target(offset), ""
+        return reverse.across(offsets, direction, offset), ""
     except NotMirroredYet as error:
         return None, error.message
 
@@ -222,15 +279,16 @@ def current_positions(
     """:func:`positions_of` with maps and ends as they are now."""
     ends: dict[TopicPartition, PartitionEnds] = {}
     if view.uncommitted and ctx.plan.cutover.uncommitted != "refuse":
-        there = ctx.target.topics(sorted({tp.topic for tp in view.uncommitted}))
+        there = ctx.destination.topics(sorted({tp.topic for tp in view.uncommitted}))
         exist = {tp for topic in there.values() for tp in topic.topic_partitions}
-        ends = ctx.target.ends([tp for tp in view.uncommitted if tp in exist])
+        ends = ctx.destination.ends([tp for tp in view.uncommitted if tp in exist])
     return positions_of(
         view,
-        maps=ctx.link.offset_maps(list(view.committed)),
-        target_ends=ends,
+        maps=reverse.offset_maps(ctx, list(view.committed)),
+        ends=ends,
         uncommitted=ctx.plan.cutover.uncommitted,
         kept=kept or {},
+        direction=ctx.direction,
     )
 
 
@@ -298,7 +356,7 @@ class Preview:
 
 
 def preview(ctx: Context, groups: Sequence[str] | None = None) -> Preview:
-    """Where the plan's groups (or ``groups``) would resume on the target if they were moved now."""
+    """Where the plan's groups (or ``groups``) would resume if they were moved now, the way of the context's link."""
     names = selected_groups(ctx, groups)
     views = view_groups(ctx, names)
     return Preview(groups=tuple(_preview_of(ctx, views[group]) for group in names))
@@ -330,14 +388,15 @@ def _preview_of(ctx: Context, view: GroupView) -> GroupPreview:
 
 
 def translate_offsets(ctx: Context, offsets: Iterable[tuple[TopicPartition, int]]) -> Preview:
-    """Explicit source offsets, in the order given: each to where a consumer standing there resumes."""
+    """Explicit source offsets, in the order given: each to where a consumer standing there resumes, over all links that
+    have begun."""
     wanted = list(offsets)
     for tp, offset in wanted:
         if offset < 0:
             raise BadInput(f"{tp}: an offset cannot be negative", value=offset, remedy="give an offset of 0 or more")
-    maps = ctx.link.offset_maps(sorted({tp for tp, _ in wanted}))
+    maps = reverse.newest_maps(ctx, sorted({tp for tp, _ in wanted}))
     found = []
     for tp, offset in wanted:
-        target, why = _to_target(maps.get(tp), offset)
+        target, why = _across(maps.get(tp), Direction.FORWARD, offset)
         found.append(TranslatedOffset(tp=tp, source=offset, target=target, problem=why))
     return Preview(offsets=tuple(found))

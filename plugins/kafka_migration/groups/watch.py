@@ -1,4 +1,4 @@
-"""Watching moved groups on the target until they are active there.
+"""Watching moved groups until they are active where they were moved to: the target, or the source after a rollback.
 
 A group is active once it commits past its translated offset. One that has nothing to read (its offsets are the mirror's
 end) is active when it has members and its commits stand. One that the plan declares stopped needs only the read-back,
@@ -13,13 +13,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.generations import Generations
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups import sides
 from kafka_migration.groups.proof import below, beyond
 from kafka_migration.groups.record import GroupRecord, Step, Translation
+from kafka_migration.link import reverse
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -29,7 +32,7 @@ INTERVAL_SECONDS = 1.0
 
 
 class Life(enum.StrEnum):
-    """What is known of a group on the target."""
+    """What is known of a group where it was moved to."""
 
     ALIVE = "alive"
     WAITING = "waiting"
@@ -134,28 +137,30 @@ def sample(ctx: Context, groups: Sequence[str], *, until: datetime | None = None
 
 
 def look(ctx: Context, record: GroupRecord) -> GroupLife:
-    """What the target shows of a group now. The first sign of life goes into the journal."""
-    if not record.is_moved:
+    """What the cluster shows of a group now that it was moved to. The first sign of life goes into the journal."""
+    if not record.leg.is_done:
+        move = "cutover" if record.leg.direction is Direction.FORWARD else "rollback"
         return GroupLife(
             group=record.group,
             life=Life.NOT_MOVED,
             evidence=f"its offsets were not moved (last step: {list(record.steps)[-1] if record.steps else 'none'})",
-            remedy=f"run `cutover --group {record.group}`, which shows why if it is refused",
+            remedy=f"run `{move} --group {record.group}`, which shows why if it is refused",
             is_final=True,
         )
+    ctx = reverse.seen_by(ctx, record.leg.direction, record.leg.generation)
     now = ctx.clock.now()
     was_active = record.has(Step.ALIVE)
     sign = record.evidence(Step.ALIVE, "sign") if was_active else _sign_of_life(ctx, record)
     if sign is None:
         return GroupLife(group=record.group, life=Life.WAITING, evidence=_what_is_missing(ctx, record))
-    # Of one that was seen alive before, too: it may have come back on the source since.
-    here = sides.back_on_source(ctx, [record]).get(record.group)
+    # Of one that was seen alive before, too: it may have come back where it left since.
+    here = sides.back_where_they_left(ctx, [record]).get(record.group)
     if here:
         return GroupLife(
             group=record.group,
             life=Life.ON_BOTH,
             evidence=f"{sign}; but it also {here}",
-            remedy=f"records that both sides read are processed twice: {sides.REMEDY_BACK}",
+            remedy=f"records that both sides read are processed twice: {sides.remedy_back(record)}",
         )
     if was_active:
         return _alive(record)
@@ -166,7 +171,8 @@ def look(ctx: Context, record: GroupRecord) -> GroupLife:
 
 
 def pause_seconds(ctx: Context, record: GroupRecord, alive_at: datetime) -> float | None:
-    """From the last time the group was seen to do something on the source to its first sign of life on the target.
+    """From the last time the group was seen to do something where it came from to its first sign of life where it was
+    moved to.
 
     A group that was found empty counts from when its move began: what was before is not known. For one that is
     declared stopped it is how long its move took.
@@ -191,16 +197,16 @@ def _alive(record: GroupRecord) -> GroupLife:
 
 def _sign_of_life(ctx: Context, record: GroupRecord) -> str | None:
     translations = record.translations
-    there = ctx.target.committed(record.group)
+    there = ctx.destination.committed(record.group)
     past = beyond(translations, there)
     if past:
-        rows = listed(f"{move.tp} ({move.target} -> {there[move.tp].offset})" for move in past)
+        rows = listed(f"{move.tp} ({move.destination} -> {there[move.tp].offset})" for move in past)
         return f"committed past its translated offset: {rows}"
     if below(translations, there):
         return None
     if record.group in ctx.plan.cutover.stopped_groups:
         return "declared stopped; its offsets are read back"
-    state = ctx.target.group_state(record.group)
+    state = ctx.destination.group_state(record.group)
     if state.members and not _to_read(ctx, translations):
         return f"nothing to read yet; {len(state.members)} members, and its commits stand"
     return None
@@ -209,25 +215,26 @@ def _sign_of_life(ctx: Context, record: GroupRecord) -> str | None:
 def _to_read(ctx: Context, translations: Sequence[Translation]) -> list[TopicPartition]:
     """Partitions where a record is mirrored at or after the group's position.
 
-    By the offset map, not by the target's log end: a fence's marker is an offset too, and no consumer reads past it.
+    By the offset map, not by the log end: a fence's marker is an offset too, and no consumer reads past it.
     """
-    maps = ctx.link.offset_maps([move.tp for move in translations])
-    return [move.tp for move in translations if move.tp in maps and _has_record_from(maps[move.tp], move.target)]
+    maps = reverse.offset_maps(ctx, [move.tp for move in translations])
+    return [move.tp for move in translations if move.tp in maps and _has_record_from(ctx, maps[move.tp], move)]
 
 
-def _has_record_from(offsets: OffsetMap, target: int) -> bool:
+def _has_record_from(ctx: Context, offsets: OffsetMap | Generations, move: Translation) -> bool:
+    end = offsets.source_end if ctx.direction is Direction.FORWARD else offsets.target_end
     try:
-        return offsets.to_source(target) < offsets.source_end
+        return reverse.across(offsets, ctx.direction.opposite, move.destination) < end
     except NotMirroredYet:
         return False
 
 
 def _what_is_missing(ctx: Context, record: GroupRecord) -> str:
-    members = len(ctx.target.group_state(record.group).members)
-    lost = below(record.translations, ctx.target.committed(record.group))
+    members = len(ctx.destination.group_state(record.group).members)
+    lost = below(record.translations, ctx.destination.committed(record.group))
     if lost:
         return f"{members} members; its commits of {listed(lost)} are below what was written"
-    return f"{members} members on the target, no commit past the translated offsets yet"
+    return f"{members} members on the {ctx.direction.destination}, no commit past the translated offsets yet"
 
 
 def _judged(ctx: Context, record: GroupRecord, life: GroupLife, until: datetime | None) -> GroupLife:
@@ -243,12 +250,18 @@ def _judged(ctx: Context, record: GroupRecord, life: GroupLife, until: datetime 
         life,
         life=Life.LATE if life.life is Life.WAITING else life.life,
         evidence=f"{life.evidence}; its time was over at {until.isoformat(timespec='seconds')}",
-        remedy=life.remedy
-        or f"look at its consumers' logs on the target; to move it back alone: `undo --group {life.group}`",
+        remedy=life.remedy or _remedy_of_late(record),
         is_final=True,
     )
 
 
+def _remedy_of_late(record: GroupRecord) -> str:
+    remedy = f"look at its consumers' logs on the {record.leg.direction.destination}"
+    is_forward = record.leg.direction is Direction.FORWARD
+    return f"{remedy}; to move it back alone: `undo --group {record.group}`" if is_forward else remedy
+
+
 def _begun(ctx: Context) -> tuple[str, ...]:
     # A group that was moved back is the source's again; the lookout names it if it is on the target as well.
-    return tuple(sorted(g for g, r in GroupRecord.all(ctx.journal).items() if r.steps and not r.has(Step.UNDONE)))
+    begun = (g for g, r in GroupRecord.all(ctx.journal).items() if r.steps and not r.has(Step.UNDONE))
+    return tuple(sorted(group for group in begun if ctx.scope.has_group(group)))

@@ -5,21 +5,15 @@ Those of groups only warn: cutover decides, group by group, on what it finds the
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.looks import MOVABLE_PROTOCOLS
 from kafka_migration.inventory.facts import Facts, Finding, failed, passed, sizes_unknown, unchecked, warned
-from kafka_migration.kafka.facts import TopicFacts
 from kafka_migration.topics.declared import Action
 from kafka_migration.topics.specs import is_old_format
+from kafka_migration.waves.sizing import ASSUMED_BYTES_PER_SECOND, copy_seconds, with_margin
 
-#: What one stream copies at the least, bytes a second: a small part of what was measured on one small machine, since
-#: networks and disks between two real clusters are slower.
-ASSUMED_BYTES_PER_SECOND = 10 * 2**20
-_MARGIN = 1.5
-_MARGIN_SECONDS = 600.0
 #: Per broker, as Kafka's operators advise.
 _MANY_PARTITIONS = 4000
 
@@ -146,8 +140,8 @@ def retention(facts: Facts) -> Finding:
             " streams are assumed to copy: the copy would never catch up",
             "raise mirror.num_streams of the plan, or split the plan",
         )
-    eta = total / (speed - growth)
-    needed = eta * _MARGIN + _MARGIN_SECONDS
+    eta = copy_seconds(total, growth, speed)
+    needed = with_margin(eta)
     short = _expiring_within(facts, needed)
     about = f"copying {total / 2**30:.2f} GiB takes {eta:.0f} s at {speed / 2**20:.0f} MiB/s"
     if short:
@@ -165,17 +159,7 @@ def _expiring_within(facts: Facts, seconds: float) -> dict[str, float]:
     the mirror is past what expires first."""
     mirrored = {tp.topic for tp in facts.ctx.link.positions()}
     pending = (topic for topic in facts.inventory.topics.values() if topic.offsets and topic.name not in mirrored)
-    return {topic.name: kept for topic in pending if (kept := _kept_seconds(topic)) < seconds}
-
-
-def _kept_seconds(topic: TopicFacts) -> float:
-    """How long a topic keeps a record; infinite without deletion."""
-    if "delete" not in topic.cleanup_policy:
-        return math.inf
-    kept = math.inf if topic.retention_ms < 0 else topic.retention_ms / 1000
-    if topic.retention_bytes >= 0 and topic.bytes_per_second:
-        kept = min(kept, topic.retention_bytes * topic.partitions / topic.bytes_per_second)
-    return kept
+    return {topic.name: kept for topic in pending if (kept := topic.kept_seconds) < seconds}
 
 
 def re_encoded(facts: Facts) -> Finding:

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.errors import MigrationError
+from kafka_migration.groups.record import GroupRecord
 from kafka_migration.inventory import inventory
 from kafka_migration.inventory.permissions import spelled_out
 from kafka_migration.kafka.facts import Inventory
 from kafka_migration.kafka.types import ConfigValue
 from kafka_migration.topics import declared
 from kafka_migration.topics.declared import TopicStep
+from kafka_migration.waves.order import Waves, waves_of
+from kafka_migration.waves.pinned import pinned
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -57,6 +60,11 @@ class Facts:
         return self._once("steps", lambda: declared.steps(self.ctx))
 
     @property
+    def waves(self) -> Waves:
+        """The plan's waves on what the source has."""
+        return self._once("waves", lambda: plan_waves(self.ctx, self.inventory))
+
+    @property
     def target_defaults(self) -> dict[str, ConfigValue]:
         """Configs of a broker of the target."""
         return self._once("target defaults", self.ctx.target.broker_configs)
@@ -82,6 +90,13 @@ class Facts:
                 raise
         known: T = self._known[what]
         return known
+
+
+def plan_waves(ctx: Context, taken: Inventory) -> Waves:
+    """The waves of the plan on ``taken``; computed ones as `create` has settled them. What a stopped group was once
+    seen to subscribe to counts, too."""
+    remembered = {name: record.subscription for name, record in GroupRecord.all(ctx.journal).items()}
+    return waves_of(ctx.plan, taken, remembered=remembered, before=pinned(ctx))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

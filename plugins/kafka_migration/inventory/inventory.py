@@ -13,7 +13,7 @@ from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.groups.looks import MOVABLE_PROTOCOLS, Commits, subscribed_topics
 from kafka_migration.kafka.errors import NoAuthorizer, NotSupported
-from kafka_migration.kafka.facts import GroupFacts, Inventory, ProducerFacts, TopicFacts
+from kafka_migration.kafka.facts import GroupFacts, Inventory, ProducerFacts, TopicFacts, TransactionFacts
 from kafka_migration.kafka.types import (
     Acl,
     ActiveProducer,
@@ -35,16 +35,17 @@ T = TypeVar("T")
 RATE_WINDOW_SECONDS = 1.0
 
 
-def take(ctx: Context, *, briefly: bool = False) -> Inventory:
+def take(ctx: Context, *, briefly: bool = False, transactions: bool | None = None) -> Inventory:
     """The inventory of the source, now. Raises ClusterUnreachable, or NotAuthorized if not even topics are shown.
 
-    ``briefly``: topics and the plan's groups alone, without rates, sizes and what else is for people to read.
+    ``briefly``: topics and the plan's groups alone, without rates, sizes and what else is for people to read; with
+    ``transactions``, those as well (by default: unless briefly).
     """
     source = ctx.source
     unchecked: dict[str, str] = {}
 
-    def for_people(what: str, ask: Callable[[], T]) -> T | None:
-        if briefly:
+    def for_people(what: str, ask: Callable[[], T], *, wanted: bool = not briefly) -> T | None:
+        if not wanted:
             return None
         try:
             return ask()
@@ -58,7 +59,9 @@ def take(ctx: Context, *, briefly: bool = False) -> Inventory:
     ends, rates = _ends_and_rates(ctx, tps, briefly=briefly)
     disks = for_people("bytes", lambda: source.disk_use(tps))
     spans = for_people("timestamps", lambda: source.time_spans(tps))
-    producers = for_people("producers", lambda: source.producers(tps))
+    wanted = not briefly if transactions is None else transactions
+    producers = for_people("producers", lambda: source.producers(tps), wanted=wanted)
+    wrote = None if producers is None else _transactions(producers, source.transactional_ids)
     listed = source.groups()
     selected = [name for name in listed if ctx.selects_group(name)]
     read = {name: listed[name] for name in selected} if briefly else listed
@@ -78,6 +81,7 @@ def take(ctx: Context, *, briefly: bool = False) -> Inventory:
         acls=None if acls is None else _concerning(acls, described, selected),
         quotas=for_people("quotas", source.quotas),
         scram_users=for_people("scram users", source.scram_users),
+        transactions=wrote,
         unchecked=unchecked,
     )
 
@@ -175,6 +179,28 @@ def _producers(
         transactional=len({producer.producer_id for producer in found if producer.is_transactional}),
         in_transaction=len({producer.producer_id for producer in found if producer.in_transaction}),
     )
+
+
+def _transactions(
+    producers: Mapping[TopicPartition, tuple[ActiveProducer, ...]],
+    names_of: Callable[[Iterable[int]], Mapping[int, str]],
+) -> tuple[TransactionFacts, ...]:
+    """Transactional producers of more than one topic. Leaders remember their ids; only coordinators know their names,
+    and who may not ask those has the numbers."""
+    wrote: dict[int, set[str]] = {}
+    for tp, found in producers.items():
+        for producer in found:
+            if producer.is_transactional:
+                wrote.setdefault(producer.producer_id, set()).add(tp.topic)
+    try:
+        names = names_of(wrote)
+    except (NotAuthorized, NotSupported):
+        names = {}
+    # A transactional id has several producer ids over time.
+    named: dict[str, set[str]] = {}
+    for producer_id, topics in wrote.items():
+        named.setdefault(names.get(producer_id, str(producer_id)), set()).update(topics)
+    return tuple(TransactionFacts(name=n, topics=frozenset(t)) for n, t in sorted(named.items()) if len(t) > 1)
 
 
 def _group(

@@ -96,6 +96,18 @@ RIGHTS: tuple[Right, ...] = (
     Right(side="target", on=On.CLUSTER, operation="DescribeConfigs", why="the brokers' limits, defaults and memory"),
 )
 
+#: Besides, of plans that have producers fenced by ACLs, where they are.
+FENCE_RIGHTS: tuple[Right, ...] = (
+    Right(side="source", on=On.CLUSTER, operation="Alter", why="`fence` makes ACLs that deny, and removes them"),
+    Right(side="source", on=On.CLUSTER, operation="DescribeConfigs", why="`fence` looks for super users"),
+    Right(side="target", on=On.CLUSTER, operation="Alter", why="`create`, `switch` and `switch --back` do so here"),
+)
+
+#: Of no use to a migration that goes through: asked for by name where it is wanted.
+OPTIONAL_RIGHTS: tuple[Right, ...] = (
+    Right(side="target", on=On.TOPICS, operation="Delete", why="`cancel` and `mirror --again` delete what was created"),
+)
+
 
 def operations(side: Side, on: On) -> tuple[Right, ...]:
     """The rows for one side and one kind of thing."""
@@ -153,8 +165,8 @@ def named(topics: Iterable[str], groups: Iterable[str]) -> Names:
     return Names(topics=dict.fromkeys(sorted(topics), False), groups=dict.fromkeys(sorted(groups), False))
 
 
-def rules(plan: Plan, side: Side, names: Names) -> tuple[Rule, ...]:
-    """Every ACL that the principal on ``side`` needs, in the order of the table."""
+def rules(plan: Plan, side: Side, names: Names, *, optional: bool = False) -> tuple[Rule, ...]:
+    """Every ACL that the principal on ``side`` needs, in the order of the table; or, ``optional``, those beside."""
     resources: Mapping[On, Mapping[str, bool]] = {
         On.TOPICS: names.topics,
         On.GROUPS: names.groups,
@@ -162,9 +174,12 @@ def rules(plan: Plan, side: Side, names: Names) -> tuple[Rule, ...]:
         On.TRANSACTIONAL_ID: {transactional_id(plan): False},
         On.CLUSTER: {CLUSTER: False},
     }
+    fences = {} if plan.producers is None else {"source": plan.producers.fence, "target": plan.producers.target_fence}
+    fenced = {on for on, fence in fences.items() if fence is not None and fence.kind == "acl_deny"}
+    rights = OPTIONAL_RIGHTS if optional else (*RIGHTS, *(right for right in FENCE_RIGHTS if right.side in fenced))
     return tuple(
         Rule(right=right, name=name, prefixed=prefixed)
-        for right in RIGHTS
+        for right in rights
         if right.side == side
         for name, prefixed in resources[right.on].items()
     )

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.listing import listed
-from kafka_migration.groups.record import GroupRecord, Step
+from kafka_migration.groups.record import GroupRecord
+from kafka_migration.migration import cancellation
 from kafka_migration.migration.joined import joined, pending
 from kafka_migration.plans.changes import Change
 from kafka_migration.topics import locks
@@ -79,10 +80,12 @@ def require(ctx: Context, *, joins: bool = False) -> None:
 def to_mirror(ctx: Context) -> list[str]:
     """The topics to mirror: those of the plan that this migration created or adopted.
 
-    Raises Refused if there are none, if it does not hold them any more, or if the plan changes what may not change. A
-    plan that was replaced is taken all the same: the mirror goes on with the one that joined.
+    Raises Refused if there are none, if it does not hold them any more, if the migration was cancelled, or if the plan
+    changes what may not change. A plan that was replaced is taken all the same: the mirror goes on with the one that
+    joined.
     """
     require(ctx, joins=True)
+    cancellation.require_none(ctx)
     return locks.held(ctx)
 
 
@@ -130,6 +133,9 @@ def _left_out_topics(ctx: Context, moves: dict[str, GroupRecord]) -> list[_Refus
 
 
 def _sealed(ctx: Context, topics: Iterable[str]) -> list[_Refusal]:
+    if (cancelled := cancellation.read(ctx)) is not None and cancelled.holds:
+        # It begins again, with another copy.
+        return []
     seal = ctx.link.seal()
     late = sorted(set(topics) - ctx.link.topics().keys()) if seal is not None else []
     if seal is None or not late:
@@ -144,4 +150,4 @@ def _sealed(ctx: Context, topics: Iterable[str]) -> list[_Refusal]:
 
 
 def _has_left(record: GroupRecord) -> bool:
-    return record.has(Step.STOPPING) and not record.has(Step.UNDONE)
+    return record.is_moved or record.leg.is_under_way

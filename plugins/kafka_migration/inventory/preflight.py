@@ -8,17 +8,20 @@ to create a topic, it is asked to validate the request only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
-from kafka_migration.domain.errors import AuthenticationFailed, CouldNotFindOut, MigrationError, NotAuthorized
+from kafka_migration.domain.errors import AuthenticationFailed, CouldNotFindOut, Fatal, MigrationError, NotAuthorized
+from kafka_migration.fence import fence
 from kafka_migration.groups.hooks import check_hooks
 from kafka_migration.inventory import check_clusters as on_clusters
 from kafka_migration.inventory import check_topics as on_selected
-from kafka_migration.inventory import plan_changes
+from kafka_migration.inventory import check_waves, plan_changes
 from kafka_migration.inventory.facts import Facts, Finding
 from kafka_migration.kafka.facts import Inventory
+from kafka_migration.waves.order import Waves
 
 if TYPE_CHECKING:
     from kafka_migration.kafka.cluster import Cluster
@@ -51,13 +54,24 @@ CHECKS: tuple[tuple[str, Callable[[Facts], Finding]], ...] = (
     ("groups left behind", on_selected.left_behind),
 )
 
+#: What is checked besides if the plan has waves.
+WAVE_CHECKS: tuple[tuple[str, Callable[[Facts], Finding]], ...] = (
+    ("each topic in one wave", check_waves.cover),
+    ("groups within one wave", check_waves.groups),
+    ("Streams applications within one wave", check_waves.applications),
+    ("transactions within one wave", check_waves.transactions),
+    ("limits of waves", check_waves.limits),
+    ("canary wave", check_waves.canary),
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preflight:
-    """The gate, and the inventory that it was decided on (None if a cluster did not answer)."""
+    """The gate, and the inventory that it was decided on (None if a cluster did not answer), with the waves on it."""
 
     gate: Gate
     inventory: Inventory | None
+    waves: Waves | None = None
 
     @property
     def exit_code(self) -> int:
@@ -68,10 +82,7 @@ class Preflight:
         """For JSON."""
         return {
             "open": self.gate.is_open,
-            "checks": [
-                {"name": check.name, "verdict": str(check.verdict), "evidence": check.evidence, "remedy": check.remedy}
-                for check in self.gate.results
-            ],
+            "checks": [check.as_dict() for check in self.gate.results],
             "inventory": None if self.inventory is None else self.inventory.as_dict(),
         }
 
@@ -83,13 +94,18 @@ def check(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Prefligh
     """
     results = [_reachable(ctx.source), _reachable(ctx.target)]
     taken: Inventory | None = None
+    waves: Waves | None = None
+    checks = (*CHECKS, *_of_waves(ctx))
     do_answer = all(result.verdict is Verdict.PASS for result in results)
     results += [_sent_in_clear(cluster) for cluster in (ctx.source, ctx.target) if cluster.connection.sent_in_clear]
     if do_answer:
         facts = Facts(ctx)
-        results += [_run(name, check, facts) for name, check in CHECKS]
+        results += [_run(name, check, facts) for name, check in checks]
         taken = facts.taken
         if taken is not None:
+            with suppress(MigrationError):
+                # Its checks have the reason.
+                waves = facts.waves if _of_waves(ctx) else None
             results += _unchecked(taken)
             changed = plan_changes.check(ctx, taken.topics)
             results += [changed] if changed else []
@@ -97,10 +113,33 @@ def check(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Prefligh
         silent = ", ".join(result.name for result in results if result.verdict not in (Verdict.PASS, Verdict.WARN))
         results += [
             CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=f"not asked: {silent} failed")
-            for name, _ in CHECKS
+            for name, _ in checks
         ]
+    if do_answer and ctx.plan.producers is not None:
+        results += _fence(ctx)
     results += check_hooks(ctx.plan, environ=environ)
-    return Preflight(gate=Gate.of("preflight", results), inventory=taken)
+    return Preflight(gate=Gate.of("preflight", results), inventory=taken, waves=waves)
+
+
+def wave_checks(facts: Facts) -> Gate:
+    """What the checks of waves alone find; nothing of a plan without waves. Read-only."""
+    return Gate.of("waves", [_run(name, check, facts) for name, check in _of_waves(facts.ctx)])
+
+
+def _of_waves(ctx: Context) -> tuple[tuple[str, Callable[[Facts], Finding]], ...]:
+    return WAVE_CHECKS if ctx.plan.waves is not None and ctx.scope.is_whole else ()
+
+
+def _fence(ctx: Context) -> list[CheckResult]:
+    """Whether producers can be fenced, as the plan has it."""
+    try:
+        return [*fence.check(ctx).checks, *fence.check_target(ctx)]
+    except AuthenticationFailed as error:
+        return [CheckResult(name="fence", verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)]
+    except CouldNotFindOut as error:
+        return [CheckResult(name="fence", verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)]
+    except Fatal as error:
+        return [CheckResult(name="fence", verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)]
 
 
 def _reachable(cluster: Cluster) -> CheckResult:

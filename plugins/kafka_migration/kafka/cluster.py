@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from confluent_kafka.admin import ResourceType
 
+from kafka_migration.kafka.acls import AclCalls
 from kafka_migration.kafka.clients import Clients
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.kafka.groups import GroupCalls
@@ -22,10 +23,10 @@ from kafka_migration.kafka.types import ConfigValue
 Role = Literal["source", "target"]
 
 
-class Cluster(OffsetCalls, GroupCalls, ResourceCalls, RightsCalls):
-    """Read a cluster; and through ``create_topics``, ``create_partitions``, ``delete_topics``, ``alter_configs`` and
-    ``commit``, and nothing else, change it. What can be asked about topics, partitions and groups stands in the classes
-    that this one is made of."""
+class Cluster(OffsetCalls, GroupCalls, AclCalls, ResourceCalls, RightsCalls):
+    """Read a cluster; and through ``create_topics``, ``create_partitions``, ``delete_topics``, ``alter_configs``,
+    ``create_acls``, ``delete_acls`` and ``commit``, and nothing else, change it. What can be asked about topics,
+    partitions and groups stands in the classes that this one is made of."""
 
     def __init__(
         self,

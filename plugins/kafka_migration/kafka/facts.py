@@ -6,6 +6,7 @@ Some facts are stable (names, ids, configs, ACLs), and an approval binds to thei
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -24,6 +25,19 @@ class ProducerFacts:
     active: int
     transactional: int
     in_transaction: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionFacts:
+    """A transactional producer that wrote several topics. ``name`` is its transactional id, or the number of its
+    producer id where the coordinators do not show that one."""
+
+    name: str
+    topics: frozenset[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"name": self.name, "topics": sorted(self.topics)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +76,17 @@ class TopicFacts:
         if self.bytes is None:
             return None
         return self.records_per_second * self.bytes / self.offsets if self.offsets else 0.0
+
+    @property
+    def kept_seconds(self) -> float:
+        """How long it keeps a record: by retention.ms, or by retention.bytes at the rate at which it grows; infinite
+        without deletion."""
+        if "delete" not in self.cleanup_policy:
+            return math.inf
+        kept = math.inf if self.retention_ms < 0 else self.retention_ms / 1000
+        if self.retention_bytes >= 0 and self.bytes_per_second:
+            kept = min(kept, self.retention_bytes * self.partitions / self.bytes_per_second)
+        return kept
 
     def stable(self) -> dict[str, Any]:
         """What an approval binds to."""
@@ -130,8 +155,9 @@ class GroupFacts:
 class Inventory:
     """Everything that the plan means, as it stood at ``taken_at``.
 
-    ``left_behind`` are groups that read the plan's topics and that the plan does not move. ``unchecked`` names what
-    could not be found out, with the reason; those fields are None (or empty).
+    ``left_behind`` are groups that read the plan's topics and that the plan does not move. ``transactions`` are those
+    over several topics, as far back as leaders remember their producers. ``unchecked`` names what could not be found
+    out, with the reason; those fields are None (or empty).
     """
 
     taken_at: datetime
@@ -143,6 +169,7 @@ class Inventory:
     acls: tuple[Acl, ...] | None
     quotas: tuple[Quota, ...] | None
     scram_users: tuple[ScramUser, ...] | None
+    transactions: tuple[TransactionFacts, ...] | None = ()
     unchecked: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -186,6 +213,7 @@ class Inventory:
             "topics": {name: facts.as_dict() for name, facts in sorted(self.topics.items())},
             "groups": {name: facts.as_dict() for name, facts in sorted(self.groups.items())},
             "groups_left_behind": list(self.left_behind),
+            "transactions": _or_none(self.transactions, TransactionFacts.as_dict),
             "acls": _or_none(self.acls, asdict),
             "quotas": _or_none(self.quotas, _quota),
             "scram_users": _or_none(self.scram_users, _user),

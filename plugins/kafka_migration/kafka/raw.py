@@ -100,13 +100,13 @@ class RawClient:
         except kafka_errors.KafkaError:
             return False
 
-    def run(self, asked: Asked, ask: Callable[[], Awaitable[T]]) -> T:
+    def run(self, asked: Asked, ask: Callable[[], Awaitable[T]], *, seconds: float | None = None) -> T:
         """The result of the coroutine that ``ask`` makes, on the clients' thread.
 
-        Runs it again within the deadline while it raises :class:`Moving` or loses its connection: only for what may
-        be repeated. Raises our errors only.
+        Runs it again within the deadline (``seconds`` from now) while it raises :class:`Moving` or loses its
+        connection: only for what may be repeated. Raises our errors only.
         """
-        deadline = time.monotonic() + self.timeout_seconds
+        deadline = time.monotonic() + (self.timeout_seconds if seconds is None else seconds)
         try:
             result: T = retried(lambda: self._manager.run(ask), deadline, lambda error: isinstance(error, _PASSING))
             return result
@@ -117,9 +117,10 @@ class RawClient:
         except Exception as error:
             raise self._unreachable(error) from None
 
-    async def send(self, request: Any, node: int | None) -> Any:
-        """One request to one broker (None: any)."""
-        return await self._manager.send(request, node_id=node)
+    async def send(self, request: Any, node: int | None, *, seconds: float | None = None) -> Any:
+        """One request to one broker (None: any); no answer within ``seconds`` is as good as no broker."""
+        within = None if seconds is None else max(1, int(seconds * 1000))
+        return await self._manager.send(request, node_id=node, request_timeout_ms=within)
 
     def require(self, asked: Asked, code: int, text: str | None = None) -> None:
         """Raise our error for a response's error code; Moving for one that is worth another try."""

@@ -1,17 +1,15 @@
-"""What a cluster holds beside topics and groups: disks, producers, ACLs, quotas, users. All read-only."""
+"""What a cluster holds beside topics, groups and ACLs: disks, producers, quotas, users. All read-only."""
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
 
-from kafka.admin import ACLOperation, ACLPermissionType, ACLResourcePatternType, ResourceType
 from kafka.protocol.admin import (
-    DescribeAclsRequest,
     DescribeClientQuotasRequest,
     DescribeLogDirsRequest,
     DescribeProducersRequest,
     DescribeUserScramCredentialsRequest,
+    ListTransactionsRequest,
 )
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import FindCoordinatorRequest
@@ -19,7 +17,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka_migration.domain.codes import TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.topics import TopicCalls
-from kafka_migration.kafka.types import Acl, ActiveProducer, DiskUse, LogDir, Quota, ScramUser
+from kafka_migration.kafka.types import ActiveProducer, DiskUse, LogDir, Quota, ScramUser
 
 _SCRAM = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
@@ -116,36 +114,23 @@ class ResourceCalls(TopicCalls):
 
         return raw.run(asked, ask)
 
-    def acls(self) -> tuple[Acl, ...]:
-        """All ACLs. Raises NoAuthorizer on a cluster without one (librdkafka would return no ACLs)."""
-        raw, asked = self._clients.raw(), self._clients.asked("Describe", "cluster (ACLs)")
+    def transactional_ids(self, producer_ids: Iterable[int]) -> dict[int, str]:
+        """The transactional ids that coordinators know of these producer ids (KIP-664, Kafka 3.0). Those that expired,
+        that the principal may not Describe, or that the cluster is too old for, are left out."""
+        wanted = sorted(set(producer_ids))
+        raw, asked = self._clients.raw(), self._clients.asked("Describe", "transactional id")
 
-        async def ask() -> tuple[Acl, ...]:
-            request = DescribeAclsRequest(
-                resource_type_filter=ResourceType.ANY.value,
-                resource_name_filter=None,
-                pattern_type_filter=ACLResourcePatternType.ANY.value,
-                principal_filter=None,
-                host_filter=None,
-                operation=ACLOperation.ANY.value,
-                permission_type=ACLPermissionType.ANY.value,
-            )
-            answer = await raw.send(request, None)
-            raw.require(asked, answer.error_code, answer.error_message)
-            rules = (
-                Acl(
-                    resource_type=_name(ResourceType, resource.resource_type),
-                    resource=resource.resource_name,
-                    pattern=_name(ACLResourcePatternType, resource.pattern_type),
-                    principal=rule.principal,
-                    host=rule.host,
-                    operation=_name(ACLOperation, rule.operation),
-                    permission=_name(ACLPermissionType, rule.permission_type),
-                )
-                for resource in answer.resources
-                for rule in resource.acls
-            )
-            return tuple(sorted(rules, key=repr))
+        async def ask() -> dict[int, str]:
+            found: dict[int, str] = {}
+            if not wanted or not raw.supports(ListTransactionsRequest):
+                return found
+            await raw.refresh()
+            request = ListTransactionsRequest(state_filters=[], producer_id_filters=wanted, max_version=0)
+            for node in raw.brokers():
+                answer = await raw.send(request, node)
+                raw.require(asked, answer.error_code)
+                found |= {known.producer_id: known.transactional_id for known in answer.transaction_states}
+            return dict(sorted(found.items()))
 
         return raw.run(asked, ask)
 
@@ -202,11 +187,3 @@ class ResourceCalls(TopicCalls):
 
 def _size(value: int | None) -> int | None:
     return value if value is not None and value >= 0 else None
-
-
-def _name(names: type[enum.IntEnum], value: int) -> str:
-    """The name of a number of the protocol; one that is newer than this client stays a number."""
-    try:
-        return names(value).name
-    except ValueError:
-        return str(value)

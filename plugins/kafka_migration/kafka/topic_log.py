@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, cast
@@ -78,7 +79,7 @@ class TopicLog:
         admin = AdminClient(self._client({}))
         asked = admin.describe_topics(TopicCollection([self.topic]), request_timeout=_TIMEOUT)
         try:
-            found = asked[self.topic].result(2 * _TIMEOUT)
+            found = _answer(asked[self.topic])
         except KafkaException as error:
             if _code(error) == codes.UNKNOWN_TOPIC_OR_PARTITION:
                 return False
@@ -113,7 +114,7 @@ class TopicLog:
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
         for _ in tries(time, seconds=_TIMEOUT, pause=0.1):
             try:
-                found = admin.describe_configs([resource], request_timeout=_TIMEOUT)[resource].result(2 * _TIMEOUT)
+                found = _answer(admin.describe_configs([resource], request_timeout=_TIMEOUT)[resource])
                 return {name: str(entry.value) for name, entry in found.items()}
             except KafkaException as error:
                 last = error
@@ -158,13 +159,13 @@ class TopicLog:
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
         wanted = ledger.OWN_CONFIGS.get(self.topic, {})
         with suppress(KafkaException):
-            found = admin.describe_configs([resource])[resource].result(_TIMEOUT) if wanted else {}
+            found = _answer(admin.describe_configs([resource])[resource]) if wanted else {}
             on_topic = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
             lacking = {k: v for k, v in wanted.items() if k in found and found[k].source != on_topic}
             if lacking:
                 entries = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in lacking.items()]
                 changed = ConfigResource(ConfigResource.Type.TOPIC, self.topic, incremental_configs=entries)
-                admin.incremental_alter_configs([changed])[changed].result(_TIMEOUT)
+                _answer(admin.incremental_alter_configs([changed])[changed])
 
     def _create(self, admin: AdminClient, replicas: int) -> None:
         topic = NewTopic(
@@ -177,12 +178,11 @@ class TopicLog:
                 "min.insync.replicas": str(min(_SYNCED, replicas)),
             },
         )
-        admin.create_topics([topic], operation_timeout=_TIMEOUT)[self.topic].result(_TIMEOUT)
+        _answer(admin.create_topics([topic], operation_timeout=_TIMEOUT)[self.topic])
 
     def append(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Write entries, in order per key; all are durable (acks=all) on return. Raises CouldNotFindOut otherwise."""
-        if self._producer is None:
-            self._producer = Producer(self._client({"enable.idempotence": "true", "acks": "all", "linger.ms": "2"}))
+        producer = self._writer()
         failures: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, _message: object) -> None:
@@ -193,11 +193,11 @@ class TopicLog:
             partition = ledger.place_of(self.topic, key, self.partitions)
             while True:
                 try:
-                    self._producer.produce(self.topic, value, key, partition=partition, on_delivery=delivered)
+                    producer.produce(self.topic, value, key, partition=partition, on_delivery=delivered)
                     break
                 except BufferError:
-                    self._producer.poll(0.1)
-        left = self._producer.flush(2 * _TIMEOUT)
+                    producer.poll(0.1)
+        left = producer.flush(2 * _TIMEOUT)
         if failures or left:
             self._producer = None
             if failures and failures[0].code() in _UNAUTHORIZED:
@@ -208,6 +208,15 @@ class TopicLog:
                 remedy=f"check that the partitions of {self.topic} have a leader and enough in-sync replicas, then run"
                 " this again",
             )
+
+    def warm(self) -> None:
+        """Begin to get a producer ready: the first append of one takes half a second, until it has its id."""
+        self._writer()
+
+    def _writer(self) -> Producer:
+        if self._producer is None:
+            self._producer = Producer(self._client({"enable.idempotence": "true", "acks": "all", "linger.ms": "2"}))
+        return self._producer
 
     def new_entries(self, partitions: Collection[int] | None = None) -> Iterator[Entry]:
         """Everything that this reader has not yielded yet, up to the end as it is now; of ``partitions`` or of all."""
@@ -298,6 +307,14 @@ class TopicLog:
         if _code(error) in _UNAUTHORIZED:
             return NotAuthorized("target", operation, f"topic {self.topic}")
         return ClusterUnreachable("target", self._servers, str(error.args[0]))
+
+
+def _answer(asked: Future[Any]) -> Any:
+    """What a broker answers; one that does not is an error as any other of it, with the broker's name and a remedy."""
+    try:
+        return asked.result(2 * _TIMEOUT)
+    except TimeoutError as error:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from error
 
 
 def _code(error: KafkaException) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.lifecycle import TopicState
+from kafka_migration.domain.states import known
 from kafka_migration.link.flight import was_drained
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ KIND = "topic-state"
 def read(ctx: Context) -> dict[str, TopicState]:
     """The state of every topic in scope that was ever mirrored, by name. Raises StateConflict for one that this
     version does not know."""
-    found = {topic: _known(topic, value["state"]) for topic, value in ctx.journal.all(KIND).items()}
+    found = {
+        topic: known(TopicState, value["state"], f"topic {topic} is in state")
+        for topic, value in ctx.journal.all(KIND).items()
+    }
     if left := ctx.link.topics().keys() - found.keys():
         seal = ctx.link.seal()
         derived = TopicState.DRAINED if was_drained(ctx) else TopicState.MIRRORING
@@ -50,13 +54,3 @@ def note(ctx: Context, topics: Iterable[str], state: TopicState) -> None:
     if not ctx.dry_run:
         value = {"state": str(state), "at": ctx.stamp()}
         ctx.journal.record_all(KIND, {topic: value for topic in new if now.get(topic) is not state})
-
-
-def _known(topic: str, name: str) -> TopicState:
-    try:
-        return TopicState(name)
-    except ValueError as error:
-        raise StateConflict(
-            f"topic {topic} is in state {name!r}, which this version does not know",
-            remedy="use the version of this tool that wrote it",
-        ) from error

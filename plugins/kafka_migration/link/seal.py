@@ -6,16 +6,21 @@ which outlives the link's topic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
+from kafka_migration.copy.driver import fencing
 from kafka_migration.copy.driver.attempts import refuse_sealed
 from kafka_migration.copy.driver.fencing import seal
-from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.seal import Seal
+from kafka_migration.domain.types import Halt
+from kafka_migration.link import reverse
+from kafka_migration.migration import completion
 from kafka_migration.topics import restore
 
 if TYPE_CHECKING:
+    from kafka_migration.domain.types import TopicPartition
     from kafka_migration.migration.context import Context
 
 KIND = "seal"
@@ -25,7 +30,7 @@ NAME = "link"
 def check(ctx: Context) -> None:
     """Raises Refused if the link is sealed, by its own state or by the journal's."""
     refuse_sealed(ctx.link)
-    kept = ctx.journal.read(KIND, ctx.direction.own(NAME))
+    kept = ctx.journal.read(KIND, ctx.own(NAME))
     if kept is not None:
         raise Refused(
             f"link {ctx.link.name} was sealed at {kept['at']}, but the link's state has lost the seal",
@@ -35,22 +40,53 @@ def check(ctx: Context) -> None:
 
 def apply(ctx: Context) -> Seal:
     """Seal the link, which was drained; a second call proves it again. Raises what the seal itself raises."""
-    properties = ctx.destination.connection.kafka_python()
-    client = {**properties, "client_id": f"{ctx.link.transactional_id}.seal"}
-    done = seal(ctx.link, client, ctx.log, direction=ctx.direction)
-    ctx.journal.record(KIND, ctx.direction.own(NAME), done.as_dict())
+    done = seal(ctx.link, _client(ctx), ctx.log, direction=ctx.direction)
+    ctx.journal.record(KIND, ctx.own(NAME), done.as_dict())
     return done
 
 
+def cut_off(ctx: Context, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+    """Seal the link wherever it stands, since nobody needs what it copied. ``partitions`` are those that are left of
+    its topics; returns those that hold what somebody else wrote, with what was seen. Raises CouldNotFindOut where one
+    could not be fenced."""
+    found = fencing.cut_off(ctx.link, _client(ctx), partitions, ctx.log, direction=ctx.direction)
+    return {tp: stopped.detail for tp, stopped in found.items() if stopped.reason is Halt.FOREIGN_WRITER}
+
+
+def _client(ctx: Context) -> dict[str, Any]:
+    properties = ctx.destination.connection.kafka_python()
+    return {**properties, "client_id": f"{ctx.link.transactional_id}.seal"}
+
+
 def undo(ctx: Context) -> bool:
-    """Take the seal away, so that the mirror may run again. False if there was none."""
-    name = ctx.direction.own(NAME)
-    found = ctx.link.seal() is not None or ctx.journal.read(KIND, name) is not None
-    if found and ctx.direction is Direction.FORWARD:
+    """Take the seal away, so that the mirror may run again. False if there was none.
+
+    Raises Refused once another link has begun behind it: two that copy into each other would never end.
+    """
+    completion.require_none(ctx)
+    name, stands = ctx.own(NAME), ctx.link.seal()
+    _require_newest(ctx)
+    found = stands is not None or ctx.journal.read(KIND, name) is not None
+    if found and ctx.is_first:
         # Before anything can be copied again: old records would expire as they arrive.
         restore.undo(ctx)
     if found and not ctx.dry_run:
         # The journal last: killed in between, the link is still sealed.
         ctx.link.unseal()
+        try:
+            # As :func:`reverse.arm` looks for the seal behind its own write: one of both sees what the other does.
+            _require_newest(ctx)
+        except Refused:
+            if stands is not None:
+                ctx.link.record_seal(stands)
+            raise
         ctx.journal.forget(KIND, name)
     return found
+
+
+def _require_newest(ctx: Context) -> None:
+    if reverse.begun(ctx) is not None:
+        raise Refused(
+            f"link {ctx.link.name} stays sealed: the link that copies the other way has begun behind its seal",
+            remedy="seal that one as well; records go on in this direction by the link that begins behind it",
+        )

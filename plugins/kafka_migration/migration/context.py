@@ -4,7 +4,7 @@ Opened once per command or task and closed at its end. Read-only phases open it 
 has no internal topics yet yields an empty journal and an empty link.
 
 Its scope says what a gate, an answer or a measurement is about: the whole plan, or a wave of it. Lag, evidence and
-approvals are the same code for both: the whole plan is the scope that is given today.
+approvals are the same code for both.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Set
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from functools import cache
+from typing import Any, Protocol
 
 from kafka_migration.domain import ledger
-from kafka_migration.domain.direction import HOME, SOURCE, Direction
+from kafka_migration.domain.direction import HOME, SOURCE, Direction, Side
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized, Refused
-from kafka_migration.kafka.cluster import Cluster
+from kafka_migration.kafka.cluster import Cluster, Role
 from kafka_migration.kafka.lookup import find_connection
 from kafka_migration.kafka.topic_log import TopicLog
 from kafka_migration.migration.signing import Keyring, find_keys
@@ -35,11 +36,17 @@ _KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """``topics`` and ``groups`` of a plan by name; None: all of them. ``key`` is the wave's name, "" for all."""
+    """``topics`` and ``groups`` of a plan by name; None: all of them. ``key`` is the wave's name, "" for all. ``after``
+    are groups of the waves before, which have to be moved first; ``reading`` those of its own groups that read
+    something of the plan, so that there is something to move; ``torn`` names, in words, what spans it and another wave,
+    and may not."""
 
     key: str = ""
     topics: frozenset[str] | None = None
     groups: frozenset[str] | None = None
+    after: frozenset[str] = frozenset()
+    reading: frozenset[str] = frozenset()
+    torn: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.key and not _KEY.fullmatch(self.key):
@@ -48,9 +55,9 @@ class Scope:
             raise ValueError("a wave has a name, its topics and its groups; the whole plan has none of the three")
 
     @classmethod
-    def wave(cls, key: str, *, topics: Set[str], groups: Set[str]) -> Scope:
+    def wave(cls, key: str, *, topics: Set[str], groups: Set[str], after: Set[str] = frozenset(), **more: Any) -> Scope:
         """Some topics and groups under a name of their own."""
-        return cls(key=key, topics=frozenset(topics), groups=frozenset(groups))
+        return cls(key=key, topics=frozenset(topics), groups=frozenset(groups), after=frozenset(after), **more)
 
     @property
     def is_whole(self) -> bool:
@@ -106,15 +113,23 @@ def silent(_text: str) -> None:
     """Tell nobody."""
 
 
+def connect(role: Role, conn_id: str, timeout_seconds: float) -> Cluster:
+    """Another connection to a cluster, by its id; the caller closes it. Raises BadInput for an unknown one."""
+    return Cluster(role, find_connection(conn_id), timeout_seconds=timeout_seconds)
+
+
 @dataclass(slots=True, kw_only=True)
 class Context:
     """Everything a step works with. ``dry_run``: report what would be done, change nothing. ``approval_keys`` looks for
     them: only who answers or is about to act needs them. ``on_make_state`` creates the internal topics if need be, and
     opens journal, link and segments on them.
 
+    ``connect`` opens further connections: with another principal, or with other timeouts.
+
     ``link`` is that of ``direction``: what works on a link copies from ``origin`` to ``destination``, and never asks
-    which of both is the source. ``on_open_reverse`` opens the state of the reverse link. ``scope`` is what of the plan
-    is looked at, judged and approved."""
+    which of both is the source. It is the ``generation``-th of its direction, and the ``earlier`` ones, oldest first,
+    were sealed before it began. ``on_open_link`` opens the state of another one. ``scope`` is what of the plan is
+    looked at, judged and approved."""
 
     plan: Plan
     source: Cluster
@@ -122,31 +137,40 @@ class Context:
     journal: Journal
     link: LinkState
     direction: Direction = Direction.FORWARD
+    generation: int = 1
+    earlier: tuple[tuple[Direction, LinkState], ...] = ()
     scope: Scope = WHOLE
     segments: SegmentStore = field(default_factory=SegmentStore)
     clock: Clock = field(default_factory=SystemClock)
     log: Callable[[str], None] = silent
     dry_run: bool = False
     approval_keys: Callable[[], Keyring] = find_keys
+    connect: Callable[[Role, str, float], Cluster] = connect
     on_make_state: Callable[[], tuple[Journal, LinkState, SegmentStore]] | None = None
-    on_open_reverse: Callable[[], LinkState] | None = None
+    on_open_link: Callable[[Direction, int], LinkState] | None = None
 
     @property
     def origin(self) -> Cluster:
         """Where the link reads."""
-        return self._cluster(self.direction.origin)
+        return self.cluster(self.direction.origin)
 
     @property
     def destination(self) -> Cluster:
         """Where the link writes."""
-        return self._cluster(self.direction.destination)
+        return self.cluster(self.direction.destination)
 
     @property
     def home(self) -> Cluster:
         """Where journal and links live."""
-        return self._cluster(HOME)
+        return self.cluster(HOME)
 
-    def _cluster(self, name: str) -> Cluster:
+    @property
+    def is_first(self) -> bool:
+        """Whether the link is the one that a migration begins with: what later ones copy is decided by it."""
+        return (self.direction, self.generation) == (Direction.FORWARD, 1)
+
+    def cluster(self, name: Side) -> Cluster:
+        """The cluster of that name."""
         return self.source if name == SOURCE else self.target
 
     def within(self, scope: Scope) -> Context:
@@ -169,19 +193,49 @@ class Context:
         """Whether ``group`` is one of the plan, and in scope."""
         return self.plan.groups.matches(group) and self.scope.has_group(group)
 
+    def own(self, name: str) -> str:
+        """``name`` of the journal as this link's own."""
+        return self.direction.own(name, self.generation)
+
     def reverse(self) -> Context:
-        """The same migration, seen from its reverse link: another ``link``, nothing else is different.
+        """The same migration, seen from the link that follows this one and copies the other way; nothing else is
+        different. What follows a reverse link is the next generation of the forward link.
 
         Raises Refused before the internal topics are there.
         """
-        if self.direction is not Direction.FORWARD:
-            raise ValueError("this is the reverse link already")
-        if self.on_open_reverse is None or not self.link.is_stored:
+        if self.on_open_link is None or not self.link.is_stored:
             raise Refused(
                 f"migration {self.plan.name} has no state on the {HOME} yet, so no link that could be reversed",
                 remedy="run `create` and `mirror` first",
             )
-        return replace(self, link=self.on_open_reverse(), direction=Direction.REVERSE, on_make_state=None)
+        direction = self.direction.opposite
+        generation = self.generation + (direction is Direction.FORWARD)
+        return replace(
+            self,
+            link=self.on_open_link(direction, generation),
+            direction=direction,
+            generation=generation,
+            earlier=(*self.earlier, (self.direction, self.link)),
+            on_make_state=None,
+        )
+
+    def before(self) -> Context:
+        """The same migration, seen from the link behind which this one begins. Raises ValueError for the first one."""
+        if not self.earlier:
+            raise ValueError(f"no link of {self.plan.name} comes before its first")
+        direction, link = self.earlier[-1]
+        generation = self.generation - (direction is Direction.REVERSE)
+        return replace(self, link=link, direction=direction, generation=generation, earlier=self.earlier[:-1])
+
+    def newest(self) -> Context:
+        """The same migration, seen from its newest forward link: a later one begins where a way back was sealed."""
+        found = self
+        while found.on_open_link is not None and found.link.is_stored and found.link.seal() is not None:
+            back = found.reverse()
+            if not back.link.topics() or not (again := back.reverse()).link.topics():
+                break
+            found = again
+        return found
 
     def make_state(self) -> None:
         """See to it that the internal topics exist, so that what is written from now on stays; not in a dry run."""
@@ -215,8 +269,8 @@ def open_context(
         properties = target.connection.librdkafka()
         is_made = False
 
-        def open_link(direction: Direction, *, make: bool = False) -> LinkState:
-            name, selects = direction.own(plan.name), plan.topics.matches
+        def open_link(direction: Direction, generation: int = 1, *, make: bool = False) -> LinkState:
+            name, selects = direction.own(plan.name, generation), plan.topics.matches
             return stack.enter_context(closing(LinkState.on_target(name, properties, create=make, selects=selects)))
 
         def open_state(*, make: bool) -> tuple[Journal, LinkState, SegmentStore]:
@@ -242,7 +296,7 @@ def open_context(
                 LinkState(plan.name, memory, None, None),
                 SegmentStore(),
             )
-        yield Context(
+        ctx = Context(
             plan=plan,
             source=source,
             target=target,
@@ -252,8 +306,11 @@ def open_context(
             log=log,
             dry_run=dry_run,
             on_make_state=None if is_made else lambda: open_state(make=True),
-            on_open_reverse=lambda: open_link(Direction.REVERSE),
+            # Kept: what looks at groups that were rolled back asks for it again and again.
+            on_open_link=cache(open_link),
         )
+        # Without state there is no later link to be found.
+        yield ctx if to_check else ctx.newest()
 
 
 def _journal_store(log: TopicLog, *, create: bool) -> Store:

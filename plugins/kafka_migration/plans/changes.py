@@ -29,6 +29,7 @@ _HOLDS = {
     "mirror.start": "for topics that are mirrored for the first time from now on",
     "mirror.follow_new_topics": "for the mirror that runs, once `create` has run",
     "mirror": _NEXT_START,
+    "producers": "for the next fence; one that stands is lifted as it was made",
 }
 _AT_ONCE = "from the next step on"
 

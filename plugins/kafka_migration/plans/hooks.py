@@ -14,7 +14,7 @@ from kafka_migration.plans.patterns import Patterns, matches_any
 from kafka_migration.plans.problems import is_secret_name
 
 #: What a template may name. ``cluster`` is where the hook acts, ``source`` or ``target``; ``phase`` is ``cutover``, or
-#: ``undo`` when a group is moved back.
+#: ``undo`` when a group is moved back; for producers, without a group, ``fence`` or ``lift``.
 PLACEHOLDERS = ("group", "migration", "cluster", "phase")
 
 #: Only such variables may be read into a header, so that no plan can send another secret of the process away.

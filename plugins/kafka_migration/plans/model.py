@@ -17,6 +17,8 @@ from kafka_migration.plans.alerts import Alerts
 from kafka_migration.plans.base import ConnectionId, Contradictions, Name, PlanModel, Seconds, each_once, wrong
 from kafka_migration.plans.hooks import Hook
 from kafka_migration.plans.patterns import GroupSelection, TopicSelection
+from kafka_migration.plans.producers import Producers
+from kafka_migration.plans.waves import Waves
 
 
 def _cron(text: str) -> str:
@@ -163,7 +165,7 @@ class Approvals(PlanModel):
     """Ask before anything is created on the target."""
 
     cutover: bool = True
-    """Ask before the first consumer group is moved."""
+    """Ask before the first consumer group is moved, to the target or back."""
 
     approvers: tuple[Name, ...] = ()
     """Users who may answer, by their names in Airflow, and in the password database of the machine that runs the
@@ -281,6 +283,9 @@ class Plan(PlanModel):
     groups: GroupSelection = GroupSelection()
     """Consumer groups to move."""
 
+    waves: Waves | None = None
+    """Which of them move together, one wave after another; null for all in one."""
+
     naming: Literal["identity"] = "identity"
     """How a target topic is named: identity, as on the source."""
 
@@ -305,6 +310,9 @@ class Plan(PlanModel):
     consumers: Consumers = Consumers()
     """How consumers are stopped and started."""
 
+    producers: Producers | None = None
+    """How producers are kept from the source. Left out: nothing keeps them from it, and they leave by themselves."""
+
     drain: Drain = Drain()
     """The gate before the mirror is stopped for good."""
 
@@ -322,6 +330,35 @@ class Plan(PlanModel):
                 "name two connections, to two different clusters",
             )
         return target
+
+    @field_validator("waves")
+    @classmethod
+    def _waves_are_of_the_plan(cls, waves: Waves | None, info: ValidationInfo) -> Waves | None:
+        found = Contradictions()
+        topics, groups = info.data.get("topics"), info.data.get("groups")
+        if waves is not None and isinstance(groups, GroupSelection):
+            for at, group in enumerate(waves.spanning_groups):
+                if not groups.matches(group):
+                    found.add(
+                        ("spanning_groups", at),
+                        group,
+                        "may span waves, but groups does not select it",
+                        "add it to groups.include (and see groups.exclude), or remove it here",
+                    )
+            for at, wave in enumerate(waves.given):
+                for field in ("groups", "canary"):
+                    if getattr(wave, field) and not groups.include:
+                        found.add(("given", at, field), None, "no group is moved", "fill groups.include")
+        topic = waves.auto.canary_topic if waves is not None and waves.auto is not None else None
+        if topic is not None and isinstance(topics, TopicSelection) and not topics.matches(topic):
+            found.add(
+                ("auto", "canary_topic"),
+                topic,
+                "to go first, but topics does not select it",
+                "add it to topics.include (and see topics.exclude), or name another topic",
+            )
+        found.raise_any("waves")
+        return waves
 
     @field_validator("cutover")
     @classmethod
@@ -356,12 +393,19 @@ class Plan(PlanModel):
         """Digest of the plan's content, defaults included: an approval binds to it."""
         return digest_of(self.snapshot())
 
+    def asks(self, gate: str) -> bool:
+        """Whether a person is asked at ``gate``: plan, cutover or producers."""
+        if gate == "producers":
+            return self.producers is not None and self.producers.in_workflow and self.producers.approval
+        return self.approvals.plan if gate == "plan" else self.approvals.cutover
+
     def snapshot(self) -> dict[str, Any]:
         """The plan as JSON types, defaults included; ``load.restore_plan`` reads it back.
 
-        A run works from its snapshot: the file may be edited while the run is in flight.
+        A run works from its snapshot: the file may be edited while the run is in flight. Sections that the plan does
+        not have are left out, so that a section of a later version changes no plan's digest.
         """
-        return self.model_dump(mode="json")
+        return {name: part for name, part in self.model_dump(mode="json").items() if part is not None}
 
     def stop_hooks(self, group: str) -> tuple[Hook, ...]:
         """The hooks that stop ``group``, in order. None for a group that is declared stopped."""

@@ -62,6 +62,15 @@ class Journal:
         prefix = self._key(kind, "")
         return {key[len(prefix) :]: value for key, value in self._store.items(prefix).items()}
 
+    def of_others(self, kind: str) -> dict[tuple[str, str], dict[str, Any]]:
+        """Everything of a kind that other migrations recorded here, by migration and name."""
+        found = {}
+        for key in self._store.keys(""):
+            migration, _, rest = key.partition("/")
+            if migration not in (self.migration, _LOCKS) and rest.startswith(f"{kind}/"):
+                found[migration, rest.removeprefix(f"{kind}/")] = self._store.get(key) or {}
+        return found
+
     def deleted(self, kind: str) -> tuple[str, ...]:
         """Names of a kind whose records were removed, as far back as the store remembers that."""
         prefix = self._key(kind, "")

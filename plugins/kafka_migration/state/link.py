@@ -42,12 +42,14 @@ class LinkTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a person wants of the link. ``ends`` (with DRAIN) are the source offsets up to which to copy."""
+    """What a person wants of the link. ``ends`` (with DRAIN) are the source offsets up to which to copy.
+    ``is_news_due``: another wish is about to follow, and somebody waits until it is obeyed."""
 
     desired: Desired
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     reason: str = ""
     at: str = ""
+    is_news_due: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +118,14 @@ class LinkState:
         """Whether it stands in topics of the target, and outlives this process."""
         return self._openings_log is not None
 
+    def warm(self) -> None:
+        """Get ready to read and write soon, and quickly."""
+        for log in (self._links, self._openings_log):
+            if isinstance(log, TopicStore | TopicLog):
+                log.warm()
+        self._progress.warm()
+        self.positions()
+
     def close(self) -> None:
         """Give up connections."""
         self._links.close()
@@ -161,6 +171,13 @@ class LinkState:
             for name, value in self._records("topic")
             if self._selects(name)
         }
+
+    def unpin(self, topics: Iterable[str]) -> None:
+        """Forget which ids these topics had, and that partitions of them halted: there is nothing to copy any more."""
+        names = set(topics)
+        halts = [place for place, _ in self._records("halt") if place.rsplit("/", 1)[0] in names]
+        keys = [self._key("halt", place) for place in halts] + [self._key("topic", name) for name in sorted(names)]
+        self._links.put_all(dict.fromkeys(keys))
 
     # -- fences and openings ----------------------------------------------------------------------------------
 
@@ -337,7 +354,10 @@ class LinkState:
     def wish(self, wish: Wish) -> None:
         """Record what is wanted of the link; a running mirror obeys within two seconds."""
         ends = ledger.pack_ends(wish.ends)
-        value = {"desired": str(wish.desired), "ends": ends, "reason": wish.reason, "at": wish.at}
+        value: dict[str, Any] = {"desired": str(wish.desired), "ends": ends, "reason": wish.reason, "at": wish.at}
+        if wish.is_news_due:
+            # Earlier versions look as often as ever.
+            value["news_due"] = True
         self._links.put(self._key("desired"), value)
 
     def wished(self) -> Wish:

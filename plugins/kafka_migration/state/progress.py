@@ -26,6 +26,11 @@ class Progress:
         self._unread: dict[bytes, bytes] = {}
         self._began, self._count = False, 0
 
+    def warm(self) -> None:
+        """Get ready to write soon, and quickly."""
+        if isinstance(self._log, TopicLog):
+            self._log.warm()
+
     def close(self) -> None:
         """Give up connections."""
         if self._log is not None:

@@ -139,6 +139,10 @@ class TopicStore(_Kept):
     def delete(self, key: str) -> None:
         self.put_all({key: None})
 
+    def warm(self) -> None:
+        """Get ready to write soon, and quickly."""
+        self._log.warm()
+
     def close(self) -> None:
         self._log.close()
 

@@ -15,10 +15,9 @@ def run(ctx: Context) -> Decision:
     """Pass if no check fails. A check that could not run is no pass, and worth another try."""
     found = preflight.check(ctx)
     blockers = found.gate.blockers
-    evidence = "\n".join(f"{r.name} {r.verdict}: {r.evidence}\n  remedy: {r.remedy}" for r in blockers)
     return Decision(
         exit_code=found.exit_code,
-        message=f"{len(blockers)} checks do not pass:\n{evidence}" if blockers else "",
+        message=f"{len(blockers)} checks do not pass:\n{found.gate.shut_by}" if blockers else "",
         facts={"inventory": found.inventory.digest if found.inventory else "", "checks": len(found.gate.results)},
         notes=tuple(
             f"{r.verdict:<9} {r.name}: {r.evidence}" + (f"\n  remedy: {r.remedy}" if r.remedy else "")

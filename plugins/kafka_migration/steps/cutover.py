@@ -2,7 +2,8 @@
 
 One group after the other, so that each pauses for its own move only. A group that cannot be moved is listed with its
 reason, and the others are moved. What a group's move consists of is in :mod:`kafka_migration.groups.move`; moving one
-back alone is ``undo``.
+back alone is ``undo``, as long as it has processed nothing on the target. From then on it is
+:mod:`kafka_migration.steps.rollback`, which goes the same way in the other direction.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import enum
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from kafka_migration.approvals import waves
 from kafka_migration.approvals.cutover import CutoverGate
 from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.direction import Direction, Side
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, TakenOver
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups import looks, watch
-from kafka_migration.groups.hooks import HookCall, Side, check_hooks
-from kafka_migration.groups.move import POLL_SECONDS, Mover
-from kafka_migration.groups.proof import GroupNotEmpty, require_not_ahead_on_target
+from kafka_migration.groups.hooks import HookCall, check_hooks
+from kafka_migration.groups.move import POLL_SECONDS, Mover, phase_of
+from kafka_migration.groups.proof import GroupNotEmpty, require_not_ahead_at_destination
 from kafka_migration.groups.record import GroupRecord, Step, Translation
 from kafka_migration.groups.translate import GroupView, selected_groups, view_groups
 from kafka_migration.link.ready import NotCopied, require_keeping_up
@@ -38,6 +41,13 @@ SEE_OFF_SECONDS = 30.0
 _MOST_BATCHES = 1024
 
 _NOT_CONCERNED = "it has no committed offset of a topic of the plan, so it is not moved"
+
+
+class GroupGate(Protocol):
+    """What is asked before each group."""
+
+    def ask(self) -> str:
+        """Why the next group may be moved. Raises MigrationError if it may not."""
 
 
 class Fate(enum.StrEnum):
@@ -112,6 +122,9 @@ def batches(ctx: Context) -> list[list[str]]:
     """The plan's groups, in batches of ``cutover.batch_size`` (more where that made too many batches for Airflow)."""
     groups = selected_groups(ctx)
     looks.take(ctx, groups)
+    if not groups:
+        # No batch will begin the wave.
+        waves.begin(ctx)
     size = max(ctx.plan.cutover.batch_size, -(-len(groups) // _MOST_BATCHES))
     return [list(groups[at : at + size]) for at in range(0, len(groups), size)]
 
@@ -132,6 +145,7 @@ def _check_group(ctx: Context, mover: Mover, view: GroupView) -> CheckResult:
     if record.is_moved:
         return CheckResult(name=name, verdict=Verdict.PASS, evidence="moved already")
     try:
+        record.require_leg(ctx.direction, ctx.generation)
         mover.require_protocol(view)
         if not view.is_concerned:
             return CheckResult(name=name, verdict=Verdict.WARN, evidence=_NOT_CONCERNED)
@@ -150,11 +164,16 @@ def _check_group(ctx: Context, mover: Mover, view: GroupView) -> CheckResult:
 
 
 def apply(
-    ctx: Context, groups: Sequence[str] | None = None, *, environ: Mapping[str, str] | None = None
+    ctx: Context,
+    groups: Sequence[str] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    gate: GroupGate | None = None,
 ) -> CutoverResult:
-    """Move the plan's groups, or ``groups`` (BadInput for one that the plan does not select), and list each.
+    """Move the plan's groups, or ``groups`` (BadInput for one that the plan does not select), and list each: the way of
+    the context's link, through ``gate`` (by default that of the cutover).
 
-    The cutover gate is asked before each group. Raises NotApproved or CouldNotFindOut if it is shut before the first
+    The gate is asked before each group. Raises NotApproved or CouldNotFindOut if it is shut before the first
     one, TakenOver, and what goes wrong before the first group; what goes wrong with one group is in its outcome. Groups
     that stand stopped are tried again in the end, and are started where they belong if the gate is shut by then.
     With ``ctx.dry_run``, show the steps and what would refuse them, and write nothing.
@@ -168,9 +187,10 @@ def apply(
                 started.remove(group)
 
     mover = Mover(ctx, environ=environ, tick=see_off)
-    gate = CutoverGate(ctx)
+    gate = gate or CutoverGate(ctx)
     if not ctx.dry_run:
-        ctx.log(f"cutover gate: {_ask(gate, mover, names)}")
+        ctx.log(f"{mover.phase} gate: {_ask(gate, mover, names)}")
+        waves.begin(ctx)
     views = view_groups(ctx, names)
     outcomes: dict[str, GroupOutcome] = {}
 
@@ -202,7 +222,7 @@ def _shows_life(ctx: Context, group: str) -> bool:
 
 def _behind(ctx: Context, views: Mapping[str, GroupView]) -> NotCopied | None:
     """Why no group may be stopped now, if there are groups to stop."""
-    moved = {group for group, record in GroupRecord.all(ctx.journal).items() if record.is_moved}
+    moved = {group for group, record in GroupRecord.all(ctx.journal).items() if _is_there(ctx, record)}
     to_stop = [view for view in views.values() if view.group not in moved and ctx.plan.stop_hooks(view.group)]
     try:
         if to_stop:
@@ -212,12 +232,17 @@ def _behind(ctx: Context, views: Mapping[str, GroupView]) -> NotCopied | None:
     return None
 
 
-def _outcome(ctx: Context, mover: Mover, gate: CutoverGate, view: GroupView, behind: NotCopied | None) -> GroupOutcome:
+def _is_there(ctx: Context, record: GroupRecord) -> bool:
+    """Whether the move by the context's link is done."""
+    return record.leg.is_done and record.leg.is_of(ctx.direction, ctx.generation)
+
+
+def _outcome(ctx: Context, mover: Mover, gate: GroupGate, view: GroupView, behind: NotCopied | None) -> GroupOutcome:
     group = view.group
     record = GroupRecord.load(ctx.journal, group)
     if not view.is_concerned and not record.steps and view.state.exists:
         return GroupOutcome(group=group, outcome=Fate.NOT_CONCERNED, reason=_NOT_CONCERNED, flags=view.flags)
-    moved_before = record.is_moved and (record.has(Step.ALIVE) or ctx.dry_run)
+    moved_before = _is_there(ctx, record) and (record.has(Step.ALIVE) or ctx.dry_run)
     try:
         _move(ctx, mover, gate, view, record, behind)
     except TakenOver:
@@ -229,20 +254,22 @@ def _outcome(ctx: Context, mover: Mover, gate: CutoverGate, view: GroupView, beh
 
 
 def _move(
-    ctx: Context, mover: Mover, gate: CutoverGate, view: GroupView, record: GroupRecord, behind: NotCopied | None
+    ctx: Context, mover: Mover, gate: GroupGate, view: GroupView, record: GroupRecord, behind: NotCopied | None
 ) -> None:
-    if behind and not (record.is_moved or record.is_stopped) and ctx.plan.stop_hooks(view.group):
+    is_there = _is_there(ctx, record)
+    if behind and not (is_there or record.is_stopped) and ctx.plan.stop_hooks(view.group):
         raise behind
-    if not record.is_moved:
+    if not is_there:
+        record.require_leg(ctx.direction, ctx.generation)
         log_steps(ctx, view.group)
     if not ctx.dry_run:
         _ask(gate, mover, [view.group])
         mover.move(view.group)
-    elif not record.is_moved:
+    elif not is_there:
         mover.require_movable(view)
 
 
-def _ask(gate: CutoverGate, mover: Mover, groups: Sequence[str]) -> str:
+def _ask(gate: GroupGate, mover: Mover, groups: Sequence[str]) -> str:
     """Ask the gate; if it is shut, what an earlier run left stopped of ``groups`` is started, and the error raised."""
     try:
         return gate.ask()
@@ -281,13 +308,12 @@ def _is_stopped(ctx: Context, group: str) -> bool:
 def _remedy(ctx: Context, group: str, error: MigrationError, *, is_stopped: bool) -> str:
     record = GroupRecord.load(ctx.journal, group)
     if record.has(Step.UNDONE) and record.evidence(Step.UNDONE, "because") == error.message:
-        return f"{error.remedy}; its consumers were started on the source again"
+        return f"{error.remedy}; its consumers were started on the {record.leg.direction.origin} again"
     if not is_stopped:
         return error.remedy
-    stranded = (
-        f"its consumers were stopped and run on neither side: run `cutover --group {group}` again soon, or"
-        f" `undo --group {group}`"
-    )
+    stranded = f"its consumers were stopped and run on neither side: run `{phase_of(ctx)} --group {group}` again soon"
+    if ctx.direction is Direction.FORWARD:
+        stranded += f", or `undo --group {group}`"
     return f"{error.remedy}; {stranded}" if error.remedy else stranded
 
 
@@ -304,20 +330,21 @@ def _with_record(ctx: Context, outcome: GroupOutcome) -> GroupOutcome:
 
 def log_steps(ctx: Context, group: str) -> None:
     """What will be done with a group, in order: the same lines in a dry run and in a real one."""
-    plan = ctx.plan
+    plan, here, there = ctx.plan, ctx.direction.origin, ctx.direction.destination
 
     def calls(hooks: tuple[Hook, ...], cluster: Side) -> str:
-        found = (HookCall(hook=h, group=group, migration=plan.name, cluster=cluster, phase="cutover") for h in hooks)
+        phase = phase_of(ctx)
+        found = (HookCall(hook=h, group=group, migration=plan.name, cluster=cluster, phase=phase) for h in hooks)
         return ", ".join(map(str, found)) or "nothing to run"
 
     stopped = " (declared stopped)" if group in plan.cutover.stopped_groups else ""
-    ctx.log(f"{group}: stop its consumers on the source: {calls(plan.stop_hooks(group), 'source')}{stopped}")
+    ctx.log(f"{group}: stop its consumers on the {here}: {calls(plan.stop_hooks(group), here)}{stopped}")
     ctx.log(
         f"{group}: wait until it is empty on both clusters, and its commits unchanged for"
         f" {plan.cutover.rest_seconds:g} s unless it was seen with members"
     )
-    ctx.log(f"{group}: translate its commits exactly, write them on the target, read them back and compare")
-    ctx.log(f"{group}: start its consumers on the target: {calls(plan.start_hooks(group), 'target')}{stopped}")
+    ctx.log(f"{group}: translate its commits exactly, write them on the {there}, read them back and compare")
+    ctx.log(f"{group}: start its consumers on the {there}: {calls(plan.start_hooks(group), there)}{stopped}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,6 +368,7 @@ def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) 
     selected_groups(ctx, [group])
     # Before the claim, which ends whoever moves the group now.
     record = GroupRecord.load(ctx.journal, group)
+    record.require_leg(ctx.direction, ctx.generation)
     if record.has(Step.UNDONE):
         return UndoResult(group=group, outcome="already_undone")
     if not record.steps:
@@ -348,7 +376,7 @@ def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) 
             f"group {group} was not touched by this migration",
             remedy="there is nothing to undo; check the group's name (`status` lists those that were moved)",
         )
-    require_not_ahead_on_target(ctx, record)
+    require_not_ahead_at_destination(ctx, record)
     stop, start = ctx.plan.stop_hooks(group), ctx.plan.start_hooks(group)
     mover = Mover(ctx, environ=environ)
     calls = [str(mover.call(h, group, "target", "undo")) for h in stop if record.has(Step.STARTING)]

@@ -26,12 +26,16 @@ from kafka_migration.domain.errors import (
 from kafka_migration.domain.held_open import KEEPS_RECORDS
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.types import Desired
+from kafka_migration.fence import record as fence_record
 from kafka_migration.inventory import plan_changes
-from kafka_migration.link import lifecycle, reverse, seal, start
+from kafka_migration.link import lifecycle, reverse, seal, start, switched
+from kafka_migration.link.switched import SwitchState
+from kafka_migration.migration import completion
 from kafka_migration.migration.history import phase
 from kafka_migration.migration.joined import mirror_began
 from kafka_migration.state.link import LinkTopic, Wish
 from kafka_migration.steps import recopy
+from kafka_migration.topics import keeping, restore
 from kafka_migration.topics.create import TargetGrowth
 from kafka_migration.topics.declared import AGAIN
 
@@ -73,7 +77,13 @@ def pin(ctx: Context, names: Sequence[str] = (), is_new: bool = False) -> list[L
         topics=topics,
         at=ctx.stamp(),
     )
-    lifecycle.note(ctx, names, TopicState.MIRRORING)
+    # A fence that stands is no less proved because the mirror was started again.
+    fenced = fence_record.proved(ctx) & {*names}
+    now = lifecycle.read(ctx)
+    lifecycle.note(
+        ctx, {n for n in names if now.get(n) is not TopicState.FENCED or n not in fenced}, TopicState.MIRRORING
+    )
+    lifecycle.note(ctx, fenced, TopicState.FENCED)
     return topics
 
 
@@ -99,15 +109,18 @@ def apply(
         )
     ctx.require_whole("mirroring")
     seal.check(ctx)
-    is_forward = ctx.direction is Direction.FORWARD
-    if is_forward:
+    is_first = ctx.is_first
+    if is_first:
         pin(ctx)
     else:
+        completion.require_none(ctx)
         reverse.check(ctx)
+        _require_switched(ctx)
+        _keep_records(ctx)
     for topic in sorted(ctx.journal.all(AGAIN)):
         ctx.log(f"{topic} is not mirrored: copying it again has not finished; `mirror --again {topic}` finishes it")
     _take_back_obeyed_wish(ctx)
-    if is_forward:
+    if ctx.direction is Direction.FORWARD:
         mirror_began(ctx, submission)
     # Recorded before the first fence, so that a stop gate asked meanwhile waits for this run instead of the last one.
     ctx.link.record_run({"state": "running", "at": ctx.stamp()})
@@ -120,17 +133,17 @@ def apply(
         link=ctx.link,
         source={**ctx.origin.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.source"},
         target={**ctx.destination.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.target"},
-        home=None if is_forward else ctx.home.connection.kafka_python(),
+        home=None if ctx.destination is ctx.home else ctx.home.connection.kafka_python(),
         direction=ctx.direction,
         runner=runner,
         settings=settings,
-        growth=TargetGrowth(ctx, pin) if is_forward else None,
+        growth=TargetGrowth(ctx, pin) if is_first else None,
         log=ctx.log,
         interrupted=interrupted,
         # Groups have positions on the source from before, all of them.
-        may_rewind=lambda: is_forward and not _moved(ctx),
+        may_rewind=lambda: is_first and not _moved(ctx),
     )
-    with phase(ctx, ctx.direction.own(PHASE)) as account:
+    with phase(ctx, ctx.own(PHASE)) as account:
         try:
             end = mirror.run(until_caught_up=until_caught_up)
         except TakenOver:
@@ -145,6 +158,24 @@ def apply(
         halted = f"; halted: {', '.join(map(str, end.halted[:5]))}" if end.halted else ""
         account.ends(1 if end.halted else 0, f"{end.reason}{halted}", records=end.records, fences=end.fences)
         return end
+
+
+def _require_switched(ctx: Context) -> None:
+    """No mirror runs by a link while the switch that has begun it may still be given up."""
+    switch = switched.read(ctx.before())
+    if switch is not None and switch.state is SwitchState.SWITCHING:
+        raise Refused(
+            f"a switch of producers is under way: {switch}", remedy=f"run `{switch.command}` to its end first"
+        )
+
+
+def _keep_records(ctx: Context) -> None:
+    """Have the topics that a later link writes to keep every record, before the first one arrives."""
+    if ctx.direction is Direction.REVERSE:
+        keeping.apply(ctx)
+        return
+    restore.undo(ctx)
+    lifecycle.note(ctx, ctx.link.topics(), TopicState.MIRRORING)
 
 
 def _take_back_obeyed_wish(ctx: Context) -> None:

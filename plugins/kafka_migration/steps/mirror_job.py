@@ -12,7 +12,7 @@ from kafka_migration.copy.driver.mirror import MirrorEnd
 from kafka_migration.copy.session import close_session, open_session
 from kafka_migration.copy.spark import SparkRunner
 from kafka_migration.domain.errors import MigrationError
-from kafka_migration.link import seal
+from kafka_migration.link import reverse, seal
 from kafka_migration.migration.context import open_context
 from kafka_migration.plans.load import load_plan
 from kafka_migration.plans.model import Plan
@@ -26,18 +26,25 @@ def run(
     until_caught_up: bool = False,
     throttle_bytes_per_second: int | None = None,
     submission: str = "",
+    back: bool = False,
     log: Callable[[str], None] = print,
 ) -> MirrorEnd:
     """Mirror ``plan`` on Spark; SIGTERM and SIGINT end it cleanly, between two batches.
+
+    ``back``: from the target to the source, by the reverse link, which is begun if need be.
 
     Raises TakenOver if this is a ``submission`` that is not the newest any more once Spark has given it its slots.
     """
     asked: list[int] = []
     with open_context(plan, log=log) as ctx:
         # Before the internal topics are made: a refusal changes nothing.
-        mirror.check(ctx)
-        seal.check(ctx)
-    with open_context(plan, log=log, make_state=True) as ctx:
+        if not back:
+            mirror.check(ctx)
+            seal.check(ctx)
+    with open_context(plan, log=log, make_state=not back) as opened:
+        ctx = reverse.arm(opened) if back else opened
+        if back:
+            seal.check(ctx)
         session = open_session(f"kafka-migration mirror {plan.name}", master=master, log=log)
         # After the session: PySpark sets a handler of its own, which would cancel the jobs instead.
         for number in (signal.SIGTERM, signal.SIGINT):

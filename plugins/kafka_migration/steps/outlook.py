@@ -18,14 +18,23 @@ if TYPE_CHECKING:
 _FOLLOWING = {
     GateName.PLAN: ("approve_cutover", ("create_targets", "mirror")),
     GateName.CUTOVER: ("report", ("cut_over", "stop_mirror")),
+    GateName.PRODUCERS: ("report", ("switch_producers",)),
 }
+#: What follows the approval of a wave: the mirror goes on for the others.
+_OF_A_WAVE = ("watch_groups", ("cut_over",))
 
 
 def evidence(ctx: Context, gate: GateName) -> Evidence:
     """The evidence of ``gate`` as it is now, with what follows an approval. Read-only; raises what looking raises."""
-    until, undone = _FOLLOWING[gate]
-    names = [row.name for row in table.STEPS]
-    rows = table.STEPS[names.index(f"approve_{gate}") + 1 : names.index(until) + 1]
+    if gate is GateName.ROLLBACK:
+        # No row of the table goes back.
+        return approvals.evidence(ctx, gate)
+    until, undone = _FOLLOWING[gate] if ctx.scope.is_whole else _OF_A_WAVE
+    every = table.rows_of(ctx.plan)
+    names = [row.name for row in every]
+    if gate is GateName.CUTOVER and "approve_producers" in names:
+        until, undone = "approve_producers", ("cut_over",)
+    rows = every[names.index(f"approve_{gate}") + 1 : names.index(until) + 1]
     return replace(
         approvals.evidence(ctx, gate),
         next_steps=tuple(f"{row.name}: {row.does} (passes if: {row.passes_if})" for row in rows),

@@ -143,7 +143,7 @@ def positions_on_target(ctx: Context, topics: Iterable[str]) -> set[str]:
     """Groups with positions in ``topics`` on the target: moved there, or with commits of their own.
     Raises NotAuthorized, CouldNotFindOut."""
     wanted, records = set(topics), GroupRecord.all(ctx.journal)
-    undone = {group for group, record in records.items() if record.has(Step.UNDONE)}
+    undone = {group for group, record in records.items() if record.forward is record.leg and record.has(Step.UNDONE)}
     moved = {group for group, record in records.items() if group not in undone and _reads_on_target(record, wanted)}
     for group, commits in ctx.target.committed_of(ctx.target.groups()).items():
         # What a group was moved back from stays on the target, read by nobody, until its topic goes.
@@ -154,7 +154,7 @@ def positions_on_target(ctx: Context, topics: Iterable[str]) -> set[str]:
 
 
 def _positions(record: GroupRecord) -> dict[TopicPartition, int]:
-    return {move.tp: move.target for move in record.translations}
+    return {move.tp: move.destination for move in record.translations}
 
 
 def _reads_on_target(record: GroupRecord, topics: set[str]) -> bool:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
-from kafka_migration.groups.record import GroupRecord, Step
-from kafka_migration.link import lifecycle
+from kafka_migration.fence import fence
+from kafka_migration.groups.record import GroupRecord
+from kafka_migration.link import lifecycle, reverse
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics.declared import INTENT, KIND, is_restored
@@ -27,15 +28,13 @@ def check(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     """The topics that this migration holds. Raises Refused while its mirror may write to them, or a group of it is in
     the middle of its move. ``forced``: a person knows that a mirror that did not record its end has ended."""
     _refuse_mirror(ctx, forced=forced)
-    half = [
-        group
-        for group, record in sorted(GroupRecord.all(ctx.journal).items())
-        if record.has(Step.STOPPING) and not record.is_moved and not record.has(Step.UNDONE)
-    ]
+    fence.require_none(ctx)
+    half = [group for group, record in sorted(GroupRecord.all(ctx.journal).items()) if record.leg.is_under_way]
     if half:
         raise Refused(
             f"groups are in the middle of their move: {listed(half)}",
-            remedy="finish the move (`cutover --group GROUP`), or move each group back (`undo --group GROUP`)",
+            remedy="finish the move (`cutover --group GROUP`, or `rollback` the way back), or move each group back"
+            " (`undo --group GROUP`)",
         )
     topics = {*ctx.journal.all(KIND), *ctx.journal.all(INTENT)}
     return tuple(sorted(topic for topic, by in ctx.journal.holders(topics).items() if by == ctx.journal.migration))
@@ -47,6 +46,12 @@ def _refuse_mirror(ctx: Context, *, forced: bool) -> None:
         raise Refused(
             f"the mirror of {ctx.plan.name} is running, and writes to its topics",
             remedy="end it first: `stop` (drained, through its gate) or `stop --now` (where it stands)",
+        )
+    back = reverse.begun(ctx)
+    if back is not None and mirror_state(back)[0] == "running":
+        raise Refused(
+            f"the reverse mirror of {ctx.plan.name} is running, and copies from its topics to the source",
+            remedy="end it first, where `mirror --reverse` runs (Ctrl-C, or SIGTERM)",
         )
     seal = ctx.link.seal()
     is_sealed = seal is not None and seal.is_complete

@@ -17,12 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.approvals import record as approval_record
+from kafka_migration.approvals import waves
 from kafka_migration.compare.result import Equality
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused
+from kafka_migration.fence import record as fence_record
 from kafka_migration.groups import sides
 from kafka_migration.groups.record import GroupRecord, Step, commits_from_evidence
+from kafka_migration.link import stragglers, switched
 from kafka_migration.link.flight import was_drained
 from kafka_migration.link.losses import losses, sentence
+from kafka_migration.migration import cancellation
+from kafka_migration.migration.cancellation import Cancellation, State
 from kafka_migration.migration.history import KIND as PHASE
 from kafka_migration.migration.joined import joined
 from kafka_migration.migration.reports import Place, is_file, write_text
@@ -70,6 +75,7 @@ def build(ctx: Context, *, extra: Mapping[str, Mapping[str, Any]] | None = None)
     groups = _groups(ctx)
     halts = [status.as_fields(halt) for halt in status.halts(ctx)]
     validation = verdict.latest(ctx)
+    cancelled = cancellation.read(ctx)
     found: dict[str, Any] = {
         "format": FORMAT,
         "migration": ctx.plan.name,
@@ -86,7 +92,13 @@ def build(ctx: Context, *, extra: Mapping[str, Mapping[str, Any]] | None = None)
         "data_docs": None,
         "groups": groups,
         "groups_left": _groups_left(ctx),
+        "waves": [wave.as_dict() for wave in waves.standings(ctx)],
+        "cancelled": None if cancelled is None else cancelled.as_dict(),
+        "fence": fence_record.describe(ctx),
+        "stragglers": _stragglers(ctx),
     }
+    if (switch := switched.last(ctx)) is not None:
+        found["switch"] = {"producers": str(switch), **switch.as_dict()}
     found["exceptions"] = _exceptions(found)
     for name, section in (extra or {}).items():
         if name in found:
@@ -133,7 +145,7 @@ def as_html(report: Mapping[str, Any]) -> str:
     environment.filters |= {"number": _number, "seconds": _seconds, "when": _when, "short": _short}
     own = {
         "format", "migration", "written_at", "plan", "inventory", "phases", "approvals", "topics", "mirror", "halts",
-        "losses", "validation", "data_docs", "groups", "groups_left", "exceptions",
+        "losses", "validation", "data_docs", "groups", "groups_left", "waves", "exceptions", "cancelled",
     }  # fmt: skip
     extra = {name: section for name, section in report.items() if name not in own}
     return environment.from_string(source).render(**{name: report[name] for name in own}, extra=extra)
@@ -189,22 +201,22 @@ def _mirror(ctx: Context) -> dict[str, Any]:
         "records_by_topic": dict(sorted(by_topic.items())),
         "last_run": ctx.link.run(),
         "seal": None if (seal := ctx.link.seal()) is None else seal.as_dict(),
-        "drained": was_drained(ctx),
+        "drained": was_drained(ctx) and cancellation.read(ctx) is None,
     }
 
 
 def _groups(ctx: Context) -> list[dict[str, Any]]:
     records = [record for _, record in sorted(GroupRecord.all(ctx.journal).items()) if record.steps]
     try:
-        on_source = sides.back_on_source(ctx, records)
+        came_back = sides.back_where_they_left(ctx, records)
         unknown = ""
     except MigrationError as error:
-        on_source, unknown = {}, error.message
+        came_back, unknown = {}, error.message
     return [
         {
             **_group(record),
-            "since_on_source": on_source.get(record.group, ""),
-            "source_unknown": unknown if record.is_moved else "",
+            "since_on_source": came_back.get(record.group, ""),
+            "source_unknown": unknown if record.leg.is_done else "",
         }
         for record in records
     ]
@@ -219,8 +231,19 @@ def _groups_left(ctx: Context) -> dict[str, str]:
         return {}
 
 
+def _stragglers(ctx: Context) -> dict[str, list[Any]]:
+    """What stands on the source behind the cut, in words, and what was decided about such records."""
+    try:
+        found = [f"written to the source behind the cut: {stray}" for stray in stragglers.look(ctx)]
+    except MigrationError as error:
+        found = [f"whether anybody wrote to the source behind the cut is unknown: {error.message}"]
+    decided = [one for _, these in sorted(stragglers.decisions(ctx).items()) for one in these]
+    return {"undecided": found, "decided": decided}
+
+
 def _group(record: GroupRecord) -> dict[str, Any]:
-    """A group's move: each position with the source's commit, its translation, and what was read back."""
+    """A group's newest move: each position with the commit, its translation, and what was read back; and all its moves
+    in order."""
     read = commits_from_evidence(record.evidence(Step.READ_BACK, "offsets") or ())
     return {
         "group": record.group,
@@ -242,15 +265,29 @@ def _group(record: GroupRecord) -> dict[str, Any]:
             }
             for move in record.translations
         ],
-        "target_before": record.evidence(Step.TRANSLATED, "target_before") or [],
+        "target_before": record.forward.evidence(Step.TRANSLATED, "target_before") or [],
         "flags": record.evidence(Step.TRANSLATED, "flags") or [],
         "earlier_attempts": len(record.earlier),
+        "rolled_back": record.was_rolled_back,
+        "legs": [
+            {
+                "direction": str(leg.direction),
+                "generation": leg.generation,
+                "steps": {str(step): leg.steps[step]["at"] for step in Step if leg.has(step)},
+                "positions": [move.as_dict() for move in leg.translations],
+            }
+            for leg in record.legs
+        ],
     }
 
 
 def _exceptions(found: Mapping[str, Any]) -> list[str]:
     """What a person should look at, in words; an empty list is the good end."""
     plan, validation = found["plan"], found["validation"]
+    if (cancelled := found["cancelled"]) is not None and cancelled["state"] != State.BEGUN_AGAIN:
+        # It was to end so: that nothing was validated or moved is no exception.
+        left = [f"{topic}: {what}" for topic, what in cancelled["topics"].items() if what != "deleted"]
+        return [f"the migration was {Cancellation.from_dict(cancelled)}", *left, *cancelled["left"]]
     lines = []
     if plan["history"] and plan["history"][-1]["digest"] != plan["digest"]:
         lines.append("the plan is not the one that joined the migration last")
@@ -262,6 +299,14 @@ def _exceptions(found: Mapping[str, Any]) -> list[str]:
     lines += [
         f"{halt['partition']} is halted: {halt['reason']} at source offset {halt['source_offset']}: {halt['detail']}"
         for halt in found["halts"]
+    ]
+    if found["fence"]:
+        lines.append(found["fence"])
+    lines += found["stragglers"]["undecided"]
+    lines += [
+        f"{one['topic']}-{one['partition']}: {one['records']:,} records that were written to the source behind the cut,"
+        f" at offsets {one['start']} to {one['end'] - 1}, were {one['what']} by {one['by']} at {one['at']}"
+        for one in found["stragglers"]["decided"]
     ]
     lines += [sentence(loss) for loss in found["losses"]]
     if validation is None:
@@ -289,7 +334,9 @@ def _exceptions_of_groups(found: Mapping[str, Any]) -> list[str]:
 
 def _exceptions_of_group(group: Mapping[str, Any]) -> Iterator[str]:
     name = group["group"]
-    if not group["moved"]:
+    if group["rolled_back"]:
+        yield f"group {name} was moved back to the source (last step: {group['step']})"
+    elif not group["moved"]:
         yield f"group {name} is not moved (last step: {group['step']})"
     elif not group["alive"]:
         yield f"group {name} was moved, and has not been active on the target yet"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.domain.errors import Retryable
 from kafka_migration.inventory import plan_changes
+from kafka_migration.migration import cancellation
 from kafka_migration.migration.history import phase
 from kafka_migration.steps import outlook
 from kafka_migration.steps.step import Decision, Step
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def run(ctx: Context, name: str, *, part: str = "", **options: Any) -> Decision:
-    """Run step ``name`` with ``options`` of its own. ``part`` distinguishes tasks that run one step side by side.
+    """Run step ``name`` with ``options`` of its own. ``part`` distinguishes waves, and tasks that run one step side by
+    side.
 
     The gate of the step is asked first, and before that nothing is written, not even internal topics. In a dry run the
     gate's answer is progress, and nothing is recorded. Raises Refused for a plan that the migration may not go on with
@@ -26,6 +28,9 @@ def run(ctx: Context, name: str, *, part: str = "", **options: Any) -> Decision:
     step = step_named(name)
     if step.writes:
         plan_changes.require(ctx, joins=step.gate == "plan")
+        if step.gate != "plan":
+            # What begins the migration also begins it again.
+            cancellation.require_none(ctx)
     if step.gate:
         options["passed"] = outlook.ask_gate(ctx, GateName(step.gate))
     if not step.writes:
@@ -37,15 +42,17 @@ def run(ctx: Context, name: str, *, part: str = "", **options: Any) -> Decision:
     return decision
 
 
-def wait(ctx: Context, name: str) -> Decision:
-    """Wait until step ``name`` is decided, for as long as the plan gives it; a cluster that is away is waited for."""
+def wait(ctx: Context, name: str, *, part: str = "") -> Decision:
+    """Wait until step ``name`` is decided, for as long as the plan gives it; a cluster that is away is waited for.
+    ``part`` as :func:`run` has it."""
     step = step_named(name)
     if step.writes:
         plan_changes.require(ctx)
+        cancellation.require_none(ctx)
         decision = _decided(ctx, step)
         # Proved once more, and acted on.
-        return decision if decision.exit_code else run(ctx, name)
-    with phase(ctx, name) as account:
+        return decision if decision.exit_code else run(ctx, name, part=part)
+    with phase(ctx, name + part) as account:
         decision = _decided(ctx, step)
         account.ends(decision.exit_code, _summary(decision), **decision.facts)
     return decision

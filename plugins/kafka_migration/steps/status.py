@@ -13,16 +13,22 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.approvals import record as approval_record
+from kafka_migration.approvals import waves
 from kafka_migration.domain.controls import Controls
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.domain.lifecycle import TopicState
+from kafka_migration.fence import record as fence_record
 from kafka_migration.groups import sides
 from kafka_migration.groups.record import GroupRecord, Step
-from kafka_migration.link import lifecycle
+from kafka_migration.link import lifecycle, stragglers, switched
 from kafka_migration.link.halts import meaning_of
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.link.lag import LagMeter, undecided
 from kafka_migration.link.losses import losses
+from kafka_migration.link.stragglers import Stray
+from kafka_migration.migration import cancellation
+from kafka_migration.migration.cancellation import Cancellation
 from kafka_migration.migration.history import KIND as PHASE
 from kafka_migration.topics import drift
 from kafka_migration.validation import verdict
@@ -128,6 +134,16 @@ class Status:
     """Where each topic stands in its life, by name; those that were never mirrored are left out."""
     locks: Mapping[str, str]
     unknown: Mapping[str, str]
+    waves: tuple[waves.Standing, ...] = ()
+    """Where each wave of the plan stands, in their order."""
+    cancelled: Cancellation | None = None
+    """The newest cancellation, also where the migration has begun again since."""
+    switch: str = ""
+    """How far producers were switched to the target; "" if that was never begun."""
+    fence: str = ""
+    """Which fences stand, or stand in part."""
+    stragglers: tuple[Stray, ...] = ()
+    """What somebody wrote to the source behind the cut, and nobody decided about."""
 
     @property
     def has_begun(self) -> bool:
@@ -170,12 +186,17 @@ class Status:
             "groups": [as_fields(group) for group in self.groups],
             "groups_by_step": self.groups_by_step,
             "approvals": [approval.as_dict() for approval in self.approvals],
+            "waves": [wave.as_dict() for wave in self.waves],
             "validation": None if self.validation is None else dict(self.validation),
             "topics": self.topics,
             "states": dict(self.states),
             "topics_by_state": self.topics_by_state,
             "locks": dict(self.locks),
+            "switch": self.switch,
+            "fence": self.fence,
+            "stragglers": [stray.as_dict() for stray in self.stragglers],
             "unknown": dict(self.unknown),
+            "cancelled": None if self.cancelled is None else self.cancelled.as_dict(),
         }
 
 
@@ -200,11 +221,16 @@ def read(ctx: Context) -> Status:
         drift=_drift(ctx, unknown),
         groups=_groups(ctx, unknown),
         approvals=tuple(approval_record.answers(ctx).values()),
+        waves=waves.standings(ctx),
         validation=_validation(ctx),
         topics=len(topics),
+        fence=fence_record.describe(ctx),
+        stragglers=_stragglers(ctx, unknown),
         states={topic: str(state) for topic, state in lifecycle.read(ctx).items()},
         locks=ctx.journal.holders(topics),
         unknown=unknown,
+        cancelled=cancellation.read(ctx),
+        switch=str(switched.last(ctx) or ""),
     )
 
 
@@ -303,6 +329,14 @@ def _drift(ctx: Context, unknown: dict[str, str]) -> tuple[drift.DriftStatus, ..
         return ()
 
 
+def _stragglers(ctx: Context, unknown: dict[str, str]) -> tuple[Stray, ...]:
+    try:
+        return stragglers.look(ctx)
+    except MigrationError as error:
+        unknown["stragglers"] = error.message
+        return ()
+
+
 def last_step(record: GroupRecord) -> Step:
     """The step that a group reached last, by time: the journal does not keep the order of a record's fields."""
     order = list(Step)
@@ -333,5 +367,6 @@ def _groups(ctx: Context, unknown: dict[str, str]) -> tuple[GroupStatus, ...]:
             pause = record.evidence(Step.ALIVE, "pause_seconds")
             at = str(record.evidence(step, "at"))
             notice = astray.get(group, "")
-            found.append(GroupStatus(group=group, step=str(step), at=at, pause_seconds=pause, astray=notice))
+            way = "back: " if record.leg.direction is Direction.REVERSE else ""
+            found.append(GroupStatus(group=group, step=f"{way}{step}", at=at, pause_seconds=pause, astray=notice))
     return tuple(found)

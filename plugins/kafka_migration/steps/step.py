@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
+from kafka_migration.plans.waves import task_group
+
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
     from kafka_migration.plans.model import Plan
 
-ApprovalGate = Literal["plan", "cutover"]
+ApprovalGate = Literal["plan", "cutover", "producers"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +63,14 @@ class Verbs(Protocol):
     Wait: Callable[[Context], Waiting]
 
 
+def part_of(wave: str) -> str:
+    """What distinguishes one wave's run of a step in the journal; "" for the whole plan's."""
+    return f"[{wave}]" if wave else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One row. ``name`` is the task's id and ``after`` the rows that must have succeeded.
+    """One row. ``name`` is the task's id, but for a wave's; ``after`` are the ids of rows that must have succeeded.
 
     ``passes_if`` is what must be so before it counts as passed, ``undo`` how its effect is taken back. ``module`` is
     below :mod:`kafka_migration.steps`; an approval has none, nor has what is only submitted.
@@ -75,8 +82,9 @@ class Step:
 
     ``spark``: on Spark, as a submission that goes on beside what follows, or in a session of its own that this step
     waits for. ``batched``: by one task per batch of groups. ``after_failures``: also when batches before it have
-    failed: the others' groups were moved. ``until_it_passes``: waited for again, or tried again, without end: it waits
-    for people or for days.
+    failed: the others' groups were moved. ``is_teardown``: made whatever became of the rows before it, and nothing
+    comes after it. ``until_it_passes``: waited for again, or tried again, without end: it waits for people or for days.
+    ``by_wave``: once for each wave of a plan that has some, which is then its ``wave``.
     """
 
     name: str
@@ -93,15 +101,28 @@ class Step:
     spark: Literal["", "submission", "session"] = ""
     batched: bool = False
     after_failures: bool = False
+    is_teardown: bool = False
     until_it_passes: bool = False
+    by_wave: bool = False
+    wave: str = ""
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
             raise ValueError(f"a step is named by a plain word, not {self.name!r}")
-        if self.name in self.after:
+        if self.id in self.after:
             raise ValueError(f"step {self.name} cannot come after itself")
         if self.waits and not self.module:
             raise ValueError(f"step {self.name} waits for nothing: its row names no module")
+
+    @property
+    def id(self) -> str:
+        """Its name, within the group of tasks of its wave."""
+        return f"{task_group(self.wave)}.{self.name}" if self.wave else self.name
+
+    @property
+    def part(self) -> str:
+        """What distinguishes this wave's run of the step in the journal."""
+        return part_of(self.wave)
 
     @property
     def runs_on(self) -> bool:

@@ -18,15 +18,15 @@ from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.lag import sample
 from kafka_migration.domain.lifecycle import TopicState
-from kafka_migration.domain.listing import listed
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, PartitionEnds, TopicPartition
+from kafka_migration.fence import fence
 from kafka_migration.groups import sides
-from kafka_migration.link import lifecycle, seal
+from kafka_migration.link import lifecycle, seal, switched
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.link.lag import LagMeter, LagReport, undecided
-from kafka_migration.migration.joined import begun_mirror, mirror_selection
 from kafka_migration.state.link import Wish
+from kafka_migration.steps.draining import NOW_SECONDS, all_mirrored, end_mirror, none_halted
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import create
 from kafka_migration.topics.declared import mirrored
@@ -35,10 +35,8 @@ from kafka_migration.topics.drift import as_declared
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
-_POLL_SECONDS = 0.5
-_NOW_SECONDS = 60.0
 
-MIRRORED = "the mirror copies every topic of the plan"
+SERVED = "producers were switched to the target"
 STILL, DECIDED, COPIED = "source log ends are still", "no transaction is open", "no lag remains"
 
 
@@ -95,11 +93,11 @@ def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, Partition
     moves = {tp: after[tp].high_watermark - before[tp].high_watermark for tp in partitions}
     moved = {tp: by for tp, by in moves.items() if by}
     checks = (
-        _all_mirrored(ctx),
+        all_mirrored(ctx),
         _still(moved, window),
         _decided(report),
         _lag(report),
-        _halts(report),
+        none_halted(ctx),
         as_declared(create.verify(ctx)),
         sides.check_back(ctx),
         *sides.check(ctx),
@@ -114,49 +112,43 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
     and a rerun waits again. Raises what the seal raises; a rerun seals again.
     """
     ctx.require_whole("ending the mirror")
+    if served := _served(ctx):
+        gate = Gate.of("stop", (CheckResult(name=SERVED, verdict=Verdict.PASS, evidence=served),))
+        ended = {"state": "ended"} | (ctx.link.run() or {})
+        return StopResult(gate=gate, lag=LagMeter(ctx).read(), mirror=ended, seal=ctx.link.seal())
     if now:
         report = LagMeter(ctx).read()
         gate = Gate.of("stop", (CheckResult(name="asked to stop now", verdict=Verdict.PASS, evidence="no gate"),))
         if not ctx.dry_run:
-            _wish(ctx, Wish(desired=Desired.STOP, reason="stop now", at=ctx.stamp()), _NOW_SECONDS)
+            end_mirror(ctx, Wish(desired=Desired.STOP, reason="stop now", at=ctx.stamp()), NOW_SECONDS)
         run = ctx.link.run() or {}
         return StopResult(gate=gate, lag=report, mirror=run | ({"state": mirror_state(ctx)[0]} if run else {}))
     gate, report, ends = check(ctx)
     sealed = None
     if gate.is_open and not ctx.dry_run:
-        wish = Wish(
+        wanted = Wish(
             desired=Desired.DRAIN,
             ends={tp: log.end for tp, log in ends.items()},
             reason="source log ends are still and lag is 0",
             at=ctx.stamp(),
         )
-        _wish(ctx, wish, ctx.plan.drain.deadline_seconds)
+        end_mirror(ctx, wanted, ctx.plan.drain.deadline_seconds)
         _require_drained(ctx, ends)
-        if (late := _all_mirrored(ctx)).verdict is not Verdict.PASS:
+        if (late := all_mirrored(ctx)).verdict is not Verdict.PASS:
             raise Refused(f"not sealed: since the drain began, {late.evidence}", remedy=late.remedy)
         topics = {tp.topic for tp in ends}
         if ctx.link.seal() is None:
             lifecycle.note(ctx, topics, TopicState.DRAINED)
         sealed = seal.apply(ctx)
         lifecycle.note(ctx, topics, TopicState.SEALED)
+        fence.let_in_on_target(ctx)
     return StopResult(gate=gate, lag=report, mirror=ctx.link.run() or {}, seal=sealed)
 
 
-def _wish(ctx: Context, wish: Wish, seconds: float) -> None:
-    ctx.link.wish(wish)
-    deadline, lookout = ctx.clock.monotonic() + seconds, sides.Lookout(ctx)
-    enough = {"ended", "not started"} | ({"silent"} if wish.desired is Desired.STOP else set())
-    while (state := mirror_state(ctx)[0]) not in enough:
-        if ctx.clock.monotonic() > deadline:
-            silence = ", and its heartbeat has stopped" if state == "silent" else ""
-            raise CouldNotFindOut(
-                f"the mirror of {ctx.plan.name} did not end within {seconds:g} s of being asked to {wish.desired}"
-                f"{silence}",
-                remedy="check the mirror's log; if it has died, start the mirror again, which then ends as asked; then"
-                " run this again",
-            )
-        lookout.look()
-        ctx.clock.sleep(_POLL_SECONDS)
+def _served(ctx: Context) -> str:
+    """Since when a switch of producers has the mirror ended and the link sealed; "" where none has."""
+    switch = switched.read(ctx)
+    return str(switch) if switch is not None and switch.is_served else ""
 
 
 def _require_drained(ctx: Context, ends: dict[TopicPartition, PartitionEnds]) -> None:
@@ -172,33 +164,6 @@ def _require_drained(ctx: Context, ends: dict[TopicPartition, PartitionEnds]) ->
             f" {len(short)} partitions were copied to their ends: {', '.join(map(str, short[:5]))}",
             remedy="start the mirror again and run this again; `status` names halted partitions",
         )
-
-
-def _all_mirrored(ctx: Context) -> CheckResult:
-    """Whether the mirror copies all that the plan given selects: what it does not is never copied once it is sealed."""
-    made = mirrored(ctx)
-    unmade = sorted(set(ctx.plan.topics.select(ctx.source.topic_names())) - made.keys())
-    if unmade:
-        return CheckResult(
-            name=MIRRORED,
-            verdict=Verdict.FAIL,
-            evidence=f"the plan selects topics that were not created on the target: {listed(unmade)}",
-            remedy="run `create` (after `approve plan`), and wait until the mirror has copied these topics, or exclude"
-            " them; then run this again",
-        )
-    pinned, selects = ctx.link.topics(), mirror_selection(ctx)
-    uncopied = sorted(name for name in made if name not in pinned or not selects(name))
-    if uncopied:
-        goes_by = str(begun_mirror(ctx) or "")
-        return CheckResult(
-            name=MIRRORED,
-            verdict=Verdict.FAIL,
-            evidence=f"the mirror does not copy topics of the plan: {listed(uncopied)}"
-            + (f" (it goes by {goes_by})" if goes_by else ""),
-            remedy="run `create` with this plan, if that was not done (a mirror that runs then joins them within a"
-            " minute), or start the mirror again with it; wait until they are copied, then run this again",
-        )
-    return CheckResult(name=MIRRORED, verdict=Verdict.PASS, evidence=f"{len(made)} topics")
 
 
 def _still(moved: dict[TopicPartition, int], window: float) -> CheckResult:
@@ -235,18 +200,6 @@ def _lag(report: LagReport) -> CheckResult:
         evidence=f"{report.total:,} source offsets are not copied yet, most in {worst[0] if worst else '-'}"
         + (f"; the mirror is {report.held}" if report.held else ""),
         remedy="wait until the mirror has caught up (`lag --watch`), then run this again",
-    )
-
-
-def _halts(report: LagReport) -> CheckResult:
-    if not report.halted:
-        return CheckResult(name="no partition is halted", verdict=Verdict.PASS, evidence="none")
-    rows = ", ".join(f"{tp} {reason}" for tp, reason in sorted(report.halted.items())[:5])
-    return CheckResult(
-        name="no partition is halted",
-        verdict=Verdict.FAIL,
-        evidence=rows,
-        remedy="run `status`, which shows why each is halted and what can be done",
     )
 
 
@@ -301,6 +254,8 @@ class Wait:
 
     def look(self) -> Decision | None:
         """Compare with the look before."""
+        if served := _served(self._ctx):
+            return Decision(message=served)
         report = self._meter.read()
         now, ends = report.sample.at, dict(report.sample.source_ends)
         moved = [tp for tp in ends if self._ends.get(tp) != ends[tp]]
@@ -314,7 +269,7 @@ class Wait:
             return Decision(exit_code=1, message=f"halted partitions never drain: {halted}\n  remedy: {remedy}")
         if self._groups_at is None or now - self._groups_at >= GROUPS_SECONDS:
             self._groups_at = now
-            topics = _all_mirrored(self._ctx)
+            topics = all_mirrored(self._ctx)
             self._unmirrored = self._unmirrored + 1 if topics.verdict is Verdict.FAIL else 0
             if self._unmirrored > _JOINING_LOOKS:
                 message = f"{topics.evidence}\n  remedy: {topics.remedy}. The mirror runs on"

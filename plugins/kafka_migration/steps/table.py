@@ -1,13 +1,13 @@
 """The workflow of a migration as a table: read it top to bottom, and you know what happens, when, and how to undo it.
 
-The DAG of a plan is built from these rows, one task each (one per batch of groups where the row is batched), with the
-edges that ``after`` gives; the commands and ``run`` go through the same rows. What the columns mean is in
-:class:`kafka_migration.steps.step.Step`; how to add a row, in docs/architecture.md.
+The DAG of a plan is built from these rows, one task each (one per batch of groups where the row is batched, one per
+wave of a plan that names waves), with the edges that ``after`` gives; the commands and ``run`` go through the same
+rows. What the columns mean is in :class:`kafka_migration.steps.step.Step`; how to add a row, in docs/architecture.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -99,6 +99,7 @@ STEPS: tuple[Step, ...] = (
         undo="nothing to undo; a rejection stops the mirror and ends the run",
         approval="cutover",
         until_it_passes=True,
+        by_wave=True,
     ),
     Step(
         name="cut_over",
@@ -111,6 +112,7 @@ STEPS: tuple[Step, ...] = (
         seconds=_seconds_of_a_batch,
         writes=True,
         batched=True,
+        by_wave=True,
     ),
     Step(
         name="watch_groups",
@@ -123,6 +125,7 @@ STEPS: tuple[Step, ...] = (
         seconds=lambda plan: plan.cutover.watch_seconds + 5 * MINUTE,
         waits=True,
         after_failures=True,
+        by_wave=True,
     ),
     Step(
         name="stop_mirror",
@@ -179,9 +182,81 @@ STEPS: tuple[Step, ...] = (
 )
 
 
+#: What stands in the place of ``stop_mirror`` where a plan has its producers switched by a step.
+SWITCH: tuple[Step, ...] = (
+    Step(
+        name="approve_producers",
+        after=("cut_over", "watch_groups"),
+        does="show a person the fence's checks, whom it denies, hooks and lag, and wait for an answer",
+        passes_if="approved, and the evidence is still as shown",
+        undo="nothing to undo; a rejection ends the run, and producers stay on the source",
+        approval="producers",
+        until_it_passes=True,
+    ),
+    Step(
+        name="switch_producers",
+        after=("approve_producers",),
+        does="fence producers, drain the mirror to the proved ends, seal it, arm the way back, start producers",
+        passes_if="nobody wrote behind the fence, all is copied, and the journal has the point of no return",
+        undo="before the point of no return it undoes itself; behind it there is rollback, of groups",
+        module="switch",
+        seconds=lambda plan: HOUR + (plan.producers.hook_seconds if plan.producers else 0.0),
+        writes=True,
+    ),
+    Step(
+        name="lift_fence",
+        after=("switch_producers",),
+        does="lift a fence that still stands before the point of no return, so that producers write to the source",
+        passes_if="no fence stands, or producers were switched",
+        undo="nothing to undo",
+        module="unfence",
+        seconds=lambda plan: HOUR + (plan.producers.hook_seconds if plan.producers else 0.0),
+        is_teardown=True,
+    ),
+)
+
+
+def rows_of(plan: Plan) -> tuple[Step, ...]:
+    """The rows of ``plan``, with all approvals."""
+    if plan.producers is None or not plan.producers.in_workflow:
+        return STEPS
+    at = [row.name for row in STEPS].index("stop_mirror")
+    behind = (
+        replace(row, after=tuple("switch_producers" if name == "stop_mirror" else name for name in row.after))
+        for row in STEPS[at + 1 :]
+    )
+    return (*STEPS[:at], *SWITCH, *behind)
+
+
 def workflow(plan: Plan) -> tuple[Step, ...]:
-    """The rows that apply to ``plan``: without the approvals that it does not ask for, their neighbours joined."""
-    return without(STEPS, {row.name for row in STEPS if row.approval and not getattr(plan.approvals, row.approval)})
+    """The rows that apply to ``plan``: without the approvals that it does not ask for, their neighbours joined; and
+    once for each wave that it names. Computed waves show at run time only: their rows are not expanded here."""
+    rows = rows_of(plan)
+    rows = without(rows, {row.name for row in rows if row.approval and not plan.asks(row.approval)})
+    return by_waves(rows, [wave.name for wave in plan.waves.given]) if plan.waves and plan.waves.given else rows
+
+
+def by_waves(rows: Sequence[Step], waves: Iterable[str]) -> tuple[Step, ...]:
+    """``rows`` with those that are done by wave once for each of ``waves``, in their order. A wave begins once all has
+    succeeded that rows after the waves wait for in the one before it."""
+    inner = [row for row in rows if row.by_wave]
+    ends = [row.name for row in inner if any(row.name in other.after for other in rows if not other.by_wave)]
+    found: list[Step] = []
+    ids: dict[str, str] = {}
+    for row in rows:
+        if not row.by_wave:
+            # `ids` are of the last wave by now, or there was none yet.
+            found.append(replace(row, after=tuple(ids.get(name, name) for name in row.after)))
+            continue
+        if row is not inner[0]:
+            continue
+        for wave in waves:
+            before = [ids[name] for name in ends if ids]
+            ids = {one.name: replace(one, wave=wave).id for one in inner}
+            for one in inner:
+                after = [by for name in one.after for by in ([ids[name]] if name in ids else before or [name])]
+                found.append(replace(one, wave=wave, after=tuple(dict.fromkeys(after))))
+    return tuple(found)
 
 
 def without(rows: Iterable[Step], left_out: set[str]) -> tuple[Step, ...]:
@@ -199,4 +274,4 @@ def without(rows: Iterable[Step], left_out: set[str]) -> tuple[Step, ...]:
 
 def step_named(name: str) -> Step:
     """The row called ``name``. Raises KeyError."""
-    return {row.name: row for row in STEPS}[name]
+    return {row.name: row for row in (*STEPS, *SWITCH)}[name]

@@ -21,8 +21,10 @@ from kafka_migration.domain.listing import listed
 from kafka_migration.domain.waiting import tries
 from kafka_migration.kafka.errors import TopicExists
 from kafka_migration.kafka.types import TopicDescription
+from kafka_migration.migration import cancellation
 from kafka_migration.migration.joined import joined, mirror_goes_on
 from kafka_migration.state.link import LinkTopic
+from kafka_migration.topics import keeping
 from kafka_migration.topics.declared import (
     ADOPTS,
     INTENT,
@@ -100,7 +102,8 @@ def _settled(ctx: Context, done: Sequence[TopicStep]) -> tuple[Drift, ...]:
 
 def take(ctx: Context, todo: Sequence[TopicStep]) -> None:
     """Lock the topics of ``todo``, which have no problem, and create or adopt what is missing. Raises Refused if
-    another migration holds one."""
+    another migration holds one, or once this one is cancelled."""
+    cancellation.require_none(ctx)
     taken = ctx.journal.lock([step.name for step in todo], at=ctx.stamp())
     if taken:
         raise Refused(
@@ -115,8 +118,10 @@ def take(ctx: Context, todo: Sequence[TopicStep]) -> None:
     # A run died between its two last notes.
     ctx.journal.forget_all(INTENT, [step.name for step in by_action[Action.KEEP] if step.name in intents])
     for batch in _batches(by_action[Action.CREATE]):
+        cancellation.require_none(ctx)
         _create(ctx, batch)
     for step in by_action[Action.ADOPT]:
+        cancellation.require_none(ctx)
         _adopt(ctx, step)
 
 
@@ -125,7 +130,7 @@ def verify(ctx: Context) -> tuple[Drift, ...]:
     the target, and with what the source was then. Reports, never repairs."""
     records = mirrored(ctx)
     here, there = ctx.target.topics(records), ctx.source.topics(records)
-    configs, configs_there = ctx.target.topic_configs(here), ctx.source.topic_configs(there)
+    configs, configs_there = ctx.target.topic_configs(here), keeping.own(ctx, ctx.source.topic_configs(there))
     drift: list[Drift] = []
     for name, record in sorted(records.items()):
         if name in here:
@@ -160,6 +165,7 @@ def _refuse_problems(ctx: Context, todo: tuple[TopicStep, ...]) -> None:
 
 def make(ctx: Context, step: TopicStep) -> None:
     """Create one topic, and note it; killed anywhere, the next call goes on."""
+    cancellation.require_none(ctx)
     # Written before: a topic that appears without it is somebody else's.
     ctx.journal.record(INTENT, step.name, step.declared.as_dict() | {"at": ctx.stamp()})
     _create_alone(ctx, step)

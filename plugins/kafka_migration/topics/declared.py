@@ -11,6 +11,7 @@ from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import TopicSpec
 from kafka_migration.kafka.errors import BrokerRefused, NotSupported, TopicExists
 from kafka_migration.kafka.types import ConfigValue, TopicDescription
+from kafka_migration.topics import keeping
 from kafka_migration.topics.specs import HELD_OPEN, OLD_BOUND, Declared, declare, explicit, fitted
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def steps(ctx: Context, *, only: Collection[str] | None = None) -> tuple[TopicSt
     source, plan = ctx.source, ctx.plan
     shown = source.topics() if only is None else source.topics(only)
     described = {name: topic for name, topic in sorted(shown.items()) if plan.topics.matches(name)}
-    configs = source.topic_configs(described)
+    configs = keeping.own(ctx, source.topic_configs(described))
     existing = ctx.target.topics(described)
     holders = ctx.journal.holders(described)
     factor = plan.topic_defaults.replication_factor

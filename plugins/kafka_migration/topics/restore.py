@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import MigrationError, Refused
-from kafka_migration.domain.waiting import tries
-from kafka_migration.topics import locks
+from kafka_migration.topics import configs, keeping, locks
 from kafka_migration.topics.declared import HELD, KEPT_OPEN, KIND, is_restored, left_over, mirrored
 from kafka_migration.topics.specs import explicit, restorable
 
@@ -90,14 +89,7 @@ def apply(ctx: Context) -> tuple[Restored, ...]:
 
     Raises what the target answers to a config, Refused if it shows another value afterwards.
     """
-    todo = check(ctx)
-    for restored in todo:
-        ctx.log(str(restored))
-        if not ctx.dry_run:
-            _restore(ctx, restored)
-    if not ctx.dry_run:
-        _verify(ctx)
-    return todo
+    return configs.change(ctx, ctx.target, lambda: check(ctx), lambda restored: _note(ctx, restored))
 
 
 def undo(ctx: Context) -> tuple[str, ...]:
@@ -131,10 +123,10 @@ def _steps(ctx: Context, records: Mapping[str, Mapping[str, Any]]) -> tuple[Rest
     )
 
 
-def _source_configs(ctx: Context, names: Mapping[str, Any]) -> dict[str, dict[str, ConfigValue]]:
+def _source_configs(ctx: Context, names: Mapping[str, Any]) -> dict[str, Mapping[str, ConfigValue]]:
     """Configs of the source's topics now. None if it does not answer: it may be switched off by then."""
     try:
-        return ctx.source.topic_configs(ctx.source.topics(names))
+        return keeping.own(ctx, ctx.source.topic_configs(ctx.source.topics(names)))
     except MigrationError as error:
         ctx.log(
             "the source does not report its configs, so what was explicit at the creation counts, and else the target's"
@@ -202,29 +194,14 @@ def _size(config: ConfigValue | None, *, default: bool = False) -> int:
     return int(value or 0)
 
 
-def _restore(ctx: Context, restored: Restored) -> None:
+def _note(ctx: Context, restored: Restored) -> None:
     record = ctx.journal.read(KIND, restored.topic) or {}
     held = dict(record["spec"]["configs"])
-    configs = {name: value for name, value in held.items() if name not in restored.delete} | dict(restored.set)
+    declared = {name: value for name, value in held.items() if name not in restored.delete} | dict(restored.set)
     noted = {
-        "spec": record["spec"] | {"configs": configs},
+        "spec": record["spec"] | {"configs": declared},
         "configs_source": dict(restored.configs_source),
         "restored_at": ctx.stamp(),
     }
     # Noted before: whoever looks meanwhile sees drift, and a mirror that is unsealed knows what to override again.
     ctx.journal.record(KIND, restored.topic, {HELD: held} | record | noted)
-    if restored.set or restored.delete:
-        ctx.target.alter_configs(restored.topic, set=restored.set, delete=restored.delete)
-
-
-def _verify(ctx: Context) -> None:
-    """Ask again what is left to do: brokers answer before all of them know a new config."""
-    left: list[Restored] = []
-    for _ in tries(ctx.clock, seconds=30.0, pause=0.2):
-        left = [step for step in _steps(ctx, _records(ctx)) if step.set or step.delete]
-        if not left:
-            return
-    raise Refused(
-        f"the target does not show what was set: {left[0]}",
-        remedy="find out what else sets these topics' configs; then run this again",
-    )

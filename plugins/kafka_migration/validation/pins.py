@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.compare.request import PartitionRange
+from kafka_migration.domain.direction import SOURCE, TARGET, Side
 from kafka_migration.domain.offset_map import NotMirroredYet
 from kafka_migration.domain.types import PartitionEnds, Position, TopicPartition
+from kafka_migration.link import reverse
 from kafka_migration.link.flight import was_drained
 
 if TYPE_CHECKING:
@@ -48,10 +50,11 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
 
     A partition that the mirror does not reach (it is halted, or has ended, or the wait was too long) stays unpinned.
     """
-    at, sources = ctx.stamp(), ctx.source.ends(partitions, committed=True)
+    at, sources = ctx.stamp(), _own(ctx, ctx.source.ends(partitions, committed=True), SOURCE)
     reasons, short = _await_mirror(ctx, sources)
     reached = [tp for tp in sources if tp not in reasons]
-    maps, targets, skips = ctx.link.offset_maps(reached), ctx.target.ends(reached), ctx.link.skips()
+    maps, skips = ctx.link.offset_maps(reached), ctx.link.skips()
+    targets = _own(ctx, ctx.target.ends(reached), TARGET)
     still = _at_rest(ctx, sources, reached)
     compaction = _compaction(ctx, {tp.topic for tp in reached})
     ranges, firsts = [], {}
@@ -71,13 +74,28 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
     )
 
 
+def _own(
+    ctx: Context, shown: Mapping[TopicPartition, PartitionEnds], side: Side
+) -> dict[TopicPartition, PartitionEnds]:
+    """``shown``, the logs of a cluster, as far as the context's link has to do with them: from the cut on where it
+    begins, up to where the link that follows begins. What lies before was an earlier link's, and was validated then."""
+    stand = ctx.link.positions() if reverse.begun(ctx) is not None else {}
+    starts, ends = reverse.beginning(ctx, side), {tp: at.source for tp, at in stand.items()} if side == SOURCE else {}
+    found = {}
+    for tp, log in shown.items():
+        start, end = max(log.start, starts.get(tp, 0)), min(log.end, ends.get(tp, log.end))
+        found[tp] = log if (start, end) == (log.start, log.end) else PartitionEnds(start=start, end=max(start, end))
+    return found
+
+
 def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[PartitionRange, ...]:
     """``ranges`` from where the source begins now, up to the same ends: what is left after records expired.
 
     Left out where everything up to the mirror's position has expired, and more: nothing is left to compare there.
     """
     tps = [range_.tp for range_ in ranges]
-    sources, targets, maps = ctx.source.ends(tps), ctx.target.ends(tps), ctx.link.offset_maps(tps)
+    sources, targets = _own(ctx, ctx.source.ends(tps), SOURCE), _own(ctx, ctx.target.ends(tps), TARGET)
+    maps = ctx.link.offset_maps(tps)
     skips = ctx.link.skips()
     found = []
     for range_ in ranges:

@@ -62,7 +62,7 @@ def check(ctx: Context) -> CheckResult:
     against, level = found.get("against", ()), found.get("level")
     ended = f"validation ended {Equality.EQUAL if against else found['verdict']} at {found['at']}"
     evidence = "; ".join([f"{ended}, at level {level}" if level else ended, *against])
-    for doubt_of in (_unequal, _too_weak, _too_few, _of_others, _too_old, _under_way):
+    for doubt_of in (_unequal, _too_weak, _too_few, _of_others, _of_earlier_link, _too_old, _under_way):
         if doubt := doubt_of(ctx, found):
             verdict, more, remedy = doubt
             return CheckResult(name=name, verdict=verdict, evidence=f"{evidence}{more}", remedy=remedy)
@@ -109,6 +109,14 @@ def _of_others(ctx: Context, found: dict[str, Any]) -> _Doubt | None:
         return None
     remedy = "find out who recreated them; then mirror and validate them again"
     return Verdict.FAIL, f", of other topics than those that are there now: {listed(others)}", remedy
+
+
+def _of_earlier_link(ctx: Context, found: dict[str, Any]) -> _Doubt | None:
+    # What this link copied was not there yet.
+    seal = None if ctx.is_first else ctx.before().link.seal()
+    if seal is None or datetime.fromisoformat(found["at"]) > datetime.fromisoformat(seal.at):
+        return None
+    return Verdict.FAIL, f", before link {ctx.link.name} began (at {seal.at})", "run `validate` again"
 
 
 def _too_old(ctx: Context, found: dict[str, Any]) -> _Doubt | None:

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -60,14 +61,18 @@ def nothing_left(cluster: EmbeddedKafka) -> Iterator[None]:
     assert all(is_free(int(server.rpartition(":")[2])) for server in servers.split(","))
 
 
-def test_record_of_every_codec_produced_and_consumed_then_stopped_leaves_nothing() -> None:
-    with EmbeddedKafka(name="codecs") as cluster, nothing_left(cluster):
-        create_topic(cluster.bootstrap_servers, "t")
-        for codec in CODECS:
-            produce(cluster.bootstrap_servers, "t", codec, **{"compression.type": codec})
-        assert consume(cluster.bootstrap_servers, "t", len(CODECS)) == list(CODECS)
-        cluster.stop()
-        cluster.stop()
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedKafka]:
+    """One node, which is running again after each test."""
+    with EmbeddedKafka(name="one", properties=SHORT_SESSION) as cluster:
+        yield cluster
+
+
+def test_record_of_every_codec_is_produced_and_consumed(cluster: EmbeddedKafka) -> None:
+    create_topic(cluster.bootstrap_servers, "codecs")
+    for codec in CODECS:
+        produce(cluster.bootstrap_servers, "codecs", codec, **{"compression.type": codec})
+    assert consume(cluster.bootstrap_servers, "codecs", len(CODECS)) == list(CODECS)
 
 
 def test_two_clusters_side_by_side_one_ends_the_other_serves() -> None:
@@ -85,51 +90,45 @@ def test_two_clusters_side_by_side_one_ends_the_other_serves() -> None:
         assert one.data_dir != other.data_dir
         with nothing_left(one):
             one.stop()
+            one.stop()
         assert consume(other.bootstrap_servers, "t", 1) == ["of the other"]
 
 
-def test_three_nodes_one_is_killed_the_others_serve_until_it_is_back() -> None:
-    with (
-        EmbeddedKafka(name="three", nodes=3, heap_megabytes=256, properties=SHORT_SESSION) as cluster,
-        nothing_left(cluster),
-    ):
-        servers = cluster.bootstrap_servers
-        create_topic(servers, "t", replication=3)
-        produce(servers, "t", "by three")
-        cluster.kill(2)
-        assert sorted(cluster.pids) == [1, 3]
-        produce(servers, "t", "by two")
-        cluster.restart(2)
-        assert sorted(cluster.pids) == [1, 2, 3]
-        assert consume(servers, "t", 2) == ["by three", "by two"]
-        cluster.stop()
+def test_three_nodes_one_is_killed_the_others_serve_until_it_is_back(lossy: EmbeddedKafka) -> None:
+    servers, topic = lossy.bootstrap_servers, f"t-{uuid.uuid4().hex[:8]}"
+    create_topic(servers, topic, replication=3)
+    produce(servers, topic, "by three")
+    lossy.kill(2)
+    assert sorted(lossy.pids) == [1, 3]
+    produce(servers, topic, "by two")
+    lossy.restart(2)
+    assert sorted(lossy.pids) == [1, 2, 3]
+    assert consume(servers, topic, 2) == ["by three", "by two"]
 
 
-def test_node_is_killed_and_restarted_keeps_its_records_and_address() -> None:
-    with EmbeddedKafka(name="killed", properties=SHORT_SESSION) as cluster:
-        servers = cluster.bootstrap_servers
-        create_topic(servers, "t")
-        produce(servers, "t", "before")
-        cluster.kill()
-        assert cluster.pids == {}
-        cluster.restart()
-        assert cluster.bootstrap_servers == servers
-        assert consume(servers, "t", 1) == ["before"]
+def test_node_is_killed_and_restarted_keeps_its_records_and_address(cluster: EmbeddedKafka) -> None:
+    servers = cluster.bootstrap_servers
+    create_topic(servers, "killed")
+    produce(servers, "killed", "before")
+    cluster.kill()
+    assert cluster.pids == {}
+    cluster.restart()
+    assert cluster.bootstrap_servers == servers
+    assert consume(servers, "killed", 1) == ["before"]
 
 
-def test_node_is_paused_nothing_answers_until_it_is_resumed() -> None:
-    with EmbeddedKafka(name="paused") as cluster:
-        create_topic(cluster.bootstrap_servers, "t")
-        cluster.pause()
+def test_node_is_paused_nothing_answers_until_it_is_resumed(cluster: EmbeddedKafka) -> None:
+    create_topic(cluster.bootstrap_servers, "paused")
+    cluster.pause()
+    try:
         assert psutil.Process(cluster.pids[1]).status() == psutil.STATUS_STOPPED, "not only asked to stop"
         client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
         with pytest.raises(KafkaException):
             client.list_topics(timeout=1)
         assert list(cluster.pids) == [1], "a paused node is still there"
+    finally:
         cluster.resume()
-        assert "t" in client.list_topics(timeout=30).topics
-        # Stopping must not wait for a process that cannot hear.
-        cluster.pause()
+    assert "paused" in client.list_topics(timeout=30).topics
 
 
 def test_data_directory_is_given_kept_and_continued(tmp_path: Path) -> None:
@@ -138,6 +137,8 @@ def test_data_directory_is_given_kept_and_continued(tmp_path: Path) -> None:
         produce(cluster.bootstrap_servers, "t", "kept")
     with EmbeddedKafka(name="kept", data_dir=tmp_path / "kept") as cluster:
         assert consume(cluster.bootstrap_servers, "t", 1) == ["kept"]
+        # Stopping must not wait for a process that cannot hear.
+        cluster.pause()
 
 
 def test_client_listener_asks_for_passwords_only_they_open_it() -> None:

@@ -56,10 +56,14 @@ def place(tmp_path: Path) -> Iterator[Standing]:
     reservation.release()
 
 
-def test_cluster_is_up_asked_up_again_keeps_it_and_down_ends_it(place: Standing) -> None:
+def test_cluster_is_up_asked_up_again_keeps_it_refuses_another_port_and_down_ends_it(place: Standing) -> None:
     assert place.up()[0].startswith(f"source: up at {place.address.servers}, pid ")
     process = place.process()
     assert place.up() == [f"source: runs already at {place.address.servers}, pid {process.pid}"]
+    other = standing.Address(name="source", port=1)
+    with pytest.raises(BrokerError, match=r"runs already.*make brokers-down"):
+        standing.up([other], run_directory=place.run_directory)
+    assert place.process() == process
     assert place.topics() == set()
     assert place.down() == [f"source: ended, pid {process.pid}"]
     assert not process.is_running()
@@ -68,15 +72,7 @@ def test_cluster_is_up_asked_up_again_keeps_it_and_down_ends_it(place: Standing)
     assert place.down() == ["nothing was up"]
 
 
-def test_cluster_is_up_asked_for_another_port_refused(place: Standing) -> None:
-    place.up()
-    other = standing.Address(name="source", port=1)
-    with pytest.raises(BrokerError, match=r"runs already.*make brokers-down"):
-        standing.up([other], run_directory=place.run_directory)
-    assert place.process().is_running()
-
-
-def test_broker_was_killed_up_again_serves_with_its_topics(place: Standing) -> None:
+def test_broker_was_killed_or_ended_with_its_data_kept_up_again_serves_with_its_topics(place: Standing) -> None:
     place.up()
     place.create_topic()
     process = place.process()
@@ -86,11 +82,6 @@ def test_broker_was_killed_up_again_serves_with_its_topics(place: Standing) -> N
     assert standing.status(run_directory=place.run_directory) == {"source": None}
     place.up()
     assert "t" in place.topics()
-
-
-def test_data_are_kept_up_again_has_the_topics(place: Standing) -> None:
-    place.up()
-    place.create_topic()
     place.down(keep_data=True)
     place.up()
     assert "t" in place.topics()

@@ -51,6 +51,7 @@ def acls(
 ) -> None:
     """Print the ACLs that the migration needs, and no more. Changes nothing, and grants nothing."""
     from kafka_migration.domain.errors import BadInput
+    from kafka_migration.domain.listing import listed
     from kafka_migration.inventory import permissions
     from kafka_migration.plans.load import load_plan
 
@@ -66,14 +67,20 @@ def acls(
     loaded = load_plan(plan)
     known = _asked(plan, output) if names else permissions.names_of(loaded)
     wanted: tuple[permissions.Side, ...] = permissions.SIDES if side is None else (side.value,)
-    value: dict[str, Any] = {"principal": principal, "rules": [], "commands": []}
+    value: dict[str, Any] = {"principal": principal, "rules": [], "commands": [], "optional": []}
     parts: list[RenderableType] = []
     for cluster in wanted:
+        servers = _servers(loaded, cluster)
         rules = permissions.rules(loaded, cluster, known)
-        commands = permissions.commands(rules, principal=principal, servers=_servers(loaded, cluster))
+        commands = permissions.commands(rules, principal=principal, servers=servers)
         value["rules"] += [rule.as_dict() for rule in rules]
         value["commands"] += commands
         parts += _shown(cluster, rules, commands)
+        if more := permissions.rules(loaded, cluster, known, optional=True):
+            value["optional"] += [rule.as_dict() for rule in more]
+            commands = permissions.commands(more, principal=principal, servers=servers)
+            why = listed(sorted({rule.right.why for rule in more}))
+            parts += _shown(f"{cluster}, optional ({why})", more, commands)
     output.result(value, *parts)
 
 

@@ -13,7 +13,7 @@ import typer
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.cli.asking import demand_yes
 from kafka_migration.cli.opening import opened
-from kafka_migration.cli.options import Debug, Json, PlanFile
+from kafka_migration.cli.options import Debug, Json, PlanFile, Wave
 from kafka_migration.cli.output import Output
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def approve(
-    gate: Annotated[GateName, typer.Argument(help="Which gate: plan (before create) or cutover.", show_default=False)],
+    gate: Annotated[
+        GateName, typer.Argument(help="Which gate: plan (before create), cutover or rollback.", show_default=False)
+    ],
     plan: PlanFile,
     receipt: Annotated[
         str | None,
@@ -46,6 +48,7 @@ def approve(
     reason: Annotated[
         str, typer.Option(metavar="TEXT", help="Why, with --reject or --revoke.", show_default=False)
     ] = "",
+    wave: Wave = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -54,22 +57,24 @@ def approve(
 
     output = Output(as_json=as_json)
     _require_one_answer(receipt=receipt, yes=yes, show=show, reject=reject, revoke=revoke, reason=reason)
+    if wave is not None and gate is not GateName.CUTOVER:
+        raise typer.BadParameter("the plan is approved as a whole; waves have a cutover gate", param_hint="--wave")
     if reject or revoke:
-        _close(gate, plan, output, reject=reject, reason=reason, yes=yes)
+        _close(gate, plan, output, wave=wave, reject=reject, reason=reason, yes=yes)
         return
     if receipt is None:
-        seen = _show(gate, plan, output, and_ask=not show)
+        seen = _show(gate, plan, output, wave=wave, and_ask=not show)
         if show:
             return
         digest, seen_at = seen.digest, seen.taken_at
     name = answering()
-    with opened(plan, output) as ctx:
+    with opened(plan, output, wave=wave) as ctx:
         if receipt is not None:
             digest, seen_at = approvals.shown_by(ctx, gate, receipt)
         # Not even the internal topics are made for an answer that does not count.
         now = approvals.evidence(ctx, gate)
         approvals.examine(ctx, gate, digest, name, seen_at=seen_at, now=now)
-    with opened(plan, output, make_state=True) as ctx:
+    with opened(plan, output, make_state=True, wave=wave) as ctx:
         approval = approvals.record(ctx, gate, digest, name, seen_at=seen_at, now=now, via=record.COMMAND)
     output.result(approval.as_dict(), f"approved by {approval.approver}: {approval.digest}")
 
@@ -97,13 +102,13 @@ def _require_one_answer(*, receipt: str | None, yes: bool, show: bool, reject: b
         raise typer.BadParameter("--receipt is for answering without being asked: add --yes", param_hint="--receipt")
 
 
-def _show(gate: GateName, plan: Path, output: Output, *, and_ask: bool) -> Evidence:
+def _show(gate: GateName, plan: Path, output: Output, *, wave: str | None, and_ask: bool) -> Evidence:
     """Show the evidence: with a receipt for it, or ``and_ask`` for an approval. Raises NotApproved unless it is yes."""
     from kafka_migration.approvals import approvals, passing
     from kafka_migration.cli.render.evidence import evidence as shown
     from kafka_migration.steps import outlook
 
-    with opened(plan, output) as ctx:
+    with opened(plan, output, wave=wave) as ctx:
         seen = outlook.evidence(ctx, gate)
         asked = passing.is_asked(ctx, gate)
         receipt = approvals.receipt(ctx, seen)
@@ -120,16 +125,18 @@ def _show(gate: GateName, plan: Path, output: Output, *, and_ask: bool) -> Evide
         output.log(f"the plan asks nobody here: approvals.{gate} is false")
     demand_yes(
         output,
-        f"Approve the {gate} of {seen.migration} on this evidence?",
+        f"Approve the {gate} of {seen.migration}{f', wave {wave},' if wave else ''} on this evidence?",
         declined="not approved",
         unasked="no answer: nobody can be asked here, and no answer is never an approval",
         remedy=f"answer at a terminal, or give --receipt {receipt or 'RECEIPT, as --show gives it,'} --yes",
-        refused=partial(passing.NotApproved, gate, digest=seen.digest),
+        refused=partial(passing.NotApproved, gate, digest=seen.digest, wave=seen.scope),
     )
     return seen
 
 
-def _close(gate: GateName, plan: Path, output: Output, *, reject: bool, reason: str, yes: bool) -> None:
+def _close(
+    gate: GateName, plan: Path, output: Output, *, wave: str | None, reject: bool, reason: str, yes: bool
+) -> None:
     """Reject or revoke, once a person confirmed it. No internal topics are made for it."""
     from kafka_migration.approvals import approvals, passing, record
 
@@ -137,12 +144,12 @@ def _close(gate: GateName, plan: Path, output: Output, *, reject: bool, reason: 
     if not yes:
         demand_yes(
             output,
-            f"{what} the {gate} gate?",
+            f"{what} the {gate} gate{f' of wave {wave}' if wave else ''}?",
             declined="nothing was changed",
             remedy="answer at a terminal, or add --yes",
-            refused=partial(passing.NotApproved, gate),
+            refused=partial(passing.NotApproved, gate, wave=wave or ""),
         )
-    with opened(plan, output) as ctx:
+    with opened(plan, output, wave=wave) as ctx:
         if reject:
             newest = record.answers(ctx).get(gate)
             digest = newest.digest if newest else ""

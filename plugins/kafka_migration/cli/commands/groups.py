@@ -1,4 +1,4 @@
-"""translate, cutover, watch, undo: consumer groups."""
+"""cutover, watch, undo, rollback: consumer groups."""
 
 from __future__ import annotations
 
@@ -8,58 +8,49 @@ import typer
 
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.cli.opening import opened
-from kafka_migration.cli.options import Debug, DryRun, Groups, Json, PlanFile, read_offset
+from kafka_migration.cli.options import Debug, DryRun, Groups, Json, PlanFile, Wave
 from kafka_migration.cli.output import Output
 
 
-def translate(
+def cutover(
     plan: PlanFile,
     group: Groups = None,
-    offset: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TOPIC:PARTITION:OFFSET",
-            help="Translate this source offset instead; may be given again.",
-            show_default=False,
-        ),
-    ] = None,
+    wave: Wave = None,
+    dry_run: DryRun = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show where each group would resume on the target, exactly. Writes nothing."""
-    from kafka_migration.cli.render.groups import translated
-    from kafka_migration.groups import translate as phase_translate
-
-    output = Output(as_json=as_json)
-    if offset and group:
-        raise typer.BadParameter("--group and --offset exclude each other")
-    offsets = [read_offset(text, option="--offset") for text in offset or ()]
-    with opened(plan, output) as ctx:
-        if offsets:
-            found = phase_translate.translate_offsets(ctx, offsets)
-        else:
-            found = phase_translate.preview(ctx, group or None)
-    output.result(found.as_dict(), translated(found))
-    raise typer.Exit(found.exit_code)
-
-
-def cutover(
-    plan: PlanFile, group: Groups = None, dry_run: DryRun = False, as_json: Json = False, debug: Debug = False
-) -> None:
     """Stop groups on the source, move their offsets, start them on the target."""
+    from kafka_migration.approvals.waves import around
     from kafka_migration.cli.render.groups import moved
     from kafka_migration.groups.translate import selected_groups
     from kafka_migration.steps import outlook, runner
+    from kafka_migration.steps.step import part_of
 
     output = Output(as_json=as_json)
-    with opened(plan, output, dry_run=dry_run) as ctx:
+    with opened(plan, output, dry_run=dry_run, wave=wave) as whole:
+        ctx = around(whole, group or ())
         # Asked first: a wrong name is bad input, whatever the gate answers.
         selected_groups(ctx, group or None)
         if dry_run:
             outlook.ask_gate(ctx, GateName.CUTOVER)
-        decision = runner.run(ctx, "cut_over", groups=group or None)
+        decision = runner.run(ctx, "cut_over", part=part_of(ctx.scope.key), groups=group or None)
     output.result(decision.value.as_dict(), moved(decision.value))
     raise typer.Exit(decision.exit_code)
+
+
+def rollback(
+    plan: PlanFile, group: Groups = None, dry_run: DryRun = False, as_json: Json = False, debug: Debug = False
+) -> None:
+    """Move groups back to the source that have processed records on the target, at their very next records."""
+    from kafka_migration.cli.render.groups import moved
+    from kafka_migration.steps import rollback as phase_rollback
+
+    output = Output(as_json=as_json)
+    with opened(plan, output, dry_run=dry_run) as ctx:
+        result = phase_rollback.apply(ctx, group or None)
+    output.result(result.as_dict(), moved(result))
+    raise typer.Exit(result.exit_code)
 
 
 def watch(

@@ -40,6 +40,12 @@ def mirror(
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Delete what --again names without being asked.")] = False,
+    reverse: Annotated[
+        bool,
+        typer.Option(
+            "--reverse", help="Copy what is written on the target since the seal back to the source, for `rollback`."
+        ),
+    ] = False,
     unseal: Annotated[
         bool, typer.Option("--unseal", help="Remove the seal that `stop` has put on the mirror.")
     ] = False,
@@ -50,16 +56,25 @@ def mirror(
     """Copy records on Spark until it is stopped. May be killed at any moment, and started again."""
     from kafka_migration.cli.render.status import lag_beside
     from kafka_migration.cli.render.status import outcome as shown
+    from kafka_migration.link import reverse as phase_reverse
     from kafka_migration.link import seal as phase_seal
     from kafka_migration.steps import mirror as phase_mirror
     from kafka_migration.steps import mirror_job
+    from kafka_migration.topics import keeping as phase_keeping
 
     output = Output(as_json=as_json)
     rate = _rate(throttle)
+    if reverse and (again or unseal):
+        raise typer.BadParameter("--again and --unseal are of the forward mirror", param_hint="--reverse")
     # Before Spark starts, and before internal topics are made for a mirror that may not run.
     with opened(plan, output, dry_run=dry_run) as ctx:
         # First: of a run of it that died no topic may be left that the mirror would find.
-        topics = _copy_again(ctx, output, again, yes=yes, unseal=unseal) if again else phase_mirror.check(ctx)
+        if reverse:
+            topics = sorted(phase_reverse.arm(ctx).link.topics() or ctx.link.topics())
+            if dry_run:
+                phase_keeping.apply(ctx)
+        else:
+            topics = _copy_again(ctx, output, again, yes=yes, unseal=unseal) if again else phase_mirror.check(ctx)
         # Last: whoever answers no, or is refused, leaves the link as it was.
         if unseal and phase_seal.undo(ctx):
             output.log("would remove the seal" if dry_run else "the seal is removed: the mirror may write again")
@@ -69,16 +84,17 @@ def mirror(
         output.result({"dry_run": True, "topics": topics}, f"{len(topics)} topics would be mirrored")
         return
     what = loaded(plan)
-    with lag_beside(what, output) as log:
+    with lag_beside(what, output, reverse=reverse) as log:
         outcome = mirror_job.run(
             what,
             master=master,
             until_caught_up=until_caught_up,
             throttle_bytes_per_second=rate,
+            back=reverse,
             log=log,
         )
     output.result(outcome.as_dict(), shown(outcome.as_dict()))
-    if outcome.reason == "stopped" and _is_to_run(plan, output):
+    if outcome.reason == "stopped" and _is_to_run(plan, output, reverse=reverse):
         output.log("interrupted; nothing is lost, and the next run continues from here")
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(1 if outcome.halted else 0)
@@ -94,10 +110,10 @@ def _rate(throttle: str | None) -> int | None:
     return rate
 
 
-def _is_to_run(plan: Path, output: Output) -> bool:
+def _is_to_run(plan: Path, output: Output, *, reverse: bool) -> bool:
     """Whether nobody asked the mirror to stop: then it was interrupted."""
     with opened(plan, output) as ctx:
-        return ctx.link.wished().desired is Desired.RUN
+        return (ctx.reverse() if reverse else ctx).link.wished().desired is Desired.RUN
 
 
 def _copy_again(ctx: Context, output: Output, again: Sequence[str], *, yes: bool, unseal: bool) -> list[str]:

@@ -1,9 +1,15 @@
-"""status, report: what a migration has done."""
+"""status, report: what a migration has done; stragglers: what others did behind it."""
 
 from __future__ import annotations
 
+import getpass
+from typing import Annotated
+
+import typer
+
+from kafka_migration.cli.asking import demand_yes
 from kafka_migration.cli.opening import opened
-from kafka_migration.cli.options import Debug, DryRun, Json, PlanFile, ReportsDirectory
+from kafka_migration.cli.options import By, Debug, DryRun, Json, PlanFile, ReportsDirectory
 from kafka_migration.cli.output import Output
 
 
@@ -16,6 +22,41 @@ def status(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
     with opened(plan, output) as ctx:
         page = phase_status.read(ctx)
     output.result(page.as_dict(), shown(page))
+    raise typer.Exit(1 if page.stragglers else 0)
+
+
+def stragglers(
+    plan: PlanFile,
+    give_up: Annotated[
+        bool, typer.Option("--give-up", help="Note that nobody needs these records: they are not named any more.")
+    ] = False,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Kept in the report.", show_default=False)] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Give them up without being asked.")] = False,
+    by: By = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show what others than the reverse link wrote to the source behind the cut (1 if anything); or give it up."""
+    from kafka_migration.link import stragglers as phase
+
+    output = Output(as_json=as_json)
+    with opened(plan, output, dry_run=dry_run) as ctx:
+        found = phase.look(ctx)
+        if give_up and found and not (dry_run or yes):
+            question = "Give these records up? They stay on the source, and no consumer of the target gets them."
+            demand_yes(output, question, shown=found, declined="nothing was given up")
+        if give_up:
+            found = phase.give_up(ctx, by=by or getpass.getuser(), reason=reason)
+    value = {
+        "stragglers": [stray.as_dict() for stray in found],
+        "given_up": give_up and not dry_run,
+        "dry_run": dry_run,
+    }
+    verb = "would be given up: " if give_up and dry_run else "given up: " if give_up else ""
+    lines = [f"{verb}{stray}" for stray in found] or ["nothing stands on the source behind the cut that is not its own"]
+    output.result(value, *lines)
+    raise typer.Exit(1 if found and not give_up else 0)
 
 
 def report(

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -62,8 +62,8 @@ def run(
     what = loaded(plan)
     rows = workflow(what)
     if dry_run:
-        steps = [{"step": row.name, "does": row.does, "passes_if": row.passes_if, "undo": row.undo} for row in rows]
-        table = grid("Steps", ("step", "what it does", "passes if"), [(r.name, r.does, r.passes_if) for r in rows])
+        steps = [{"step": row.id, "does": row.does, "passes_if": row.passes_if, "undo": row.undo} for row in rows]
+        table = grid("Steps", ("step", "what it does", "passes if"), [(r.id, r.does, r.passes_if) for r in rows])
         output.result({"dry_run": True, "steps": steps}, table)
         return
     walk = _Walk(plan, output, master=master, reports=place)
@@ -79,24 +79,50 @@ class _Walk:
     def __init__(self, plan: Path, output: Output, *, master: str | None, reports: Place) -> None:
         self.mirror = MirrorProcess(plan, master=master, log=output.log, look=self._look)
         self.account: list[dict[str, Any]] = []
+        self._over: dict[str, bool] = {}
         self._plan, self._output, self._master, self._reports = plan, output, master, reports
 
     def through(self, rows: tuple[Step, ...]) -> int:
         """Make the steps, in order, to the first that does not pass. The exit code of that one, or 0."""
-        code = 0
-        for row in self._left(rows):
-            if code and not row.after_failures:
-                break
+        from kafka_migration.steps.table import by_waves
+
+        code, is_over = 0, False
+        left = [*self._left(rows)]
+        while left:
+            row = left.pop(0)
+            is_over = is_over or bool(code and not (row.after_failures or row.is_teardown))
+            if is_over and not row.is_teardown:
+                continue
+            if row.by_wave and not row.wave and (names := self._waves()):
+                # Computed: they are settled by now.
+                left = [*by_waves([row, *left], names)]
+                continue
             self.mirror.require_ours()
-            self._output.log(f"{row.name}: {row.does}")
-            decision = self._step(row)
+            if row.wave and self._is_over(row.wave):
+                continue
+            self._output.log(f"{row.id}: {row.does}")
+            try:
+                decision = self._step(row)
+            except MigrationError:
+                self._tear_down(left)
+                raise
             if decision is None:
                 continue
-            self.account.append({"step": row.name, **decision.as_dict()})
+            self.account.append({"step": row.id, **decision.as_dict()})
             for line in (*decision.notes, *decision.message.splitlines()):
                 self._output.log(f"  {line}")
             code = code or decision.exit_code
         return code
+
+    def _tear_down(self, rows: Iterable[Step]) -> None:
+        """Make the teardowns among ``rows``; what has failed before stays the reason."""
+        for row in rows:
+            if row.is_teardown:
+                self._output.log(f"{row.name}: {row.does}")
+                try:
+                    self._output.log(f"  {self._once(row).message}")
+                except MigrationError as error:
+                    self._output.log(f"  {error}")
 
     def _look(self) -> tuple[dict[str, bool], str]:
         from kafka_migration.migration.joined import begun_mirror
@@ -113,9 +139,29 @@ class _Walk:
             self._output.log(f"{done} was done by an earlier run: continuing with the step after it")
         return rows[names.index(done) + 1 :] if done else rows
 
+    def _waves(self) -> Iterable[str]:
+        from kafka_migration.approvals import waves
+
+        if loaded(self._plan).waves is None:
+            return ()
+        with opened(self._plan, self._output) as ctx:
+            return waves.names(ctx)
+
+    def _is_over(self, wave: str) -> bool:
+        """Whether the groups of ``wave`` had moved, and gone on, before this run came to it: nobody is asked for what
+        is done, though the approval may have grown old since."""
+        from kafka_migration.approvals import waves
+
+        if wave not in self._over:
+            with opened(self._plan, self._output, wave=wave) as ctx:
+                self._over[wave] = bool(ctx.scope.reading) and not waves.left(ctx, ctx.scope.reading)
+            if self._over[wave]:
+                self._output.log(f"wave {wave} has moved: continuing with what follows it")
+        return self._over[wave]
+
     def _step(self, row: Step) -> Decision | None:
         if row.approval:
-            self._approve(GateName(row.approval))
+            self._approve(GateName(row.approval), row.wave)
             return None
         if row.runs_on:
             self.mirror.start()
@@ -138,7 +184,7 @@ class _Walk:
                 if is_last or decision.exit_code != CouldNotFindOut.exit_code:
                     return decision
                 problem = decision.message
-            self._output.log(f"{row.name}: trying again: {problem}")
+            self._output.log(f"{row.id}: trying again: {problem}")
             self.mirror.require()
             self.mirror.wait(_BETWEEN_TRIES_SECONDS)
 
@@ -151,14 +197,16 @@ class _Walk:
         elif row.name == "report":
             options = {"reports": self._reports}
         is_check = row.name == "inventory_and_preflight"
-        with opened(self._plan, self._output, to_check=is_check) as ctx:
-            return runner.wait(ctx, row.name) if row.waits else runner.run(ctx, row.name, **options)
+        with opened(self._plan, self._output, to_check=is_check, wave=row.wave or None) as ctx:
+            if row.waits:
+                return runner.wait(ctx, row.name, part=row.part)
+            return runner.run(ctx, row.name, part=row.part, **options)
 
-    def _approve(self, gate: GateName) -> None:
+    def _approve(self, gate: GateName, wave: str) -> None:
         """Ask for the approval of ``gate`` at this terminal, unless one holds. Raises NotApproved."""
         from kafka_migration.approvals import approvals, passing
 
-        with opened(self._plan, self._output) as ctx:
+        with opened(self._plan, self._output, wave=wave or None) as ctx:
             try:
                 self._output.log(f"  {approvals.check(ctx, gate).reason}")
                 return
@@ -166,14 +214,19 @@ class _Walk:
                 self._output.log(f"  {shut.message}")
         if self._output.as_json or not can_be_asked():
             raise passing.NotApproved(
-                gate, "nobody can be asked here", remedy=f"approve {gate} {self._plan}, then run this again"
+                gate,
+                "nobody can be asked here",
+                remedy=f"{passing.command(gate, wave, self._plan)}, then run this again",
+                wave=wave,
             )
-        approve(gate, self._plan)
+        approve(gate, self._plan, wave=wave or None)
 
 
 def _done(ctx: Context) -> str:
     """The last step that cannot be made twice: the seal ends the copy for good, and what was restored may be released.
     "" before that, and where the plan selects topics by now that were never mirrored."""
+    from kafka_migration.link import switched
+    from kafka_migration.link.switched import SwitchState
     from kafka_migration.topics.declared import KIND, is_restored
 
     seal, records = ctx.link.seal(), ctx.journal.all(KIND)
@@ -181,7 +234,13 @@ def _done(ctx: Context) -> str:
         return ""
     if set(ctx.plan.topics.select(ctx.source.topics())) - set(ctx.link.topics()):
         return ""
-    return "restore" if all(is_restored(record) for record in records.values()) else "stop_mirror"
+    if all(is_restored(record) for record in records.values()):
+        return "restore"
+    if ctx.plan.producers is None or not ctx.plan.producers.in_workflow:
+        return "stop_mirror"
+    # The switch seals before the point of no return: until it is done, it is gone on with.
+    switch = switched.read(ctx)
+    return "switch_producers" if switch is not None and switch.state is SwitchState.DONE else "watch_groups"
 
 
 class MirrorProcess:

@@ -90,7 +90,10 @@ def created(result: Created) -> RenderableType:
 
 def evidence(seen: Evidence) -> RenderableType:
     """What a person decides on, with the digest that the answer binds to at the end, next to the question."""
-    parts: list[RenderableType] = [Text(f"{seen.migration}: approve the {seen.gate}?", "bold"), Text()]
+    parts: list[RenderableType] = [
+        Text(f"{seen.migration}: approve the {seen.gate}{f' of wave {seen.scope}' if seen.scope else ''}?", "bold"),
+        Text(),
+    ]
     parts.append(checks("Checks", seen.checks.results))
     for table in seen.tables:
         parts.append(grid(table.title, table.columns, table.rows, note=table.note))

@@ -15,12 +15,15 @@ from rich.markup import escape
 from rich.text import Text
 
 from kafka_migration.cli.render.tables import Cell, checks, digest, drift, facts, grid, moment, number, seconds
+from kafka_migration.domain.listing import listed
 from kafka_migration.link.halts import meaning_of
 
 if TYPE_CHECKING:
+    from kafka_migration.approvals.record import Approval
     from kafka_migration.cli.output import Output
     from kafka_migration.domain.types import TopicPartition
     from kafka_migration.link.lag import LagReport
+    from kafka_migration.migration.cancellation import Cancellation
     from kafka_migration.migration.context import Context
     from kafka_migration.plans.model import Plan
     from kafka_migration.steps.status import HaltStatus, MirrorStatus, Status
@@ -42,6 +45,10 @@ def status(page: Status) -> RenderableType:
             ("plan", digest(page.plan_digest)),
             ("topics", f"{page.topics} made or adopted on the target, {holds} of them locked for this migration"),
             *([("stand at", states)] if states else []),
+            *([("cancelled", Text(_cancelled(page.cancelled), "yellow"))] if page.cancelled else []),
+            *([("producers", page.switch)] if page.switch else []),
+            *([("fence", Text(page.fence, "yellow"))] if page.fence else []),
+            *_stragglers(page),
         )
     )
     if not page.has_begun:
@@ -58,12 +65,24 @@ def status(page: Status) -> RenderableType:
         parts.append(Text(f"whether topics have changed is unknown: {page.unknown['drift']}\n"))
     if page.groups:
         parts += _groups(page)
+    waves = [(one.title, one.stands, *_answer(one.approval), seconds(one.pause_seconds)) for one in page.waves]
+    parts += _table("Waves", ("wave", "stands", "approval", "by", ">longest pause"), waves)
     answers = [
         (str(one.gate), one.answer, one.approver, moment(one.at.isoformat()), digest(one.digest))
         for one in page.approvals
     ]
     parts += _table("Approvals", ("gate", "answer", "by", "at (UTC)", "evidence"), answers)
     return Group(*parts)
+
+
+def _answer(found: Approval | None) -> tuple[str, str]:
+    return ("-", "-") if found is None else (found.answer, found.approver)
+
+
+def _cancelled(found: Cancellation) -> str:
+    # `cancelled by …`, or what came after that; what was left is a person's to see to.
+    rest = [f"{topic} {what}" for topic, what in sorted(found.topics.items()) if what != "deleted"]
+    return "; ".join([str(found), *rest, *found.left])
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[RenderableType]:
@@ -115,6 +134,15 @@ def _mirror(page: Status) -> RenderableType:
     verdict = page.validation
     rows.append(("validation", "none yet" if verdict is None else f"{verdict['verdict']} at {moment(verdict['at'])}"))
     return Group(facts(rows), Text())
+
+
+def _stragglers(page: Status) -> list[tuple[str, Cell]]:
+    if "stragglers" in page.unknown:
+        return [("stragglers", f"unknown: {page.unknown['stragglers']}")]
+    if not page.stragglers:
+        return []
+    found = listed(page.stragglers, separator="; ")
+    return [("stragglers", Text(f"written to the source behind the cut: {found}; see `stragglers`", "bold red"))]
 
 
 def _lag(page: Status) -> list[tuple[str, Cell]]:
@@ -260,10 +288,12 @@ def watch_lag(ctx: Context, output: Output) -> NoReturn:
 
 
 @contextmanager
-def lag_beside(plan: Plan, output: Output, *, seconds: float = _BESIDE_SECONDS) -> Iterator[Callable[[str], None]]:
+def lag_beside(
+    plan: Plan, output: Output, *, reverse: bool = False, seconds: float = _BESIDE_SECONDS
+) -> Iterator[Callable[[str], None]]:
     """How a long step reports its progress: lines; at a terminal, with the present lag in a line below them.
 
-    ``seconds`` lie between two looks.
+    ``seconds`` lie between two looks. ``reverse``: the lag of the reverse link.
     """
     if not output.err.is_terminal:
         yield output.log
@@ -280,7 +310,7 @@ def lag_beside(plan: Plan, output: Output, *, seconds: float = _BESIDE_SECONDS) 
             while not ended.is_set():
                 try:
                     with open_context(plan) as ctx:
-                        meter = LagMeter(ctx)
+                        meter = LagMeter(ctx.reverse() if reverse else ctx)
                         while not ended.wait(seconds):
                             line.update(escape(describe(meter.read())))
                 except MigrationError as error:

@@ -240,6 +240,55 @@ def seal(
         net.close()
 
 
+def cut_off(
+    link: Link,
+    target: Mapping[str, Any],
+    partitions: Iterable[TopicPartition],
+    log: Callable[[str], None] = lambda _text: None,
+    *,
+    direction: Direction = Direction.FORWARD,
+) -> Mapping[TopicPartition, Stopped]:
+    """Seal ``link`` wherever it stands, for good: as :func:`seal`, but nobody needs what was copied any more.
+
+    ``partitions`` are all of its topics that are left. Returns those whose log holds what the link does not explain.
+    Killed anywhere, the next call converges. Raises CouldNotFindOut where a partition could not be fenced.
+    """
+    wanted = sorted(partitions)
+    found = link.seal()
+    if found is None:
+        # Durable first: from then on every task stops at its next look, and no mirror begins.
+        found = Seal(at=now(), ends={})
+        link.record_seal(found)
+    if not wanted:
+        return {}
+    net = Selector()
+    cluster = WireCluster(net, target, direction.destination)
+    try:
+        cluster.connect()
+        for topic in link.topics().values():
+            cluster.pinned[topic.name] = topic.target_id
+        fences = dict(link.fences())
+        known = known_of(link, wanted, fences, link.positions())
+        fenced: Fenced = net.run(
+            lambda: take_over(
+                cluster, transactional_id=link.transactional_id, known=known, fences=fences, needs_all=False
+            )
+        )
+        link.record_fence(fenced.fence, fenced.identity, at=now())
+    finally:
+        cluster.close()
+        net.close()
+    if fenced.unread:
+        first = min(fenced.unread)
+        raise CouldNotFindOut(
+            f"{len(fenced.unread)} partitions could not be fenced, first {first}: {fenced.unread[first]}",
+            remedy="see that their brokers answer, then run this again",
+        )
+    link.record_seal(replace(found, identity=fenced.identity, ends=dict(fenced.markers)))
+    log(f"fenced {len(fenced.markers)} partitions: no mirror of this migration may write to them any more")
+    return dict(fenced.stopped) | {tp: tail.stopped for tp, tail in fenced.tails.items() if tail.stopped is not None}
+
+
 def _fence(cluster: WireCluster, net: Selector, link: Link) -> Fenced:
     fences, positions = dict(link.fences()), link.positions()
     known = known_of(link, positions, fences, positions)

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 _PROGRESS_BYTES_PER_SECOND, _PROGRESS_PATIENCE = 65_536, 30.0
 _FAREWELL_SECONDS, _URGENT_SECONDS = 1.0, 0.5
+#: Commands are looked for so often, and for so long, once one was announced that somebody waits for.
+_ALERT_SECONDS, _ALERT_FOR_SECONDS = 0.05, 120.0
 
 
 class CopyTask:
@@ -71,6 +73,7 @@ class CopyTask:
         self.outlet = Outlet(self.loop, self.target, self.copies, self.limits, self.rate_limit, self.lease, hold)
         self._writing = 0
         self._recalled = self._is_urgent = False
+        self._alert_until = 0.0
         self._commands: dict[bytes, Callable[[dict[str, Any]], None]] = {
             ledger.link_key(orders.link, "desired"): self._on_desired,
             ledger.link_key(orders.link, "recall"): self._on_recall,
@@ -216,11 +219,14 @@ class CopyTask:
                     remedy="run the mirror again",
                 )
             self.loop.wake()
-            await self.loop.rest(self.limits.command_seconds)
+            is_alert = time.monotonic() < self._alert_until
+            await self.loop.rest(_ALERT_SECONDS if is_alert else self.limits.command_seconds)
         self.loop.wake()
 
     def _on_desired(self, value: dict[str, Any]) -> None:
         self.loop.ending = self.loop.ending or value["desired"] != Desired.RUN
+        if value.get("news_due"):
+            self._alert_until = time.monotonic() + _ALERT_FOR_SECONDS
 
     def _on_recall(self, value: dict[str, Any]) -> None:
         if value["epoch"] >= self.orders.round_id:

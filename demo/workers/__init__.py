@@ -1,0 +1,1 @@
+"""What is copied to where the demo from the wheel runs."""

@@ -1,0 +1,244 @@
+"""translate: where groups, single offsets, and positions kept outside Kafka lead on the other cluster."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from kafka_migration.cli.opening import opened
+from kafka_migration.cli.options import Debug, DryRun, Groups, Json, PlanFile, read_offset
+from kafka_migration.cli.output import Output
+from kafka_migration.domain.errors import BadInput
+from kafka_migration.positions.files import Format
+
+if TYPE_CHECKING:
+    from kafka_migration.kafka.cluster import Cluster, Role
+    from kafka_migration.migration.context import Context
+    from kafka_migration.positions.translation import Rules
+
+_FILES, _CONNECT = "Positions in files", "Positions of Connect"
+
+
+def translate(
+    plan: PlanFile,
+    group: Groups = None,
+    offset: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC:PARTITION:OFFSET",
+            help="Translate this source offset instead; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Translate the positions in this file, or in this checkpoint folder of Spark.",
+            rich_help_panel=_FILES,
+            show_default=False,
+        ),
+    ] = None,
+    format: Annotated[
+        Format | None,
+        typer.Option(help="How they are written. (default: by name and content)", rich_help_panel=_FILES),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOPIC,PARTITION,OFFSET",
+            help="Names of these columns in a CSV file. (default: topic,partition,offset)",
+            rich_help_panel=_FILES,
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Write the file, or folder, with translated positions here. (default: only show them)",
+            rich_help_panel=_FILES,
+            show_default=False,
+        ),
+    ] = None,
+    connect_offsets: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[CLUSTER:]TOPIC",
+            help="Translate the positions in this offsets topic of Kafka Connect. CLUSTER: source, target, or the id of"
+            " a connection. (default: where positions are translated from)",
+            rich_help_panel=_CONNECT,
+            show_default=False,
+        ),
+    ] = None,
+    output_topic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[CLUSTER:]TOPIC",
+            help="Write them, and all other keys, to this topic. (default: only show them; the other cluster)",
+            rich_help_panel=_CONNECT,
+            show_default=False,
+        ),
+    ] = None,
+    connector: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Of this connector only; may be given again. (default: all)",
+            rich_help_panel=_CONNECT,
+            show_default=False,
+        ),
+    ] = None,
+    rewind: Annotated[
+        bool,
+        typer.Option("--rewind", help="Also where the output topic is further ahead.", rich_help_panel=_CONNECT),
+    ] = False,
+    reverse: Annotated[
+        bool, typer.Option("--reverse", help="From the target to the source: of groups, where `rollback` leads.")
+    ] = False,
+    accept_expired: Annotated[
+        bool,
+        typer.Option(
+            "--accept-expired",
+            help="Positions whose records the other cluster will never have lead to the first record behind them.",
+        ),
+    ] = False,
+    keep_topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="Positions of this topic stay as they are: it is another cluster's. May be given again.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show where each group would resume on the target, exactly; or translate positions kept outside Kafka.
+
+    Writes nothing but --output or --output-topic.
+    """
+    from kafka_migration.cli.render.groups import translated
+    from kafka_migration.groups import translate as phase_translate
+    from kafka_migration.link import reverse as phase_reverse
+    from kafka_migration.positions.translation import Rules
+
+    given = [name for name, value in _sources(group, offset, file, connect_offsets).items() if value]
+    if len(given) > 1:
+        raise typer.BadParameter(f"{' and '.join(given)} exclude each other")
+    _require_uses(bool(file), "--file", {"--format": format, "--columns": columns, "--output": output})
+    _require_uses(
+        bool(connect_offsets),
+        "--connect-offsets",
+        {"--output-topic": output_topic, "--connector": connector, "--rewind": rewind},
+    )
+    _require_uses(
+        bool(file or connect_offsets),
+        "--file or --connect-offsets",
+        {"--accept-expired": accept_expired, "--keep-topic": keep_topic},
+    )
+    if offset and reverse:
+        raise typer.BadParameter("--reverse translates what groups committed, and no single --offset")
+    terminal = Output(as_json=as_json)
+    rules = Rules(back=reverse, accept_expired=accept_expired, kept=frozenset(keep_topic or ()))
+    if file is not None:
+        _translate_file(plan, terminal, file, format, columns, output, rules, dry_run)
+    if connect_offsets:
+        _translate_connect(plan, terminal, connect_offsets, output_topic, connector or (), rewind, rules, dry_run)
+    offsets = [read_offset(text, option="--offset") for text in offset or ()]
+    with opened(plan, terminal, dry_run=dry_run) as ctx:
+        if offsets:
+            found = phase_translate.translate_offsets(ctx, offsets)
+        else:
+            found = phase_translate.preview(phase_reverse.behind(ctx) if reverse else ctx, group or None)
+    terminal.result(found.as_dict(), translated(found))
+    raise typer.Exit(found.exit_code)
+
+
+def _sources(group: object, offset: object, file: object, connect: object) -> dict[str, object]:
+    return {"--group": group, "--offset": offset, "--file": file, "--connect-offsets": connect}
+
+
+def _require_uses(is_given: bool, option: str, uses: dict[str, object]) -> None:
+    stray = [name for name, value in uses.items() if value]
+    if stray and not is_given:
+        raise typer.BadParameter(f"{stray[0]} needs {option}")
+
+
+def _translate_file(
+    plan: Path,
+    terminal: Output,
+    file: Path,
+    format: Format | None,
+    columns: str | None,
+    output: Path | None,
+    rules: Rules,
+    dry_run: bool,
+) -> None:
+    from kafka_migration.cli.render.positions import in_file
+    from kafka_migration.positions import files
+
+    names = _columns(columns)
+    # Before any cluster is asked: what is wrong with paths and texts needs none.
+    found = files.read(file, format=format, columns=names)
+    if output is not None:
+        files.require_free(output, file)
+    with opened(plan, terminal, dry_run=dry_run) as ctx:
+        result = files.translate(ctx, found, rules=rules, output=output)
+    terminal.result(result.as_dict(), in_file(result))
+    raise typer.Exit(result.exit_code)
+
+
+def _columns(text: str | None) -> list[str] | None:
+    names = None if text is None else [name.strip() for name in text.split(",")]
+    if names is not None and (len(names) != 3 or not all(names)):
+        raise BadInput(
+            "is not three names",
+            field="--columns",
+            value=text,
+            remedy=f"write it like topic,partition,offset; found {text}",
+        )
+    return names
+
+
+def _translate_connect(
+    plan: Path,
+    terminal: Output,
+    source: str,
+    output: str | None,
+    connectors: list[str] | tuple[str, ...],
+    rewind: bool,
+    rules: Rules,
+    dry_run: bool,
+) -> None:
+    from kafka_migration.cli.render.positions import in_connect
+    from kafka_migration.kafka.keyed_topic import KeyedTopic
+    from kafka_migration.positions import connect_offsets
+
+    with opened(plan, terminal, dry_run=dry_run) as ctx, ExitStack() as stack:
+        here, there = (ctx.target, ctx.source) if rules.back else (ctx.source, ctx.target)
+        topics = [KeyedTopic(*_place(ctx, stack, source, here))]
+        if output is not None:
+            topics.append(KeyedTopic(*_place(ctx, stack, output, there)))
+        result = connect_offsets.translate(ctx, *topics, rules=rules, connectors=connectors, rewind=rewind)
+    terminal.result(result.as_dict(), in_connect(result))
+    raise typer.Exit(result.exit_code)
+
+
+def _place(ctx: Context, stack: ExitStack, text: str, default: Cluster) -> tuple[Cluster, str]:
+    """The cluster and the topic of ``[CLUSTER:]TOPIC``: no topic's name has a colon."""
+    from kafka_migration.kafka.cluster import Cluster
+    from kafka_migration.kafka.lookup import find_connection
+
+    name, _, topic = text.rpartition(":")
+    if not name:
+        return default, topic
+    known = {"source": ctx.source, "target": ctx.target}
+    if name in known:
+        return known[name], topic
+    # A third cluster has no role in the plan: messages name its connection.
+    return stack.enter_context(closing(Cluster(cast("Role", name), find_connection(name)))), topic

@@ -1,0 +1,58 @@
+"""Rolling groups back to the source after they have processed records on the target: the cutover's way, reversed.
+
+Stop on the target, prove that, translate, write on the source, read back, start there, watch. It needs the reverse
+link, which copies to the source what was written on the target since the seal (:mod:`kafka_migration.link.reverse`): a
+group goes on at its very next record, so that record has to be there. What is not mirrored back yet is waited for.
+
+Before a group has processed anything on the target, ``undo`` returns it without any of this.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kafka_migration.approvals.passing import NotApproved
+from kafka_migration.approvals.rollback import RollbackGate, selected
+from kafka_migration.fence import fence
+from kafka_migration.inventory import plan_changes
+from kafka_migration.migration.history import phase
+from kafka_migration.steps import cutover
+from kafka_migration.steps.cutover import CutoverResult
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+PHASE = "rollback"
+
+
+def apply(
+    ctx: Context, groups: Sequence[str] | None = None, *, environ: Mapping[str, str] | None = None
+) -> CutoverResult:
+    """Move ``groups`` back to the source, or all that stand on the target, and list each with its outcome.
+
+    Raises Refused where there is no way back or no approval (NotApproved), or where the plan is not the migration's,
+    before anything is changed; what goes wrong with one group is in its outcome. With ``ctx.dry_run``, show the reverse
+    link's lag, the steps, and what would refuse them.
+    """
+    plan_changes.require(ctx)
+    back = ctx.reverse()
+    gate = RollbackGate(back)
+    if ctx.dry_run:
+        _show(ctx, gate)
+    names = selected(back, groups)
+    with phase(ctx, PHASE) as account:
+        fence.let_groups_in(ctx)
+        result = cutover.apply(back, names, environ=environ, gate=gate)
+        left = [one.group for one in result.groups if one.exit_code]
+        fates = dict(Counter(str(one.outcome) for one in result.groups))
+        account.ends(result.exit_code, f"not moved back: {', '.join(left)}" if left else "", **fates)
+    return result
+
+
+def _show(ctx: Context, gate: RollbackGate) -> None:
+    try:
+        ctx.log(f"rollback gate: {gate.ask()}")
+    except NotApproved as shut:
+        ctx.log(f"a real run would be refused: {shut.message}")

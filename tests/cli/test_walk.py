@@ -1,0 +1,68 @@
+"""The walk of `run` through the table, without what its steps do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_migration.cli.commands.run import _Walk
+from kafka_migration.cli.output import Output
+from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.plans.load import restore_plan
+from kafka_migration.steps.step import Decision, Step
+from kafka_migration.steps.table import workflow
+
+PLAN = restore_plan(
+    {
+        "version": 1,
+        "name": "shop",
+        "source": "a",
+        "target": "b",
+        "topics": {"include": ["shop"]},
+        "producers": {"fence": {"probe": "c"}, "in_workflow": True},
+    }
+)
+
+
+def walk(monkeypatch: pytest.MonkeyPatch, outcomes: dict[str, Decision | Exception]) -> tuple[_Walk, list[str]]:
+    """A walk whose steps come to ``outcomes``, or pass, and the steps that it has made."""
+    steps: list[str] = []
+
+    def once(_walk: _Walk, row: Step) -> Decision:
+        steps.append(row.name)
+        found = outcomes.get(row.name, Decision())
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(_Walk, "_once", once)
+    monkeypatch.setattr(_Walk, "_left", lambda _walk, rows: rows)
+    monkeypatch.setattr(_Walk, "_waves", lambda _walk: ())
+    monkeypatch.setattr(_Walk, "_approve", lambda _walk, _gate, _wave: None)
+    found = _Walk(Path("plan.yaml"), Output(as_json=True), master=None, reports=Path("reports"))
+    monkeypatch.setattr(found.mirror, "start", lambda: None)
+    monkeypatch.setattr(found.mirror, "wait", lambda _seconds: None)
+    return found, steps
+
+
+@pytest.mark.parametrize("failed", ["validate", "switch_producers", "validate_end"])
+def test_fence_is_lifted_once_whatever_was_refused(monkeypatch: pytest.MonkeyPatch, failed: str) -> None:
+    found, steps = walk(monkeypatch, {failed: Decision(exit_code=1, message="no")})
+    assert found.through(workflow(PLAN)) == 1
+    assert steps.count("lift_fence") == 1
+    assert "report" not in steps
+
+
+def test_fence_is_lifted_after_an_error_which_stays_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = CouldNotFindOut("a broker is gone")
+    found, steps = walk(monkeypatch, {"switch_producers": gone, "lift_fence": CouldNotFindOut("so is the other")})
+    with pytest.raises(CouldNotFindOut, match="a broker is gone"):
+        found.through(workflow(PLAN))
+    assert steps[-1] == "lift_fence"
+
+
+def test_all_steps_are_made_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, steps = walk(monkeypatch, {})
+    assert found.through(workflow(PLAN)) == 0
+    assert steps[-6:] == ["switch_producers", "lift_fence", "validate_end", "restore", "release", "report"]

@@ -1,0 +1,219 @@
+"""Completing a migration, in memory: what refuses it, what it does, and a death at every change."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from kafka_migration.approvals.rollback import RollbackGate
+from kafka_migration.cli.app import app
+from kafka_migration.domain.errors import Refused
+from kafka_migration.domain.lifecycle import TopicState
+from kafka_migration.domain.seal import Seal
+from kafka_migration.domain.types import Desired, Identity
+from kafka_migration.link import lifecycle, reverse, seal
+from kafka_migration.migration import completion, context
+from kafka_migration.migration.context import Context
+from kafka_migration.plans.model import Plan
+from kafka_migration.state.link import Wish
+from kafka_migration.steps import complete, release, rollback
+from kafka_migration.steps.step import Decision
+from kafka_migration.topics import keeping
+from tests.steps import histories
+from tests.steps.test_switch import TOPICS, make
+from tests.steps.test_switch_back import BackShop, Killed, dying_after
+
+__all__ = ["make"]
+
+
+class DoneShop(BackShop):
+    """Clients are on the target, and validated to the end; the reverse mirror runs, for a way back."""
+
+    def begin(self) -> None:
+        self.switch()
+        back = self.back()
+        keeping.apply(back)
+        back.link.record_fence(1, Identity(8, 0), at=back.stamp())
+        back.link.record_run({"at": back.stamp(), "state": "running"})
+        self.clock.sleep(1)
+        histories.validated(self)
+        back.link.record_run({"at": back.stamp(), "state": "running"})
+        for side in (self.source, self.target):
+            side.changes.clear()
+        self.effects.clear()
+
+    def copy_back(self, wish: Wish) -> None:
+        link, deadly = self.back().link, self.deadly
+        self.deadly = lambda: None
+        link.record_run({"at": self.ctx().stamp(), "state": "ended", "reason": str(wish.desired)})
+        self.deadly = deadly
+
+    def complete(self, **fields: Any) -> Decision:
+        return complete.run(self.ctx(**fields), by="ada", seconds=1)
+
+    def retention_there(self) -> str | None:
+        return self.target.topic_configs(["shop.orders"])["shop.orders"]["retention.ms"].value
+
+
+@pytest.fixture
+def shop(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[[], DoneShop]:
+    shops: list[DoneShop] = []
+
+    def cut_off(ctx: Context, partitions: list[Any]) -> dict[Any, str]:
+        shops[-1].note("cut off")
+        assert (ctx.link.run() or {})["state"] == "ended"
+        ctx.link.record_seal(Seal(at=ctx.stamp(), identity=Identity(8, 1), ends=dict.fromkeys(partitions, 1)))
+        return {}
+
+    def made() -> DoneShop:
+        found: DoneShop = make(DoneShop)
+        found.begin()
+        shops.append(found)
+        return found
+
+    monkeypatch.setattr(seal, "cut_off", cut_off)
+    # How a mirror is stopped is the link's own: here it obeys at once.
+    monkeypatch.setattr(complete, "end_mirror", lambda back, wish, _seconds: shops[-1].copy_back(wish))
+    return made
+
+
+def completed(shop: DoneShop) -> None:
+    ctx = shop.ctx()
+    found = completion.read(ctx)
+    assert found is not None
+    assert found.ended
+    assert set(lifecycle.read(ctx).values()) == {TopicState.COMPLETED}
+    assert (shop.retention(), shop.retention_there()) == ("604800000", "604800000")
+    assert ctx.journal.all(keeping.KIND) == {}
+    assert release.check(ctx) == ()
+    assert shop.back().link.seal() is not None
+
+
+def test_the_way_back_is_given_up_configs_are_given_back_and_topics_released(shop: Callable[[], DoneShop]) -> None:
+    found = shop()
+    assert (found.retention(), found.retention_there()) == ("-1", "-1")
+    decision = found.complete()
+    assert decision.exit_code == 0, decision.message
+    completed(found)
+    assert found.effects.index("shop/completed/migration") < found.effects.index("cut off")
+    # Twice changes nothing.
+    found.effects.clear()
+    assert found.complete().exit_code == 0
+    assert found.effects == []
+    for leads_back in (
+        lambda: reverse.arm(found.ctx()),
+        lambda: seal.undo(found.ctx()),
+        lambda: _asked(found),
+    ):
+        with pytest.raises(Refused, match="completed by ada"):
+            leads_back()
+
+
+def _asked(shop: DoneShop) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RollbackGate, "ask", _real_ask)
+        rollback.apply(shop.ctx())
+
+
+_real_ask = RollbackGate.ask
+
+
+def _unvalidated(shop: DoneShop) -> None:
+    shop.store.delete("shop/validation/latest")
+
+
+def _validated_before_the_seal(shop: DoneShop) -> None:
+    value = shop.store.get("shop/validation/latest")
+    assert value is not None
+    at = shop.ctx().link.seal()
+    assert at is not None
+    value["at"] = value["at"].replace(value["at"][:4], "1999", 1)
+    shop.store.put("shop/validation/latest", value)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (_unvalidated, complete.VALIDATED),
+        (_validated_before_the_seal, complete.VALIDATED),
+        (lambda s: s.source.join("shop.late", ["shop.orders"]), "every group of the plan was moved"),
+        (lambda s: s.source.join("shop.app", ["shop.orders"]), "moved groups rest on the cluster that they left"),
+        (lambda s: lifecycle.note(s.ctx(), TOPICS, TopicState.REVERSED), complete.SERVED),
+    ],
+)
+def test_what_is_left_is_refused_by_name_before_anything_is_changed(
+    shop: Callable[[], DoneShop], change: Callable[[DoneShop], object], name: str
+) -> None:
+    found = shop()
+    change(found)
+    found.effects.clear()
+    decision = found.complete()
+    assert decision.exit_code == 1
+    failed = {check.name: check for check in decision.value.checks if check.verdict == "FAIL"}
+    assert name in failed, decision.message
+    assert failed[name].remedy
+    assert (found.effects, found.source.changes) == ([], [])
+
+
+def test_mirror_of_the_way_back_does_not_count_as_a_producer_and_others_are_shown(
+    shop: Callable[[], DoneShop],
+) -> None:
+    found = shop()
+    uses = {check.name for check in complete.check(found.ctx(), seconds=1).uses}
+    assert {"no log end moves", "no producer is active", "principals that may write"} <= uses
+    found.back().link.record_run({"at": found.ctx().stamp(), "state": "ended"})
+    assert "no log end moves" in {check.name for check in complete.check(found.ctx(), seconds=1).checks}
+
+
+def test_killed_anywhere_the_next_call_goes_on(shop: Callable[[], DoneShop]) -> None:
+    for changes in itertools.count():
+        found = shop()
+        found.deadly = dying_after(changes)
+        try:
+            found.complete()
+        except Killed:
+            found.deadly = lambda: None
+        else:
+            assert changes >= 10
+            completed(found)
+            return
+        if completion.read(found.ctx()) is None:
+            assert found.back().link.wished().desired is Desired.RUN
+        decision = found.complete()
+        assert decision.exit_code == 0, (changes, decision.message)
+        completed(found)
+
+
+def test_command_checks_and_completes(
+    shop: Callable[[], DoneShop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, path = shop(), tmp_path / "shop.yaml"
+    path.write_text(yaml.safe_dump(found.plan().snapshot()))
+
+    @contextmanager
+    def open_context(plan: Plan, *, dry_run: bool = False, **_: Any) -> Iterator[Context]:
+        yield found.ctx(dry_run=dry_run)
+
+    monkeypatch.setattr(context, "open_context", open_context)
+    for conn_id in ("A", "B"):
+        extra = {"bootstrap.servers": "127.0.0.1:1"}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id}", json.dumps({"conn_type": "kafka", "extra": extra}))
+
+    def km(*options: str) -> Any:
+        return CliRunner().invoke(app, ["complete", str(path), "--seconds", "1", *options], env={"COLUMNS": "120"})
+
+    looked = km("--check", "--json")
+    assert (looked.exit_code, json.loads(looked.stdout)["completed"], found.effects) == (0, False, [])
+    unasked = km()
+    assert (unasked.exit_code, found.effects) == (1, [])
+    done = km("--yes")
+    assert (done.exit_code, "completed by" in done.stdout) == (0, True), done.output
+    completed(found)

@@ -1,0 +1,346 @@
+"""Switching producers back to the source, in memory: the order of effects, refusals, a death at every change, and
+forward again. What the two directions share is shown in tests/steps/test_switch.py."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+
+from kafka_migration.domain.direction import Direction
+from kafka_migration.domain.errors import MigrationError, Refused, StateConflict
+from kafka_migration.domain.lifecycle import TopicState
+from kafka_migration.domain.types import Desired, Position, TopicPartition
+from kafka_migration.fence import fence, record
+from kafka_migration.fence.bans import BACK_WRITES, WRITES
+from kafka_migration.fence.proof import Straggler
+from kafka_migration.fence.record import FenceState
+from kafka_migration.groups.record import GroupRecord, Step
+from kafka_migration.link import lifecycle, reverse, seal, switched
+from kafka_migration.link.switched import SwitchState
+from kafka_migration.migration.context import Context
+from kafka_migration.plans.model import Plan
+from kafka_migration.state.link import LinkState, Wish
+from kafka_migration.steps import fence as fence_step
+from kafka_migration.steps import mirror, status, switch
+from kafka_migration.steps.step import Decision
+from kafka_migration.topics import keeping
+from kafka_migration.validation import verdict
+from tests.fence.worlds import OWN, PROBE, acl
+from tests.steps import histories
+from tests.steps.test_lag import PARTITIONS
+from tests.steps.test_switch import ORDERS, Shop, _after, _gate_shut, make
+
+__all__ = ["make"]
+
+
+class Way(LinkState):
+    """A link of the way back, or of a later generation, whose mirror drains once that is wished for."""
+
+    def __init__(self, shop: BackShop, name: str, **options: Any) -> None:
+        super().__init__(name, shop.links, *shop.logs(), **options)
+        self._shop = shop
+
+    def positions(self, of: Collection[TopicPartition] | None = None) -> dict[TopicPartition, Position]:
+        return super().positions(of) | self._shop.copied.get(self.name, {})
+
+    def wish(self, wish: Wish) -> None:
+        super().wish(wish)
+        if wish.desired is Desired.DRAIN and (self.run() or {}).get("state") == "running":
+            self._shop.clock.at(self._shop.drain_seconds, lambda: self._shop.copy_back(wish))
+
+
+class BackShop(Shop):
+    """Producers were switched to the target, the reverse mirror runs, and consumers are back on the source."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copied: dict[str, dict[TopicPartition, Position]] = {}
+        self.target._acls, self.target._brokers = [], (1, 2, 3)
+        rules = [("User:web", "WRITE"), (OWN, "READ"), (OWN, "WRITE"), (PROBE, "WRITE")]
+        self.target.create_acls([acl(principal, operation, "shop.", "PREFIXED") for principal, operation in rules])
+        self.there = self.target.acls()
+
+    def begin(self) -> None:
+        """Everything up to the switch back."""
+        self.switch()
+        back = self.back()
+        keeping.apply(back)
+        back.link.record_run({"at": back.stamp(), "state": "running"})
+        for tp in PARTITIONS:
+            self.target.append(tp, 7)
+        self.copy_back(Wish(desired=Desired.RUN))
+        self.target.consumer_commits("shop.app", ORDERS, 90)
+        histories.rolled_back(self)
+        group = GroupRecord.own(self.ctx().journal, "shop.app", at=self.ctx().stamp())
+        group.mark(Step.STARTED, self.clock.now())
+        group.mark(Step.ALIVE, self.clock.now(), sign="committed", pause_seconds=1.0)
+        self.effects.clear()
+        self.target._errors |= dict.fromkeys(("create_acls", "delete_acls"), lambda: self.note("acl on target"))
+        back.link.record_run({"at": back.stamp(), "state": "running"})
+        self.effects.clear()
+
+    def copy_back(self, wish: Wish) -> None:
+        """The reverse mirror's own process."""
+        link, deadly = self.back().link, self.deadly
+        self.deadly = lambda: None
+        stand = {tp: at.source for tp, at in link.positions().items()}
+        ends = {tp: log.end for tp, log in self.target.ends(PARTITIONS).items()}
+        for tp, end in (wish.ends or ends).items():
+            if more := end - stand[tp]:
+                self.source.append(tp, more)
+            new = Position(source=end, target=self.source.ends([tp])[tp].end, fence=0, records=0)
+            self.copied.setdefault(link.name, {})[tp] = new
+        if wish.desired is Desired.DRAIN:
+            link.record_run({"at": self.ctx().stamp(), "state": "ended", "reason": "drained"})
+        self.deadly = deadly
+
+    def plan(self, **fields: Any) -> Plan:
+        hooks = {"stop": [{"command": ["/bin/true", "stop"]}], "start": [{"command": ["/bin/true", "start"]}]}
+        producers = {"fence": {"probe": "probe"}, "target_fence": {"probe": "probe"}, **hooks}
+        return super().plan(**{"producers": producers, **fields})
+
+    def ctx(self, *, dry_run: Any = False, **fields: Any) -> Context:
+        ctx = super().ctx(dry_run=dry_run, **fields)
+        selects = ctx.plan.topics.matches
+        ctx.on_open_link = lambda direction, generation: Way(self, direction.own("shop", generation), selects=selects)
+        clusters = {"source": self.source, "target": self.target}
+        ctx.connect = lambda role, conn_id, seconds: clusters[role].as_principal(  # type: ignore[assignment,return-value]
+            PROBE if conn_id == "probe" else OWN
+        )
+        return ctx
+
+    def back(self) -> Context:
+        return self.ctx().reverse()
+
+    def switch_back(self, **fields: Any) -> Decision:
+        return switch.run(switch.back_of(self.ctx(**fields).newest()), environ={})
+
+    def denials_there(self) -> int:
+        return sum(rule.permission == "DENY" for rule in self.target.acls())
+
+    def retention(self) -> str | None:
+        return self.source.topic_configs(["shop.orders"])["shop.orders"]["retention.ms"].value
+
+
+@pytest.fixture
+def shop(make: Callable[..., Any]) -> BackShop:
+    found = make(BackShop)
+    found.begin()
+    assert isinstance(found, BackShop)
+    return found
+
+
+def reversed_(shop: BackShop) -> None:
+    """The end of every switch back that was not given up."""
+    found = switched.read(shop.back())
+    assert found is not None
+    assert (found.state, found.to) == (SwitchState.DONE, "source")
+    assert set(lifecycle.read(shop.ctx()).values()) == {TopicState.REVERSED}
+    assert (shop.denials(), shop.denials_there()) == (0, 4)
+    assert shop.back().link.seal() is not None
+    assert shop.retention() == "604800000"
+    again = shop.ctx().newest()
+    assert (again.direction, again.generation) == (Direction.FORWARD, 2)
+    # It begins behind everything that stands on the source.
+    ends = {tp: log.end for tp, log in shop.source.ends(PARTITIONS).items()}
+    assert {tp: at.source for tp, at in again.link.positions().items()} == {tp: end + 1 for tp, end in ends.items()}
+
+
+def given_up(shop: BackShop) -> None:
+    """Producers write to the target as before, and the reverse mirror may go on."""
+    assert shop.target.acls() == shop.there
+    assert shop.denials() == 6
+    last = record.read(shop.ctx(), BACK_WRITES)
+    assert last is None or last.state is FenceState.LIFTED
+    back = shop.back()
+    assert (back.link.seal(), reverse.begun(back), back.link.wished().desired) == (None, None, Desired.RUN)
+    assert set(lifecycle.read(shop.ctx()).values()) == {TopicState.SERVED}
+    assert "hook start source switch" not in shop.effects
+    assert shop.retention() == "-1"
+
+
+def test_effects_come_in_their_order_and_the_sources_fence_is_lifted_behind_the_point(shop: BackShop) -> None:
+    decision = shop.switch_back()
+    assert decision.exit_code == 0, decision.message
+    reversed_(shop)
+    order = [
+        "shop/switch/producers:reverse switching",
+        "shop/fence/back-writes fencing",
+        "hook stop target fence",
+        "acl on target",
+        "shop/fence/back-writes fenced",
+        "shop:reverse/desired drain",
+        "seal",
+        "shop:2/topic/shop.orders",
+        "shop/switch/producers:reverse served by the target",
+        "shop/topic-state/shop.orders reversed",
+        "shop/fence/writes lifting",
+        "acl",
+        "shop/fence/writes lifted",
+        "hook start source switch",
+        "shop/switch/producers:reverse switched",
+    ]
+    places = [shop.effects.index(effect) for effect in order]
+    assert places == sorted(places), list(zip(order, places, strict=True))
+    assert shop.hooks() == ["hook stop target fence", "hook start source switch"]
+    assert "2 topics are served by the source since" in status.read(shop.ctx().newest()).switch
+
+
+def test_reruns_change_nothing_and_nothing_on_the_target_is_lifted_any_more(shop: BackShop) -> None:
+    shop.switch_back()
+    shop.effects.clear()
+    assert shop.switch_back().exit_code == 0
+    assert shop.effects == []
+    with pytest.raises(Refused, match="topics are reversed"):
+        fence.lift(shop.ctx().newest(), lambda *_: None, BACK_WRITES)
+    with pytest.raises(StateConflict, match="producers were switched to the source"):
+        fence.apply(shop.ctx().newest(), lambda *_: None, BACK_WRITES)
+
+
+def _stands_on_the_target(shop: BackShop) -> None:
+    group = GroupRecord.own(shop.ctx().journal, "shop.late", at=shop.ctx().stamp())
+    for step in (Step.STOPPING, Step.TRANSLATED, Step.READ_BACK):
+        group.mark(step, shop.clock.now(), **({"positions": [], "flags": []} if step is Step.TRANSLATED else {}))
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda s: s.clock.sleep(100), "the mirror runs"),
+        (lambda s: s.target.append(ORDERS, 10_000_000), "replication lag is low"),
+        (lambda s: s.back().link.halt(ORDERS, "CORRUPT", "", 1, 1, s.ctx().stamp()), "no partition is halted"),
+        (_stands_on_the_target, "groups were moved before producers"),
+        (lambda s: s.target.add_partitions("shop.orders", 5), "the mirror copies every topic of the plan"),
+        (lambda s: s.target.join("shop.app", ["shop.orders"]), "moved groups rest on the cluster that they left"),
+        (lambda s: setattr(s.target, "_acls", None), "fence: principals to deny"),
+        (lambda s: lifecycle.note(s.ctx(), ["shop.orders"], TopicState.COMPLETED), "topics are served by the target"),
+        (lambda s: setattr(s, "asked", _gate_shut), "rollback gate"),
+    ],
+)
+def test_what_is_not_ready_is_refused_by_name_before_anything_is_changed(
+    shop: BackShop, change: Callable[[BackShop], object], name: str
+) -> None:
+    change(shop)
+    shop.effects.clear()
+    decision = shop.switch_back()
+    assert decision.exit_code == 1
+    failed = {check.name: check for check in decision.value.checks if check.verdict == "FAIL"}
+    assert name in failed, decision.message
+    assert failed[name].remedy
+    assert shop.effects == []
+
+
+def test_without_a_way_back_it_is_refused(make: Callable[..., Any]) -> None:
+    bare = make(BackShop)
+    with pytest.raises(Refused, match="reverse link of shop has not begun"):
+        bare.switch_back()
+
+
+def test_straggler_on_the_target_has_the_fence_lifted_and_the_reverse_mirror_freed(shop: BackShop) -> None:
+    _after(shop, "shop:reverse/desired drain", lambda: shop.target.append(ORDERS, 3))
+    with pytest.raises(Straggler):
+        shop.switch_back()
+    given_up(shop)
+    assert shop.hooks() == ["hook stop target fence", "hook start target lift"]
+
+
+def test_mirror_forward_again_waits_for_the_point_and_then_begins_a_new_generation(shop: BackShop) -> None:
+    _after(shop, "shop:2/topic/shop.orders", lambda: setattr(shop, "deadly", _dies))
+    with pytest.raises(Killed):
+        shop.switch_back()
+    shop.deadly = lambda: None
+    with pytest.raises(Refused, match="a switch of producers is under way"):
+        mirror.apply(shop.ctx().newest(), None)  # type: ignore[arg-type]
+    shop.switch_back()
+    reversed_(shop)
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def _dies() -> None:
+    raise Killed
+
+
+def dying_after(changes: int) -> Callable[[], None]:
+    """What is called before each change, and dies instead of so many and all after it."""
+    left = itertools.count(changes, -1)
+
+    def deadly() -> None:
+        if next(left) <= 0:
+            raise Killed
+
+    return deadly
+
+
+@pytest.mark.parametrize("then", ["again", "gate shut"])
+def test_killed_anywhere_the_next_call_goes_on_or_gives_up_and_never_back_behind_the_point(
+    make: Callable[..., Any], then: str
+) -> None:
+    for changes in itertools.count():
+        shop = make(BackShop)
+        shop.begin()
+        shop.deadly = dying_after(changes)
+        try:
+            shop.switch_back()
+        except Killed:
+            shop.deadly = lambda: None
+        else:
+            assert changes >= 25
+            return
+        shop.clock.sleep(1)
+        before = switched.read(shop.back())
+        is_behind = before is not None and before.is_served
+        shop.asked = _gate_shut if then == "gate shut" else shop.asked
+        try:
+            code = shop.switch_back().exit_code
+        except MigrationError:
+            code = 1
+        if is_behind or not code:
+            assert is_behind or then == "again"
+            reversed_(shop)
+        else:
+            assert then == "gate shut"
+            given_up(shop)
+
+
+def test_forward_again_by_a_new_generation_lifts_the_targets_fence(shop: BackShop, monkeypatch: Any) -> None:
+    shop.switch_back()
+    ctx = shop.ctx().newest()
+    seal.check(ctx)
+    shop.clock.sleep(1)
+    histories.validated(shop)
+    assert verdict.check(ctx).verdict == "PASS"
+    value = shop.store.get("shop/validation/latest")
+    assert value is not None
+    shop.store.put("shop/validation/latest", value | {"at": shop.record().served_at})
+    found = verdict.check(ctx)
+    assert (found.verdict, "before link shop:2 began" in found.evidence) == ("FAIL", True)
+    mirror._keep_records(ctx)
+    assert set(lifecycle.read(ctx).values()) == {TopicState.MIRRORING}
+    group = GroupRecord.own(ctx.journal, "shop.app", at=ctx.stamp())
+    group.take_leg(Direction.FORWARD, 2)
+    for step in (Step.STOPPING, Step.TRANSLATED, Step.READ_BACK, Step.STARTED):
+        group.mark(step, shop.clock.now(), **({"positions": [], "flags": []} if step is Step.TRANSLATED else {}))
+    group.mark(Step.ALIVE, shop.clock.now(), sign="committed", pause_seconds=1.0)
+    ctx.link.record_run({"at": ctx.stamp(), "state": "running"})
+    monkeypatch.setattr(shop, "copy_back", lambda _wish: _drained(shop))
+    decision = switch.run(shop.ctx().newest(), environ={})
+    assert decision.exit_code == 0, decision.message
+    assert set(lifecycle.read(shop.ctx()).values()) == {TopicState.SERVED}
+    assert (shop.denials(), shop.denials_there()) == (6, 0)
+    assert fence_step.newest(shop.ctx().newest()) is WRITES
+    last = switched.last(shop.ctx().newest())
+    assert last is not None
+    assert (last.to, last.state) == ("target", SwitchState.DONE)
+    back = shop.ctx().newest().reverse()
+    assert (back.generation, sorted(back.link.topics())) == (2, ["shop.orders", "shop.payments"])
+
+
+def _drained(shop: BackShop) -> None:
+    link = shop.ctx().newest().link
+    link.record_run({"at": shop.ctx().stamp(), "state": "ended", "reason": "drained"})
