@@ -170,6 +170,41 @@ def test_paused_mirror_ends_within_two_seconds_of_being_asked_all_the_same(
         assert assert_same(it) == 100
 
 
+def test_drain_is_copied_up_to_its_ends_by_the_round_that_runs(source_cluster, target_cluster, topic):
+    """While producers are fenced: another round would take a second and more to begin. One task is done at once, and
+    nobody takes it for dead while the other still copies."""
+    size, ends = 1_000, {TopicPartition(topic, 0): 1, TopicPartition(topic, 1): 3_000}
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 2}) as it:
+        produce(it.source, topic, [ToSend(b"x"), *[ToSend(b"x" * size, partition=1)] * 3_000])
+        it.link.throttle(Throttle(bytes_per_second=1_000_000, by="ada", at=AT))
+        with running(it) as mirror:
+            wait_until(lambda: log_ends(it.target, it.topics) > 200, "records flow")
+            it.link.wish(Wish(desired=Desired.DRAIN, ends=ends, reason="test", at=AT))
+            assert mirror.ended()
+            assert mirror.outcome is not None
+            assert (mirror.outcome.reason, mirror.outcome.rounds) == ("drained", 1)
+        assert assert_same(it) == 3_001
+
+
+def test_mirror_whose_drain_is_taken_back_copies_beyond_its_ends(source_cluster, target_cluster, topic):
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 2}) as it:
+        produce(it.source, topic, [ToSend(b"x"), *[ToSend(b"x" * 1_000, partition=1)] * 3_000])
+        it.link.throttle(Throttle(bytes_per_second=500_000, by="ada", at=AT))
+        with running(it):
+            wait_until(lambda: log_ends(it.target, it.topics) > 200, "records flow")
+            it.link.wish(Wish(desired=Desired.DRAIN, ends={first: 1, second: 2_900}, reason="test", at=AT))
+            # Nobody is told that the tasks have seen it, but that what is beyond the ends is copied afterwards.
+            produce(it.source, topic, [ToSend(b"late")] * 100)
+            it.link.wish(Wish(desired=Desired.RUN, reason="test", at=AT))
+            it.link.throttle(Throttle(bytes_per_second=None, by="ada", at=AT))
+            wait_until(
+                lambda: {tp: at.source for tp, at in it.link.positions().items()} == {first: 101, second: 3_000},
+                "all is copied",
+            )
+        assert assert_same(it) == 3_101
+
+
 def test_pause_holds_over_a_takeover_and_the_paused_mirror_says_that_it_was_taken_over(
     source_cluster, target_cluster, topic
 ):

@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from kafka_migration.copy.driver.health import Round, StandingPartitions, StuckPartitions
+from kafka_migration.copy.driver.health import Commands, DeadTasks, Round, StandingPartitions, StuckPartitions
 from kafka_migration.copy.driver.pace import Standstill
 from kafka_migration.domain.types import Desired, Position, TopicPartition
 
@@ -47,3 +47,17 @@ def test_partition_that_a_quota_holds_back_does_not_stand_for_as_long_as_it_does
     standing = StandingPartitions(Standstill(0.0), MagicMock(), attempts, MagicMock(), None)
     held = reported({"x": "run", "q": int(1000 * time.time()) + held_ms})
     assert [standing.look(held) is not None for _ in range(2)] == [False, stands]
+
+
+def test_task_that_ends_where_a_drain_ends_is_not_taken_for_dead_and_a_drain_taken_back_ends_the_round() -> None:
+    link, copy_round = MagicMock(), reported({"x": "run"})
+    commands, dead = Commands(link, lambda: False), DeadTasks()
+    copy_round.tasks = {0: True}
+    link.wanted.return_value = (Desired.RUN, {})
+    assert (commands.look(copy_round), dead.look(copy_round) is None) == (None, False)
+    link.wanted.return_value = (Desired.DRAIN, {TP: 100})
+    assert (commands.look(copy_round), dead.look(copy_round)) == (None, None)
+    link.wanted.return_value = (Desired.DRAIN, {TP: 101})
+    assert (commands.look(copy_round), dead.look(copy_round) is None) == (None, False)
+    link.wanted.return_value = (Desired.RUN, {})
+    assert commands.look(copy_round) is not None

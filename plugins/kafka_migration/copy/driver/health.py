@@ -37,9 +37,10 @@ _ENDS_EVERY_SECONDS = 5.0
 class Round:
     """A copy round under way, and what was seen of it at the newest look. ``number`` is the round's for people.
 
-    ``positions`` are where it began; ``tasks`` those that have begun (True: ended), where that was asked just before
-    ``progress`` was read. ``ends`` are the source offsets up to which there is something to copy; they are known at the
-    rarer looks only, every ``seconds``, as is how many tasks have ``begun``.
+    ``positions`` are where it began, ``until`` where each partition's copy ends, if it does; ``tasks`` those that have
+    begun (True: ended), where that was asked just before ``progress`` was read. ``ends`` are the source offsets up to
+    which there is something to copy; they are known at the rarer looks only, every ``seconds``, as is how many tasks
+    have ``begun``.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Round:
     ) -> None:
         self.under_way, self.orders, self.desired, self.number = under_way, orders, desired, number
         self.positions = {a.partition: a.position for share in orders for a in share.assignments}
+        self.until = {a.partition: a.until for share in orders for a in share.assignments}
         self.controls = Controls()
         self.tasks: Mapping[int, bool] = {}
         self.progress: Progress = {}
@@ -91,14 +93,19 @@ class Watcher(Protocol):
 
 
 class Commands:
-    """Something else is wanted of the link than when the round began, or the run was interrupted."""
+    """Something else is wanted of the link than when the round began, or the run was interrupted.
+
+    A drain up to given ends does not end a round: its tasks copy up to them, and end by themselves.
+    """
 
     def __init__(self, link: Link, interrupted: Callable[[], bool]) -> None:
         self._link, self._interrupted = link, interrupted
 
     def look(self, copy_round: Round) -> Finding | None:
-        is_changed = self._interrupted() or self._link.wanted()[0] is not copy_round.desired
-        return Finding() if is_changed else None
+        desired, ends = self._link.wanted()
+        if desired is Desired.DRAIN and ends:
+            copy_round.desired, copy_round.until = desired, {tp: ends.get(tp, 0) for tp in copy_round.positions}
+        return Finding() if self._interrupted() or desired is not copy_round.desired else None
 
 
 class StuckPartitions:
@@ -117,8 +124,8 @@ class DeadTasks:
 
     def look(self, copy_round: Round) -> Finding | None:
         for share in sorted(at for at, is_over in copy_round.tasks.items() if is_over):
-            assignments = copy_round.orders[share].assignments
-            left = [a.partition for a in assignments if not _is_done(a.until, copy_round.progress.get(a.partition))]
+            assigned = [a.partition for a in copy_round.orders[share].assignments]
+            left = [tp for tp in assigned if not _is_done(copy_round.until[tp], copy_round.progress.get(tp))]
             if left:
                 return Finding(f"a task ended before its time, with {len(left)} partitions, first {min(left)}")
         return None
@@ -318,9 +325,8 @@ class RoundWatch:
 
     def _ends(self, copy_round: Round) -> dict[TopicPartition, int]:
         """How far the tasks are to copy, as far as anybody knows."""
-        until = {a.partition: a.until for share in copy_round.orders for a in share.assignments}
         found = self.pinned.ends(copy_round.positions)
-        return {tp: end if (last := until[tp]) is None else min(end, last) for tp, end in found.items()}
+        return {tp: end if (last := copy_round.until[tp]) is None else min(end, last) for tp, end in found.items()}
 
     def _rest_beside(self, under_way: CopyRound, seconds: float) -> None:
         """Rest, but no longer than the round: until the next one begins nothing is copied."""

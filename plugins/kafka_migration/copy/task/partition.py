@@ -74,6 +74,8 @@ class PartitionCopy:
         self.assignment, self.limits = assignment, limits
         self.partition = assignment.partition
         self.fetch_offset = assignment.position.source
+        self.until = assignment.until
+        """Where its copy ends, if it does: a drain that is asked for meanwhile says so, too."""
         self.last_epoch = assignment.source_epoch
         self.stand, self.halt, self.detail = Stand.RUN, "", ""
         self.halting: tuple[Halt, str] | None = None
@@ -106,8 +108,7 @@ class PartitionCopy:
     @property
     def is_past_end(self) -> bool:
         """True once everything up to ``until`` has been fetched."""
-        until = self.assignment.until
-        return until is not None and self.fetch_offset >= until
+        return self.until is not None and self.fetch_offset >= self.until
 
     def take(self, fetched: Fetched) -> list[RunOpening]:
         """Queue what was fetched. Returns openings that must be durable before their batches may be sent."""

@@ -72,7 +72,7 @@ class CopyTask:
         hold = Hold({a.partition: a.hold_seconds for a in orders.assignments}, orders.young_ms)
         self.outlet = Outlet(self.loop, self.target, self.copies, self.limits, self.rate_limit, self.lease, hold)
         self._writing = 0
-        self._recalled = self._is_urgent = False
+        self._recalled = self._is_urgent = self._drains = False
         self._alert_until = 0.0
         self._commands: dict[bytes, Callable[[dict[str, Any]], None]] = {
             ledger.link_key(orders.link, "desired"): self._on_desired,
@@ -135,7 +135,7 @@ class CopyTask:
             if all(copy.is_done for copy in self.copies.values()):
                 break
             # Not woken: that is thousands of times a second, and each time every partition is looked at.
-            await self.loop.rest(min(0.1, max(0.001, ends_at - time.monotonic())))
+            await self.loop.rest(min(0.01 if self._drains else 0.1, max(0.001, ends_at - time.monotonic())))
 
     async def _send_runs_ahead(self) -> None:
         """Fetch no more, and for some seconds send what runs were written ahead for: dropped, it takes a fence, in
@@ -201,8 +201,8 @@ class CopyTask:
                 await self.outlet.refresh()
 
     async def _obey_commands(self) -> None:
-        """End the round once the link's desired state changes, the driver recalls its tasks, or the lease is lost;
-        pause and throttle. Each look renews the lease."""
+        """End the round once the link's desired state changes, the driver recalls its tasks, or the lease is lost; copy
+        up to where a drain ends; pause and throttle. Each look renews the lease."""
         while not self.loop.ending:
             for key, value in await self.lease.renew():
                 if key is not None and value is not None and key in self._commands:
@@ -224,7 +224,14 @@ class CopyTask:
         self.loop.wake()
 
     def _on_desired(self, value: dict[str, Any]) -> None:
-        self.loop.ending = self.loop.ending or value["desired"] != Desired.RUN
+        ends = ledger.unpack_ends(value["ends"]) if value["desired"] == Desired.DRAIN else {}
+        if ends:
+            # Within this round: producers may be fenced until it is done, and another round takes a second to begin.
+            self._drains = True
+            for tp, copy in self.copies.items():
+                copy.until = ends.get(tp, 0)
+        elif self._drains or value["desired"] != Desired.RUN:
+            self.loop.ending = True
         if value.get("news_due"):
             self._alert_until = time.monotonic() + _ALERT_FOR_SECONDS
 
