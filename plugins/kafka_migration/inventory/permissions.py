@@ -103,9 +103,18 @@ FENCE_RIGHTS: tuple[Right, ...] = (
     Right(side="target", on=On.CLUSTER, operation="Alter", why="`create`, `switch` and `switch --back` do so here"),
 )
 
+_WAY_BACK = "the way back"
 #: Of no use to a migration that goes through: asked for by name where it is wanted.
 OPTIONAL_RIGHTS: tuple[Right, ...] = (
     Right(side="target", on=On.TOPICS, operation="Delete", why="`cancel` and `mirror --again` delete what was created"),
+    Right(side="source", on=On.TOPICS, operation="Write", why=_WAY_BACK),
+    Right(side="source", on=On.TOPICS, operation="AlterConfigs", why=_WAY_BACK),
+    Right(side="source", on=On.STATE, operation="Create", why=_WAY_BACK),
+    Right(side="source", on=On.STATE, operation="Read", why=_WAY_BACK),
+    Right(side="source", on=On.STATE, operation="Write", why=_WAY_BACK),
+    Right(side="source", on=On.TRANSACTIONAL_ID, operation="Write", why=_WAY_BACK),
+    Right(side="source", on=On.GROUPS, operation="Read", why=_WAY_BACK),
+    Right(side="target", on=On.TRANSACTIONAL_ID, operation="Write", why="forward again after a way back"),
 )
 
 
@@ -167,11 +176,14 @@ def named(topics: Iterable[str], groups: Iterable[str]) -> Names:
 
 def rules(plan: Plan, side: Side, names: Names, *, optional: bool = False) -> tuple[Rule, ...]:
     """Every ACL that the principal on ``side`` needs, in the order of the table; or, ``optional``, those beside."""
+    own = transactional_id(plan)
     resources: Mapping[On, Mapping[str, bool]] = {
         On.TOPICS: names.topics,
         On.GROUPS: names.groups,
-        On.STATE: dict.fromkeys(sorted(ledger.PARTITIONS), False),
-        On.TRANSACTIONAL_ID: {transactional_id(plan): False},
+        # On the source stands which links write to its topics, and nothing else.
+        On.STATE: dict.fromkeys(sorted(ledger.PARTITIONS) if side == "target" else [ledger.LINKS_TOPIC], False),
+        # Links behind the first one have its name, a colon and more.
+        On.TRANSACTIONAL_ID: {f"{own}:": True} if optional else {own: False},
         On.CLUSTER: {CLUSTER: False},
     }
     fences = {} if plan.producers is None else {"source": plan.producers.fence, "target": plan.producers.target_fence}
