@@ -317,8 +317,8 @@ class TestPrinted:
         granted = sum(words.count("--operation") * max(1, words.count("--topic")) for words in found)
         needed, way_back, cancel = 2 * 2 + 1 + 4 * 2 + 4 * len(ledger.PARTITIONS) + 1 + 2, 2 * 2 + 3 + 1 + 1, 2
         assert granted == needed + way_back + cancel
-        assert ["Delete", "Write"] == [words[words.index("--operation") + 1] for words in (found[-2], found[-1])]
-        assert ["--resource-pattern-type", "prefixed", "--transactional-id", "kafka-migration.shop:"] == found[-1][-4:]
+        assert [words[words.index("--operation") + 1] for words in (found[-2], found[-1])] == ["Delete", "Write"]
+        assert found[-1][-4:] == ["--resource-pattern-type", "prefixed", "--transactional-id", "kafka-migration.shop:"]
 
     def test_json_holds_every_rule_of_one_side(self, tmp_path: Path) -> None:
         value = json.loads(self.run(tmp_path, "--principal", "User:mover", "--side", "source", "--json").stdout)
