@@ -46,15 +46,18 @@ format: setup ## Let ruff correct what it can
 
 # More than cores: much of the time, tests wait for leases, elections and ends.
 WORKERS ?= 7
-PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 40
+# Tests of whole clusters and Spark sessions, which keep the cores busy.
+test-long: WORKERS := 4
+LONG := tests/conformance $(shell grep -rl 'mark\.long' tests --include='test_*.py')
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 40
 
 test: setup ## All but the longest tests, on real brokers, in WORKERS processes; ARGS="-k lag" for a part of it
 	@$(BIN)/python -m demo setup --old-brokers
 	$(PYTEST) -m 'not long' $(ARGS)
 
-test-long: setup ## The longest: conformance, old clusters end to end, short forms of chaos, kill-test, translate-check, mutation
+test-long: setup ## The longest: Airflow, conformance, old clusters end to end, short forms of kill-test, chaos and others
 	@$(BIN)/python -m demo setup --old-brokers
-	$(PYTEST) -m long $(ARGS)
+	$(PYTEST) -m long $(LONG) $(ARGS)
 
 conformance: setup ## What the peers' own suites check (docs/conformance.md), as far as only that suite shows it
 	$(BIN)/python -m pytest tests/conformance tests/test_conformance.py $(ARGS)

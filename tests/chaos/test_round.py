@@ -1,4 +1,4 @@
-"""Short rounds of the real thing: real processes, real faults, read and compared."""
+"""A short round of the real thing: real processes, real faults, read and compared."""
 
 from pathlib import Path
 
@@ -20,37 +20,17 @@ OF_PROCESSES = Round(
         Fault(kind="freeze_mirror", side="", after=0.3, seed=4),
     ),
 )
-OF_BROKERS = Round(
-    number=1,
-    seed=20_264,
-    replicas=3,
-    faults=(
-        Fault(kind="leader_moves", side="source", after=0.3, seed=1),
-        Fault(kind="kill_target_broker", side="target", after=0.3, seed=2, overlaps=True),
-        Fault(kind="rivals", side="", after=0.3, seed=3),
-    ),
-)
+# Of brokers that die and leaders that move, `make chaos` plays rounds; tests/copy/test_three_brokers.py has both.
 
 
-def play(it: Round, *, brokers: int, folder: Path) -> None:
-    """Play one round; everything must have been done, and nothing be wrong."""
-    unnoted = Notes(None, {})
-    total = run(seed=1, schedule=[it], brokers=brokers, records=30_000, kinds=DEFAULT, folder=folder, notes=unnoted)
+@pytest.mark.long
+@pytest.mark.timeout(1500)  # two clusters of its own, and two starts of Spark
+def test_mirror_under_cut_connections_a_killed_worker_and_a_takeover_copies_everything_once_in_order(tmp_path: Path):
+    unnoted, it = Notes(None, {}), OF_PROCESSES
+    total = run(seed=1, schedule=[it], brokers=1, records=30_000, kinds=DEFAULT, folder=tmp_path, notes=unnoted)
     assert total.faults == {fault.kind: 1 for fault in it.faults}
     found = total.as_dict()
     assert {name: found[name] for name in WRONG} == dict.fromkeys(WRONG, 0)
     assert total.is_good
     assert total.found.records >= 30_000
     assert total.found.translated > 0
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1500)  # two clusters of its own, and two starts of Spark
-def test_mirror_under_cut_connections_a_killed_worker_and_a_takeover_copies_everything_once_in_order(tmp_path: Path):
-    play(OF_PROCESSES, brokers=1, folder=tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1500)  # six brokers
-def test_mirror_under_leader_moves_a_killed_broker_and_a_rival_copies_everything_once_in_order(tmp_path: Path):
-    play(OF_BROKERS, brokers=3, folder=tmp_path)

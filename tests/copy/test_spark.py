@@ -76,6 +76,9 @@ def test_standalone_cluster_copies_with_the_package_from_py_files_only(source_cl
     _assert_equal(source, target, plan, topics)
 
 
+# In `make test`: executors of the same Python copy with what is shipped to them (above).
+@pytest.mark.long
+@pytest.mark.timeout(1500)
 def test_workers_with_nothing_but_python_copy_with_the_archive_of_one_command(source_cluster, target_cluster, tmp_path):
     source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
     topics = {f"bare-{uuid.uuid4().hex[:8]}": 4}

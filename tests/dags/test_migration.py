@@ -56,7 +56,8 @@ QUICK = {
     "AIRFLOW__SCHEDULER__DAGRUN_METRICS_INTERVAL": "3600",
 }
 
-pytestmark = pytest.mark.timeout(2 * PATIENCE_SECONDS)
+# In `make test`: DAGs are parsed, and their operators run without a scheduler (tests/dags, tests/airflow).
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * PATIENCE_SECONDS)]
 
 
 @dataclass

@@ -267,6 +267,8 @@ class TestUnderWay:
             with pytest.raises(NotAuthorized, match=f"{operation} on topic {topic}"):
                 copy(under_way)
 
+    # In `make test`: a migration with exactly the rules, and preflight that names each one that is missing.
+    @pytest.mark.long
     @pytest.mark.timeout(1500)
     def test_each_rule_is_needed_by_the_phase_that_uses_it(self, locked: Locked, under_way: Plan) -> None:
         plan = under_way
