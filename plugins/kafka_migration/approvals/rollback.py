@@ -1,8 +1,8 @@
 """The rollback gate: asked before each group goes back to the source, and before producers do.
 
 It needs the way back, which is a link that begins behind the newest forward link's seal, and a person's answer where
-the plan has one asked before groups are moved. Lag and halts of the reverse link do not shut it: a group waits for its
-own records alone, and producers are kept from moving by checks of their own.
+the plan has one asked before groups are moved. A validation that found a difference shuts it. Lag and halts of the
+reverse link do not: a group waits for its own records alone, and producers are kept from moving by checks of their own.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kafka_migration.groups.translate import preview, selected_groups
 from kafka_migration.link import reverse, switched
 from kafka_migration.link.lag import LagMeter, LagReport
 from kafka_migration.migration import completion
+from kafka_migration.validation import verdict
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -96,7 +97,9 @@ def rollback_facts(back: Context, names: Sequence[str], lag: LagReport) -> Evide
     """The evidence without its tables."""
     _, forward = back.earlier[-1]
     seal = forward.seal()
-    gate = Gate.of("rollback", (_sealed(back), _copied(lag), _halted(back), *check_hooks(back.plan)))
+    gate = Gate.of(
+        "rollback", (_sealed(back), _copied(lag), _halted(back), verdict.check_back(back), *check_hooks(back.plan))
+    )
     return Evidence(
         gate=GateName.ROLLBACK,
         migration=back.plan.name,

@@ -242,7 +242,7 @@ def lift(ctx: Context, hooks: Hooks, ban: Ban = WRITES, *, starts: bool = True) 
         count = 0 if last.snapshot is None or not last.stands else len(last.snapshot.all(ban))
         return Lifted(was=str(last.state), removed=count, evidence=f"would remove {count} ACLs")
     # Without the probe: what it needs may be gone by now.
-    conn_id = ctx.plan.source if ban.side == "source" else ctx.plan.target
+    conn_id = ctx.plan.connection(ban.side)
     with closing(ctx.connect(ban.side, conn_id, _LIFT_CALL_SECONDS)) as cluster:
         claim = take(ctx, ban)
         if not last.stands and last.snapshot is not None:

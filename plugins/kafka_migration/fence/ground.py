@@ -50,7 +50,7 @@ def ground(ctx: Context, ban: Ban) -> Iterator[Ground]:
     # Without one of the target's own, these are names on the source.
     is_of_side = ban.side == "source" or producers.target_fence is not None
     seconds = fence.deadline_seconds * CALL_SHARE
-    conn_id = ctx.plan.source if ban.side == "source" else ctx.plan.target
+    conn_id = ctx.plan.connection(ban.side)
     with ExitStack() as stack:
         cluster = stack.enter_context(closing(ctx.connect(ban.side, conn_id, seconds)))
         probe = None

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from kafka_migration.domain.digest import digest_of
+from kafka_migration.domain.direction import SOURCE, Side
 from kafka_migration.plans.alerts import Alerts
 from kafka_migration.plans.base import ConnectionId, Contradictions, Name, PlanModel, Seconds, each_once, wrong
 from kafka_migration.plans.hooks import Hook
@@ -392,6 +393,10 @@ class Plan(PlanModel):
     def digest(self) -> str:
         """Digest of the plan's content, defaults included: an approval binds to it."""
         return digest_of(self.snapshot())
+
+    def connection(self, side: Side) -> str:
+        """The id of the connection to the cluster ``side``."""
+        return self.source if side == SOURCE else self.target
 
     def asks(self, gate: str) -> bool:
         """Whether a person is asked at ``gate``: plan, cutover or producers."""

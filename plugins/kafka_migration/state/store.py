@@ -178,6 +178,10 @@ class SegmentStore:
             log.ensure()
             self._store = TopicStore(log)
 
+    def apart(self) -> SegmentStore:
+        """An empty one that nobody else sees."""
+        return SegmentStore()
+
     def of(self, tp: TopicPartition) -> dict[int, Value]:
         """Segment -> what is known of it."""
         prefix = self._key(tp, "")

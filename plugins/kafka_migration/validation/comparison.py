@@ -91,8 +91,8 @@ class Comparison:
         request = ValidationRequest(
             id=f"{self.id}-{attempt}",
             migration=ctx.plan.name,
-            source=ctx.plan.source,
-            target=ctx.plan.target,
+            source=ctx.plan.connection(ctx.direction.origin),
+            target=ctx.plan.connection(ctx.direction.destination),
             segment_records=plan.segment_records,
             ranges=chosen.ranges,
             level=self.level,
@@ -106,7 +106,7 @@ class Comparison:
             report = _digest(request, self.run)
             self.segments.report(request, report)
         self._seconds += report.seconds
-        starts = {tp: ends.start for tp, ends in ctx.source.ends([range_.tp for range_ in ranges]).items()}
+        starts = {tp: ends.start for tp, ends in ctx.origin.ends([range_.tp for range_ in ranges]).items()}
         stable = stable_ends(ctx, ranges)
         for result in judge(replace(request, ranges=tuple(ranges)), report, starts, chosen.kept, stable):
             self._results[result.tp] = self._with_expired(_with_given_up(result, self.ranges[result.tp].left_out))

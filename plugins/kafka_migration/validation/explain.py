@@ -35,7 +35,11 @@ def with_tails(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partitio
     keyed = [range_.tp for range_ in ranges if range_.by_key]
     if not keyed:
         return tuple(ranges)
-    positions, sources, targets = ctx.link.positions(), ctx.source.ends(keyed, committed=True), ctx.target.ends(keyed)
+    positions, sources, targets = (
+        ctx.link.positions(),
+        ctx.origin.ends(keyed, committed=True),
+        ctx.destination.ends(keyed),
+    )
     return tuple(
         replace(
             range_,
@@ -105,7 +109,7 @@ def _drilled(ctx: Context, ranges: Sequence[PartitionRange], scopes: Sequence[Sc
         return []
     settings = ctx.plan.validation
     client = {"client_id": f"kafka-migration.{ctx.plan.name}.validation"}
-    sides = [{**cluster.connection.kafka_python(), **client} for cluster in (ctx.source, ctx.target)]
+    sides = [{**cluster.connection.kafka_python(), **client} for cluster in (ctx.origin, ctx.destination)]
     try:
         with logs(*sides) as (source, target):
             drill = Drill(

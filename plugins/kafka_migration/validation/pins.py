@@ -1,4 +1,7 @@
-"""Pinning: which offsets of both clusters are compared (docs/behaviours.md, 20)."""
+"""Pinning: which offsets of both clusters are compared (docs/behaviours.md, 20).
+
+What is called source here and in all of a comparison is where the context's link copies from, and target where to.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.compare.request import PartitionRange
-from kafka_migration.domain.direction import SOURCE, TARGET, Side
+from kafka_migration.domain.direction import Side
 from kafka_migration.domain.offset_map import NotMirroredYet
 from kafka_migration.domain.types import PartitionEnds, Position, TopicPartition
 from kafka_migration.link import reverse
@@ -50,11 +53,11 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
 
     A partition that the mirror does not reach (it is halted, or has ended, or the wait was too long) stays unpinned.
     """
-    at, sources = ctx.stamp(), _own(ctx, ctx.source.ends(partitions, committed=True), SOURCE)
+    at, sources = ctx.stamp(), _own(ctx, ctx.origin.ends(partitions, committed=True), ctx.direction.origin)
     reasons, short = _await_mirror(ctx, sources)
     reached = [tp for tp in sources if tp not in reasons]
     maps, skips = ctx.link.offset_maps(reached), ctx.link.skips()
-    targets = _own(ctx, ctx.target.ends(reached), TARGET)
+    targets = _own(ctx, ctx.destination.ends(reached), ctx.direction.destination)
     still = _at_rest(ctx, sources, reached)
     compaction = _compaction(ctx, {tp.topic for tp in reached})
     ranges, firsts = [], {}
@@ -80,7 +83,8 @@ def _own(
     """``shown``, the logs of a cluster, as far as the context's link has to do with them: from the cut on where it
     begins, up to where the link that follows begins. What lies before was an earlier link's, and was validated then."""
     stand = ctx.link.positions() if reverse.begun(ctx) is not None else {}
-    starts, ends = reverse.beginning(ctx, side), {tp: at.source for tp, at in stand.items()} if side == SOURCE else {}
+    starts = reverse.beginning(ctx, side)
+    ends = {tp: at.source for tp, at in stand.items()} if side == ctx.direction.origin else {}
     found = {}
     for tp, log in shown.items():
         start, end = max(log.start, starts.get(tp, 0)), min(log.end, ends.get(tp, log.end))
@@ -94,7 +98,8 @@ def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partition
     Left out where everything up to the mirror's position has expired, and more: nothing is left to compare there.
     """
     tps = [range_.tp for range_ in ranges]
-    sources, targets = _own(ctx, ctx.source.ends(tps), SOURCE), _own(ctx, ctx.target.ends(tps), TARGET)
+    sources = _own(ctx, ctx.origin.ends(tps), ctx.direction.origin)
+    targets = _own(ctx, ctx.destination.ends(tps), ctx.direction.destination)
     maps = ctx.link.offset_maps(tps)
     skips = ctx.link.skips()
     found = []
@@ -118,7 +123,9 @@ def stable_ends(ctx: Context, ranges: Sequence[PartitionRange]) -> dict[TopicPar
     reached the pinned ends, or for some seconds."""
     deadline = ctx.clock.monotonic() + _STABLE_SECONDS
     while True:
-        found = {tp: ends.end for tp, ends in ctx.target.ends([range_.tp for range_ in ranges], committed=True).items()}
+        found = {
+            tp: ends.end for tp, ends in ctx.destination.ends([range_.tp for range_ in ranges], committed=True).items()
+        }
         if all(found[range_.tp] >= range_.target_end for range_ in ranges) or ctx.clock.monotonic() >= deadline:
             return found
         ctx.clock.sleep(_POLL_SECONDS)
@@ -133,9 +140,9 @@ def foreign_partitions(ctx: Context, topics: Iterable[str]) -> dict[TopicPartiti
         return {}
     names = sorted(set(topics))
     # The target first: what the mirror adds there, the source has had before.
-    there, here = ctx.target.topics(names), ctx.source.topics(names)
+    there, here = ctx.destination.topics(names), ctx.origin.topics(names)
     more = [tp for name in there.keys() & here.keys() for tp in there[name].topic_partitions[here[name].partitions :]]
-    return {tp: ends for tp, ends in ctx.target.ends(more).items() if ends.start < ends.end} if more else {}
+    return {tp: ends for tp, ends in ctx.destination.ends(more).items() if ends.start < ends.end} if more else {}
 
 
 def _at_rest(
@@ -148,7 +155,7 @@ def _at_rest(
     """
     if was_drained(ctx):
         return frozenset()
-    now = ctx.source.ends(reached, committed=True)
+    now = ctx.origin.ends(reached, committed=True)
     return frozenset(tp for tp in reached if now[tp].end == sources[tp].end)
 
 
@@ -159,7 +166,7 @@ def _compaction(ctx: Context, topics: Iterable[str]) -> dict[str, dict[str, Any]
     """By topic, whether each side compacts it, and how long it keeps tombstones: as fields of a range."""
     names = sorted(topics)
     sides = []
-    for cluster in (ctx.source, ctx.target):
+    for cluster in (ctx.origin, ctx.destination):
         found = {}
         for name, configs in cluster.topic_configs(names).items():
             values = {key: config.value for key, config in configs.items()}

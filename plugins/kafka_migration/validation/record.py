@@ -65,16 +65,24 @@ class Note:
 
 
 def notes(ctx: Context) -> dict[str, Note]:
-    """All notes, by run."""
-    return {run: Note.from_dict(value) for run, value in ctx.journal.all(RUN).items()}
+    """All notes on validations in the direction of ``ctx``'s link, by key in the journal."""
+    found = ctx.journal.all(RUN)
+    # A run's id has no colon.
+    return {key: Note.from_dict(found[key]) for key in found if key == ctx.direction.own(key.partition(":")[0])}
+
+
+def kept(ctx: Context) -> dict[str, Any] | None:
+    """The last verdict on everything in the direction of ``ctx``'s link, as it was recorded."""
+    return ctx.journal.read(KIND, ctx.direction.own(LATEST))
 
 
 class Account:
     """What one run leaves in the journal; nothing in a dry run. Made before it chooses what to read."""
 
     def __init__(self, ctx: Context, run: str, topics: Collection[str]) -> None:
-        self._ctx, self._run, self._note = ctx, run, Note(began=ctx.stamp(), topics=tuple(sorted(topics)[:_NAMED]))
-        self._before, self._last = notes(ctx), _identity(ctx.journal.read(KIND, LATEST))
+        self._ctx, self._run = ctx, ctx.direction.own(run)
+        self._note = Note(began=ctx.stamp(), topics=tuple(sorted(topics)[:_NAMED]))
+        self._before, self._last = notes(ctx), _identity(kept(ctx))
         self._write(self._note)
 
     def differs(self, outcomes: Iterable[SegmentOutcome]) -> None:
@@ -105,7 +113,7 @@ class Account:
         self._ctx.journal.forget_all(RUN, over)
 
     def _record(self, validation: Validation) -> None:
-        journal, whole = self._ctx.journal, self._ctx.journal.read(KIND, LATEST)
+        journal, whole = self._ctx.journal, kept(self._ctx)
         is_equal = validation.verdict is Equality.EQUAL
         if validation.is_partial:
             _append(self._ctx, PARTIAL, validation)
@@ -114,7 +122,7 @@ class Account:
                 changed = {"verdict": str(validation.verdict), "passed": False, "at": validation.result.at}
                 names = sorted({partition.topic for partition in validation.result.partitions})[:10]
                 hints = [*whole["hints"], f"{', '.join(names)}: validated again, alone"]
-                journal.record(KIND, LATEST, {**whole, **changed, "hints": hints})
+                journal.record(KIND, self._ctx.direction.own(LATEST), {**whole, **changed, "hints": hints})
         elif is_equal and whole is not None and whole["verdict"] != Equality.EQUAL and _identity(whole) != self._last:
             self._ctx.log(
                 f"another validation ended {whole['verdict']} while this one read, and its verdict stands:"
@@ -149,6 +157,7 @@ def _identity(value: dict[str, Any] | None) -> tuple[str, ...] | None:
 
 
 def _append(ctx: Context, name: str, validation: Validation) -> None:
+    name = ctx.direction.own(name)
     before = ctx.journal.read(KIND, name)
     earlier = [] if before is None else before.get("earlier", [])
     if before is not None and before["id"] != validation.result.id:

@@ -169,8 +169,8 @@ class Segments:
     # -- what stands ------------------------------------------------------------------------------------------
 
     def _look_back(self, tps: Sequence[TopicPartition]) -> None:
-        source, target = (cluster.log_epochs(dict.fromkeys(tps)) for cluster in (self._ctx.source, self._ctx.target))
-        self._epochs = source, target
+        ctx, wanted = self._ctx, dict.fromkeys(tps)
+        self._epochs = ctx.origin.log_epochs(wanted), ctx.destination.log_epochs(wanted)
         self._earlier = {
             tp: {number: Stored.from_dict(value) for number, value in mine.items()}
             for tp, mine in self._ctx.segments.all().items()
@@ -204,7 +204,7 @@ class Segments:
     def _drop_truncated(self, known: dict[TopicPartition, dict[int, Stored]], side: int) -> None:
         """Take out of ``known`` what stood under a leader epoch that ends before it by now, on source (0) or target
         (1)."""
-        cluster = (self._ctx.source, self._ctx.target)[side]
+        cluster = (self._ctx.origin, self._ctx.destination)[side]
         # One question a partition, per epoch: by all that was kept under it.
         under: defaultdict[int, defaultdict[TopicPartition, list[int]]] = defaultdict(lambda: defaultdict(list))
         for tp, mine in known.items():

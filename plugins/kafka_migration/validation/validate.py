@@ -1,4 +1,4 @@
-"""The validate phase: pin both clusters, have Spark digest what is pinned, judge, and let a second suite judge, too.
+"""The validate step: pin both clusters, have Spark digest what is pinned, judge, and let a second suite judge, too.
 
 Reads only. What is pinned first is the source's end; the mirror must then reach it, since before that nobody knows
 where its record stands on the target. The topics may grow meanwhile: that is not looked at.
@@ -22,12 +22,14 @@ from kafka_migration.compare.result import Equality, ValidationResult
 from kafka_migration.compare.session import spark_jars
 from kafka_migration.compare.summary import Limits, summary
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups import parity
 from kafka_migration.kafka.lookup import variable_of
+from kafka_migration.link import reverse
 from kafka_migration.migration.reports import Place, local_site, made, write_text
 from kafka_migration.topics.declared import mirrored, topic_ids
 from kafka_migration.validation.comparison import Comparison
@@ -125,15 +127,22 @@ def apply(
     again, unless ``full``. What is found is kept segment by segment: after a kill the next run goes on from there.
 
     Spark runs on ``spark_master`` (None: this machine), in a process of its own, unless ``tools`` submit it elsewhere.
-    ``pins`` of an earlier run have the same offsets compared again.
+    ``pins`` of an earlier run have the same offsets compared again. With a reverse link's context, what was written on
+    the target since the cut is compared with the source: "source" is then where that link copies from, the target.
     Result and Data Docs go below ``reports``, in a folder named after the plan; in a dry run nowhere, and nothing is
     recorded. A validation of some topics is recorded apart, so that it never opens a gate for the others.
 
-    Raises Refused if nothing is mirrored, BadInput for an unknown topic or missing jars, CouldNotFindOut if the Spark
-    job ended without an answer. What could not be read is no error but INCONCLUSIVE, and exit code 3.
+    Raises Refused if nothing is mirrored, or no reverse link has begun, BadInput for an unknown topic or missing jars,
+    CouldNotFindOut if the Spark job ended without an answer. What could not be read is no error but INCONCLUSIVE, and
+    exit code 3.
     """
+    is_back = ctx.direction is Direction.REVERSE
     if not topics:
         ctx.require_whole("a validation of all topics")
+    if is_back:
+        reverse.check(ctx)
+        # What is kept of segments is the forward link's; on the way back there is little to read, and all of it is.
+        ctx = replace(ctx, segments=ctx.segments.apart())
     partitions = _partitions(ctx, topics)
     # Before anything is pinned: what is found must not be of a topic that is recreated meanwhile.
     ids = topic_ids(ctx, sorted({tp.topic for tp in partitions}))
@@ -145,6 +154,8 @@ def apply(
         if ctx.dry_run:
             reports = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-migration-")))
         folder = made(reports / ctx.plan.name)
+        if is_back:
+            folder = made(folder / "reverse")
         if topics:
             folder = made(folder / "partial")
         account = stack.enter_context(accounted(ctx, id, topics))
@@ -161,7 +172,9 @@ def apply(
         result = replace(result, partitions=drilled(ctx, ranges, result.partitions, tools.logs))
         ctx.log(result.summary())
         found = replace(found, result=result)
-        found = replace(found, expectations=_expected(ctx, found, tools), consumers=tools.consumers(ctx))
+        found = replace(
+            found, expectations=_expected(ctx, found, tools), consumers={} if is_back else tools.consumers(ctx)
+        )
         if result.verdict is Equality.EQUAL and not found.expectations.success:
             ctx.log(f"the Great Expectations suite contradicts: {'; '.join(found.expectations.failed)}")
         if not ctx.dry_run:
@@ -200,6 +213,9 @@ def connection_variables(ctx: Context) -> dict[str, str]:
 
 def _partitions(ctx: Context, topics: Collection[str]) -> list[TopicPartition]:
     ours = sorted(mirrored(ctx))
+    if ctx.direction is Direction.REVERSE:
+        # One that had no cut when the reverse link began is not mirrored back.
+        ours = [name for name in ours if name in ctx.link.topics()]
     if not ours:
         raise Refused(
             f"migration {ctx.plan.name} mirrors nothing yet, so there is nothing to validate",
@@ -214,8 +230,8 @@ def _partitions(ctx: Context, topics: Collection[str]) -> list[TopicPartition]:
             remedy=f"choose from {listed(ours)}",
         )
     names = sorted(topics) or ours
-    source, target = ctx.source.topics(names), ctx.target.topics(names)
-    for side, found in (("source", source), ("target", target)):
+    source, target = ctx.origin.topics(names), ctx.destination.topics(names)
+    for side, found in ((ctx.direction.origin, source), (ctx.direction.destination, target)):
         missing = set(names) - found.keys()
         if missing:
             raise Refused(

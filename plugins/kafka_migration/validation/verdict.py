@@ -8,6 +8,7 @@ something against.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,13 @@ from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.listing import listed
 from kafka_migration.topics.declared import mirrored, topic_ids
-from kafka_migration.validation.record import KIND, LATEST, notes
+from kafka_migration.validation.record import kept, notes
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
+
+
+EQUAL_BACK = "what was mirrored back is equal"
 
 
 def latest(ctx: Context) -> dict[str, Any] | None:
@@ -29,7 +33,7 @@ def latest(ctx: Context) -> dict[str, Any] | None:
     An EQUAL that another validation contradicts since, ended or not, is none any more: ``against`` is why. Without
     bytes of payloads, if they are private now: they may not have been when it was recorded.
     """
-    found = ctx.journal.read(KIND, LATEST)
+    found = kept(ctx)
     if found is None:
         return None
     if ctx.plan.validation.private_payloads:
@@ -45,6 +49,22 @@ def latest(ctx: Context) -> dict[str, Any] | None:
 def _without_payloads(partition: dict[str, Any]) -> dict[str, Any]:
     drilled = partition.get("drilled")
     return partition | {"drilled": masked(drilled) if drilled else None}
+
+
+def check_back(back: Context) -> CheckResult:
+    """The verdict on what the reverse link copied, as a named check of the rollback gate.
+
+    Who has to go back may have no time for a validation: only a difference that was found shuts it.
+    """
+    found, last = check(back), latest(back)
+    is_different = last is not None and last["verdict"] == Equality.DIFFERENT
+    mild = Verdict.PASS if found.verdict is Verdict.PASS else Verdict.WARN
+    return replace(
+        found,
+        name=EQUAL_BACK,
+        verdict=Verdict.FAIL if is_different else mild,
+        remedy=found.remedy.replace("`validate`", "`validate --reverse`"),
+    )
 
 
 #: What speaks against an EQUAL: a verdict, what to add to the evidence, and a remedy.

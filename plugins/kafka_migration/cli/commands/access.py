@@ -15,7 +15,7 @@ from kafka_migration.cli.output import Output
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from kafka_migration.inventory.permissions import Names, Rule
+    from kafka_migration.inventory.permissions import Names, Rule, Side
     from kafka_migration.plans.model import Plan
 
 
@@ -98,13 +98,13 @@ def _asked(plan: Path, output: Output) -> Names:
     return permissions.named(topics, groups)
 
 
-def _servers(plan: Plan, side: str) -> str:
+def _servers(plan: Plan, side: Side) -> str:
     """The connection's servers, or a variable to be set: rules can be printed before there is any connection."""
     from kafka_migration.domain.errors import BadInput
     from kafka_migration.kafka.lookup import find_connection
 
     try:
-        return find_connection(plan.source if side == "source" else plan.target).servers
+        return find_connection(plan.connection(side)).servers
     except BadInput:
         return f'"${side.upper()}_SERVERS"'
 

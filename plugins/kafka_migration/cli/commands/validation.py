@@ -26,6 +26,10 @@ def validate(
         bool,
         typer.Option("--full", help="Read everything, also what was found equal before and has not changed."),
     ] = False,
+    reverse: Annotated[
+        bool,
+        typer.Option("--reverse", help="What was mirrored back: from the target to the source, since the cut."),
+    ] = False,
     master: Master = None,
     output_directory: ReportsDirectory = "reports",
     dry_run: DryRun = False,
@@ -39,9 +43,11 @@ def validate(
 
     output, place = Output(as_json=as_json), place_of(output_directory, field="--output")
     with opened(plan, output, dry_run=dry_run) as ctx:
+        seen = ctx.reverse() if reverse else ctx
         result = runner.run(
-            ctx,
+            seen,
             "validate",
+            part=seen.direction.own(""),
             spark_master=master,
             reports=place,
             topics=topic or (),
