@@ -116,7 +116,7 @@ class BackShop(Shop):
         return self.ctx().reverse()
 
     def switch_back(self, **fields: Any) -> Decision:
-        return switch.run(switch.back_of(self.ctx(**fields).newest()), environ={})
+        return switch.run(reverse.way_back(self.ctx(**fields).newest()), environ={})
 
     def denials_there(self) -> int:
         return sum(rule.permission == "DENY" for rule in self.target.acls())

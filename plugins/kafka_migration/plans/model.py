@@ -394,7 +394,7 @@ class Plan(PlanModel):
         return digest_of(self.snapshot())
 
     def asks(self, gate: str) -> bool:
-        """Whether a person is asked at ``gate``: plan, cutover or producers."""
+        """Whether a person is asked at ``gate``: plan, producers, or cutover, and rollback with it."""
         if gate == "producers":
             return self.producers is not None and self.producers.in_workflow and self.producers.approval
         return self.approvals.plan if gate == "plan" else self.approvals.cutover
