@@ -6,6 +6,9 @@ Gates, approvals, lag, fences, the switch of producers and the seal are the step
 
 from __future__ import annotations
 
+import asyncio
+import json
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,16 +16,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import structlog
+from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.providers.standard.operators import hitl
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskAwaitingInput, TaskDeferred
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from kafka_migration.airflow import factory, submit
 from kafka_migration.airflow import mirror as mirror_task
 from kafka_migration.airflow.steps import CutOverOperator
 from kafka_migration.airflow.trigger import StepTrigger, _Session
 from kafka_migration.approvals.rollback import RollbackGate
-from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.types import Desired
 from kafka_migration.fence import record
 from kafka_migration.fence.bans import BACK_WRITES
@@ -31,12 +36,12 @@ from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link import reverse, switched
 from kafka_migration.link.switched import SwitchState
 from kafka_migration.migration import context
-from kafka_migration.migration.context import Context
+from kafka_migration.migration.context import Context, silent
 from kafka_migration.migration.joined import mirror_began
 from kafka_migration.plans.places import REPORTS_DIRECTORY
 from kafka_migration.plans.snapshot import write_plan
 from kafka_migration.state.link import Wish
-from kafka_migration.steps import cutover, mirror_watch
+from kafka_migration.steps import cutover, mirror_job, mirror_watch
 from kafka_migration.steps.cutover import CutoverResult, Fate, GroupOutcome
 from kafka_migration.topics import keeping
 from tests.airflow.test_approve import answer
@@ -84,7 +89,7 @@ class Run:
     def __init__(self, shop: ServedShop, folder: Path) -> None:
         self.shop, self.file = shop, write_plan(shop.plan(), folder)
         self.dag: DAG = factory.rollback_dag(shop.plan(), self.file)
-        self.submitted: list[Direction] = []
+        self.submitted: list[list[str]] = []
         ti = SimpleNamespace(
             dag_id="rollback_shop", run_id="manual__1", map_index=-1, try_number=1, max_tries=1000, handed_on=None
         )
@@ -167,14 +172,14 @@ def run(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     found = Run(shop, tmp_path)
 
     @contextmanager
-    def open_context(_plan: Any, *, log: Callable[[str], None], **_: bool) -> Iterator[Context]:
+    def open_context(_plan: Any, *, log: Callable[[str], None] = silent, **_: bool) -> Iterator[Context]:
         ctx = shop.ctx().newest()
         ctx.log = log
         yield ctx
 
-    def start(ctx: Context, _connection: object, *, folder: Path) -> tuple[mirror_watch.Submission, int]:
-        found.submitted.append(ctx.direction)
-        return mirror_watch.submit(ctx, host="w", log=str(folder / "log")), 7
+    def popen(command: list[str], **_: object) -> Any:
+        found.submitted.append(command)
+        return SimpleNamespace(pid=7)
 
     def apply(back: Context, groups: list[str], *, gate: RollbackGate, **_: object) -> CutoverResult:
         gate.ask()
@@ -187,9 +192,13 @@ def run(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
     monkeypatch.setattr(RollbackGate, "ask", ASK)
     monkeypatch.setattr(context, "open_context", open_context)
-    monkeypatch.setattr(submit, "start", start)
+    played = SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)
+    monkeypatch.setattr(submit, "subprocess", played)
+    monkeypatch.setattr(submit, "job_environment", lambda *_, **__: {})
+    monkeypatch.setattr(mirror_task, "OUTPUT_FOLDER", tmp_path / "submissions")
     monkeypatch.setattr(mirror_task, "spark_master", lambda *_, **__: "local[2]")
-    monkeypatch.setattr(mirror_task, "require_spark_connection", lambda *_, **__: None)
+    connection = SimpleNamespace(conn_id="spark_default")
+    monkeypatch.setattr(mirror_task, "require_spark_connection", lambda *_, **__: connection)
     monkeypatch.setattr(cutover, "apply", apply)
     monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **_: None)
     monkeypatch.setenv(REPORTS_DIRECTORY, str(tmp_path / "reports"))
@@ -202,7 +211,7 @@ def test_way_back_goes_task_by_task_from_the_check_to_the_report(run: Run, tmp_p
     assert run.make("check_rollback") == {"groups": 1, "producers": True}
     assert shop.effects == ["shop/run/rollback_shop/manual__1"], "it notes the plan that the run is bound to, no more"
     mirror = run.mirrored()
-    assert run.submitted == [Direction.REVERSE]
+    assert [command[-1] for command in run.submitted] == ["--reverse"]
     assert (mirror.trigger.serialize()[1]["step"], shop.retention()) == ("reverse_mirror", "-1")
     assert run.waited("watch_reverse_lag") == {"lag": 0}
     asked = run.question()
@@ -227,7 +236,7 @@ def test_way_back_goes_task_by_task_from_the_check_to_the_report(run: Run, tmp_p
     # Cleared, tasks whose work is done pass, or say that there is nothing left.
     assert run.make("reverse_mirror", attempt=2) is None
     assert run.make("switch_producers_back", attempt=2)["topics"] == 2
-    assert run.submitted == [Direction.REVERSE]
+    assert len(run.submitted) == 1
     for again in (lambda: run.make("check_rollback"), run.batch):
         with pytest.raises(AirflowFailException, match="producers were switched back"):
             again()
@@ -330,6 +339,59 @@ def test_fence_of_a_switch_that_was_killed_for_the_last_time_is_lifted_at_the_en
     assert shop.denials_there()
     run.make("lift_target_fence")
     assert shop.target.acls() == shop.there
+
+
+def test_process_of_the_reverse_mirror_submits_it_as_such_and_notes_its_end_there(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.snapshot()
+    run.deferred("reverse_mirror")
+    ((_, _, _, *arguments),) = run.submitted
+    hooks: list[dict[str, Any]] = []
+
+    def hook(**options: Any) -> Any:
+        hooks.append(options)
+        return SimpleNamespace(submit=lambda _application: None)
+
+    monkeypatch.setattr(spark_submit, "SparkSubmitHook", hook)
+    for name in ("A", "B"):
+        extra = {"bootstrap.servers": "127.0.0.1:1"}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps({"conn_type": "kafka", "extra": extra}))
+    logging = structlog.get_config()
+    try:
+        assert submit.main(arguments) == 0
+    finally:
+        structlog.configure(**logging)
+    newest = mirror_watch.submission(run.shop.back())
+    assert newest is not None
+    assert newest.ended
+    assert mirror_watch.submission(run.shop.ctx()) is None, "the forward mirror's note is its own"
+    ways: list[dict[str, Any]] = []
+
+    def job(_plan: Any, **options: Any) -> Any:
+        ways.append(options)
+        return SimpleNamespace(halted=(), as_dict=dict)
+
+    monkeypatch.setattr(mirror_job, "run", job)
+    assert mirror_job.main(hooks[0]["application_args"]) == 0
+    assert (ways[0]["back"], ways[0]["submission"]) == (True, newest.id)
+
+
+def test_task_of_the_reverse_mirror_that_is_marked_as_success_ends_that_mirror_and_no_other(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.snapshot()
+    mirror = run.mirrored()
+    trigger = cast("Any", mirror.trigger)
+    monkeypatch.setattr(
+        type(trigger), "task_instance", SimpleNamespace(dag_id="d", run_id="r", task_id="reverse_mirror")
+    )
+    states = {"r": {"reverse_mirror": "success"}}
+    monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", staticmethod(lambda **_: states))
+    forward = run.shop.ctx().link.wished()
+    asyncio.run(trigger.on_kill())
+    assert run.shop.back().link.wished().desired is Desired.STOP
+    assert run.shop.ctx().link.wished() == forward
 
 
 def test_way_back_without_anything_to_move_is_refused_in_words_before_anything_is_written(
