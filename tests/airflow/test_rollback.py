@@ -41,7 +41,7 @@ from kafka_migration.migration.joined import mirror_began
 from kafka_migration.plans.places import REPORTS_DIRECTORY
 from kafka_migration.plans.snapshot import write_plan
 from kafka_migration.state.link import Wish
-from kafka_migration.steps import cutover, mirror_job, mirror_watch
+from kafka_migration.steps import check_back, cutover, mirror_job, mirror_watch
 from kafka_migration.steps.cutover import CutoverResult, Fate, GroupOutcome
 from kafka_migration.topics import keeping
 from tests.airflow.test_approve import answer
@@ -341,6 +341,28 @@ def test_fence_of_a_switch_that_was_killed_for_the_last_time_is_lifted_at_the_en
     assert shop.target.acls() == shop.there
 
 
+def test_behind_a_seal_that_began_no_way_back_the_task_of_the_mirror_begins_it(run: Run) -> None:
+    link = run.shop.back().link
+    link.unpin(link.topics())
+    run.snapshot()
+    run.make("check_rollback")
+    assert reverse.begun(run.shop.ctx()) is None, "a check begins nothing"
+    run.mirrored()
+    assert reverse.begun(run.shop.ctx()) is not None
+    assert run.waited("watch_reverse_lag") == {"lag": 0}
+
+
+def test_check_of_a_plan_without_producers_looks_at_no_fence_and_says_who_moves_them(run: Run) -> None:
+    ctx = run.shop.ctx(producers=None)
+    ctx.journal.forget("plan", "plan")
+    for key in run.shop.store.keys("shop/switch/"):
+        run.shop.store.delete(key)
+    decision = check_back.run(ctx.reverse())
+    assert (decision.exit_code, decision.facts) == (0, {"groups": 1, "producers": False})
+    (note,) = decision.notes
+    assert note.endswith("PASS: groups that go back: shop.app; producers: their owners move them")
+
+
 def test_process_of_the_reverse_mirror_submits_it_as_such_and_notes_its_end_there(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -411,7 +433,9 @@ def test_way_back_without_anything_to_move_is_refused_in_words_before_anything_i
         GroupRecord.own(bare.ctx().journal, "shop.app", at=bare.ctx().stamp()).mark(Step.UNDONE, bare.clock.now())
         bare.store.delete("shop/switch/producers")
         bare.effects.clear()
-        with pytest.raises(AirflowFailException, match="no group of shop stands on the target"):
+        with pytest.raises(
+            AirflowFailException, match="clients stand on the target FAIL: no group of shop stands there"
+        ):
             run.make("check_rollback")
         assert bare.effects == []
 

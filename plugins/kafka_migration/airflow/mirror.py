@@ -79,7 +79,7 @@ class SparkMirrorOperator(MigrationOperator):
         with self.opened(context, make_state=True) as whole:
             ctx = step_named(self.step).seen(whole)
             if context["ti"].try_number > 1 and was_drained(ctx):
-                self.log.info("the stop gate has drained this mirror: nothing to do")
+                self.log.info("this mirror was drained: nothing to do")
                 return
             if nothing_to_copy(ctx):
                 # In a later run of the DAG: this task must not keep it from restore, release and report.

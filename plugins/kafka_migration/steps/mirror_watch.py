@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Retryable, TakenOver
 from kafka_migration.domain.types import Desired
 from kafka_migration.link.flight import was_drained
@@ -195,10 +196,11 @@ class Wait:
         halts = ctx.link.halts()
         if halts and (reason != "stopped" or is_stopped):
             shown = ", ".join(f"{tp} {halt.reason}" for tp, halt in sorted(halts.items())[:5])
+            where = "`status`" if ctx.direction is Direction.FORWARD else "the mirror's output"
             return Decision(
                 exit_code=1,
                 message=f"the mirror ended ({reason}), but partitions are halted: {shown}\n"
-                "  remedy: `status` names what can be done about each; do that, then clear this task",
+                f"  remedy: {where} names what can be done about each; do that, then clear this task",
             )
         if was_drained(ctx):
             return Decision(message="the mirror was drained")
