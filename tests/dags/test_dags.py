@@ -308,6 +308,10 @@ def test_every_failed_task_a_mirror_that_dies_and_a_question_alert_by_themselves
         assert alerts.pop(gate) == ["failed", "asks again", "waits for an answer"]
     assert set(alerts) == set(BEFORE_AND_AFTER) - {"mirror", "approve_plan", "approve_cutover"}
     assert set(map(tuple, alerts.values())) == {("failed",)}
+    back = many["dags"]["rollback_told"]["task_alerts"]
+    assert back.pop("reverse_mirror") == ["failed", "died, and is tried again"]
+    assert back.pop("approve_rollback") == ["failed", "asks again", "waits for an answer"]
+    assert set(map(tuple, back.values())) == {("failed",)}
     assert not any(many["dags"]["migrate_plan-00"]["task_alerts"].values())
 
 
