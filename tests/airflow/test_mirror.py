@@ -116,7 +116,7 @@ def begin(opened, submission=""):
 
 def noting(opened, at="2030-01-01T00:00:00+00:00") -> Any:
     """A context as far as notes of submissions need one."""
-    return SimpleNamespace(journal=opened.journal, plan=opened.plan, stamp=lambda: at)
+    return SimpleNamespace(journal=opened.journal, plan=opened.plan, stamp=lambda: at, own=lambda name: name)
 
 
 def submission_of(opened) -> Any:

@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_migration.airflow.base import WorksFromSnapshot, run_of
 from kafka_migration.airflow.factory import migrate_dag, validate_dag
-from kafka_migration.airflow.steps import CreateOperator, PlanSnapshotOperator, StepOperator
+from kafka_migration.airflow.steps import BindingOperator, PlanSnapshotOperator, StepOperator
 from kafka_migration.approvals import approvals, passing
 from kafka_migration.domain.digest import digest_of
 from kafka_migration.domain.errors import BadInput, StateConflict
@@ -85,7 +85,7 @@ def test_run_is_bound_to_its_plan_by_the_step_that_first_makes_state(
     monkeypatch.setattr(approvals, "check", lambda ctx, gate: passed)
     monkeypatch.setattr(create, "apply", lambda ctx: type("Created", (), {"steps": (), "drift": ()}))
     monkeypatch.setattr(looks, "take", lambda ctx, names: None)
-    CreateOperator(task_id="create_targets", step="create_targets", plan_file=file).execute(task_context)
+    BindingOperator(task_id="create_targets", step="create_targets", plan_file=file).execute(task_context)
     recorded = opened.journal.read("run", "migrate_played/manual__2030-01-01T00:00:00+00:00")
     assert (recorded["digest"], recorded["snapshot"]) == (opened.plan.digest, opened.plan.snapshot())
     # From now on the file may be edited: the run goes on as it began.

@@ -159,7 +159,10 @@ def test_kill_of_a_cutover_ends_the_hook_that_runs_and_starts_no_other(
 
 def test_batches_are_the_phases_own(plan_file, opened, monkeypatch, task_context):
     monkeypatch.setattr(cutover, "batches", lambda ctx: [["a", "b"], ["c"]])
-    assert ListBatchesOperator(task_id="t", plan_file=plan_file).execute(task_context) == [["a", "b"], ["c"]]
+    assert ListBatchesOperator(task_id="t", step="cut_over", plan_file=plan_file).execute(task_context) == [
+        ["a", "b"],
+        ["c"],
+    ]
 
 
 def test_reports_go_where_the_environment_says_else_into_the_checkout(monkeypatch, tmp_path):

@@ -76,7 +76,8 @@ def world(monkeypatch, tmp_path):
 
     monkeypatch.setattr(context, "open_context", open_context)
     wait = SimpleNamespace(Wait=lambda ctx: found.trigger.looks)
-    monkeypatch.setattr(triggers, "step_named", lambda name: SimpleNamespace(name=name, verbs=wait, writes=False))
+    row = {"verbs": wait, "writes": False, "seen": lambda ctx: ctx}
+    monkeypatch.setattr(triggers, "step_named", lambda name: SimpleNamespace(name=name, **row))
     return found
 
 

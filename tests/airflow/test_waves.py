@@ -60,7 +60,7 @@ def test_batches_of_a_wave_are_of_its_groups_alone_and_one_without_groups_is_beg
     monkeypatch.setattr(looks, "take", lambda ctx, groups: {})
     found = [["a"], []]
     monkeypatch.setattr(cutover, "selected_groups", lambda ctx: tuple(found.pop(0)))
-    task = ListBatchesOperator(plan_file=plan_file, **WAVE)
+    task = ListBatchesOperator(step="cut_over", plan_file=plan_file, **WAVE)
     assert task.execute(task_context) == [["a"]]
     assert not opened.journal.all("wave"), "its first batch begins it, behind the gate"
     assert task.execute(task_context) == []

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -27,6 +28,7 @@ from kafka_migration.groups.record import Step
 from kafka_migration.inventory import preflight
 from kafka_migration.kafka.types import CommittedOffset
 from kafka_migration.link import lag as phase_lag
+from kafka_migration.link import reverse
 from kafka_migration.migration.context import Context
 from kafka_migration.state.link import Wish
 from kafka_migration.steps import executors as packed
@@ -894,6 +896,8 @@ def test_rollback_shows_each_group_and_exits_1_where_one_is_refused(
         return CutoverResult(groups=(GroupOutcome(group="a", outcome=Fate.MOVED), refused))
 
     monkeypatch.setattr(rollback, "apply", apply)
+    back = SimpleNamespace(link=SimpleNamespace(seal=lambda: None), before=lambda: None)
+    monkeypatch.setattr(reverse, "way_back", lambda _ctx: back)
     result = terminal.run("rollback", "--group", "a", "--group", "b")
     assert (result.exit_code, asked) == (1, [["a", "b"]])
     assert "remedy: wait" in result.stdout

@@ -133,7 +133,7 @@ def test_producers_go_to_the_target_back_and_there_again_and_no_record_is_lost_d
         with open_context(shop.plan) as ctx:
             assert rollback.apply(ctx).exit_code == 0
             shop.write(shop.target, 3)
-            decision = switch.run(switch.back_of(ctx))
+            decision = switch.run(reverse.way_back(ctx))
             assert decision.exit_code == 0, decision.message
     assert shop.retention() == OWN
     shop.check()

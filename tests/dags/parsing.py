@@ -50,6 +50,12 @@ if __name__ == "__main__":
                 },
                 "alerts": [type(it).__name__ for it in dag.on_failure_callback or ()],
                 "deadlines": [[it.interval.total_seconds(), it.callback.path] for it in dag.deadline or ()],
+                "in_turn": [
+                    task.task_id
+                    for task in dag.tasks
+                    if task.is_mapped and task.partial_kwargs.get("max_active_tis_per_dagrun") == 1
+                ],
+                "tags": sorted(dag.tags),
                 "has_timeout": dag.dagrun_timeout is not None,
                 "doc": dag.doc_md,
             }

@@ -1,4 +1,4 @@
-"""The DAG folder as Airflow parses it: two DAGs for each valid plan; a wrong plan hurts no other."""
+"""The DAG folder as Airflow parses it: three DAGs for each valid plan; a wrong plan hurts no other."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def many(parse_plans: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return found
 
 
-def test_each_valid_plan_has_two_dags_and_the_reference_none(many):
+def test_each_valid_plan_has_three_dags_and_the_reference_none(many):
     names = [
         "demo",
         "mistold",
@@ -73,7 +73,8 @@ def test_each_valid_plan_has_two_dags_and_the_reference_none(many):
         "waves-1",
         *(f"plan-{n:02}" for n in range(20)),
     ]
-    assert sorted(many["dags"]) == sorted(f"{kind}_{name}" for kind in ("migrate", "validate") for name in names)
+    kinds = ("migrate", "rollback", "validate")
+    assert sorted(many["dags"]) == sorted(f"{kind}_{name}" for kind in kinds for name in names)
 
 
 def test_invalid_plans_are_import_errors_of_a_file_without_dags_that_name_file_field_value_and_remedy(many):
@@ -101,7 +102,7 @@ def test_plans_that_are_all_valid_make_no_import_error(parse_plans, tmp_path):
     shutil.copy(ROOT / "migration_plans" / "demo.yaml", tmp_path)
     found = parse_plans(tmp_path)
     assert found["errors"] == {}
-    assert sorted(found["dags"]) == ["migrate_demo", "validate_demo"]
+    assert sorted(found["dags"]) == ["migrate_demo", "rollback_demo", "validate_demo"]
 
 
 def test_folder_of_plans_that_is_not_there_is_an_import_error(parse_plans, tmp_path):
@@ -223,11 +224,70 @@ def test_tasks_of_a_wave_know_it_and_no_other_task_does(many):
     assert not any(many["dags"]["migrate_plan-00"]["waves"].values())
 
 
-def test_migration_starts_by_hand_alone_and_one_at_a_time(many):
-    dag = many["dags"]["migrate_plan-00"]
+#: Of the way back; written down, as those above.
+BACK_BEFORE_AND_AFTER = {
+    "take_snapshot": ["check_rollback"],
+    "check_rollback": ["reverse_mirror", "watch_reverse_lag"],
+    "reverse_mirror": [],
+    "watch_reverse_lag": ["approve_rollback"],
+    "approve_rollback": ["list_groups"],
+    "list_groups": ["rollback", "watch_rolled_back"],
+    "rollback": ["report", "watch_rolled_back"],
+    "watch_rolled_back": ["report"],
+    "report": [],
+}
+PRODUCERS_BACK = {
+    "rollback": ["switch_producers_back", "watch_rolled_back"],
+    "watch_rolled_back": ["switch_producers_back"],
+    "switch_producers_back": ["lift_target_fence", "report"],
+    "lift_target_fence": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "instead", "left_out"),
+    [
+        ("plan-00", {}, set()),
+        ("plan-01", {"watch_reverse_lag": ["list_groups"]}, {"approve_rollback"}),
+        ("switched", PRODUCERS_BACK, set()),
+        ("waves-0", {}, set()),
+    ],
+)
+def test_way_back_moves_groups_and_the_producers_of_a_plan_that_has_some(many, name, instead, left_out):
+    dag = many["dags"][f"rollback_{name}"]
+    wanted = {**BACK_BEFORE_AND_AFTER, **instead}
+    expected = {task: after for task, after in wanted.items() if task not in left_out}
+    assert dag["edges"] == [[before, after] for before in sorted(expected) for after in expected[before]]
+    assert set(dag["tasks"]) == set(expected)
+    assert dag["teardowns"] == ({"lift_target_fence": True} if instead is PRODUCERS_BACK else {})
+    rules = dag["rules"]
+    assert rules.pop("watch_rolled_back") == "all_done_min_one_success"
+    # Of a plan without groups to move back the batches are skipped.
+    assert rules.pop("switch_producers_back" if instead is PRODUCERS_BACK else "report") == "none_failed"
+    rules.pop("lift_target_fence", None)
+    assert set(rules.values()) == {"all_success"}
+
+
+def test_way_back_is_made_of_the_operators_of_the_way_there_and_says_when_to_use_it(many):
+    there, back = many["dags"]["migrate_switched"], many["dags"]["rollback_switched"]
+    assert set(back["tasks"].values()) <= set(there["tasks"].values())
+    alike = {"reverse_mirror": "mirror", "watch_reverse_lag": "watch_lag", "approve_rollback": "approve_cutover"}
+    alike |= {"rollback": "cut_over", "switch_producers_back": "switch_producers", "check_rollback": "create_targets"}
+    assert {name: back["tasks"][name] for name in alike} == {name: there["tasks"][as_] for name, as_ in alike.items()}
+    assert "have to go back" in back["doc"]
+    assert "mark the task `reverse_mirror`" not in back["doc"]
+    assert "mark the task `reverse_mirror`" in many["dags"]["rollback_plan-00"]["doc"]
+    assert back["in_turn"] == ["rollback"]
+    assert there["in_turn"] == []
+
+
+@pytest.mark.parametrize("kind", ["migrate", "rollback"])
+def test_migration_and_its_way_back_start_by_hand_alone_and_one_at_a_time(many, kind):
+    dag = many["dags"][f"{kind}_plan-00"]
     assert dag["schedule"] is None
     assert dag["max_active_runs"] == 1
     assert not dag["has_timeout"], "a timeout of the run would end the mirror of a live migration"
+    assert dag["tags"] == ["kafka-migration"]
     assert "how it is undone" in dag["doc"]
 
 
@@ -248,6 +308,10 @@ def test_every_failed_task_a_mirror_that_dies_and_a_question_alert_by_themselves
         assert alerts.pop(gate) == ["failed", "asks again", "waits for an answer"]
     assert set(alerts) == set(BEFORE_AND_AFTER) - {"mirror", "approve_plan", "approve_cutover"}
     assert set(map(tuple, alerts.values())) == {("failed",)}
+    back = many["dags"]["rollback_told"]["task_alerts"]
+    assert back.pop("reverse_mirror") == ["failed", "died, and is tried again"]
+    assert back.pop("approve_rollback") == ["failed", "asks again", "waits for an answer"]
+    assert set(map(tuple, back.values())) == {("failed",)}
     assert not any(many["dags"]["migrate_plan-00"]["task_alerts"].values())
 
 

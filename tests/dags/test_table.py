@@ -4,15 +4,17 @@ from typing import Any
 
 import pytest
 
+from kafka_migration.domain.direction import Direction
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
 from kafka_migration.steps.step import Step
-from kafka_migration.steps.table import STEPS, by_waves, step_named, without, workflow
+from kafka_migration.steps.table import BACK, STEPS, SWITCH, by_waves, step_named, without, workflow, workflow_back
 
 
-def test_rows_are_in_order_and_connected():
+@pytest.mark.parametrize("rows", [STEPS, BACK], ids=["there", "back"])
+def test_rows_are_in_order_and_connected(rows):
     seen: set[str] = set()
-    for row in STEPS:
+    for row in rows:
         assert set(row.after) <= seen, f"{row.name} comes before what it waits for"
         assert row.after or not seen, f"{row.name} waits for nothing"
         assert row.name not in seen
@@ -20,15 +22,29 @@ def test_rows_are_in_order_and_connected():
 
 
 def test_every_row_says_what_it_does_when_it_passes_and_how_it_is_undone():
-    assert all(row.does and row.passes_if and row.undo for row in STEPS)
+    assert all(row.does and row.passes_if and row.undo for row in (*STEPS, *SWITCH, *BACK))
 
 
 def test_every_module_of_a_row_has_the_verbs_that_the_row_needs():
-    for row in STEPS:
+    for row in (*STEPS, *SWITCH, *BACK):
         assert bool(row.module) != bool(row.approval or row.runs_on), row.name
         if row.module:
             assert hasattr(row.verbs, "Wait") == row.waits, row.name
             assert hasattr(row.verbs, "run") or not row.writes, row.name
+            assert hasattr(row.verbs, "batches") or not row.batched, row.name
+
+
+def test_row_is_known_by_its_name_alone_and_only_the_report_stands_in_both_ways():
+    names = [row.name for row in (*STEPS, *SWITCH, *BACK)]
+    assert {name for name in names if names.count(name) > 1} == {"report"}
+    assert all(step_named(row.name) is row for row in (*STEPS, *SWITCH, *BACK[:-1]))
+
+
+def test_way_back_is_of_the_reverse_link_wherever_a_module_works_on_one():
+    forward = {row.name for row in BACK if row.direction is Direction.FORWARD}
+    # The gate finds it, and each group is watched by the link that moved it last.
+    assert forward == {"approve_rollback", "watch_rolled_back", "report"}
+    assert {row.direction for row in (*STEPS, *SWITCH)} == {Direction.FORWARD}
 
 
 def test_nothing_waits_for_the_mirror_to_end_but_who_gives_up_its_locks():
@@ -139,3 +155,24 @@ def test_plan_with_the_step_switches_producers_in_the_place_of_waiting_for_them(
     assert not any("lift_fence" in row.after for row in rows.values()), "nothing waits for a teardown"
     unasked = {row.name: row for row in workflow(plan_with(in_workflow=True, approval=False))}
     assert unasked["switch_producers"].after == ("cut_over", "watch_groups")
+
+
+def test_way_back_of_a_plan_without_producers_is_that_of_its_groups():
+    rows = {row.name: row.after for row in workflow_back(plan_with())}
+    moves = [
+        "check_rollback",
+        "reverse_mirror",
+        "watch_reverse_lag",
+        "approve_rollback",
+        "rollback",
+        "watch_rolled_back",
+    ]
+    assert list(rows) == [*moves, "report"]
+    assert rows["report"] == ("rollback", "watch_rolled_back")
+    assert workflow_back(plan_with(switch_seconds=50)) == BACK
+
+
+def test_way_back_asks_nobody_where_the_cutover_did_not():
+    rows = {row.name: row.after for row in workflow_back(restore_plan({**PLAN, "approvals": {"cutover": False}}))}
+    assert rows["rollback"] == ("watch_reverse_lag",)
+    assert "approve_rollback" not in rows

@@ -24,7 +24,7 @@ from kafka_migration.migration import completion, context
 from kafka_migration.migration.context import Context
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.link import Wish
-from kafka_migration.steps import complete, release, rollback
+from kafka_migration.steps import complete, release, report, rollback
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import keeping
 from tests.steps import histories
@@ -115,6 +115,29 @@ def test_the_way_back_is_given_up_configs_are_given_back_and_topics_released(sho
     ):
         with pytest.raises(Refused, match="completed by ada"):
             leads_back()
+
+
+def test_report_shows_when_it_was_completed_by_whom_and_what_was_kept(shop: Callable[[], DoneShop]) -> None:
+    found = shop()
+    before = report.build(found.ctx())
+    assert before["completed"] is None
+    assert "<th>completed</th>" not in report.as_html(before)
+    begun = completion.begin(found.ctx(), by="ada")
+    assert "begun at 2030-01-01" in report.as_html(report.build(found.ctx()))
+    found.clock.sleep(60)
+    found.complete()
+    after = report.build(found.ctx())
+    assert (after["completed"]["at"], after["completed"]["by"]) == (begun.at, "ada")
+    assert after["completed"]["ended"] > begun.at
+    topics, groups, fence, state = after["completed"]["kept"]
+    assert topics == "2 topics on the source, with their records"
+    assert groups.startswith("the offsets of 1 groups on the source")
+    assert fence.startswith("fence writes of 2 topics or groups is fenced since")
+    assert state.endswith("on the target")
+    page = report.as_html(after)
+    assert "by ada, 2030-01-01" in page
+    assert "there is no way back. Kept: 2 topics on the source" in page
+    json.dumps(after)
 
 
 def _asked(shop: DoneShop) -> None:

@@ -116,7 +116,7 @@ class BackShop(Shop):
         return self.ctx().reverse()
 
     def switch_back(self, **fields: Any) -> Decision:
-        return switch.run(switch.back_of(self.ctx(**fields).newest()), environ={})
+        return switch.run(reverse.way_back(self.ctx(**fields).newest()), environ={})
 
     def denials_there(self) -> int:
         return sum(rule.permission == "DENY" for rule in self.target.acls())
@@ -339,6 +339,15 @@ def test_forward_again_by_a_new_generation_lifts_the_targets_fence(shop: BackSho
     assert (last.to, last.state) == ("target", SwitchState.DONE)
     back = shop.ctx().newest().reverse()
     assert (back.generation, sorted(back.link.topics())) == (2, ["shop.orders", "shop.payments"])
+    # Also where `stop` has sealed, and nothing has begun the way back yet.
+    back.link.unpin(back.link.topics())
+    assert reverse.way_back(shop.ctx().newest()).generation == 2
+
+
+def test_way_back_that_is_over_is_found_until_the_next_forward_link_is_sealed(shop: BackShop) -> None:
+    shop.switch_back()
+    over = reverse.way_back(shop.ctx().newest())
+    assert (over.direction, over.generation, over.link.seal() is None) == (Direction.REVERSE, 1, False)
 
 
 def _drained(shop: BackShop) -> None:

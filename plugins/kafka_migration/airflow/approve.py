@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk.execution_time.hitl import HITLUser
 
     from kafka_migration.approvals.evidence import Evidence
+    from kafka_migration.migration.context import Context as MigrationContext
     from kafka_migration.steps.step import ApprovalGate
 
 
@@ -166,18 +167,30 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
             # Not made for this: a rejected plan leaves no trace on the target, not even internal topics.
             with self.opened(context) as ctx, explained(retry=(passing.NotApproved,)):
                 approvals.reject(ctx, gate, digest, approver)
-            stops = gate is GateName.CUTOVER and not self.wave
-            then = "; the mirror was asked to stop, no group was moved" if stops else ""
-            if self.wave:
-                then = f" of wave {self.wave}; the mirror runs on, and no group of it or of a later wave is moved"
+                then, also = self._rejected(ctx, approver)
             raise AirflowFailException(
-                f"{approver} rejected the {gate} gate{then}\n  remedy: to continue after all, clear this task"
-                + (" and mirror" if stops else "")
+                f"{approver} rejected the {gate} gate{then}\n  remedy: to continue after all, clear this task{also}"
             )
         with self.opened(context, make_state=True) as ctx, explained(retry=(passing.NotApproved,)):
             approval = approvals.record(ctx, gate, digest, approver, seen_at=datetime.fromisoformat(seen_at))
         self.log.info("%s approved the %s gate for %s", approver, gate, digest)
         return {"gate": self.gate, "digest": approval.digest, "approver": approver}
+
+    def _rejected(self, ctx: MigrationContext, approver: str) -> tuple[str, str]:
+        """What a rejection leads to, and what else is to be cleared to go on after it."""
+        from kafka_migration.link import reverse
+        from kafka_migration.steps import mirror_watch
+
+        if self.wave:
+            return f" of wave {self.wave}; the mirror runs on, and no group of it or of a later wave is moved", ""
+        if self.gate == "cutover":
+            return "; the mirror was asked to stop, no group was moved", " and mirror"
+        if self.gate == "rollback":
+            if mirror_watch.stop_submitted(reverse.way_back(ctx), f"{approver} rejected the rollback gate"):
+                return "; the reverse mirror was asked to stop, nothing was moved back", " and reverse_mirror"
+            # Somebody has started it to keep the way back open.
+            return "; nothing was moved back, and the reverse mirror is as it was", ""
+        return "", ""
 
     def _approver(self, context: Context, event: dict[str, Any]) -> str:
         """Who answered, as the plan names them: some user managers number their users, and have names beside."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ from kafka_migration.airflow import alerts
 from kafka_migration.airflow.approve import ApproveGateOperator
 from kafka_migration.airflow.mirror import SparkMirrorOperator
 from kafka_migration.airflow.steps import (
-    CreateOperator,
+    BindingOperator,
     CutOverOperator,
     ListBatchesOperator,
     MigrationInFlightOperator,
@@ -28,7 +28,7 @@ from kafka_migration.domain.levels import Level
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.waves import task_group
 from kafka_migration.steps.step import Step
-from kafka_migration.steps.table import workflow
+from kafka_migration.steps.table import workflow, workflow_back
 
 #: Tries of an approval: one for each time that its evidence changes before somebody answers.
 _NEW_QUESTIONS = 200
@@ -36,6 +36,16 @@ _TAGS = ["kafka-migration"]
 
 #: How a batch of groups is called in the UI.
 _BATCH_NAME = "{{ task.groups[0] }}{% if task.groups[1:] %} and {{ task.groups[1:] | length }} more{% endif %}"
+
+_WHEN_BACK = (
+    "Use it when clients that have processed or written records on the target have to go back, and `undo` and"
+    " `fence --lift` refuse for that reason. Until somebody approves, no client is touched."
+)
+_PRODUCERS_STAY = (
+    "Consumer groups alone go back: the plan has no section `producers`. The reverse mirror runs on for producers on"
+    " the target. Once their owners have moved them, and all is copied, mark the task `reverse_mirror` as success,"
+    " which ends that mirror."
+)
 
 #: The first task of a row and its last one.
 Ends = tuple[BaseOperator, Any]
@@ -45,6 +55,7 @@ def plan_dags(plan: Plan, file: Path) -> dict[str, Callable[[], DAG]]:
     """The DAGs of ``plan``, by id, each still to be built. ``file`` is read again when a run begins."""
     return {
         migrate_dag_id(plan.name): lambda: migrate_dag(plan, file),
+        rollback_dag_id(plan.name): lambda: rollback_dag(plan, file),
         validate_dag_id(plan.name): lambda: validate_dag(plan, file),
     }
 
@@ -52,6 +63,11 @@ def plan_dags(plan: Plan, file: Path) -> dict[str, Callable[[], DAG]]:
 def migrate_dag_id(name: str) -> str:
     """The DAG that migrates plan ``name``."""
     return f"migrate_{name}"
+
+
+def rollback_dag_id(name: str) -> str:
+    """The DAG that moves the clients of plan ``name`` back."""
+    return f"rollback_{name}"
 
 
 def validate_dag_id(name: str) -> str:
@@ -62,28 +78,61 @@ def validate_dag_id(name: str) -> str:
 def plan_name_of(dag_id: str) -> str | None:
     """The plan that a DAG of ours belongs to, or None for one that is not ours."""
     kind, _, name = dag_id.partition("_")
-    return name if kind in ("migrate", "validate") and name else None
+    return name if kind in ("migrate", "rollback", "validate") and name else None
 
 
 def migrate_dag(plan: Plan, file: Path) -> DAG:
-    """The migration, started by hand. One run at a time: two would work on the same journal."""
-    rows = workflow(plan)
-    with DAG(
+    """The migration, started by hand."""
+    return _dag(
+        plan,
+        file,
         dag_id=migrate_dag_id(plan.name),
         description=f"Migrate topics and consumer groups from {plan.source} to {plan.target}",
+        rows=workflow(plan),
+        moves=True,
+    )
+
+
+def rollback_dag(plan: Plan, file: Path) -> DAG:
+    """The way back, started by hand."""
+    return _dag(
+        plan,
+        file,
+        dag_id=rollback_dag_id(plan.name),
+        description=f"Move clients of {plan.target} back to {plan.source}, at their very next records",
+        rows=workflow_back(plan),
+        when=_WHEN_BACK if plan.producers else f"{_WHEN_BACK} {_PRODUCERS_STAY}",
+    )
+
+
+def _dag(
+    plan: Plan,
+    file: Path,
+    *,
+    dag_id: str,
+    description: str,
+    rows: Sequence[Step],
+    when: str = "",
+    moves: bool = False,
+) -> DAG:
+    """A task for each of ``rows``. One run at a time: two would work on the same journal. ``when`` it is to be used;
+    ``moves`` as the snapshot's task has it."""
+    with DAG(
+        dag_id=dag_id,
+        description=description,
         schedule=None,
         catchup=False,
         max_active_runs=1,
         tags=_TAGS,
-        doc_md=_overview(plan, rows),
-        on_failure_callback=alerts.on_failure(plan, migrate_dag_id(plan.name)),
+        doc_md=_overview(plan, rows, when),
+        on_failure_callback=alerts.on_failure(plan, dag_id),
         default_args={
             "retries": 2,
             "retry_delay": timedelta(seconds=10),
             "on_failure_callback": alerts.on_task_failure(plan),
         },
     ) as dag:
-        snapshot = _snapshot(file, moves=True)
+        snapshot = _snapshot(file, moves=moves)
         ends: dict[str, Ends] = {}
         waves = {wave: TaskGroup(task_group(wave)) for wave in dict.fromkeys(row.wave for row in rows if row.wave)}
         batched = {row.id for row in rows if row.batched}
@@ -110,8 +159,9 @@ def _snapshot(file: Path, *, moves: bool = False) -> BaseOperator:
     )
 
 
-def _overview(plan: Plan, rows: tuple[Step, ...]) -> str:
+def _overview(plan: Plan, rows: Sequence[Step], when: str) -> str:
     lines = [
+        *([when, ""] if when else []),
         f"Plan `{plan.name}`, digest `{plan.digest}`. A run works from a snapshot of it, taken when the run begins.",
         "",
         "| step | what it does | passes when | how it is undone |",
@@ -152,11 +202,14 @@ def _task(row: Step, plan: Plan, file: Path, *, after_batches: bool) -> Ends:
         batches = ListBatchesOperator(
             task_id="list_groups",
             plan_file=str(file),
+            step=row.name,
             wave=row.wave,
             execution_timeout=timedelta(minutes=30),
             doc_md=f"The groups of {f'wave {row.wave}' if row.wave else 'the plan'}, in batches: one task moves one.",
             **rule,
         )
+        if row.in_turn:
+            common["max_active_tis_per_dagrun"] = 1
         mapped = CutOverOperator.partial(step=row.name, map_index_template=_BATCH_NAME, **common)
         return batches, mapped.expand(groups=batches.output)
     task: BaseOperator
@@ -172,6 +225,7 @@ def _task(row: Step, plan: Plan, file: Path, *, after_batches: bool) -> Ends:
         )
     elif row.runs_on:
         task = SparkMirrorOperator(
+            step=row.name,
             conn_id=plan.mirror.spark_connection,
             on_retry_callback=alerts.on_retry(plan),
             **common,
@@ -181,7 +235,11 @@ def _task(row: Step, plan: Plan, file: Path, *, after_batches: bool) -> Ends:
     elif row.waits:
         task = WaitOperator(step=row.name, **common)
     else:
-        operators = {"create_targets": CreateOperator, "report": ReportOperator}
+        operators = {
+            "create_targets": BindingOperator,
+            "check_rollback": BindingOperator,
+            "report": ReportOperator,
+        }
         task = operators.get(row.name, StepOperator)(step=row.name, **common)
     if row.is_teardown:
         # Without a set-up: paired with one, it would not run after that had failed.

@@ -23,7 +23,9 @@ from kafka_migration.airflow.spark_connection import (
     spark_master,
 )
 from kafka_migration.airflow.trigger import StepTrigger
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Retryable
+from kafka_migration.steps.table import step_named
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -65,18 +67,19 @@ class SparkMirrorOperator(MigrationOperator):
 
     ui_color = "#e3f4e1"
 
-    def __init__(self, *, conn_id: str, **kwargs: Any) -> None:
-        """``conn_id`` names the Spark connection."""
+    def __init__(self, *, conn_id: str, step: str = "mirror", **kwargs: Any) -> None:
+        """``conn_id`` names the Spark connection, ``step`` is the row of the table: one direction of the mirror."""
         super().__init__(**kwargs)
-        self.conn_id = conn_id
+        self.conn_id, self.step = conn_id, step
 
     def execute(self, context: Context) -> None:
         """Watch the mirror that is active, or submit one; neither if there is nothing left to copy."""
         from kafka_migration.link.flight import nothing_to_copy, was_drained
 
-        with self.opened(context, make_state=True) as ctx:
+        with self.opened(context, make_state=True) as whole:
+            ctx = step_named(self.step).seen(whole)
             if context["ti"].try_number > 1 and was_drained(ctx):
-                self.log.info("the stop gate has drained this mirror: nothing to do")
+                self.log.info("this mirror was drained: nothing to do")
                 return
             if nothing_to_copy(ctx):
                 # In a later run of the DAG: this task must not keep it from restore, release and report.
@@ -94,7 +97,8 @@ class SparkMirrorOperator(MigrationOperator):
             raise AirflowFailException(event["message"])
         before = Watched(**watched)
         try:
-            with self.opened(context, make_state=True) as ctx:
+            with self.opened(context, make_state=True) as whole:
+                ctx = step_named(self.step).seen(whole)
                 if event["facts"].get("died"):
                     after, pause = self._died(ctx, context, event["message"], before)
                 else:
@@ -111,6 +115,7 @@ class SparkMirrorOperator(MigrationOperator):
         """Until the mirror has ended; or, before it is started, for ``pause`` seconds."""
         snapshot = self.snapshot(context)
         trigger = MirrorTrigger(
+            step=self.step,
             packed=snapshot.pack(),
             digest=snapshot.digest,
             path=snapshot.path,
@@ -123,7 +128,7 @@ class SparkMirrorOperator(MigrationOperator):
         self.defer(trigger=trigger, method_name="ended", kwargs={"watched": asdict(watched)})
 
     def _begun(self, ctx: MigrationContext, *, deaths: int) -> Watched:
-        from kafka_migration.link import seal
+        from kafka_migration.link import reverse, seal
         from kafka_migration.steps import mirror, mirror_watch
 
         active = mirror_watch.active_since(ctx)
@@ -131,7 +136,10 @@ class SparkMirrorOperator(MigrationOperator):
             self.log.info("a mirror of this plan has been active since %s: it is watched, and none is started", active)
             return Watched(since=active, asked_since=ctx.stamp(), deaths=deaths)
         # What the application would refuse, too: no other try is of use, and none has to wait for Spark's start.
-        mirror.check(ctx)
+        if ctx.direction is Direction.REVERSE:
+            reverse.arm(ctx.before())
+        else:
+            mirror.check(ctx)
         seal.check(ctx)
         require_kubernetes_client(spark_master(self.conn_id, field=_FIELD))
         connection = require_spark_connection(self.conn_id, field=_FIELD)
@@ -148,7 +156,7 @@ class SparkMirrorOperator(MigrationOperator):
         lasted = ctx.clock.now() - since
         deaths = 1 if lasted >= NO_DEATH_IN_A_ROW else before.deaths + 1
         # The application records its end itself, unless it died.
-        record_death(ctx, mirror.PHASE, since=since, detail=message)
+        record_death(ctx, ctx.own(mirror.PHASE), since=since, detail=message)
         newest = mirror_watch.submission(ctx)
         if newest is not None:
             self.log.warning("output on %s in %s ends with:\n%s", newest.host, newest.log, _last_lines(newest))
@@ -208,7 +216,7 @@ class MirrorTrigger(StepTrigger):
         why = "its task was deleted" if state is None else f"its task was marked as {state}"
         self.log.info("%s: the mirror is asked to stop", why)
         with self.opened() as ctx:
-            mirror_watch.stop(ctx, why)
+            mirror_watch.stop(step_named(self.step).seen(ctx), why)
 
     def _state(self) -> str | None:
         """Of the task; None if it is not there any more."""

@@ -66,7 +66,7 @@ class StepOperator(MigrationOperator):
         # show yet what was made a moment ago.
         # A teardown may follow a plan that was rejected, which leaves nothing on the target.
         is_check = row.name == "inventory_and_preflight"
-        begins = row.gate is not None or is_check or row.is_teardown
+        begins = row.gate is not None or not row.after or row.is_teardown
         with self.opened(context, make_state=not begins, to_check=is_check) as ctx:
             decision = runner.run(ctx, self.step, part=part, **self.options(context))
         for note in decision.notes:
@@ -117,8 +117,9 @@ class WaitOperator(StepOperator):
         return self._wait(context)
 
 
-class CreateOperator(StepOperator):
-    """Creates the targets. State on the target begins here, and with it what the run's tasks are bound to."""
+class BindingOperator(StepOperator):
+    """A step that records which plan the run's tasks are bound to: there, with what state begins on the target; back,
+    once something can go back."""
 
     def options(self, context: Context) -> dict[str, Any]:
         """The run, which the plan is recorded for."""
@@ -157,16 +158,21 @@ class SparkValidateOperator(StepOperator):
 class ListBatchesOperator(MigrationOperator):
     """Lists the groups to move, in batches: one mapped task moves one batch."""
 
+    def __init__(self, *, step: str, **kwargs: Any) -> None:
+        """``step`` is what moves them."""
+        super().__init__(**kwargs)
+        self.step = step
+
     def execute(self, context: Context) -> list[list[str]]:
         """The batches; none if the plan moves no group."""
-        from kafka_migration.steps import cutover
-
+        row = step_named(self.step)
         with self.opened(context, make_state=True) as ctx:
-            return cutover.batches(ctx)
+            return row.verbs.batches(row.seen(ctx))
 
 
 class CutOverOperator(StepOperator):
-    """Moves a batch of groups, each once the cutover gate lets pass. One that was moved already is left as it is."""
+    """Moves a batch of groups, there or back, each once the gate lets pass. One that was moved already is left as it
+    is."""
 
     template_fields: Sequence[str] = ("groups",)
 

@@ -1,6 +1,6 @@
 """The process that runs the mirror's Spark application: detached from the task that starts it, it lives for weeks.
 
-    python -m kafka_migration.airflow.submit --plan FILE --connection ID --submission ID
+    python -m kafka_migration.airflow.submit --plan FILE --connection ID --submission ID [--reverse]
 
 Connections, Spark's own included, come from its environment (AIRFLOW_CONN_*) alone. Output goes to standard output,
 without secrets. How it ended is noted in the journal, so that whoever waits need not wait for silence.
@@ -24,16 +24,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.domain.hiding import hidden
 from kafka_migration.domain.leash import Leash
 from kafka_migration.domain.shipped import shipped
 from kafka_migration.plans.snapshot import write_plan
+from kafka_migration.steps.table import step_named
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
     from kafka_migration.plans.model import Plan
     from kafka_migration.steps.mirror_watch import Submission
+    from kafka_migration.steps.step import Step
 
 MIRROR_JOB = shipped("spark_jobs/mirror.py")
 _PLUGINS = Path(__file__).resolve().parents[2]
@@ -61,6 +64,7 @@ def start(ctx: Context, connection: Any, *, folder: Path) -> tuple[Submission, i
     made = mirror_watch.submit(ctx, host=socket.gethostname(), log=str(log))
     command = [sys.executable, "-m", __name__, "--plan", str(plan)]
     command += ["--connection", connection.conn_id, "--submission", made.id]
+    command += ["--reverse"] if ctx.direction is Direction.REVERSE else []
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as output:
         process = subprocess.Popen(
             command,
@@ -112,28 +116,30 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--plan", type=Path, required=True, help="the plan")
     parser.add_argument("--connection", required=True, help="the id of Airflow's Spark connection")
     parser.add_argument("--submission", required=True, help="the id of this submission")
+    parser.add_argument("--reverse", action="store_true", help="mirror from the target back to the source")
     options = parser.parse_args(arguments)
+    row = step_named("reverse_mirror" if options.reverse else "mirror")
     plan = load_plan(options.plan)
     secrets = {secret for side in (plan.source, plan.target) for secret in find_connection(side).secrets()}
     output = Output(secrets)
     code, ended = 1, threading.Event()
-    alive = threading.Thread(target=_keep_alive, args=(plan, options.submission, ended), daemon=True)
+    alive = threading.Thread(target=_keep_alive, args=(plan, row, options.submission, ended), daemon=True)
     alive.start()
     try:
         # Whatever ends this process ends Spark's, which are of its group.
         with Leash() as leash:
             if os.getpid() == os.getpgrp():
                 leash.hold(os.getpid())
-            code = _submit(plan, options.plan, options.connection, options.submission, output)
+            code = _submit(plan, options.plan, row, options.connection, options.submission, output)
     finally:
         ended.set()
         # What a broker does not show yet would be taken for a target without state.
         with suppress(MigrationError), open_context(plan, log=output.line, make_state=True) as ctx:
-            mirror_watch.record_end(ctx, options.submission, output.last_lines)
+            mirror_watch.record_end(row.seen(ctx), options.submission, output.last_lines)
     return code
 
 
-def _keep_alive(plan: Plan, submission: str, ended: threading.Event) -> None:
+def _keep_alive(plan: Plan, row: Step, submission: str, ended: threading.Event) -> None:
     """Note now and then that this process is alive, until it has ``ended``: the mirror itself may be silent long."""
     from kafka_migration.migration.context import open_context
     from kafka_migration.steps import mirror_watch
@@ -141,25 +147,26 @@ def _keep_alive(plan: Plan, submission: str, ended: threading.Event) -> None:
     while not ended.is_set():
         with suppress(MigrationError), open_context(plan, make_state=True) as ctx:
             while not ended.is_set():
-                mirror_watch.record_alive(ctx, submission)
+                mirror_watch.record_alive(row.seen(ctx), submission)
                 ended.wait(mirror_watch.ALIVE_SECONDS)
         ended.wait(mirror_watch.ALIVE_SECONDS)
 
 
-def _submit(plan: Plan, plan_file: Path, connection: str, submission: str, output: Output) -> int:
+def _submit(plan: Plan, plan_file: Path, row: Step, connection: str, submission: str, output: Output) -> int:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
     from kafka_migration.copy.package import package_zip
     from kafka_migration.kafka.lookup import variable_of
 
     output.take_logs()
+    way = ["--reverse"] if row.direction is Direction.REVERSE else []
     # A folder that only this user may write to: workers run what is in the zip.
     with TemporaryDirectory(prefix="kafka-migration-") as folder:
         hook = SparkSubmitHook(
             conn_id=connection,
             py_files=str(package_zip(Path(folder))),
             name=f"kafka-migration mirror {plan.name}",
-            application_args=[str(plan_file), "--submission", submission],
+            application_args=[str(plan_file), "--submission", submission, *way],
         )
         # The hook has read it, and Spark needs none of it.
         os.environ.pop(variable_of(connection), None)

@@ -166,7 +166,7 @@ class _Session:
             # The state is there, create_targets has made it; but a broker may not show what was made a moment ago,
             # and would be taken for one without state for as long as this context is open.
             ctx = opening.enter_context(trigger.opened(make_state=True))
-            watch = trigger.watch(ctx)
+            watch = trigger.watch(step_named(trigger.step).seen(ctx))
             if not step_named(trigger.step).writes:
                 # One that acts then is in the journal from there on.
                 self._run = opening.enter_context(phase(ctx, trigger.step + part_of(trigger.wave)))

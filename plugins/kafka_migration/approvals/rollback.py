@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
 _FACTS_SECONDS = 15.0
-_NEXT = (
-    "rollback: each group is stopped on the target, and goes on on the source once its records are mirrored back",
-    "switch --back, if producers are on the target: fenced there, and started on the source once all is mirrored back",
-)
 SEALED, COPIED, HALTED = "the forward link is sealed", "everything is mirrored back", "no partition is halted"
 
 
@@ -85,12 +81,7 @@ def rollback_evidence(ctx: Context) -> Evidence:
     back = ctx.reverse()
     reverse.check(back)
     names, lag = selected(back), LagMeter(back).read()
-    return replace(
-        rollback_facts(back, names, lag),
-        tables=(_records(back, lag), _groups(back, names)),
-        next_steps=_NEXT,
-        undo=("groups and producers go to the target again by the next generation of the forward link: `mirror`",),
-    )
+    return replace(rollback_facts(back, names, lag), tables=(_records(back, lag), _groups(back, names)))
 
 
 def rollback_facts(back: Context, names: Sequence[str], lag: LagReport) -> Evidence:

@@ -100,7 +100,7 @@ class GroupsWait:
         self._ctx, self._until = ctx, until
         self._lives: dict[str, GroupLife] = {}
         self._lookout = sides.Lookout(ctx)
-        ctx.log(f"watch {len(self.names)} groups on the target")
+        ctx.log(f"watch {len(self.names)} groups where they were moved to")
 
     def look(self) -> bool:
         """Look at those that are not settled, and report each once it is; True if no look more is of any use."""

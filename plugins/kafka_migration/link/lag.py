@@ -133,7 +133,7 @@ class LagWait:
         if not has_passed and self._is_stuck(report):
             reason = (
                 f"{describe_mirror(report.mirror, report.beat)}; no record was copied for {MIRROR_SECONDS:g} s. Its"
-                " errors are in the log of the task `mirror` (or of the command)"
+                " errors are in the log of the mirror's task (or of the command)"
             )
             return LagGateResult(passed=False, reason=reason, report=report)
         if is_first or has_passed:

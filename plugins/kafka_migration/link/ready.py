@@ -58,7 +58,7 @@ def _is_active(state: str, beat: datetime | None) -> CheckResult:
         # Of one that has ended, replication lag decides.
         verdict = Verdict.PASS if state == "running" else Verdict.WARN
         return CheckResult(name=ACTIVE, verdict=verdict, evidence=evidence)
-    remedy = "find out why in the log of the task `mirror` (or of the command), and start the mirror again"
+    remedy = "find out why in the log of the mirror's task (or of the command), and start the mirror again"
     return CheckResult(name=ACTIVE, verdict=Verdict.FAIL, evidence=evidence, remedy=remedy)
 
 

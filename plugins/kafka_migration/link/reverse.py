@@ -140,6 +140,12 @@ def check(ctx: Context) -> None:
         )
 
 
+def way_back(ctx: Context) -> Context:
+    """The migration as the link sees it by which clients go back, begun or not: the one that follows ``ctx``'s, or the
+    one before that if clients have gone back by it, and the link that begins behind it still copies."""
+    return ctx.before() if ctx.generation > 1 and ctx.link.seal() is None else ctx.reverse()
+
+
 def behind(ctx: Context) -> Context:
     """The migration as the link sees it that follows ``ctx``'s. Raises Refused if that has no beginning yet."""
     back = ctx.reverse()

@@ -5,6 +5,7 @@ The record is written before anything else is done, so whatever would lead back 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,13 @@ KIND, NAME = "completed", "migration"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """``at`` is when it began, ``ended`` when all was done ("" before); both ISO-8601, UTC."""
+    """``at`` is when it began, ``ended`` when all was done ("" before); both ISO-8601, UTC. ``kept`` is what was left
+    as it was by then, in words."""
 
     at: str
     by: str
     ended: str = ""
+    kept: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return (
@@ -31,13 +34,13 @@ class Completion:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
-        return asdict(self)
+        return asdict(self) | {"kept": list(self.kept)}
 
 
 def read(ctx: Context) -> Completion | None:
     """The completion; None if it has not begun."""
     value = ctx.journal.read(KIND, NAME)
-    return None if value is None else Completion(**value)
+    return None if value is None else Completion(**(value | {"kept": tuple(value.get("kept", ()))}))
 
 
 def begin(ctx: Context, *, by: str) -> Completion:
@@ -48,9 +51,9 @@ def begin(ctx: Context, *, by: str) -> Completion:
     return found
 
 
-def end(ctx: Context, begun: Completion) -> Completion:
-    """Record that all is done."""
-    done = replace(begun, ended=ctx.stamp())
+def end(ctx: Context, begun: Completion, kept: Iterable[str] = ()) -> Completion:
+    """Record that all is done, and what was ``kept``."""
+    done = replace(begun, ended=ctx.stamp(), kept=tuple(kept))
     ctx.journal.record(KIND, NAME, done.as_dict())
     return done
 

@@ -144,12 +144,12 @@ def mirror_goes_on(ctx: Context) -> None:
 
 def _record_mirror(ctx: Context, mirror: BegunMirror) -> None:
     plan = {"digest": ctx.plan.digest, "at": ctx.stamp(), "topics": ctx.plan.snapshot()["topics"]}
-    ctx.journal.record(KIND, MIRROR, {"submission": mirror.submission, "plans": [*mirror.plans, plan]})
+    ctx.journal.record(KIND, ctx.own(MIRROR), {"submission": mirror.submission, "plans": [*mirror.plans, plan]})
 
 
 def begun_mirror(ctx: Context) -> BegunMirror | None:
-    """The mirror that began last; None where an earlier version began it."""
-    value = ctx.journal.read(KIND, MIRROR)
+    """The mirror of ``ctx``'s link that began last; None where an earlier version began it."""
+    value = ctx.journal.read(KIND, ctx.own(MIRROR))
     return BegunMirror(submission=value.get("submission", ""), plans=tuple(value["plans"])) if value else None
 
 

@@ -399,7 +399,7 @@ class Plan(PlanModel):
         return self.source if side == SOURCE else self.target
 
     def asks(self, gate: str) -> bool:
-        """Whether a person is asked at ``gate``: plan, cutover or producers."""
+        """Whether a person is asked at ``gate``: plan, producers, or cutover, and rollback with it."""
         if gate == "producers":
             return self.producers is not None and self.producers.in_workflow and self.producers.approval
         return self.approvals.plan if gate == "plan" else self.approvals.cutover

@@ -7,7 +7,7 @@ given up. The journal's record comes first: from there on the same command finis
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from kafka_migration.domain.direction import TARGET
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import Desired, TopicPartition
+from kafka_migration.fence import record as fence_record
 from kafka_migration.groups import sides
 from kafka_migration.groups.record import GroupRecord
 from kafka_migration.inventory import plan_changes
@@ -111,7 +112,7 @@ def run(ctx: Context, *, by: str, seconds: float = 10.0, checked: Completed | No
             if ctx.journal.all(KIND).keys() <= {*held}:
                 restore.apply(ctx)
             release.apply(ctx)
-        done = completion.end(ctx, begun)
+        done = completion.end(ctx, begun, _kept(ctx))
         account.ends(0, str(done), topics=len(held), configs=len(given))
     return Decision(message=str(done), value=Completed(completion=done, checks=found.checks, uses=found.uses))
 
@@ -158,6 +159,16 @@ def _none_under_way(ctx: Context) -> CheckResult:
         return CheckResult(name=UNDER_WAY, verdict=Verdict.PASS, evidence="none")
     remedy = "finish the move (`cutover --group GROUP`, or `rollback` the way back), or `undo --group GROUP`"
     return CheckResult(name=UNDER_WAY, verdict=Verdict.FAIL, evidence=listed(half), remedy=remedy)
+
+
+def _kept(ctx: Context) -> Iterator[str]:
+    """What completing leaves as it is, for whoever switches the source off."""
+    yield f"{len(ctx.link.topics())} topics on the source, with their records"
+    if moved := [name for name, record in GroupRecord.all(ctx.journal).items() if record.is_moved]:
+        yield f"the offsets of {len(moved)} groups on the source, as they were moved from there"
+    if standing := fence_record.describe(ctx):
+        yield standing
+    yield "journal, links and their offset maps, on the target"
 
 
 def _cut_off_way_back(ctx: Context) -> None:

@@ -119,12 +119,17 @@ class CutoverResult:
 
 
 def batches(ctx: Context) -> list[list[str]]:
-    """The plan's groups, in batches of ``cutover.batch_size`` (more where that made too many batches for Airflow)."""
+    """The plan's groups, in batches; they are looked at once more, and a wave without any is begun."""
     groups = selected_groups(ctx)
     looks.take(ctx, groups)
     if not groups:
         # No batch will begin the wave.
         waves.begin(ctx)
+    return in_batches(ctx, groups)
+
+
+def in_batches(ctx: Context, groups: Sequence[str]) -> list[list[str]]:
+    """``groups`` in batches of ``cutover.batch_size`` (more where that made too many batches for Airflow)."""
     size = max(ctx.plan.cutover.batch_size, -(-len(groups) // _MOST_BATCHES))
     return [list(groups[at : at + size]) for at in range(0, len(groups), size)]
 
@@ -393,7 +398,11 @@ def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) 
 
 def run(ctx: Context, *, groups: Sequence[str] | None = None) -> Decision:
     """Move the plan's groups, or ``groups``, as a step of the workflow."""
-    result = apply(ctx, groups)
+    return decide(apply(ctx, groups))
+
+
+def decide(result: CutoverResult) -> Decision:
+    """``result`` as the decision of a step."""
     left = [outcome for outcome in result.groups if outcome.exit_code]
     reasons = "; ".join(f"{outcome.group}: {outcome.reason}" for outcome in left)
     remedies = "".join(f"\n{o.group}: {o.outcome}: {o.reason}\n  remedy: {o.remedy}" for o in left)

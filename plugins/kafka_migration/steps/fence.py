@@ -60,9 +60,9 @@ def newest(ctx: Context) -> Ban:
     return BACK_WRITES if is_back else WRITES
 
 
-def lift(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Decision:
-    """Lift the newest fence, and start producers again."""
-    ban = newest(ctx)
+def lift(ctx: Context, ban: Ban | None = None, *, environ: Mapping[str, str] | None = None) -> Decision:
+    """Lift ``ban``, by default the newest fence, and start producers again."""
+    ban = ban or newest(ctx)
     hooks = run_hooks(ctx, environ, ban.side)
     if ctx.dry_run:
         return Decision(value=fence.lift(ctx, hooks, ban))

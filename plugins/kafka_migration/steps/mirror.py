@@ -120,8 +120,7 @@ def apply(
     for topic in sorted(ctx.journal.all(AGAIN)):
         ctx.log(f"{topic} is not mirrored: copying it again has not finished; `mirror --again {topic}` finishes it")
     _take_back_obeyed_wish(ctx)
-    if ctx.direction is Direction.FORWARD:
-        mirror_began(ctx, submission)
+    mirror_began(ctx, submission)
     # Recorded before the first fence, so that a stop gate asked meanwhile waits for this run instead of the last one.
     ctx.link.record_run({"state": "running", "at": ctx.stamp()})
     if throttle_bytes_per_second is not None:

@@ -71,6 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--until-caught-up", action="store_true", help="end at the source's present ends")
     parser.add_argument("--throttle", type=int, metavar="BYTES", help="bytes per second, over the whole mirror")
     parser.add_argument("--submission", default="", metavar="ID", help="give way unless this is the newest submission")
+    parser.add_argument("--reverse", action="store_true", help="from the target to the source, by the reverse link")
     options = parser.parse_args(arguments)
     try:
         outcome = run(
@@ -78,6 +79,7 @@ def main(arguments: Sequence[str]) -> int:
             until_caught_up=options.until_caught_up,
             throttle_bytes_per_second=options.throttle,
             submission=options.submission,
+            back=options.reverse,
             log=lambda text: print(text, flush=True),
         )
     except MigrationError as error:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Retryable, TakenOver
 from kafka_migration.domain.types import Desired
 from kafka_migration.link.flight import was_drained
@@ -52,13 +53,13 @@ def submit(ctx: Context, *, host: str, log: str) -> Submission:
     """Note that an application is about to be submitted. One that was submitted before, and has not begun, never
     begins."""
     made = Submission(id=uuid.uuid4().hex, plan=ctx.plan.digest, host=host, log=log, at=ctx.stamp())
-    ctx.journal.record(PHASE, _SUBMITTED, asdict(made))
+    ctx.journal.record(PHASE, ctx.own(_SUBMITTED), asdict(made))
     return made
 
 
 def submission(ctx: Context) -> Submission | None:
     """The newest submission, or None."""
-    value = ctx.journal.read(PHASE, _SUBMITTED)
+    value = ctx.journal.read(PHASE, ctx.own(_SUBMITTED))
     return None if value is None else Submission(**value)
 
 
@@ -66,14 +67,16 @@ def record_end(ctx: Context, submitted: str, last_lines: str = "") -> None:
     """Note that the application ``submitted`` has ended, if it still is the newest."""
     newest = submission(ctx)
     if newest is not None and newest.id == submitted and not newest.ended:
-        ctx.journal.record(PHASE, _SUBMITTED, asdict(replace(newest, ended=ctx.stamp(), last_lines=last_lines)))
+        ctx.journal.record(
+            PHASE, ctx.own(_SUBMITTED), asdict(replace(newest, ended=ctx.stamp(), last_lines=last_lines))
+        )
 
 
 def record_alive(ctx: Context, submitted: str) -> None:
     """Note that the process of the application ``submitted`` is alive, if that still is the newest."""
     newest = submission(ctx)
     if newest is not None and newest.id == submitted and not newest.ended:
-        ctx.journal.record(PHASE, _ALIVE, {"submission": submitted, "at": ctx.stamp()})
+        ctx.journal.record(PHASE, ctx.own(_ALIVE), {"submission": submitted, "at": ctx.stamp()})
 
 
 def require_newest(ctx: Context, submitted: str) -> None:
@@ -109,6 +112,17 @@ def stop(ctx: Context, why: str) -> None:
         record_end(ctx, newest.id)
     if (ctx.link.run() or {}).get("state") == "running":
         ctx.link.wish(Wish(desired=Desired.STOP, reason=why, at=ctx.stamp()))
+
+
+def stop_submitted(ctx: Context, why: str) -> bool:
+    """As :func:`stop`, for the mirror that was submitted last; False if that one has ended, or a command runs one."""
+    newest, begun = submission(ctx), begun_mirror(ctx)
+    if newest is None or newest.ended:
+        return False
+    if begun is not None and begun.submission != newest.id and begun.at >= newest.at:
+        return False
+    stop(ctx, why)
+    return True
 
 
 class Wait:
@@ -182,10 +196,11 @@ class Wait:
         halts = ctx.link.halts()
         if halts and (reason != "stopped" or is_stopped):
             shown = ", ".join(f"{tp} {halt.reason}" for tp, halt in sorted(halts.items())[:5])
+            where = "`status`" if ctx.direction is Direction.FORWARD else "the mirror's output"
             return Decision(
                 exit_code=1,
                 message=f"the mirror ended ({reason}), but partitions are halted: {shown}\n"
-                "  remedy: `status` names what can be done about each; do that, then clear this task",
+                f"  remedy: {where} names what can be done about each; do that, then clear this task",
             )
         if was_drained(ctx):
             return Decision(message="the mirror was drained")
@@ -217,7 +232,7 @@ class Pause:
 
 def _alive_at(ctx: Context, newest: Submission) -> str | None:
     """When the process of the newest submission last noted that it is alive."""
-    note = ctx.journal.read(PHASE, _ALIVE)
+    note = ctx.journal.read(PHASE, ctx.own(_ALIVE))
     return str(note["at"]) if note is not None and note["submission"] == newest.id else None
 
 

@@ -19,6 +19,7 @@ _FOLLOWING = {
     GateName.PLAN: ("approve_cutover", ("create_targets", "mirror")),
     GateName.CUTOVER: ("report", ("cut_over", "stop_mirror")),
     GateName.PRODUCERS: ("report", ("switch_producers",)),
+    GateName.ROLLBACK: ("report", ("rollback", "switch_producers_back")),
 }
 #: What follows the approval of a wave: the mirror goes on for the others.
 _OF_A_WAVE = ("watch_groups", ("cut_over",))
@@ -26,11 +27,8 @@ _OF_A_WAVE = ("watch_groups", ("cut_over",))
 
 def evidence(ctx: Context, gate: GateName) -> Evidence:
     """The evidence of ``gate`` as it is now, with what follows an approval. Read-only; raises what looking raises."""
-    if gate is GateName.ROLLBACK:
-        # No row of the table goes back.
-        return approvals.evidence(ctx, gate)
     until, undone = _FOLLOWING[gate] if ctx.scope.is_whole else _OF_A_WAVE
-    every = table.rows_of(ctx.plan)
+    every = table.rows_back(ctx.plan) if gate is GateName.ROLLBACK else table.rows_of(ctx.plan)
     names = [row.name for row in every]
     if gate is GateName.CUTOVER and "approve_producers" in names:
         until, undone = "approve_producers", ("cut_over",)
@@ -38,7 +36,7 @@ def evidence(ctx: Context, gate: GateName) -> Evidence:
     return replace(
         approvals.evidence(ctx, gate),
         next_steps=tuple(f"{row.name}: {row.does} (passes if: {row.passes_if})" for row in rows),
-        undo=tuple(f"{name}: {table.step_named(name).undo}" for name in undone),
+        undo=tuple(f"{name}: {table.step_named(name).undo}" for name in undone if name in names),
     )
 
 

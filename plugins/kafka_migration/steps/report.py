@@ -26,7 +26,7 @@ from kafka_migration.groups.record import GroupRecord, Step, commits_from_eviden
 from kafka_migration.link import stragglers, switched
 from kafka_migration.link.flight import was_drained
 from kafka_migration.link.losses import losses, sentence
-from kafka_migration.migration import cancellation
+from kafka_migration.migration import cancellation, completion
 from kafka_migration.migration.cancellation import Cancellation, State
 from kafka_migration.migration.history import KIND as PHASE
 from kafka_migration.migration.joined import joined
@@ -94,6 +94,7 @@ def build(ctx: Context, *, extra: Mapping[str, Mapping[str, Any]] | None = None)
         "groups_left": _groups_left(ctx),
         "waves": [wave.as_dict() for wave in waves.standings(ctx)],
         "cancelled": None if cancelled is None else cancelled.as_dict(),
+        "completed": None if (completed := completion.read(ctx)) is None else completed.as_dict(),
         "fence": fence_record.describe(ctx),
         "stragglers": _stragglers(ctx),
     }
@@ -146,6 +147,7 @@ def as_html(report: Mapping[str, Any]) -> str:
     own = {
         "format", "migration", "written_at", "plan", "inventory", "phases", "approvals", "topics", "mirror", "halts",
         "losses", "validation", "data_docs", "groups", "groups_left", "waves", "exceptions", "cancelled",
+        "completed",
     }  # fmt: skip
     extra = {name: section for name, section in report.items() if name not in own}
     return environment.from_string(source).render(**{name: report[name] for name in own}, extra=extra)

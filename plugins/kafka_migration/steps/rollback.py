@@ -9,22 +9,40 @@ Before a group has processed anything on the target, ``undo`` returns it without
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafka_migration.approvals.passing import NotApproved
 from kafka_migration.approvals.rollback import RollbackGate, selected
+from kafka_migration.domain.errors import Refused
 from kafka_migration.fence import fence
 from kafka_migration.inventory import plan_changes
-from kafka_migration.migration.history import phase
+from kafka_migration.link import reverse
 from kafka_migration.steps import cutover
 from kafka_migration.steps.cutover import CutoverResult
+from kafka_migration.steps.step import Decision
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
-PHASE = "rollback"
+
+def batches(back: Context) -> list[list[str]]:
+    """All groups that stand on the target, or are on their way back, in batches. Raises Refused without a way back."""
+    reverse.check(back)
+    return cutover.in_batches(back, selected(back))
+
+
+def run(back: Context, *, groups: Sequence[str] | None = None) -> Decision:
+    """As :func:`apply`, as a step of the workflow. Raises Refused once nothing goes back by this link any more."""
+    seal = back.link.seal()
+    if seal is not None:
+        raise Refused(
+            f"the reverse link of {back.plan.name} was sealed at {seal.at}: producers were switched back, or are about"
+            " to be",
+            remedy="run `switch --back` to its end, if it was not; groups that stand on the source are there for good,"
+            " or until the next `cutover`",
+        )
+    return cutover.decide(apply(back.before(), groups))
 
 
 def apply(
@@ -42,13 +60,8 @@ def apply(
     if ctx.dry_run:
         _show(ctx, gate)
     names = selected(back, groups)
-    with phase(ctx, PHASE) as account:
-        fence.let_groups_in(ctx)
-        result = cutover.apply(back, names, environ=environ, gate=gate)
-        left = [one.group for one in result.groups if one.exit_code]
-        fates = dict(Counter(str(one.outcome) for one in result.groups))
-        account.ends(result.exit_code, f"not moved back: {', '.join(left)}" if left else "", **fates)
-    return result
+    fence.let_groups_in(ctx)
+    return cutover.apply(back, names, environ=environ, gate=gate)
 
 
 def _show(ctx: Context, gate: RollbackGate) -> None:

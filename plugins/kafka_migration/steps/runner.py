@@ -33,11 +33,13 @@ def run(ctx: Context, name: str, *, part: str = "", **options: Any) -> Decision:
             cancellation.require_none(ctx)
     if step.gate:
         options["passed"] = outlook.ask_gate(ctx, GateName(step.gate))
+    # Before internal topics are made: where there is no way back, nothing is.
+    seen = step.seen(ctx)
     if not step.writes:
-        return step.verbs.run(ctx, **options)
+        return step.verbs.run(seen, **options)
     ctx.make_state()
     with phase(ctx, name + part) as account:
-        decision = step.verbs.run(ctx, **options)
+        decision = step.verbs.run(step.seen(ctx), **options)
         account.ends(decision.exit_code, _summary(decision), **decision.facts)
     return decision
 
@@ -59,7 +61,7 @@ def wait(ctx: Context, name: str, *, part: str = "") -> Decision:
 
 
 def _decided(ctx: Context, step: Step) -> Decision:
-    watch, began, limit = step.verbs.Wait(ctx), ctx.clock.monotonic(), step.seconds(ctx.plan)
+    watch, began, limit = step.verbs.Wait(step.seen(ctx)), ctx.clock.monotonic(), step.seconds(ctx.plan)
     while True:
         try:
             if decision := watch.look():

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
+from kafka_migration.domain.direction import Direction
 from kafka_migration.plans.waves import task_group
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
     from kafka_migration.plans.model import Plan
 
-ApprovalGate = Literal["plan", "cutover", "producers"]
+ApprovalGate = Literal["plan", "cutover", "producers", "rollback"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,8 @@ class Verbs(Protocol):
     run: Callable[..., Decision]
     #: What has to become so before.
     Wait: Callable[[Context], Waiting]
+    #: The groups to move, in batches.
+    batches: Callable[[Context], list[list[str]]]
 
 
 def part_of(wave: str) -> str:
@@ -81,10 +84,12 @@ class Step:
     for, by the plan; None without limit.
 
     ``spark``: on Spark, as a submission that goes on beside what follows, or in a session of its own that this step
-    waits for. ``batched``: by one task per batch of groups. ``after_failures``: also when batches before it have
-    failed: the others' groups were moved. ``is_teardown``: made whatever became of the rows before it, and nothing
-    comes after it. ``until_it_passes``: waited for again, or tried again, without end: it waits for people or for days.
-    ``by_wave``: once for each wave of a plan that has some, which is then its ``wave``.
+    waits for. ``batched``: by one task per batch of groups, ``in_turn``: of which one runs at a time.
+    ``after_failures``: also when batches before it have failed: the others' groups were moved. ``is_teardown``: made
+    whatever became of the rows before it, and nothing comes after it. ``until_it_passes``: waited for again, or tried
+    again, without end: it waits for people or for days. ``by_wave``: once for each wave of a plan that has some, which
+    is then its ``wave``. ``direction``: of the link as which its module is given the migration, which is the newest
+    forward one or that of the way back.
     """
 
     name: str
@@ -100,11 +105,13 @@ class Step:
     approval: ApprovalGate | None = None
     spark: Literal["", "submission", "session"] = ""
     batched: bool = False
+    in_turn: bool = False
     after_failures: bool = False
     is_teardown: bool = False
     until_it_passes: bool = False
     by_wave: bool = False
     wave: str = ""
+    direction: Direction = Direction.FORWARD
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
@@ -128,6 +135,14 @@ class Step:
     def runs_on(self) -> bool:
         """Whether it goes on beside what follows, which does not wait for its end."""
         return self.spark == "submission"
+
+    def seen(self, ctx: Context) -> Context:
+        """The migration as the module is given it. Raises Refused where it has no state yet that could lead back."""
+        if self.direction is Direction.FORWARD:
+            return ctx
+        from kafka_migration.link import reverse
+
+        return reverse.way_back(ctx)
 
     @property
     def verbs(self) -> Verbs:

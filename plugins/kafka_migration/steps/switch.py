@@ -101,14 +101,6 @@ class Switched:
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def back_of(ctx: Context) -> Context:
-    """The migration as the link sees it by which producers go back: the one that follows ``ctx``'s newest forward link,
-    or the one before that if its switch has begun that link, and no later way back has begun."""
-    if ctx.generation > 1 and reverse.begun(ctx) is None:
-        return ctx.before()
-    return ctx.reverse()
-
-
 def check(ctx: Context, *, environ: Mapping[str, str] | None = None) -> tuple[CheckResult, ...]:
     """Everything that has to be so before producers are kept from writing, as named checks. Changes nothing.
 
@@ -116,8 +108,7 @@ def check(ctx: Context, *, environ: Mapping[str, str] | None = None) -> tuple[Ch
     """
     ctx.require_whole("switching producers")
     require_producers(ctx)
-    is_back = ctx.direction is Direction.REVERSE
-    if is_back:
+    if ctx.direction is Direction.REVERSE:
         reverse.check(ctx)
     return (
         _mirror_runs(ctx),
@@ -128,10 +119,18 @@ def check(ctx: Context, *, environ: Mapping[str, str] | None = None) -> tuple[Ch
         sides.check_back(ctx),
         sides.check(ctx)[0],
         _asked(GROUPS, lambda: _groups_moved(ctx)),
+        *check_ground(ctx, environ=environ),
+        _asked(_gate_name(ctx), lambda: _passes(ctx)),
+    )
+
+
+def check_ground(ctx: Context, *, environ: Mapping[str, str] | None = None) -> tuple[CheckResult, ...]:
+    """Those of the checks that no mirror and no move of a group heals: fence, hooks, and what the way back needs."""
+    is_back = ctx.direction is Direction.REVERSE
+    return (
         *_asked_all("fence", lambda: fence.check(ctx, _ban(ctx), _names(ctx)).checks),
         *_hooks_runnable(ctx, environ),
         _asked(STATES, lambda: _may_be_reversed(ctx)) if is_back else _asked(WAY_BACK, lambda: _way_back(ctx)),
-        _asked(_gate_name(ctx), lambda: _passes(ctx)),
     )
 
 
@@ -324,7 +323,8 @@ def give_up(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Decisi
     """
     work = _Work(ctx=ctx, environ=os.environ if environ is None else environ)
     given_up = work.abandon(Refused("it ended before the point of no return"))
-    return Decision(message="the fence is lifted, producers write to the source" if given_up else "nothing to lift")
+    lifted = f"the fence is lifted, producers write to the {ctx.direction.origin}"
+    return Decision(message=lifted if given_up else "nothing to lift")
 
 
 def _checked(ctx: Context, environ: Mapping[str, str] | None, last: Switch | None) -> Decision:

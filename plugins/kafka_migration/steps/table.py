@@ -1,8 +1,9 @@
 """The workflow of a migration as a table: read it top to bottom, and you know what happens, when, and how to undo it.
 
-The DAG of a plan is built from these rows, one task each (one per batch of groups where the row is batched, one per
-wave of a plan that names waves), with the edges that ``after`` gives; the commands and ``run`` go through the same
-rows. What the columns mean is in :class:`kafka_migration.steps.step.Step`; how to add a row, in docs/architecture.md.
+The DAGs of a plan, there and back, are built from these rows, one task each (one per batch of groups where the row is
+batched, one per wave of a plan that names waves), with the edges that ``after`` gives; the commands and ``run`` go
+through the same rows. What the columns mean is in :class:`kafka_migration.steps.step.Step`; how to add a row, in
+docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kafka_migration.domain.direction import Direction
 from kafka_migration.steps.step import Step
 
 if TYPE_CHECKING:
@@ -28,6 +30,11 @@ def _seconds_of_a_batch(plan: Plan) -> float:
     # Waited for: to be mirrored, before and after it stops, and to be empty; then its first sign of life.
     each = running + 3 * plan.consumers.wait_seconds + plan.cutover.rest_seconds + MINUTE
     return plan.cutover.batch_size * each + 30 * MINUTE
+
+
+def _seconds_of_a_switch(plan: Plan) -> float:
+    """How long producers may be on their way, or a fence that is left may take to be lifted."""
+    return HOUR + (plan.producers.hook_seconds if plan.producers else 0.0)
 
 
 #: What is done, in order. Before ``create_targets`` nothing is written; before ``cut_over`` no client is touched.
@@ -198,9 +205,9 @@ SWITCH: tuple[Step, ...] = (
         after=("approve_producers",),
         does="fence producers, drain the mirror to the proved ends, seal it, arm the way back, start producers",
         passes_if="nobody wrote behind the fence, all is copied, and the journal has the point of no return",
-        undo="before the point of no return it undoes itself; behind it there is rollback, of groups",
+        undo="before the point of no return it undoes itself; behind it `rollback` and `switch --back`",
         module="switch",
-        seconds=lambda plan: HOUR + (plan.producers.hook_seconds if plan.producers else 0.0),
+        seconds=_seconds_of_a_switch,
         writes=True,
     ),
     Step(
@@ -210,10 +217,114 @@ SWITCH: tuple[Step, ...] = (
         passes_if="no fence stands, or producers were switched",
         undo="nothing to undo",
         module="unfence",
-        seconds=lambda plan: HOUR + (plan.producers.hook_seconds if plan.producers else 0.0),
+        seconds=_seconds_of_a_switch,
         is_teardown=True,
     ),
 )
+
+
+#: The way back, of clients that have gone on on the target. Before ``rollback`` no client is touched.
+BACK: tuple[Step, ...] = (
+    Step(
+        name="check_rollback",
+        after=(),
+        does="see what stands on the target, and whether it can go back: the cut, hooks, the fence on the target",
+        passes_if="something stands there, and the way back is open or can be opened",
+        undo="nothing to undo: it only reads",
+        module="check_back",
+        seconds=lambda _plan: 30 * MINUTE,
+        direction=Direction.REVERSE,
+    ),
+    Step(
+        name="reverse_mirror",
+        after=("check_rollback",),
+        does="copy to the source what is written on the target since the cut, until it is stopped",
+        passes_if="every record arrives once, in its order; a partition where that cannot be held halts",
+        undo="stop it; the source's topics keep every record until producers are back, or the migration is completed",
+        spark="submission",
+        writes=True,
+        direction=Direction.REVERSE,
+    ),
+    Step(
+        name="watch_reverse_lag",
+        after=("check_rollback",),
+        does="wait until the reverse mirror has caught up",
+        passes_if="its replication lag stayed at or under the threshold for some samples in a row",
+        undo="nothing to undo: it only reads",
+        module="watch_lag",
+        seconds=lambda plan: plan.lag_gate.deadline_seconds,
+        waits=True,
+        direction=Direction.REVERSE,
+    ),
+    Step(
+        name="approve_rollback",
+        after=("watch_reverse_lag",),
+        does="show a person the reverse link's lag and who stands where, and wait for an answer",
+        passes_if="approved, and the evidence is still as shown",
+        undo="nothing to undo; a rejection stops the reverse mirror that this DAG has started, and ends the run",
+        approval="rollback",
+        until_it_passes=True,
+    ),
+    Step(
+        name="rollback",
+        after=("approve_rollback",),
+        does="for each group: stop it on the target, translate its commits, start it on the source",
+        # Asked by the step itself, before each group.
+        passes_if="the rollback gate is open, the group is empty on both clusters, and its records are mirrored back",
+        undo="forward again: the next generation of the link, by `mirror` and `cutover`",
+        module="rollback",
+        seconds=_seconds_of_a_batch,
+        writes=True,
+        batched=True,
+        # Each lifts what keeps groups from reading on the source, by one claim.
+        in_turn=True,
+        direction=Direction.REVERSE,
+    ),
+    Step(
+        name="watch_rolled_back",
+        after=("rollback",),
+        does="watch the groups on the source",
+        passes_if="each commits past its translated offset, or stands at the end with its members",
+        undo="nothing to undo: it only reads",
+        module="watch_groups",
+        seconds=lambda plan: plan.cutover.watch_seconds + 5 * MINUTE,
+        waits=True,
+        after_failures=True,
+    ),
+    Step(
+        name="switch_producers_back",
+        after=("rollback", "watch_rolled_back"),
+        does="fence producers on the target, drain and seal the reverse link, start producers on the source",
+        passes_if="nobody wrote behind the fence, all is mirrored back, and the journal has the point of no return",
+        undo="before the point of no return it undoes itself; behind it: forward again, by the next generation",
+        module="switch",
+        seconds=_seconds_of_a_switch,
+        writes=True,
+        direction=Direction.REVERSE,
+    ),
+    Step(
+        name="lift_target_fence",
+        after=("switch_producers_back",),
+        does="lift a fence that still stands before the point of no return, so that producers write to the target",
+        passes_if="no fence stands, or producers were switched back",
+        undo="nothing to undo",
+        module="unfence",
+        seconds=_seconds_of_a_switch,
+        is_teardown=True,
+        direction=Direction.REVERSE,
+    ),
+    replace(STEPS[-1], after=("switch_producers_back",)),
+)
+
+
+def rows_back(plan: Plan) -> tuple[Step, ...]:
+    """The rows of the way back of ``plan``, with the approval: producers go back only where the plan has some."""
+    return BACK if plan.producers else without(BACK, {"switch_producers_back", "lift_target_fence"})
+
+
+def workflow_back(plan: Plan) -> tuple[Step, ...]:
+    """As :func:`workflow`, of the way back: all groups of the plan, not by wave."""
+    return _asked(rows_back(plan), plan)
 
 
 def rows_of(plan: Plan) -> tuple[Step, ...]:
@@ -231,9 +342,12 @@ def rows_of(plan: Plan) -> tuple[Step, ...]:
 def workflow(plan: Plan) -> tuple[Step, ...]:
     """The rows that apply to ``plan``: without the approvals that it does not ask for, their neighbours joined; and
     once for each wave that it names. Computed waves show at run time only: their rows are not expanded here."""
-    rows = rows_of(plan)
-    rows = without(rows, {row.name for row in rows if row.approval and not plan.asks(row.approval)})
+    rows = _asked(rows_of(plan), plan)
     return by_waves(rows, [wave.name for wave in plan.waves.given]) if plan.waves and plan.waves.given else rows
+
+
+def _asked(rows: Sequence[Step], plan: Plan) -> tuple[Step, ...]:
+    return without(rows, {row.name for row in rows if row.approval and not plan.asks(row.approval)})
 
 
 def by_waves(rows: Sequence[Step], waves: Iterable[str]) -> tuple[Step, ...]:
@@ -274,4 +388,4 @@ def without(rows: Iterable[Step], left_out: set[str]) -> tuple[Step, ...]:
 
 def step_named(name: str) -> Step:
     """The row called ``name``. Raises KeyError."""
-    return {row.name: row for row in (*STEPS, *SWITCH)}[name]
+    return {row.name: row for row in (*BACK, *SWITCH, *STEPS)}[name]

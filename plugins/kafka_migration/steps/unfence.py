@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from kafka_migration.domain.direction import Direction
 from kafka_migration.fence import record
-from kafka_migration.fence.bans import WRITES
+from kafka_migration.fence.bans import BACK_WRITES, WRITES
 from kafka_migration.link import switched
 from kafka_migration.link.switched import SwitchState
 from kafka_migration.steps import fence, switch
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 
 
 def run(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Decision:
-    """Lift it, if one stands. Raises what lifting it raises: producers may still be denied then."""
-    last, standing = switched.read(ctx), record.read(ctx, WRITES)
+    """Lift that on the origin of ``ctx``'s link, if one stands. Raises what lifting it raises: producers may still be
+    denied then."""
+    ban = WRITES if ctx.direction is Direction.FORWARD else BACK_WRITES
+    last, standing = switched.read(ctx), record.read(ctx, ban)
     if last is not None and last.is_served:
-        return Decision(message="producers were switched: the fence on the source stays")
+        return Decision(message=f"producers were switched: the fence on the {ctx.direction.origin} stays")
     if last is not None and last.state is SwitchState.SWITCHING:
         return switch.give_up(ctx, environ=environ)
     if standing is None or not standing.stands:
         return Decision(message="no fence stands")
-    return fence.lift(ctx, environ=environ)
+    return fence.lift(ctx, ban, environ=environ)

@@ -1,4 +1,4 @@
-"""Watch groups: wait until every moved group is active on the target."""
+"""Watch groups: wait until every moved group is active where it was moved to: the target, or the source again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Wait:
         result, names = self._wait.result, self._wait.names
         rest = [life for life in result.groups if life.life is not Life.ALIVE]
         alive = len(result.groups) - len(rest)
-        lines = [f"{alive} of {len(names)} groups are active on the target; {why}"]
+        lines = [f"{alive} of {len(names)} groups are active where they were moved to; {why}"]
         lines += [f"{life.group}: {life.life}: {life.evidence}\n  remedy: {life.remedy}" for life in rest[:_SHOWN]]
         is_complete = len(result.groups) == len(names)
         return Decision(

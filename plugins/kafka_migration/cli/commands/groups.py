@@ -44,13 +44,13 @@ def rollback(
 ) -> None:
     """Move groups back to the source that have processed records on the target, at their very next records."""
     from kafka_migration.cli.render.groups import moved
-    from kafka_migration.steps import rollback as phase_rollback
+    from kafka_migration.steps import runner
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run) as ctx:
-        result = phase_rollback.apply(ctx, group or None)
-    output.result(result.as_dict(), moved(result))
-    raise typer.Exit(result.exit_code)
+        decision = runner.run(ctx, "rollback", groups=group or None)
+    output.result(decision.value.as_dict(), moved(decision.value))
+    raise typer.Exit(decision.exit_code)
 
 
 def watch(

@@ -23,10 +23,11 @@ def switch(
 ) -> None:
     """Switch producers to the target, or back: fence, drain, seal, next link, start; after a kill run it again."""
     from kafka_migration.cli.render import switch as render
+    from kafka_migration.link import reverse
     from kafka_migration.steps import switch as step
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run or check) as ctx:
-        decision = step.run(step.back_of(ctx) if back else ctx)
+        decision = step.run(reverse.way_back(ctx) if back else ctx)
     output.result(decision.value.as_dict() | {"dry_run": dry_run or check}, render.switched(decision.value))
     raise typer.Exit(decision.exit_code)
