@@ -38,6 +38,8 @@ class On(StrEnum):
     GROUPS = "the plan's groups"
     TRANSACTIONAL_ID = "the transactional id"
     CLUSTER = "the cluster"
+    STRAGGLERS_STATE = "the internal topic of `stragglers --forward`"
+    STRAGGLERS_ID = "the transactional id of `stragglers --forward`"
 
 
 #: As Kafka names the types of resources, in words.
@@ -47,6 +49,8 @@ RESOURCE: Mapping[On, str] = {
     On.GROUPS: "group",
     On.TRANSACTIONAL_ID: "transactional id",
     On.CLUSTER: "cluster",
+    On.STRAGGLERS_STATE: "topic",
+    On.STRAGGLERS_ID: "transactional id",
 }
 
 
@@ -106,6 +110,11 @@ FENCE_RIGHTS: tuple[Right, ...] = (
 #: Of no use to a migration that goes through: asked for by name where it is wanted.
 OPTIONAL_RIGHTS: tuple[Right, ...] = (
     Right(side="target", on=On.TOPICS, operation="Delete", why="`cancel` and `mirror --again` delete what was created"),
+    *(
+        Right(side="target", on=On.STRAGGLERS_STATE, operation=operation, why="`stragglers --forward` copies")
+        for operation in ("Create", "Read", "Write", "DescribeConfigs")
+    ),
+    Right(side="target", on=On.STRAGGLERS_ID, operation="Write", why="`stragglers --forward` copies"),
 )
 
 
@@ -173,6 +182,8 @@ def rules(plan: Plan, side: Side, names: Names, *, optional: bool = False) -> tu
         On.STATE: dict.fromkeys(sorted(ledger.PARTITIONS), False),
         On.TRANSACTIONAL_ID: {transactional_id(plan): False},
         On.CLUSTER: {CLUSTER: False},
+        On.STRAGGLERS_STATE: {ledger.STRAGGLERS_TOPIC: False},
+        On.STRAGGLERS_ID: {ledger.stragglers_id(plan.name): False},
     }
     fences = {} if plan.producers is None else {"source": plan.producers.fence, "target": plan.producers.target_fence}
     fenced = {on for on, fence in fences.items() if fence is not None and fence.kind == "acl_deny"}
