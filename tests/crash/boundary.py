@@ -138,6 +138,10 @@ CLIENT_WRITES: Final[dict[str, dict[str, str]]] = {
         "incremental_alter_configs": "not here: validate_only",
         "ProduceRequest": "not here: without a record",
     },
+    "kafka/forwarding.py": dict.fromkeys(
+        ("init_transactions", "begin_transaction", "produce", "commit_transaction", "abort_transaction"),
+        "not here: `stragglers --forward`, tests/steps/test_stragglers.py",
+    ),
     "kafka/keyed_topic.py": {"produce": "not here: positions of Connect, tests/positions"},
     "wire/fence.py": {
         "InitProducerIdRequest": "InitProducerId",

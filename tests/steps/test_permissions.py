@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -28,6 +29,7 @@ from kafka_migration.groups import translate
 from kafka_migration.inventory import inventory, permissions, preflight
 from kafka_migration.inventory.facts import Facts
 from kafka_migration.inventory.permissions import RIGHTS, On, Rule
+from kafka_migration.link import seal, stragglers
 from kafka_migration.migration.context import Context, open_context
 from kafka_migration.migration.history import phase
 from kafka_migration.plans.model import Plan
@@ -294,6 +296,24 @@ class TestUnderWay:
         unexplained = {rule: why for rule, why in refusals.items() if "not authorized" not in why and "shut" not in why}
         assert unexplained == {}
 
+    def test_records_of_stragglers_are_forwarded_with_the_optional_rules_and_not_without(
+        self, locked: Locked, under_way: Plan
+    ) -> None:
+        rules = permissions.rules(under_way, "target", permissions.names_of(under_way), optional=True)
+        with open_context(under_way, make_state=True) as ctx:
+            seal.apply(ctx)
+            produce_with(locked.admin_properties("source"), under_way.topics.include[0], [ToSend(b"late")])
+            with pytest.raises(NotAuthorized, match=f"Write on transactional id kafka-migration.{under_way.name}:str"):
+                stragglers.forward(ctx, by="ada")
+
+            def is_forwarded() -> bool:
+                with suppress(NotAuthorized):
+                    return [one["records"] for one in stragglers.forward(ctx, by="ada")] == [1]
+                return False
+
+            with locked.granted(rule for rule in rules if rule.right.on is not On.TOPICS):
+                wait_until(is_forwarded, "forwarded, once the rules are in force")
+
 
 class TestPrinted:
     """What the command prints."""
@@ -318,8 +338,8 @@ class TestPrinted:
         assert ["--operation", "Write", "--transactional-id", "kafka-migration.shop"] in options
         granted = sum(words.count("--operation") * max(1, words.count("--topic")) for words in found)
         needed, way_back, cancel = 2 * 2 + 1 + 4 * 2 + 4 * len(ledger.PARTITIONS) + 1 + 2, 2 * 2 + 3 + 1 + 1, 2
-        assert granted == needed + way_back + cancel
-        assert [words[words.index("--operation") + 1] for words in (found[-2], found[-1])] == ["Delete", "Write"]
+        assert granted == needed + way_back + cancel + 4
+        assert options[-2][-2:] == ["--topic", ledger.STRAGGLERS_TOPIC]
         assert found[-1][-4:] == ["--resource-pattern-type", "prefixed", "--transactional-id", "kafka-migration.shop:"]
 
     def test_json_holds_every_rule_of_one_side(self, tmp_path: Path) -> None:

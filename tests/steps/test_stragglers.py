@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
 
 from kafka_migration.cli.app import app
+from kafka_migration.cli.commands import report as commands
 from kafka_migration.copy.driver import headers
+from kafka_migration.domain.errors import CouldNotFindOut, Refused, TakenOver
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Identity, PartitionEnds, TopicPartition
@@ -136,12 +141,9 @@ def test_fence_status_does_not_count_what_the_reverse_link_writes(
     assert seen.exit_code == 1
 
 
-def test_command_names_them_asks_before_it_gives_them_up_and_ends_with_1_until_then(
-    ctx: Context, log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    from contextlib import contextmanager
-
-    from kafka_migration.cli.commands import report as commands
+@pytest.fixture
+def km(ctx: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[int, str]]:
+    """The command: its exit code, and what it shows."""
 
     @contextmanager
     def opened(*_: object, dry_run: bool = False, **__: object) -> Any:
@@ -152,10 +154,14 @@ def test_command_names_them_asks_before_it_gives_them_up_and_ends_with_1_until_t
     plan = tmp_path / "plan.yaml"
     plan.write_text("")
 
-    def km(*options: str) -> tuple[int, str]:
+    def run(*options: str) -> tuple[int, str]:
         done = CliRunner().invoke(app, ["stragglers", str(plan), *options], terminal_width=200)
         return done.exit_code, done.output
 
+    return run
+
+
+def test_command_names_them_asks_before_it_gives_them_up_and_ends_with_1_until_then(km: Any, log: Log) -> None:
     log.batches = [(40, 3, STRANGER)]
     assert km()[0] == 1
     assert "3 records at source offsets 40 to 42" in km()[1]
@@ -164,3 +170,237 @@ def test_command_names_them_asks_before_it_gives_them_up_and_ends_with_1_until_t
     assert km()[0] == 1
     assert "given up: shop.orders-0: 3 records" in km("--give-up", "--yes")[1]
     assert km()[0] == 0
+
+
+class Died(BaseException):
+    """What nobody catches, as nobody catches SIGKILL."""
+
+
+class Copies:
+    """Stands for the transactions on the target: what is committed there, who holds the transactional id, and where the
+    process dies: right ``before`` or ``behind`` the commit of that number."""
+
+    def __init__(self, log: Log) -> None:
+        self.log, self.holder = log, 0
+        self.copied: list[int] = []
+        self.places: dict[bytes, bytes] = {}
+        self.commits, self.before, self.behind = 0, -1, -1
+        self.aborted: set[int] = set()
+        self.too_large = -1
+
+    def made(self, _source: Any, _target: Any, transactional_id: str, *, largest: int) -> Process:
+        assert (transactional_id, largest > 0) == ("kafka-migration.shop:stragglers", True)
+        return Process(self)
+
+
+class Process:
+    def __init__(self, copies: Copies) -> None:
+        self.copies, self.number = copies, -1
+
+    def take_over(self) -> None:
+        self.copies.holder += 1
+        self.number = self.copies.holder
+
+    def progress(self) -> dict[bytes, bytes]:
+        assert self.number == self.copies.holder, "read before it holds the id, or not any more"
+        return dict(self.copies.places)
+
+    def read(self, _tp: TopicPartition, start: int, end: int, batches: Any) -> Any:
+        """Two offsets at a time."""
+        for at in range(start, end, 2):
+            upto = min(at + 2, end)
+            there = [n for n in range(at, upto) if any(first <= n < last for first, last in batches)]
+            yield [n for n in there if n not in self.copies.aborted], upto
+
+    def commit(self, _tp: TopicPartition, records: Any, key: bytes, value: Any) -> Any:
+        copies = self.copies
+        if self.number != copies.holder:
+            raise TakenOver("the forwarding of stragglers")
+        if copies.too_large in records:
+            raise Refused("too large")
+        copies.commits += 1
+        if copies.commits == copies.before:
+            raise Died
+        offsets = range(1_000 + len(copies.copied), 1_000 + len(copies.copied) + len(records))
+        copies.copied += records
+        copies.places[key] = value(offsets)
+        if copies.commits == copies.behind:
+            raise Died
+        return offsets
+
+
+@pytest.fixture
+def copies(ctx: Context, log: Log, monkeypatch: pytest.MonkeyPatch) -> Copies:
+    """A straggler's five records at 41 to 45, a marker, and three more from 48 on, of which one was aborted."""
+    found = Copies(log)
+    monkeypatch.setattr(stragglers, "Forwarder", found.made)
+    target: Any = ctx.target
+    target.add_topic(ORDERS.topic)
+    log.batches = [(40, 1, -2), (41, 5, STRANGER), (46, 2, -2), (48, 3, STRANGER)]
+    found.aborted = {49}
+    return found
+
+
+WANTED = [41, 42, 43, 44, 45, 48, 50]
+
+
+def test_records_are_forwarded_once_and_the_decision_says_to_where(ctx: Context, copies: Copies, log: Log) -> None:
+    (decision,) = stragglers.forward(ctx, by="ada", reason="orders")
+    assert copies.copied == WANTED
+    assert (decision["what"], decision["records"], decision["start"], decision["end"]) == ("forwarded", 7, 41, 51)
+    assert (decision["target"], decision["producers"]) == ({"first": 1000, "last": 1006}, [STRANGER])
+    assert (decision["by"], decision["reason"]) == ("ada", "orders")
+    assert (stragglers.look(ctx), stragglers.forward(ctx, by="bob"), copies.copied) == ((), (), WANTED)
+    assert [*stragglers.decisions(ctx)[ORDERS]] == [decision]
+    assert "were forwarded to target offsets 1000 to 1006 by ada" in stragglers.sentence(decision)
+    # What comes later is counted by itself.
+    log.batches += [(51, 2, STRANGER)]
+    (second,) = stragglers.forward(ctx, by="bob")
+    assert (copies.copied, second["records"], second["start"]) == ([*WANTED, 51, 52], 2, 51)
+    assert [one["by"] for one in stragglers.decisions(ctx)[ORDERS]] == ["ada", "bob"]
+
+
+def test_reverse_links_own_records_among_them_are_not_forwarded(ctx: Context, copies: Copies, log: Log) -> None:
+    reverse.arm(ctx).link.record_fence(1, Identity(OWN, 0), at="")
+    log.batches += [(51, 3, OWN), (54, 1, STRANGER)]
+    stragglers.forward(ctx, by="ada")
+    assert copies.copied == [*WANTED, 54]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_killed_around_any_commit_the_next_call_copies_the_rest_and_nothing_twice(
+    ctx: Context, copies: Copies, log: Log, place: str, number: int
+) -> None:
+    setattr(copies, place, number)
+    with pytest.raises(Died):
+        stragglers.forward(ctx, by="ada")
+    # The straggler goes on meanwhile.
+    log.batches += [(51, 1, STRANGER)]
+    (decision,) = stragglers.forward(ctx, by="ada")
+    assert copies.copied == [*WANTED, 51]
+    assert (decision["records"], decision["end"], decision["target"]["first"]) == (8, 52, 1000)
+    assert len(stragglers.decisions(ctx)[ORDERS]) == 1
+
+
+def test_killed_between_the_last_commit_and_the_journal_nothing_is_copied_twice(
+    ctx: Context, copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stragglers, "_settle", dies)
+        with pytest.raises(Died):
+            stragglers.forward(ctx, by="ada")
+    assert (copies.copied, len(stragglers.look(ctx)), stragglers.is_forwarding(ctx)) == (WANTED, 1, True)
+    (decision,) = stragglers.forward(ctx, by="ada")
+    assert (copies.copied, decision["records"], stragglers.is_forwarding(ctx)) == (WANTED, 7, False)
+
+
+def test_decision_that_the_process_before_notes_meanwhile_is_not_noted_once_more(
+    ctx: Context, copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle, progress = stragglers._settle, stragglers._progress
+    # The process before has copied everything, and is slow to note it.
+    monkeypatch.setattr(stragglers, "_settle", lambda *_: ())
+    stragglers.forward(ctx, by="ada")
+    monkeypatch.setattr(stragglers, "_settle", settle)
+
+    def noted_meanwhile(*args: Any) -> Any:
+        found = progress(*args)
+        settle(ctx, found)
+        return found
+
+    monkeypatch.setattr(stragglers, "_progress", noted_meanwhile)
+    assert stragglers.forward(ctx, by="bob") == ()
+    assert (copies.copied, len(stragglers.decisions(ctx)[ORDERS])) == (WANTED, 1)
+
+
+def test_of_two_processes_the_later_goes_on_and_nothing_is_copied_twice(
+    ctx: Context, copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, once = Process.commit, iter([True])
+
+    def other_comes(self: Process, *args: Any) -> Any:
+        done = commit(self, *args)
+        if next(once, False):
+            stragglers.forward(ctx, by="bob")
+        return done
+
+    monkeypatch.setattr(Process, "commit", other_comes)
+    with pytest.raises(TakenOver):
+        stragglers.forward(ctx, by="ada")
+    assert (copies.copied, [one["by"] for one in stragglers.decisions(ctx)[ORDERS]]) == (WANTED, ["bob"])
+
+
+def test_what_is_given_up_behind_a_forwarding_that_ended_early_is_what_was_not_copied(
+    ctx: Context, copies: Copies
+) -> None:
+    copies.too_large = 48
+    with pytest.raises(Refused, match="too large"):
+        stragglers.forward(ctx, by="ada")
+    assert stragglers.is_forwarding(ctx)
+    (left,) = stragglers.give_up(ctx, by="bob")
+    assert (left.start, left.records, copies.copied) == (48, 3, WANTED[:5])
+    found = [(one["what"], one["records"], one["end"], one["by"]) for one in stragglers.decisions(ctx)[ORDERS]]
+    assert found == [("forwarded", 5, 47, "ada"), ("given up", 3, 51, "bob")]
+    assert not stragglers.is_forwarding(ctx)
+
+
+def test_topic_of_the_source_that_was_made_again_is_forwarded_from_its_own_beginning(
+    ctx: Context, copies: Copies
+) -> None:
+    key = b"shop/shop.orders/0"
+    earlier = stragglers.Progress(topic_id="another", start=41, end=50, records=9, first=1, last=9)
+    copies.places[key] = stragglers._stored(earlier, 50, [])
+    stragglers.forward(ctx, by="ada")
+    assert copies.copied == WANTED
+
+
+def test_what_makes_no_sense_is_refused_before_anything_is_written(ctx: Context, copies: Copies) -> None:
+    source, target = cast("Any", ctx.source), cast("Any", ctx.target)
+    ends = source.ends
+    source.ends = lambda tps, committed=False, **_: {
+        tp: PartitionEnds(start=0, end=43 if committed else log.end, undecided=8 if committed else 0)
+        for tp, log in zip(tps, [copies.log] * len(tps), strict=True)
+    }
+    with pytest.raises(CouldNotFindOut, match=r"transaction is open on shop\.orders-0 from offset 43"):
+        stragglers.forward(ctx, by="ada")
+    source.ends = ends
+    target.delete_topic(ORDERS.topic)
+    with pytest.raises(Refused, match=r"there is no shop\.orders-0, to which 8 records"):
+        stragglers.forward(ctx, by="ada")
+    target.add_topic(ORDERS.topic)
+    lifecycle.note(ctx, [ORDERS.topic], TopicState.COMPLETED)
+    with pytest.raises(Refused, match="does not rest behind a cut"):
+        stragglers.forward(ctx, by="ada")
+    assert (copies.copied, copies.holder, stragglers.is_forwarding(ctx)) == ([], 0, False)
+
+
+def test_sealed_reverse_link_leaves_nothing_to_forward(ctx: Context, copies: Copies) -> None:
+    reverse.arm(ctx).link.record_seal(Seal(at="later", ends={}))
+    with pytest.raises(Refused, match="does not rest behind a cut"):
+        stragglers.forward(ctx, by="ada")
+    assert copies.holder == 0
+
+
+def test_command_forwards_once_it_was_asked_and_not_together_with_giving_up(
+    ctx: Context, copies: Copies, km: Any
+) -> None:
+    assert km("--forward", "--give-up")[0] == 2
+    copies.behind = 2
+    with pytest.raises(Died):
+        stragglers.forward(ctx, by="ada")
+    assert "a forwarding of these records has begun and not ended" in km()[1]
+    code, text = km("--forward", "--dry-run")
+    assert (code, "would be forwarded: shop.orders-0: 8 records" in text, copies.holder) == (0, True, 1)
+    assert "add --yes" in km("--forward")[1]
+    code, text = km("--forward", "--yes", "--as", "ada")
+    assert (code, "7 records" in text, "were forwarded to target offsets 1000 to 1006 by ada" in text) == (
+        0,
+        True,
+        True,
+    )
+    assert "nothing stands on the source" in km("--forward", "--yes")[1]
+    assert copies.copied == WANTED

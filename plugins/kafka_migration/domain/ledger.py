@@ -21,7 +21,10 @@ LINKS_TOPIC = "kafka-migration.links.internal"
 OFFSET_MAP_TOPIC = "kafka-migration.offset-map.internal"
 PROGRESS_TOPIC = "kafka-migration.progress.internal"
 SEGMENTS_TOPIC = "kafka-migration.segments.internal"
+STRAGGLERS_TOPIC = "kafka-migration.stragglers.internal"
 PARTITIONS = {JOURNAL_TOPIC: 1, LINKS_TOPIC: 1, OFFSET_MAP_TOPIC: 16, PROGRESS_TOPIC: 4, SEGMENTS_TOPIC: 1}
+#: Those that few migrations need: made by what needs them.
+SELDOM_PARTITIONS = {STRAGGLERS_TOPIC: 1}
 #: Configs that internal topics are made with, and what is different for one of them. What stands in them must stay: a
 #: topic with another cleanup policy, which a consumer may have had a broker create, loses approvals, locks and offset
 #: maps without any error.
@@ -34,6 +37,11 @@ OWN_CONFIGS: dict[str, dict[str, str]] = {
 VERSION, PACKED = 1, 2
 _PROGRESS_PARTITIONS = 5_000
 PAUSE, THROTTLE = "pause", "throttle"
+
+
+def stragglers_id(migration: str) -> str:
+    """The transactional id by which records of stragglers are forwarded; no migration's name holds a colon."""
+    return f"kafka-migration.{migration}:stragglers"
 
 
 def configs_of(topic: str) -> dict[str, str]:

@@ -38,6 +38,7 @@ class On(StrEnum):
     GROUPS = "the plan's groups"
     TRANSACTIONAL_ID = "the transactional id"
     CLUSTER = "the cluster"
+    STRAGGLERS_STATE = "the internal topic of `stragglers --forward`"
 
 
 #: As Kafka names the types of resources, in words.
@@ -47,6 +48,7 @@ RESOURCE: Mapping[On, str] = {
     On.GROUPS: "group",
     On.TRANSACTIONAL_ID: "transactional id",
     On.CLUSTER: "cluster",
+    On.STRAGGLERS_STATE: "topic",
 }
 
 
@@ -114,7 +116,16 @@ OPTIONAL_RIGHTS: tuple[Right, ...] = (
     Right(side="source", on=On.STATE, operation="Write", why=_WAY_BACK),
     Right(side="source", on=On.TRANSACTIONAL_ID, operation="Write", why=_WAY_BACK),
     Right(side="source", on=On.GROUPS, operation="Read", why=_WAY_BACK),
-    Right(side="target", on=On.TRANSACTIONAL_ID, operation="Write", why="forward again after a way back"),
+    *(
+        Right(side="target", on=On.STRAGGLERS_STATE, operation=operation, why="`stragglers --forward` copies")
+        for operation in ("Create", "Read", "Write", "DescribeConfigs")
+    ),
+    Right(
+        side="target",
+        on=On.TRANSACTIONAL_ID,
+        operation="Write",
+        why="forward again after a way back, and `stragglers --forward`",
+    ),
 )
 
 
@@ -182,9 +193,10 @@ def rules(plan: Plan, side: Side, names: Names, *, optional: bool = False) -> tu
         On.GROUPS: names.groups,
         # On the source stands which links write to its topics, and nothing else.
         On.STATE: dict.fromkeys(sorted(ledger.PARTITIONS) if side == "target" else [ledger.LINKS_TOPIC], False),
-        # Links behind the first one have its name, a colon and more.
+        # Links behind the first one have its name, a colon and more, as the producer of `stragglers --forward`.
         On.TRANSACTIONAL_ID: {f"{own}:": True} if optional else {own: False},
         On.CLUSTER: {CLUSTER: False},
+        On.STRAGGLERS_STATE: {ledger.STRAGGLERS_TOPIC: False},
     }
     fences = {} if plan.producers is None else {"source": plan.producers.fence, "target": plan.producers.target_fence}
     fenced = {on for on, fence in fences.items() if fence is not None and fence.kind == "acl_deny"}

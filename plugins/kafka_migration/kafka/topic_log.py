@@ -49,7 +49,7 @@ class TopicLog:
     """One internal topic on the target, reached with librdkafka's ``properties``."""
 
     def __init__(self, properties: Mapping[str, str], topic: str) -> None:
-        self.topic, self.partitions = topic, ledger.PARTITIONS[topic]
+        self.topic, self.partitions = topic, (ledger.PARTITIONS | ledger.SELDOM_PARTITIONS)[topic]
         self._properties = dict(properties)
         self._servers = str(properties.get("bootstrap.servers", ""))
         self._consumer: confluent_kafka.Consumer | None = None

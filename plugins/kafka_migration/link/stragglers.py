@@ -1,5 +1,9 @@
 """What somebody writes to the source behind the cut: named, kept, and left for a person to decide about.
 
+Who decides that it is needed has it forwarded: copied to the same partition of the target, behind what stands there,
+each record once. How far that went is committed on the target with the records; the decision in the journal follows
+from it, so a process that died in between leaves one that the next call writes down.
+
 Behind the cut nobody but the reverse link writes to the source: not for want of a fence alone, but since nothing copies
 what others write there. What the reverse link's tasks have confirmed is its own; of what stands behind that, each batch
 is judged by its producer's id. Markers are no records, whoever's they are. A producer without an id is a stranger.
@@ -9,16 +13,21 @@ Nothing is deleted: what was given up stays on the source for as long as its ret
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.copy.driver import headers
+from kafka_migration.domain import ledger
 from kafka_migration.domain.direction import Direction
+from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.kafka.forwarding import Forwarder
 from kafka_migration.link import lifecycle, reverse
+from kafka_migration.migration import cancellation
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -32,13 +41,15 @@ _OVER = (TopicState.REVERSED, TopicState.COMPLETED)
 class Stray:
     """Records that stand on the source behind the cut, and are not the reverse link's: ``records`` of them, at source
     offsets ``start`` up to ``end`` (not included), among which may be others'. ``producers`` are their ids, sorted; -1
-    for producers that are not idempotent. Those of an aborted transaction count as well."""
+    for producers that are not idempotent. Those of an aborted transaction count as well. ``batches``: the offsets of
+    these records alone, from and to (not included), in order."""
 
     tp: TopicPartition
     start: int
     end: int
     records: int
     producers: tuple[int, ...]
+    batches: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
         ids = listed(sorted(str(one) if one >= 0 else "none (not idempotent)" for one in self.producers))
@@ -64,17 +75,10 @@ def look(ctx: Context) -> tuple[Stray, ...]:
 
     Raises CouldNotFindOut, or NotAuthorized, where the source cannot be read.
     """
-    found = _since(ctx)
+    found = _undecided(ctx)
     if found is None:
         return ()
     newest, since = found
-    over = {topic for topic, state in lifecycle.read(ctx).items() if state in _OVER}
-    # One that is gone has nothing, and hides nothing of others.
-    there_are = ctx.source.topics({tp.topic for tp in since} - over)
-    decided = decisions(ctx)
-    since = {
-        tp: max([at, *(one["end"] for one in decided.get(tp, ()))]) for tp, at in since.items() if tp.topic in there_are
-    }
     ends = {tp: log.end for tp, log in ctx.source.ends(since, skip_starts_of=since).items()}
     grown = {tp: at for tp, at in since.items() if ends[tp] > at}
     if not grown:
@@ -85,6 +89,21 @@ def look(ctx: Context) -> tuple[Stray, ...]:
     is_reverse = newest.direction is Direction.REVERSE
     strays = (_stray(tp, seen, own if is_reverse else ()) for tp, seen in sorted(there.items()))
     return tuple(stray for stray in strays if stray is not None)
+
+
+def _undecided(ctx: Context) -> tuple[Context, dict[TopicPartition, int]] | None:
+    """As :func:`_since`, without topics that are over or gone, and behind what was decided about."""
+    found = _since(ctx)
+    if found is None:
+        return None
+    newest, since = found
+    over = {topic for topic, state in lifecycle.read(ctx).items() if state in _OVER}
+    # One that is gone has nothing, and hides nothing of others.
+    there_are = ctx.source.topics({tp.topic for tp in since} - over)
+    decided = decisions(ctx)
+    return newest, {
+        tp: max([at, *(one["end"] for one in decided.get(tp, ()))]) for tp, at in since.items() if tp.topic in there_are
+    }
 
 
 def _since(ctx: Context) -> tuple[Context, dict[TopicPartition, int]] | None:
@@ -110,33 +129,242 @@ def _stray(tp: TopicPartition, seen: Sequence[headers.Header], own: Collection[i
         end=foreign[-1].next_offset,
         records=sum(header.records for header in foreign),
         producers=tuple(sorted({header.producer_id for header in foreign})),
+        batches=tuple(_joined((header.base_offset, header.next_offset) for header in foreign)),
     )
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+    return found
 
 
 def decisions(ctx: Context) -> Mapping[TopicPartition, Sequence[Mapping[str, Any]]]:
     """What people decided about earlier ones, by partition, in order."""
+    return {tp: value["decided"] for tp, value in _journal(ctx).items()}
+
+
+def sentence(decision: Mapping[str, Any]) -> str:
+    """A decision in words, with who made it."""
+    to = decision.get("target")
+    where = f" to target offsets {to['first']} to {to['last']}" if to else ""
+    return (
+        f"{decision['topic']}-{decision['partition']}: {decision['records']:,} records that were written to the source"
+        f" behind the cut, at offsets {decision['start']} to {decision['end'] - 1}, were {decision['what']}{where}"
+        f" by {decision['by']} at {decision['at']}"
+    )
+
+
+def _journal(ctx: Context) -> dict[TopicPartition, dict[str, Any]]:
+    """By partition what was ``decided``, and what is ``forwarding``: begun, and not known to have ended."""
     found = {}
     for place, value in ctx.journal.all(KIND).items():
         topic, partition = place.rsplit("/", 1)
-        found[TopicPartition(topic, int(partition))] = value["decided"]
+        found[TopicPartition(topic, int(partition))] = value
     return found
+
+
+def _note(ctx: Context, values: Mapping[TopicPartition, dict[str, Any]]) -> None:
+    ctx.journal.record_all(KIND, {f"{tp.topic}/{tp.partition}": value for tp, value in sorted(values.items())})
 
 
 def give_up(ctx: Context, *, by: str, reason: str = "") -> tuple[Stray, ...]:
     """Note that nobody needs what :func:`look` finds: it is neither copied nor named from then on. Returns it. In a dry
-    run nothing is noted; a second call finds nothing. Raises what :func:`look` raises."""
+    run nothing is noted; a second call finds nothing. What a forwarding that died has copied was forwarded.
+
+    Raises what :func:`look` raises, and where a forwarding was begun, what :func:`forward` raises.
+    """
+    if not ctx.dry_run and is_forwarding(ctx):
+        forwarder = _forwarder(ctx, ())
+        forwarder.take_over()
+        _settle(ctx, _progress(ctx, forwarder))
     found, before = look(ctx), decisions(ctx)
     if found and not ctx.dry_run:
-        ctx.journal.record_all(
-            KIND,
-            {
-                f"{stray.tp.topic}/{stray.tp.partition}": {
-                    "decided": [
-                        *before.get(stray.tp, ()),
-                        {**stray.as_dict(), "what": "given up", "by": by, "reason": reason, "at": ctx.stamp()},
-                    ]
-                }
-                for stray in found
-            },
+        decision = {"what": "given up", "by": by, "reason": reason, "at": ctx.stamp()}
+        _note(
+            ctx,
+            {stray.tp: {"decided": [*before.get(stray.tp, ()), {**stray.as_dict(), **decision}]} for stray in found},
         )
     return found
+
+
+# -- forwarding -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a partition was forwarded: from source offset ``start`` up to ``end`` (not included) of the topic with
+    id ``topic_id``, ``records`` in all, which stand on the target from offset ``first`` to ``last`` (None for no
+    record). Fewer than were written, where transactions were aborted."""
+
+    topic_id: str
+    start: int
+    end: int
+    records: int = 0
+    first: int | None = None
+    last: int | None = None
+
+    def further(self, end: int, offsets: Sequence[int]) -> Progress:
+        """With records more, which stand on the target at ``offsets``."""
+        first, last = (min(offsets), max(offsets)) if offsets else (None, self.last)
+        return replace(
+            self,
+            end=end,
+            records=self.records + len(offsets),
+            first=first if self.first is None else self.first,
+            last=last,
+        )
+
+    @classmethod
+    def read(cls, key: bytes, data: bytes) -> Progress:
+        """As it stands beside the records. Raises StateConflict for what this version does not know."""
+        return cls(**ledger.decode(data, where=f"{ledger.STRAGGLERS_TOPIC} {key.decode()}"))
+
+
+def is_forwarding(ctx: Context) -> bool:
+    """Whether a forwarding was begun, and it is not known how far it came."""
+    return any("forwarding" in value for value in _journal(ctx).values())
+
+
+def check_forward(ctx: Context, found: Iterable[Stray]) -> None:
+    """Raises Refused where the source is written to by its own producers, or the target has no place for a record; and
+    CouldNotFindOut while it is open whether a record counts."""
+    cancellation.require_none(ctx)
+    undecided = _undecided(ctx)
+    if undecided is None or not undecided[1]:
+        raise Refused(
+            f"the source of migration {ctx.plan.name} does not rest behind a cut: its link is not sealed, its reverse"
+            " link is, or its topics are released; what stands there is no straggler's",
+            remedy="see `status` for where each topic stands; the mirror copies what is written before the seal",
+        )
+    _require_places(ctx, found)
+
+
+def _require_places(ctx: Context, found: Iterable[Stray]) -> None:
+    strays = {stray.tp: stray for stray in found}
+    there = ctx.target.topics({tp.topic for tp in strays}) if strays else {}
+    for tp in strays:
+        if tp.topic not in there or tp.partition >= there[tp.topic].partitions:
+            raise Refused(
+                f"target: there is no {tp}, to which {strays[tp].records:,} records of the source are to be forwarded",
+                remedy=f"create topic {tp.topic} with that partition, or give the records up (--give-up)",
+            )
+    for tp, log in (ctx.source.ends(strays, committed=True) if strays else {}).items():
+        if log.undecided and log.end < strays[tp].end:
+            raise CouldNotFindOut(
+                f"source: a transaction is open on {tp} from offset {log.end} on, and a straggler's records stand up to"
+                f" {strays[tp].end - 1}",
+                remedy="run this again once it has ended; one whose producer is gone: kafka-transactions.sh abort",
+            )
+
+
+def forward(ctx: Context, *, by: str, reason: str = "") -> tuple[Mapping[str, Any], ...]:
+    """Copy what :func:`look` finds to the target, each record once, and note it; returns the decisions. Killed
+    anywhere, the next call goes on where this one came to; a second call copies nothing. Not for a dry run.
+
+    Of two processes the one that began later goes on, and the other one ends with TakenOver. Raises besides what
+    :func:`look`, :func:`check_forward` and :class:`Forwarder` raise.
+    """
+    found = look(ctx)
+    check_forward(ctx, found)
+    journal = _journal(ctx)
+    if not found and not is_forwarding(ctx):
+        return ()
+    begun = {"by": by, "reason": reason, "at": ctx.stamp()}
+    _note(
+        ctx,
+        {
+            stray.tp: {
+                "decided": journal.get(stray.tp, {}).get("decided", []),
+                "forwarding": {**begun, "producers": list(stray.producers)},
+            }
+            for stray in found
+        },
+    )
+    forwarder = _forwarder(ctx, found)
+    forwarder.take_over()
+    progress = _progress(ctx, forwarder)
+    # Again: the process before may have noted what it forwarded, until it was taken over.
+    strays = [stray for stray in look(ctx) if stray.tp in {one.tp for one in found}]
+    _require_places(ctx, strays)
+    for stray in strays:
+        progress[stray.tp] = _copy(ctx, forwarder, stray, progress.get(stray.tp))
+    return _settle(ctx, progress)
+
+
+def _forwarder(ctx: Context, found: Iterable[Stray]) -> Forwarder:
+    configs = ctx.target.topic_configs({stray.tp.topic for stray in found}).values()
+    limits = [int(found["max.message.bytes"].value or 0) for found in configs if "max.message.bytes" in found]
+    return Forwarder(
+        ctx.source, ctx.target, ledger.stragglers_id(ctx.plan.name), largest=min(limits, default=1_000_000)
+    )
+
+
+def _progress(ctx: Context, forwarder: Forwarder) -> dict[TopicPartition, Progress]:
+    """How far each partition was forwarded that is not decided up to there."""
+    _, since = _undecided(ctx) or (ctx, {})
+    ids = {name: topic.topic_id for name, topic in ctx.source.topics({tp.topic for tp in since}).items()}
+    found = {}
+    stored = forwarder.progress()
+    for tp, at in since.items():
+        if (data := stored.get(key := _key(ctx, tp))) is not None:
+            progress = Progress.read(key, data)
+            if progress.topic_id == ids[tp.topic] and progress.end > at:
+                found[tp] = progress
+    return found
+
+
+def _key(ctx: Context, tp: TopicPartition) -> bytes:
+    return ledger.link_key(ctx.plan.name, tp.topic, str(tp.partition))
+
+
+def _copy(ctx: Context, forwarder: Forwarder, stray: Stray, before: Progress | None) -> Progress:
+    tp = stray.tp
+    if before is None:
+        topic_id = ctx.source.topics([tp.topic])[tp.topic].topic_id
+        before = Progress(topic_id=topic_id, start=stray.start, end=stray.start)
+    progress = before
+    for records, end in forwarder.read(tp, max(before.end, stray.start), stray.end, stray.batches):
+        offsets = forwarder.commit(tp, records, _key(ctx, tp), partial(_stored, progress, end))
+        progress = progress.further(end, offsets)
+        ctx.log(f"{tp}: {progress.records:,} records forwarded, up to source offset {progress.end}")
+    return progress
+
+
+def _stored(progress: Progress, end: int, offsets: Sequence[int]) -> bytes:
+    return ledger.encode(asdict(progress.further(end, offsets)))
+
+
+def _settle(ctx: Context, progress: Mapping[TopicPartition, Progress]) -> tuple[Mapping[str, Any], ...]:
+    """Note as decided what was forwarded, and that nothing is under way."""
+    journal = _journal(ctx)
+    made = {
+        tp: {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "start": done.start,
+            "end": done.end,
+            "records": done.records,
+            "producers": journal.get(tp, {}).get("forwarding", {}).get("producers", []),
+            "target": None if done.first is None else {"first": done.first, "last": done.last},
+            "what": "forwarded",
+            **{name: journal.get(tp, {}).get("forwarding", {}).get(name, "") for name in ("by", "reason")},
+            "at": ctx.stamp(),
+        }
+        for tp, done in sorted(progress.items())
+        # The process before may have noted it meanwhile.
+        if not any(one["end"] >= done.end for one in journal.get(tp, {}).get("decided", ()))
+    }
+    under_way = {tp for tp, value in journal.items() if "forwarding" in value}
+    _note(
+        ctx,
+        {
+            tp: {"decided": [*journal.get(tp, {}).get("decided", ()), *([made[tp]] if tp in made else [])]}
+            for tp in under_way | made.keys()
+        },
+    )
+    return tuple(made.values())

@@ -305,11 +305,7 @@ def _exceptions(found: Mapping[str, Any]) -> list[str]:
     if found["fence"]:
         lines.append(found["fence"])
     lines += found["stragglers"]["undecided"]
-    lines += [
-        f"{one['topic']}-{one['partition']}: {one['records']:,} records that were written to the source behind the cut,"
-        f" at offsets {one['start']} to {one['end'] - 1}, were {one['what']} by {one['by']} at {one['at']}"
-        for one in found["stragglers"]["decided"]
-    ]
+    lines += [stragglers.sentence(one) for one in found["stragglers"]["decided"]]
     lines += [sentence(loss) for loss in found["losses"]]
     if validation is None:
         lines.append("nothing was validated")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import getpass
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -27,36 +28,70 @@ def status(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
 
 def stragglers(
     plan: PlanFile,
+    forward: Annotated[
+        bool, typer.Option("--forward", help="Copy these records to the target, each once; their order is lost.")
+    ] = False,
     give_up: Annotated[
         bool, typer.Option("--give-up", help="Note that nobody needs these records: they are not named any more.")
     ] = False,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Kept in the report.", show_default=False)] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Give them up without being asked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Forward them, or give them up, without being asked.")] = False,
     by: By = None,
     dry_run: DryRun = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show what others than the reverse link wrote to the source behind the cut (1 if anything); or give it up."""
+    """Show what others than the reverse link wrote to the source behind the cut (1 if anything); forward it to the
+    target, or give it up."""
+    from kafka_migration.domain.errors import BadInput
     from kafka_migration.link import stragglers as phase
 
+    if forward and give_up:
+        raise BadInput("is not possible together with --give-up", field="--forward", value=True, remedy="choose one")
     output = Output(as_json=as_json)
+    decisions: Sequence[Mapping[str, Any]] = ()
     with opened(plan, output, dry_run=dry_run) as ctx:
         found = phase.look(ctx)
-        if give_up and found and not (dry_run or yes):
-            question = "Give these records up? They stay on the source, and no consumer of the target gets them."
-            demand_yes(output, question, shown=found, declined="nothing was given up")
+        if forward:
+            phase.check_forward(ctx, found)
+        if (give_up or forward) and found and not (dry_run or yes):
+            question, declined = _ASKED[forward]
+            demand_yes(output, question, shown=found, declined=declined)
         if give_up:
             found = phase.give_up(ctx, by=by or getpass.getuser(), reason=reason)
+        elif forward and not dry_run:
+            decisions = phase.forward(ctx, by=by or getpass.getuser(), reason=reason)
+        is_forwarding = phase.is_forwarding(ctx)
     value = {
         "stragglers": [stray.as_dict() for stray in found],
         "given_up": give_up and not dry_run,
+        "forwarded": list(decisions),
+        "is_forwarding": is_forwarding,
         "dry_run": dry_run,
     }
-    verb = "would be given up: " if give_up and dry_run else "given up: " if give_up else ""
-    lines = [f"{verb}{stray}" for stray in found] or ["nothing stands on the source behind the cut that is not its own"]
-    output.result(value, *lines)
-    raise typer.Exit(1 if found and not give_up else 0)
+    verb = "forwarded: " if forward else "given up: " if give_up else ""
+    if verb and dry_run:
+        verb = f"would be {verb}"
+    lines = [f"{verb}{stray}" for stray in found]
+    if forward and not dry_run:
+        lines = [phase.sentence(one) for one in decisions]
+    if is_forwarding:
+        lines.append("a forwarding of these records has begun and not ended: see that it runs, or run --forward again")
+    output.result(value, *(lines or ["nothing stands on the source behind the cut that is not its own"]))
+    raise typer.Exit(1 if found and not (give_up or forward) else 0)
+
+
+#: Whether they are forwarded: what is asked, and what a no leaves.
+_ASKED = {
+    False: (
+        "Give these records up? They stay on the source, and no consumer of the target gets them.",
+        "nothing was given up",
+    ),
+    True: (
+        "Copy these records to the ends of their partitions on the target? Their place among others is lost.",
+        "nothing was forwarded",
+    ),
+}
 
 
 def report(
