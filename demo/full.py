@@ -249,7 +249,7 @@ def cut_over(stage: Theatre, wave: str) -> None:
 
 def switch(stage: Theatre) -> None:
     """Producers, behind the proved fence."""
-    stage.approve("cutover")
+    stage.approve("producers")
     stage.noted_fence(stage.km("switch"))
     stage.start_mirror("--reverse")
 

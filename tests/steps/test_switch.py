@@ -199,6 +199,14 @@ class AskedShop(Shop):
     more: ClassVar[Mapping[str, Any]] = {"in_workflow": True}
 
 
+class ShopOfWaves(Shop):
+    """Its groups were moved by waves, and approved by wave."""
+
+    def plan(self, **fields: Any) -> Plan:
+        given = [{"name": name, "topics": [rf"shop\.{name}"], "groups": [name]} for name in ("orders", "payments")]
+        return super().plan(**{"waves": {"given": given}, **fields})
+
+
 ASK = CutoverGate.ask
 
 
@@ -716,10 +724,11 @@ def test_fence_without_a_switch_is_lifted_by_the_teardown(shop: Shop) -> None:
     assert unfence.run(shop.ctx(), environ={}).message == "no fence stands"
 
 
+@pytest.mark.parametrize("kind", [AskedShop, ShopOfWaves])
 def test_step_asks_a_person_who_sees_the_fence_and_is_bound_to_whom_it_denies(
-    make: Callable[..., Shop], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Shop], kind: type[Shop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop = make(AskedShop)
+    shop = make(kind)
     monkeypatch.setattr(CutoverGate, "ask", ASK)
     shop.has_active_mirror = True
     histories.validated(shop)

@@ -57,6 +57,11 @@ def cutover_facts(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Evi
     """The evidence of the cutover gate without its tables, from what the clusters showed and the state as it is now.
     Raises Refused for the whole of a plan with waves."""
     waves.require_wave(ctx)
+    return facts_of_scope(ctx, taken, drift)
+
+
+def facts_of_scope(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Evidence:
+    """The same of any scope: producers are switched for the whole of a plan with waves."""
     halts = {tp: halt for tp, halt in ctx.link.halts().items() if ctx.scope.has_topic(tp.topic)}
     given_up = [loss for loss in losses(ctx) if ctx.scope.has_topic(loss["topic"])]
     gate = Gate.of(

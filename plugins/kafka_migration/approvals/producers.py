@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kafka_migration.approvals.cutover import CutoverGate, cutover_facts
+from kafka_migration.approvals.cutover import CutoverGate, facts_of_scope
 from kafka_migration.approvals.evidence import Evidence, GateName, Table, item, verdicts
 from kafka_migration.domain.checks import Gate
 from kafka_migration.domain.listing import listed
@@ -32,12 +32,12 @@ class ProducersGate(CutoverGate):
 
 def gate_of(ctx: Context) -> CutoverGate:
     """The gate that a switch of the plan's producers asks."""
-    return ProducersGate(ctx) if require_producers(ctx).in_workflow else CutoverGate(ctx)
+    return ProducersGate(ctx) if ctx.plan.producers_apart else CutoverGate(ctx)
 
 
 def producers_facts(ctx: Context, taken: Inventory, drift: Sequence[Drift], found: Fenced) -> Evidence:
     """The evidence, with the tables of whom the fence denies and which hooks are run."""
-    seen = cutover_facts(ctx, taken, drift)
+    seen = facts_of_scope(ctx, taken, drift)
     gate = Gate.of("producers", (*seen.checks.results, *found.checks))
     denied = sorted({acl.principal for acl in found.denials})
     hooks = [(place, str(hook)) for place, hook in require_producers(ctx).hooks()]

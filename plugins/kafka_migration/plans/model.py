@@ -394,6 +394,12 @@ class Plan(PlanModel):
         """Digest of the plan's content, defaults included: an approval binds to it."""
         return digest_of(self.snapshot())
 
+    @property
+    def producers_apart(self) -> bool:
+        """Whether switching producers has a gate of its own, rather than that of the groups: where it is a step of the
+        workflow; and where waves of groups were approved each for itself."""
+        return self.producers is not None and (self.producers.in_workflow or self.waves is not None)
+
     def connection(self, side: Side) -> str:
         """The id of the connection to the cluster ``side``."""
         return self.source if side == SOURCE else self.target
@@ -401,7 +407,7 @@ class Plan(PlanModel):
     def asks(self, gate: str) -> bool:
         """Whether a person is asked at ``gate``: plan, producers, or cutover, and rollback with it."""
         if gate == "producers":
-            return self.producers is not None and self.producers.in_workflow and self.producers.approval
+            return self.producers is not None and self.producers_apart and self.producers.approval
         return self.approvals.plan if gate == "plan" else self.approvals.cutover
 
     def snapshot(self) -> dict[str, Any]:

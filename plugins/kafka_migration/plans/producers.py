@@ -134,7 +134,7 @@ class Producers(PlanModel):
     until producers have left the source by themselves, or the command switch has moved them."""
 
     approval: bool = True
-    """With in_workflow: a person is asked before producers are switched (approve producers)."""
+    """With in_workflow, or with waves: a person is asked before producers are switched (approve producers)."""
 
     groups_stay: bool = False
     """Once producers are switched, deny reading on the source as the groups that were moved, so that none of them goes
