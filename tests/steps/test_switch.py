@@ -53,7 +53,7 @@ from kafka_migration.migration.context import Context, Scope
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.steps import fence as fence_step
-from kafka_migration.steps import release, report, status, stop, switch, unfence
+from kafka_migration.steps import outlook, release, report, status, stop, switch, unfence
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import restore
 from tests.fence.worlds import OWN, PROBE, SHOP_ACLS, acl
@@ -732,7 +732,8 @@ def test_step_asks_a_person_who_sees_the_fence_and_is_bound_to_whom_it_denies(
     monkeypatch.setattr(CutoverGate, "ask", ASK)
     shop.has_active_mirror = True
     histories.validated(shop)
-    seen = approvals.evidence(shop.ctx(), GateName.PRODUCERS)
+    seen = outlook.evidence(shop.ctx(), GateName.PRODUCERS)
+    assert seen.next_steps[0].startswith("switch_producers: fence producers")
     assert seen.checks.is_open, seen.checks.blockers
     shown = seen.as_markdown()
     assert all(part in shown for part in ("User:web", "producers.stop", "fence: probe"))

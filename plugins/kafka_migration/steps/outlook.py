@@ -30,6 +30,9 @@ def evidence(ctx: Context, gate: GateName) -> Evidence:
     until, undone = _FOLLOWING[gate] if ctx.scope.is_whole else _OF_A_WAVE
     every = table.rows_back(ctx.plan) if gate is GateName.ROLLBACK else table.rows_of(ctx.plan)
     names = [row.name for row in every]
+    if gate is GateName.PRODUCERS and "approve_producers" not in names:
+        # By the command switch, of which the workflow has no row.
+        every, names, until = table.SWITCH, [row.name for row in table.SWITCH], "switch_producers"
     if gate is GateName.CUTOVER and "approve_producers" in names:
         until, undone = "approve_producers", ("cut_over",)
     rows = every[names.index(f"approve_{gate}") + 1 : names.index(until) + 1]
