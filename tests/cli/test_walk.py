@@ -65,4 +65,4 @@ def test_fence_is_lifted_after_an_error_which_stays_the_reason(monkeypatch: pyte
 def test_all_steps_are_made_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     found, steps = walk(monkeypatch, {})
     assert found.through(workflow(PLAN)) == 0
-    assert steps[-6:] == ["switch_producers", "lift_fence", "validate_end", "restore", "release", "report"]
+    assert steps[-5:] == ["switch_producers", "lift_fence", "validate_end", "restore", "report"]

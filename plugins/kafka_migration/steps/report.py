@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.approvals import record as approval_record
 from kafka_migration.approvals import waves
 from kafka_migration.compare.result import Equality
+from kafka_migration.domain.direction import TARGET
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused
 from kafka_migration.fence import record as fence_record
 from kafka_migration.groups import sides
@@ -375,4 +376,12 @@ def run(ctx: Context, *, reports: Place) -> Decision:
     written = apply(ctx, reports)
     exceptions = written.report["exceptions"]
     facts = {"html": str(written.html_path), "exceptions": len(exceptions)}
-    return Decision(facts=facts, notes=tuple(exceptions), value=written)
+    return Decision(facts=facts, notes=(*exceptions, *_left(ctx)), value=written)
+
+
+def _left(ctx: Context) -> tuple[str, ...]:
+    """What is for a person to do after the last step."""
+    if (served := switched.served(ctx)) is None or completion.read(ctx) is not None:
+        return ()
+    where = "`rollback` and `switch --back`" if served.to == TARGET else "`mirror`, then `switch`"
+    return (f"producers: {served}; {where} would move them again, until `complete` gives that up and releases topics",)

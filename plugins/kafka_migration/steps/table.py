@@ -336,7 +336,8 @@ def rows_of(plan: Plan) -> tuple[Step, ...]:
         replace(row, after=tuple("switch_producers" if name == "stop_mirror" else name for name in row.after))
         for row in STEPS[at + 1 :]
     )
-    return (*STEPS[:at], *SWITCH, *behind)
+    # Released topics have no way back: that is given up by a person, with `complete`, once nobody needs it.
+    return without((*STEPS[:at], *SWITCH, *behind), {"release"})
 
 
 def workflow(plan: Plan) -> tuple[Step, ...]:
