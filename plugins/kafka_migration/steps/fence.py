@@ -61,15 +61,23 @@ def newest(ctx: Context) -> Ban:
 
 
 def lift(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Decision:
-    """Lift the newest fence, and start producers again."""
-    ban = newest(ctx)
-    hooks = run_hooks(ctx, environ, ban.side)
-    if ctx.dry_run:
-        return Decision(value=fence.lift(ctx, hooks, ban))
+    """Lift the newest fence, and start producers again; and end what a rehearsal has left."""
     with phase(ctx, f"{_PHASE} lifted") as account:
-        found: Lifted = fence.lift(ctx, hooks, ban)
+        found = _lift(ctx, environ)
         account.ends(0, found.evidence, removed=found.removed)
-    return Decision(facts={"removed": found.removed}, value=found)
+    return Decision(facts={} if ctx.dry_run else {"removed": found.removed}, value=found)
+
+
+def _lift(ctx: Context, environ: Mapping[str, str] | None) -> Lifted:
+    ban = newest(ctx)
+    last = record.read(ctx, ban)
+    is_to_stay = last is None or not last.stands or switched.away_from(ctx, ban.side) is not None
+    if record.rehearsals(ctx) and is_to_stay:
+        # No producer waits for it, and behind a switch lifting its fence would be refused.
+        return fence.end_rehearsals(ctx)[0]
+    found = fence.lift(ctx, run_hooks(ctx, environ, ban.side), ban)
+    fence.end_rehearsals(ctx)
+    return found
 
 
 def run_hooks(ctx: Context, environ: Mapping[str, str] | None, cluster: Side = "source") -> Hooks:
