@@ -188,10 +188,26 @@ def test_broker_that_never_denies_is_found_out_and_nothing_is_left(shop: Shop) -
     back(shop)
 
 
-def test_mirror_that_copies_too_late_fails_it_with_what_it_lacked(shop: Shop) -> None:
+def test_source_that_is_away_once_the_probe_is_denied_has_its_denials_removed(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any) -> Any:
+        assert denied(shop) == {PROBE}
+        raise CouldNotFindOut("source: no leader")
+
+    monkeypatch.setattr(rehearsal, "look", away)
+    with pytest.raises(CouldNotFindOut, match="no leader"):
+        rehearse(shop)
+    back(shop)
+
+
+def test_mirror_that_ends_meanwhile_fails_it_at_once_with_what_was_not_copied(shop: Shop) -> None:
     shop.source.append(ORDERS, 7)
+    shop.clock.at(2.0, lambda: shop.ctx().link.record_run({"at": shop.ctx().stamp(), "state": "ended"}))
+    began = shop.clock.monotonic()
     decision = rehearse(shop)
     assert (decision.exit_code, decision.value.measured.lag) == (1, 7)
+    assert shop.clock.monotonic() - began < 3, "nobody copies any more"
     assert found(decision, DRAIN).evidence.startswith("7 source offsets were not copied")
     assert decision.value.measured.drained_ms is None
     back(shop)
@@ -286,8 +302,7 @@ def test_switch_killed_while_it_ends_a_rehearsal_leaves_what_the_teardown_lifts(
         if not killed_at(shop, changes, lambda one: fence_step.run(one.ctx(), environ={})):
             assert changes > 8
             return
-        for _ in range(2):
-            fence_step.lift(shop.ctx(), environ={})
+        fence_step.lift(shop.ctx(), environ={})
         assert shop.source.acls() == shop.before, changes
         assert status.read(shop.ctx()).rehearsal == ""
 
@@ -304,6 +319,13 @@ def _left(shop: Shop) -> None:
         rehearse(shop)
     shop.deadly = lambda: None
     assert denied(shop) == {PROBE}
+
+
+def test_rehearsal_that_is_refused_has_removed_what_the_one_before_left(shop: Shop) -> None:
+    _left(shop)
+    shop.clock.sleep(100)
+    assert rehearse(shop).exit_code == 1
+    back(shop)
 
 
 def test_check_of_a_switch_names_what_a_rehearsal_left_and_may_go_on(shop: Shop) -> None:

@@ -532,13 +532,9 @@ class _Work:
     def _end_rehearsal(self) -> None:
         """Its process may live: that one ends before its next change."""
         ctx, ban = self.ctx, rehearsal_of(self.ban)
-        last = None if ban is None else record.read(ctx, ban)
-        if ban is None or last is None:
-            return
-        claim = take(ctx, ban)
-        if last.stands:
+        if ban is not None and ban in record.rehearsals(ctx):
             ctx.log("a rehearsal goes on, or its process died: it ends here")
-            _lift(ctx, self.at.cluster, ban, _no_hooks, claim)
+            _lift(ctx, self.at.cluster, ban, _no_hooks, take(ctx, ban))
 
     def _by_acls(self, snapshot: Snapshot) -> Proof:
         ctx, at, ban = self.ctx, self.at, self.ban
