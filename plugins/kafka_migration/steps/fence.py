@@ -71,9 +71,9 @@ def lift(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Decision:
 def _lift(ctx: Context, environ: Mapping[str, str] | None) -> Lifted:
     ban = newest(ctx)
     last = record.read(ctx, ban)
-    is_to_stay = last is None or not last.stands or switched.away_from(ctx, ban.side) is not None
-    if record.rehearsals(ctx) and is_to_stay:
-        # No producer waits for it, and behind a switch lifting its fence would be refused.
+    may_be_lifted = last is not None and last.stands and switched.away_from(ctx, ban.side) is None
+    if record.rehearsals(ctx) and not may_be_lifted:
+        # Behind a switch the fence stays, and to be asked to lift it is refused.
         return fence.end_rehearsals(ctx)[0]
     found = fence.lift(ctx, run_hooks(ctx, environ, ban.side), ban)
     fence.end_rehearsals(ctx)
