@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from kafka_migration.steps import cancel, cutover, fence, release, restore, retire, rollback, switch, unfence
+from kafka_migration.steps import cancel, cutover, fence, rehearsal, release, restore, retire, rollback, switch, unfence
 from tests.crash.process import Process
 from tests.crash.shop import Shop
 from tests.steps.killing import Killed
@@ -48,6 +48,11 @@ def _lift(shop: Shop) -> None:
 
 def _switch(shop: Shop) -> None:
     decision = switch.run(shop.ctx(), environ={})
+    assert decision.exit_code == 0, decision.message
+
+
+def _rehearse(shop: Shop) -> None:
+    decision = rehearsal.run(shop.ctx(), environ={})
     assert decision.exit_code == 0, decision.message
 
 
@@ -121,6 +126,7 @@ SCENARIOS = (
     Scenario(name="undo", prepare=_moved_idle, run=_undo, at_least=5),
     Scenario(name="fence", prepare=_cut_over, run=_fence, at_least=12),
     Scenario(name="fence --lift", prepare=_fenced, run=_lift, at_least=10),
+    Scenario(name="switch --rehearse", prepare=_cut_over, run=_rehearse, at_least=10),
     Scenario(name="switch", prepare=_cut_over, run=_switch, at_least=30),
     Scenario(name="switch with guards", prepare=_guarded, run=_switch, at_least=40),
     Scenario(name="unfence", prepare=_left_fenced, run=_unfence, at_least=10),

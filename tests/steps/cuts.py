@@ -422,7 +422,7 @@ class Cut:
         assert ended.code == code, f"{command} {words}: {ended} {result.exception!r}\n{self.mirror_log()}"
         return ended
 
-    def begin_switch(self, dies_before: str = "") -> subprocess.Popen[str]:
+    def begin_switch(self, dies_before: str = "", words: Sequence[str] = ()) -> subprocess.Popen[str]:
         """In a process of its own, which kills itself before it calls what is named as ``module:name``."""
         line = PROGRAM
         if dies_before:
@@ -433,12 +433,14 @@ class Cut:
                 "from kafka_migration.cli.app import app\napp()"
             )
             line = [sys.executable, "-c", code]
-        return self.begin_command("switch", line)
+        return self.begin_command("switch", line, words)
 
-    def begin_command(self, command: str, line: Sequence[str] = PROGRAM) -> subprocess.Popen[str]:
+    def begin_command(
+        self, command: str, line: Sequence[str] = PROGRAM, words: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
         """In a process of its own."""
         return subprocess.Popen(
-            [*line, command, str(self.path), "--json"],
+            [*line, command, str(self.path), "--json", *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -447,8 +449,8 @@ class Cut:
             cwd=self.folder,
         )
 
-    def switch(self, dies_before: str = "", *, code: int = 0) -> Ended:
-        ended = finish(self.begin_switch(dies_before))
+    def switch(self, dies_before: str = "", *, words: Sequence[str] = (), code: int = 0) -> Ended:
+        ended = finish(self.begin_switch(dies_before, words))
         wanted = -signal.SIGKILL if dies_before else code
         assert ended.code == wanted, f"{ended}\n{self.mirror_log()}"
         return ended

@@ -15,6 +15,9 @@ from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, TopicPartition, TopicSpec
+from kafka_migration.fence import record
+from kafka_migration.fence.bans import REHEARSAL
+from kafka_migration.fence.record import FenceRecord, FenceState
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link import lifecycle, reverse, seal
 from kafka_migration.migration import cancellation
@@ -243,6 +246,17 @@ def test_topics_that_others_use_may_be_kept(shop: Migration) -> None:
     shop.target.consumer_commits("billing", histories.PAYMENTS, 0)
     cancelled(shop, keep_topics=True)
     assert shop.target.topic_names() == TOPICS
+
+
+def test_rehearsal_of_a_switch_that_was_killed_is_in_nobodys_way_and_ends(shop: Migration) -> None:
+    ctx = shop.ctx()
+    ctx.connect = lambda *_: shop.source  # type: ignore[assignment]
+    left = FenceRecord(state=FenceState.FENCING, kind="acl_deny", names=(), at=ctx.stamp())
+    record.write(ctx, REHEARSAL, left)
+    cancel.apply(ctx, by="ada")
+    found = record.read(ctx, REHEARSAL)
+    assert found is not None
+    assert found.state is FenceState.LIFTED
 
 
 def test_records_of_somebody_else_that_the_fence_finds_keep_every_topic(shop: Migration, fence: Fence) -> None:

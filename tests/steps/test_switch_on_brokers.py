@@ -3,6 +3,7 @@ copies, and a group reads; judged by clients' own notes (docs/checker.md)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ def test_producers_move_while_they_write_and_nothing_is_lost_doubled_or_reordere
     fence = {"probe": "probe_target", "super_users": ["User:ANONYMOUS"]}
     shop = cut(target_fence=fence, target_closed=True, groups_stay=True)
     assert shop.refuses("target", "web"), "nobody writes there early"
+    rehearsed_while_clients_write(shop)
     shop.switch()
     done = shop.record()
     assert done.state is SwitchState.DONE
@@ -69,6 +71,28 @@ def test_producers_move_while_they_write_and_nothing_is_lost_doubled_or_reordere
     assert shop.refuses("source", "web")
     with pytest.raises(KafkaException, match="Group authorization failed"):
         shop.commits_on_source()
+
+
+def rehearsed_while_clients_write(shop: Cut) -> None:
+    """No producer is denied, and ACLs are what they were; killed with the probe denied, `fence --lift` ends it."""
+    with shop.clusters.admin("source") as admin:
+        before = admin.acls()
+        value = json.loads(shop.run("switch", "--rehearse", "--json").out)
+        assert admin.acls() == before
+        measured = value["measured"]
+        assert len(measured["denied_ms"]) == 1
+        assert 0 < measured["applied_ms"] <= measured["denied_ms"]["1"] <= measured["fence_ms"]
+        assert measured["drained_ms"] is not None
+        assert measured["left_ms"] > 30_000
+        shop.switch("kafka_migration.steps.rehearsal:_measure", words=("--rehearse",))
+        left = {*admin.acls()} - {*before}
+        assert {(one.principal, one.permission) for one in left} == {("User:probe", "DENY")}
+        assert "The probe alone is denied" in shop.run("fence", "--status").out
+        shop.run("fence", "--lift")
+        assert admin.acls() == before
+    for client in shop.writers:
+        client.lives()
+    assert [client.refused for client in shop.writers] == [0, 0, 0]
 
 
 def test_killed_before_the_seal_and_behind_the_point_of_no_return_the_next_call_finishes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,11 +10,14 @@ import pytest
 from kafka_migration.approvals import approvals
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import NotAuthorized, Refused
-from kafka_migration.domain.types import TopicPartition
+from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.groups.record import GroupRecord, Step, Translation
 from kafka_migration.inventory import inventory, preflight
 from kafka_migration.migration.joined import joined
+from kafka_migration.state.link import LinkState
+from kafka_migration.state.store import MemoryStore
 from kafka_migration.steps import runner
 from tests.steps.gates import Migration
 from tests.waves.made import given
@@ -100,6 +104,19 @@ def test_transaction_over_two_waves_is_refused_by_its_transactional_id_and_may_b
     )
     assert "waves.spanning_transactions" in remedy
     assert checked(shop, **APART, spanning_transactions=["writer"])[name].verdict is Verdict.WARN
+
+
+def test_reverse_mirror_that_wrote_to_the_source_is_no_transaction_over_waves(shop: Migration) -> None:
+    shop.source.transaction("kafka-migration.shop:reverse", [ORDERS, PAYMENTS])
+    (number, _), store = shop.source._transactions["kafka-migration.shop:reverse"], MemoryStore()
+    back, forward = LinkState("shop:reverse", store, None, None), LinkState("shop", store, None, None)
+    back.record_fence(1, Identity(number, 0), at="")
+    again = replace(shop.ctx(), generation=2, earlier=((Direction.FORWARD, forward), (Direction.REVERSE, back)))
+    assert inventory.take(again).transactions == ()
+    # Another cluster's ids say nothing of this one's.
+    forward.record_fence(1, Identity(number, 0), at="")
+    alone = replace(shop.ctx(), earlier=((Direction.FORWARD, forward),))
+    assert [one.name for one in inventory.take(alone).transactions or ()] == ["kafka-migration.shop:reverse"]
 
 
 def test_transaction_whose_id_may_not_be_seen_is_found_by_its_producer_id(shop: Migration) -> None:

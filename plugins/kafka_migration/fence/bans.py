@@ -7,7 +7,7 @@ the reverse link as well, since a denial goes before whatever allows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafka_migration.kafka.acls import Denied
 from kafka_migration.kafka.cluster import Role
@@ -20,7 +20,8 @@ class Ban:
     """``operation`` on resources of ``kind``, of the cluster ``side``. ``key`` is its name in the journal.
 
     ``rests``: once it holds nobody writes, so that log ends stand still. ``own`` are operations that the migration's
-    own principal needs meanwhile.
+    own principal needs meanwhile. ``rehearses`` is the key of the fence that this one is a rehearsal of, "" for none:
+    of the same denials it makes only those of the probe.
     """
 
     key: str
@@ -29,6 +30,7 @@ class Ban:
     operation: str
     rests: bool = False
     own: tuple[str, ...] = ()
+    rehearses: str = ""
 
     def denial(self, name: str, principal: str) -> Acl:
         """The ACL by which ``principal`` is denied on the topic or group ``name``, from any host."""
@@ -46,9 +48,8 @@ class Ban:
         """Whether ``acl`` lets its principal do it on any of ``names``."""
         return (
             acl.permission == "ALLOW"
-            and acl.resource_type == self.kind
             and acl.operation in (self.operation, "ALL")
-            and any(_covers(acl, name) for name in names)
+            and any(on(acl, self.kind, name) for name in names)
         )
 
 
@@ -61,6 +62,20 @@ EARLY_WRITES = Ban(key="early-writes", side="target", kind="TOPIC", operation="W
 #: Groups that were moved read from the source no more.
 GROUP_READS = Ban(key="group-reads", side="source", kind="GROUP", operation="READ")
 BANS = (WRITES, BACK_WRITES, EARLY_WRITES, GROUP_READS)
+#: Nobody is kept from writing, whatever stands of these: nobody but the probe is denied, and nobody uses that.
+REHEARSAL = replace(WRITES, key="rehearsal", rests=False, rehearses=WRITES.key)
+BACK_REHEARSAL = replace(BACK_WRITES, key="back-rehearsal", rests=False, rehearses=BACK_WRITES.key)
+REHEARSALS = (REHEARSAL, BACK_REHEARSAL)
+
+
+def rehearsal_of(ban: Ban) -> Ban | None:
+    """The rehearsal of ``ban``, None for what is not rehearsed."""
+    return next((one for one in REHEARSALS if one.rehearses == ban.key), None)
+
+
+def rehearsed_by(ban: Ban) -> Ban | None:
+    """The fence that ``ban`` rehearses, None if it is no rehearsal."""
+    return next((one for one in BANS if one.key == ban.rehearses), None)
 
 
 def may(acls: Iterable[Acl], ban: Ban, names: Iterable[str]) -> frozenset[str]:
@@ -75,5 +90,8 @@ def is_open(acls: Iterable[Acl], ban: Ban, names: Iterable[str]) -> bool:
     return EVERYBODY in may(acls, ban, names)
 
 
-def _covers(acl: Acl, name: str) -> bool:
+def on(acl: Acl, kind: Denied, name: str) -> bool:
+    """Whether ``acl`` is one on the topic or group ``name``, for whomever and whatever it is."""
+    if acl.resource_type != kind:
+        return False
     return name.startswith(acl.resource) if acl.pattern == "PREFIXED" else acl.resource in (name, "*")

@@ -14,7 +14,7 @@ from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.errors import MigrationError, NotAuthorized
 from kafka_migration.domain.listing import listed
 from kafka_migration.fence import record
-from kafka_migration.fence.bans import Ban, is_open, may
+from kafka_migration.fence.bans import Ban, is_open, may, on, rehearsal_of, rehearsed_by
 from kafka_migration.fence.ground import Ground
 from kafka_migration.kafka.errors import NoAuthorizer, NotSupported
 from kafka_migration.kafka.types import Acl
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kafka_migration.plans.producers import Fence
 
 PROBE = "fence: probe"
+ALONE = "rehearsal: nobody but the probe is denied"
 _OPEN_DOOR = "allow.everyone.if.no.acl.found"
 
 
@@ -57,7 +58,7 @@ def targets(ground: Ground, fence: Fence, ban: Ban, names: tuple[str, ...]) -> T
 
 def check(ctx: Context, ground: Ground, fence: Fence, ban: Ban, names: tuple[str, ...]) -> tuple[CheckResult, ...]:
     """Every check, in the order in which people read them."""
-    results = [_left(ctx, ban)]
+    results = [not_standing(ctx, ban)] if ban.rehearses else [_left(ctx, ban)]
     if fence.kind == "none":
         evidence = f"kind none: nothing keeps producers from writing to the {ban.side}, and nothing is promised"
         remedy = f"where the {ban.side} has an authorizer use acl_deny, else hook"
@@ -78,6 +79,8 @@ def check(ctx: Context, ground: Ground, fence: Fence, ban: Ban, names: tuple[str
         _run("fence: super users", lambda: _super_users(ground, fence)),
         _run(PROBE, lambda: _probe(ctx, ground, ban, names, found)),
     ]
+    if ban.rehearses:
+        results.append(_run(ALONE, lambda: _alone(ground, fence, ban, names)))
     return tuple(results)
 
 
@@ -92,8 +95,13 @@ def _run(name: str, ask: Callable[[], CheckResult]) -> CheckResult:
 
 
 def _left(ctx: Context, ban: Ban) -> CheckResult:
-    last = record.read(ctx, ban)
+    last, rehearsal = record.read(ctx, ban), rehearsal_of(ban)
     if last is None or not last.stands:
+        left = record.rehearsals(ctx)
+        if rehearsal is not None and rehearsal in left:
+            evidence = f"a rehearsal is {left[rehearsal].state} since {left[rehearsal].at}: the probe alone is denied"
+            remedy = "a fence ends it, as `fence --lift` does; see that nobody rehearses just now"
+            return CheckResult(name="fence: none stands", verdict=Verdict.WARN, evidence=evidence, remedy=remedy)
         return CheckResult(name="fence: none stands", verdict=Verdict.PASS, evidence="no fence of this plan stands")
     evidence = f"a fence of {len(last.names)} topics is {last.state} since {last.at}"
     if ban.rests and (switch := switched.away_from(ctx, ban.side)) is not None:
@@ -101,6 +109,47 @@ def _left(ctx: Context, ban: Ban) -> CheckResult:
         return CheckResult(name="fence: none stands", verdict=Verdict.PASS, evidence=evidence)
     remedy = "`fence` proves it again, `fence --lift` lifts it; do one of them before anything else"
     return CheckResult(name="fence: none stands", verdict=Verdict.WARN, evidence=evidence, remedy=remedy)
+
+
+def not_standing(ctx: Context, ban: Ban) -> CheckResult:
+    """The fence that ``ban`` rehearses does not stand: the probe's denials would be its own, and taken away."""
+    name, fence = "rehearsal: no fence stands", rehearsed_by(ban)
+    last = None if fence is None else record.read(ctx, fence)
+    if last is None or not last.stands:
+        return CheckResult(name=name, verdict=Verdict.PASS, evidence=f"none on the {ban.side}")
+    return CheckResult(
+        name=name,
+        verdict=Verdict.FAIL,
+        evidence=f"a fence of {len(last.names)} topics on the {ban.side} is {last.state} since {last.at}",
+        remedy="`fence --lift` lifts it; then rehearse",
+    )
+
+
+def _alone(ground: Ground, fence: Fence, ban: Ban, names: tuple[str, ...]) -> CheckResult:
+    """Two ways in which denying the probe would deny a client: it goes by the probe's name, or by having no ACL at all
+    where brokers let everybody in as long as a resource has none."""
+    if ground.probe_principal in fence.principals:
+        return CheckResult(
+            name=ALONE,
+            verdict=Verdict.FAIL,
+            evidence=f"{ground.probe_principal} is the probe's principal, and the plan names it as a producer's",
+            remedy="give the probe a principal of its own",
+        )
+    acls = ground.cluster.acls()
+    bare = [name for name in names if not any(on(acl, ban.kind, name) for acl in acls)]
+    if bare and _OPEN_DOOR in ground.cluster.broker_configs():
+        return CheckResult(
+            name=ALONE,
+            verdict=Verdict.FAIL,
+            evidence=f"brokers have {_OPEN_DOOR}, and no ACL is on {listed(bare)}: the first one, the probe's denial,"
+            " would shut out everybody who has none",
+            remedy="grant the probe and the producers Write by ACLs first",
+        )
+    return CheckResult(
+        name=ALONE,
+        verdict=Verdict.PASS,
+        evidence=f"{ground.probe_principal}, by {len(names)} ACLs, which are removed again",
+    )
 
 
 def _whom(ctx: Context, ground: Ground, fence: Fence, ban: Ban, names: tuple[str, ...], found: Targets) -> CheckResult:

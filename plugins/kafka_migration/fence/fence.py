@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from kafka_migration.domain.checks import CheckResult, Gate
+from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.direction import Side
 from kafka_migration.domain.errors import (
     CouldNotFindOut,
@@ -30,7 +30,7 @@ from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.domain.waiting import tries
 from kafka_migration.fence import checks, record
-from kafka_migration.fence.bans import BACK_WRITES, EARLY_WRITES, GROUP_READS, WRITES, Ban
+from kafka_migration.fence.bans import BACK_WRITES, EARLY_WRITES, GROUP_READS, WRITES, Ban, rehearsal_of
 from kafka_migration.fence.ground import Ground, ground, require_producers, topics_of
 from kafka_migration.fence.proof import Proof, Prover, Straggler, Written, ends_of, look
 from kafka_migration.fence.record import FenceRecord, FenceState, Snapshot, digest_of_acls
@@ -217,6 +217,22 @@ def let_groups_in(ctx: Context) -> None:
     lift(ctx, _no_hooks, GROUP_READS)
 
 
+def rehearse(ctx: Context, ban: Ban, names: tuple[str, ...] = ()) -> Fenced:
+    """Apply ``ban``, a rehearsal, and prove it: the probe alone is denied. Who asks for it lifts it again
+    (:func:`end_rehearsal`). Raises what :func:`apply` does; nothing is left then."""
+    return apply(ctx, _no_hooks, ban, names)
+
+
+def end_rehearsal(ctx: Context, ban: Ban) -> Lifted:
+    """Remove what of ``ban``, a rehearsal, is there. Raises what :func:`lift` does."""
+    return lift(ctx, _no_hooks, ban)
+
+
+def end_rehearsals(ctx: Context) -> tuple[Lifted, ...]:
+    """End every rehearsal that goes on, or whose process died."""
+    return tuple(end_rehearsal(ctx, ban) for ban in record.rehearsals(ctx))
+
+
 def _no_hooks(_hooks: Iterable[Hook], _phase: str) -> None:
     """Producers are stopped before a fence on the source, and nowhere else."""
 
@@ -397,6 +413,8 @@ def _snapshot(ctx: Context, at: Ground, fence: Fence, ban: Ban, names: tuple[str
     # Whom an earlier fence denied may be the migration's own principal by now, or was its probe then.
     before = {*old.principals, old.probe} if old else set()
     principals = {*found.principals, *before} - {"", at.own_principal, at.probe_principal}
+    if ban.rehearses:
+        principals = set()
     snapshot = Snapshot(
         names=tuple(sorted({*names, *(old.names if old else ())})),
         principals=tuple(sorted(principals)),
@@ -467,6 +485,11 @@ class _Work:
 
     def _applied(self, before: FenceRecord | None) -> Proof:
         ctx = self.ctx
+        # Either sees the other one's record: both are written before they are looked for.
+        if self.ban.rehearses:
+            self._require_alone()
+        else:
+            self._end_rehearsal()
         producers = require_producers(ctx)
         if producers.stop and self.ban.rests:
             self._note(stopped=True, start=_with(self._record.start, producers.start))
@@ -492,6 +515,26 @@ class _Work:
             able = (topic for topic, now in lifecycle.read(ctx).items() if now.may_become(TopicState.FENCED))
             lifecycle.note(ctx, {*able} & {*self.names}, TopicState.FENCED)
         return proof
+
+    def _require_alone(self) -> None:
+        """A rehearsal never takes away what keeps somebody out."""
+        standing = checks.not_standing(self.ctx, self.ban)
+        if standing.verdict is not Verdict.PASS:
+            raise StateConflict(standing.evidence, remedy=standing.remedy)
+        mine = frozenset(self._record.snapshot.all(self.ban)) if self._record.snapshot else frozenset()
+        for migration, theirs in record.of_others(self.ctx, self.ban, self.at.cluster.cluster_id()).items():
+            if shared := sorted({acl.resource for acl in mine & theirs}):
+                raise StateConflict(
+                    f"the fence of migration {migration} denies the probe on {listed(shared)}",
+                    remedy="rehearse once that fence is lifted",
+                )
+
+    def _end_rehearsal(self) -> None:
+        """Its process may live: that one ends before its next change."""
+        ctx, ban = self.ctx, rehearsal_of(self.ban)
+        if ban is not None and ban in record.rehearsals(ctx):
+            ctx.log("a rehearsal goes on, or its process died: it ends here")
+            _lift(ctx, self.at.cluster, ban, _no_hooks, take(ctx, ban))
 
     def _by_acls(self, snapshot: Snapshot) -> Proof:
         ctx, at, ban = self.ctx, self.at, self.ban
@@ -532,7 +575,7 @@ class _Work:
     def _let_go(self, acls: Iterable[Acl]) -> None:
         """Remove what an earlier fence denied and this one must not: to the migration's own principal."""
         if gone := tuple(sorted(acls, key=repr)):
-            kept = frozenset[Acl]().union(*record.of_others(self.ctx, self.ban, self.at.cluster.cluster_id()).values())
+            kept = frozenset[Acl]().union(*record.relied_on(self.ctx, self.ban, self.at.cluster.cluster_id()).values())
             self.at.cluster.delete_acls([acl for acl in gone if acl not in kept])
 
     def _deny(self, acls: tuple[Acl, ...]) -> None:
@@ -632,9 +675,9 @@ class _Work:
         except TakenOver:
             raise
         except MigrationError as failure:
+            denied = "the probe (and nobody else) may still be" if self.ban.rehearses else "producers may still be"
             raise NeedsRollback(
-                f"the fence was not proved ({why}), and could not be lifted ({failure.message}): producers may still be"
-                " denied",
+                f"the fence was not proved ({why}), and could not be lifted ({failure.message}): {denied} denied",
                 remedy="run `fence --lift` as soon as what the message names is mended",
             ) from error
 
@@ -671,7 +714,7 @@ def _remove(ctx: Context, cluster: Cluster, ban: Ban, snapshot: Snapshot, claim:
     """Remove the ACLs of ``snapshot``, and read back: how many went, whether all others are as they were, evidence.
     Those that a standing fence of another migration denies as well are left to that one."""
     mine = snapshot.all(ban)
-    for migration, theirs in record.of_others(ctx, ban, cluster.cluster_id()).items():
+    for migration, theirs in record.relied_on(ctx, ban, cluster.cluster_id()).items():
         if shared := [acl for acl in mine if acl in theirs]:
             ctx.log(f"{len(shared)} ACLs stay: the fence of migration {migration} relies on them, and removes them")
             mine = tuple(acl for acl in mine if acl not in theirs)

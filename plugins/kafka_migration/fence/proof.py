@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PAUSE_SECONDS = 0.02
 #: From one look to the next, at the least: between two that are closer, hardly anybody writes.
-_APART_SECONDS = 0.02
+APART_SECONDS = 0.02
 #: Who writes is seen by what a leader remembers of producers, twice.
 _NAMING_SECONDS = 0.1
 
@@ -199,7 +199,7 @@ class Prover:
             if first_denied is None:
                 first_denied = self.clock.monotonic()
             if last is not None:
-                self.clock.sleep(max(0.0, max(window, _APART_SECONDS) - (self.clock.monotonic() - last.at)))
+                self.clock.sleep(max(0.0, max(window, APART_SECONDS) - (self.clock.monotonic() - last.at)))
             now = self._look()
             if probe is not None and not set(now.leaders.values()) <= denied.keys():
                 last = None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kafka_migration.domain.digest import digest_of
 from kafka_migration.domain.states import known
-from kafka_migration.fence.bans import BANS, WRITES, Ban
+from kafka_migration.fence.bans import BANS, REHEARSALS, WRITES, Ban, rehearsal_of, rehearsed_by
 from kafka_migration.kafka.types import Acl
 from kafka_migration.plans.hooks import Hook
 
@@ -161,7 +161,8 @@ def read(ctx: Context, ban: Ban) -> FenceRecord | None:
 
 
 def standing(ctx: Context) -> dict[str, FenceRecord]:
-    """Every fence of the migration that stands, or may stand in part, by its key."""
+    """Every fence of the migration that stands, or may stand in part, by its key. No rehearsal: that keeps nobody
+    out."""
     found = {ban.key: read(ctx, ban) for ban in BANS}
     return {key: one for key, one in found.items() if one is not None and one.stands}
 
@@ -180,15 +181,44 @@ def describe(ctx: Context) -> str:
     )
 
 
+def rehearsals(ctx: Context) -> dict[Ban, FenceRecord]:
+    """Every rehearsal whose denials of the probe may be there: it goes on, or its process died."""
+    found = {ban: read(ctx, ban) for ban in REHEARSALS}
+    return {ban: one for ban, one in found.items() if one is not None and one.stands}
+
+
+def describe_rehearsals(ctx: Context) -> str:
+    """What of rehearsals is there, as one line for people; "" for nothing."""
+    return "; ".join(_described(ban, one) for ban, one in rehearsals(ctx).items())
+
+
+def _described(ban: Ban, one: FenceRecord) -> str:
+    return (
+        f"a rehearsal on the {ban.side} is {one.state} since {one.at}: it goes on, or its process died. The probe alone"
+        f" is denied, on {len(one.names)} topics; `fence --lift` ends it"
+    )
+
+
 def _hooks(values: Iterable[Any]) -> tuple[Hook, ...]:
     return tuple(Hook.model_validate_json(json.dumps(value)) for value in values)
 
 
 def own_acls(ctx: Context, ban: Ban) -> frozenset[Acl]:
-    """The ACLs of this migration's last fence, as long as brokers may show them: while it stands, and shortly after.
+    """The ACLs of this migration's last fence and of its rehearsal, as long as brokers may show them: while it stands,
+    and shortly after.
 
     Taken for somebody else's, they would be neither made again nor ever removed.
     """
+    return frozenset[Acl]().union(*(_shown(ctx, one) for one in _alike(ban)))
+
+
+def _alike(ban: Ban) -> tuple[Ban, ...]:
+    """``ban``, and what makes the same denials as it does: its rehearsal, or what it rehearses."""
+    other = rehearsed_by(ban) or rehearsal_of(ban)
+    return (ban,) if other is None else (ban, other)
+
+
+def _shown(ctx: Context, ban: Ban) -> frozenset[Acl]:
     last = read(ctx, ban)
     if last is None or last.snapshot is None:
         return frozenset()
@@ -202,11 +232,23 @@ def of_others(ctx: Context, ban: Ban, cluster: str) -> dict[str, frozenset[Acl]]
     """By migration, the denials of the cluster with the id ``cluster`` that fences of other migrations rely on, as long
     as these stand. Known are migrations with the same target: their journal is the same topic."""
     found: dict[str, frozenset[Acl]] = {}
+    keys = {one.key for one in _alike(ban)}
     for (migration, name), value in ctx.journal.of_others(KIND).items():
-        is_same = name.split("/")[0] == ban.key and value.get("cluster", "") in ("", cluster)
+        is_same = name.split("/")[0] in keys and value.get("cluster", "") in ("", cluster)
         if is_same and value["state"] != FenceState.LIFTED and value["snapshot"] is not None:
             wanted = Snapshot.from_dict(value["snapshot"]).wanted(ban)
             found[migration] = found.get(migration, frozenset()) | frozenset(wanted)
+    return found
+
+
+def relied_on(ctx: Context, ban: Ban, cluster: str) -> dict[str, frozenset[Acl]]:
+    """By migration, the denials that stay though ``ban`` is lifted: as :func:`of_others`, and for a rehearsal those of
+    the fence that has begun meanwhile."""
+    found = of_others(ctx, ban, cluster)
+    fence = rehearsed_by(ban)
+    last = None if fence is None else read(ctx, fence)
+    if fence is not None and last is not None and last.stands and last.snapshot is not None:
+        found[f"{ctx.journal.migration} itself"] = frozenset(last.snapshot.wanted(fence))
     return found
 
 

@@ -6,9 +6,10 @@ that does not answer ends the inventory, since half of it would look like all of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.groups.looks import MOVABLE_PROTOCOLS, Commits, subscribed_topics
@@ -61,7 +62,7 @@ def take(ctx: Context, *, briefly: bool = False, transactions: bool | None = Non
     spans = for_people("timestamps", lambda: source.time_spans(tps))
     wanted = not briefly if transactions is None else transactions
     producers = for_people("producers", lambda: source.producers(tps), wanted=wanted)
-    wrote = None if producers is None else _transactions(producers, source.transactional_ids)
+    wrote = None if producers is None else _transactions(producers, source.transactional_ids, own=_way_back(ctx))
     listed = source.groups()
     selected = [name for name in listed if ctx.selects_group(name)]
     read = {name: listed[name] for name in selected} if briefly else listed
@@ -181,16 +182,24 @@ def _producers(
     )
 
 
+def _way_back(ctx: Context) -> frozenset[int]:
+    """The producer ids by which reverse links have written to the source: it remembers them for days."""
+    links = (link for direction, link in (*ctx.earlier, (ctx.direction, ctx.link)) if direction is Direction.REVERSE)
+    return frozenset(identity.producer_id for link in links for identity in link.fences().values())
+
+
 def _transactions(
     producers: Mapping[TopicPartition, tuple[ActiveProducer, ...]],
     names_of: Callable[[Iterable[int]], Mapping[int, str]],
+    *,
+    own: Collection[int],
 ) -> tuple[TransactionFacts, ...]:
-    """Transactional producers of more than one topic. Leaders remember their ids; only coordinators know their names,
-    and who may not ask those has the numbers."""
+    """Transactional producers of more than one topic, without the migration's ``own`` ids. Leaders remember their ids;
+    only coordinators know their names, and who may not ask those has the numbers."""
     wrote: dict[int, set[str]] = {}
     for tp, found in producers.items():
         for producer in found:
-            if producer.is_transactional:
+            if producer.is_transactional and producer.producer_id not in own:
                 wrote.setdefault(producer.producer_id, set()).add(tp.topic)
     try:
         names = names_of(wrote)

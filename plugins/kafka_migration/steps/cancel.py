@@ -25,6 +25,7 @@ from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import Desired, Halt
 from kafka_migration.fence import fence
+from kafka_migration.fence.bans import REHEARSALS
 from kafka_migration.groups.looks import subscribed_topics
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.kafka.errors import NotSupported
@@ -133,6 +134,7 @@ def apply(ctx: Context, *, by: str, reason: str = "", keep_topics: bool = False)
     )
     cancellation.write(ctx, begun)
     fence.let_in_on_target(ctx)
+    fence.end_rehearsals(ctx)
     _delete(ctx, [one for one in todo if one.action is Action.DELETE])
     for text in begun.left:
         ctx.log(text)
@@ -218,8 +220,14 @@ def _moved(ctx: Context) -> list[str]:
 
 
 def _fences(ctx: Context) -> list[str]:
-    """Fences that were begun and not lifted: whatever is recorded of one, unless it is known to be lifted."""
-    return [name for name, value in sorted(ctx.journal.all(_FENCE).items()) if value.get("state") != _LIFTED]
+    """Fences that were begun and not lifted: whatever is recorded of one, unless it is known to be lifted. A rehearsal
+    keeps no producer out."""
+    rehearsals = {ban.key for ban in REHEARSALS}
+    return [
+        name
+        for name, value in sorted(ctx.journal.all(_FENCE).items())
+        if value.get("state") != _LIFTED and name not in rehearsals
+    ]
 
 
 def _used_by_others(ctx: Context, todo: Iterable[Outgoing]) -> list[_Refusal]:

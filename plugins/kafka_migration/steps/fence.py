@@ -61,15 +61,22 @@ def newest(ctx: Context) -> Ban:
 
 
 def lift(ctx: Context, ban: Ban | None = None, *, environ: Mapping[str, str] | None = None) -> Decision:
-    """Lift ``ban``, by default the newest fence, and start producers again."""
-    ban = ban or newest(ctx)
-    hooks = run_hooks(ctx, environ, ban.side)
-    if ctx.dry_run:
-        return Decision(value=fence.lift(ctx, hooks, ban))
+    """Lift ``ban``, by default the newest fence, and start producers again; and end what a rehearsal has left."""
     with phase(ctx, f"{_PHASE} lifted") as account:
-        found: Lifted = fence.lift(ctx, hooks, ban)
+        found = _lift(ctx, ban or newest(ctx), environ)
         account.ends(0, found.evidence, removed=found.removed)
-    return Decision(facts={"removed": found.removed}, value=found)
+    return Decision(facts={} if ctx.dry_run else {"removed": found.removed}, value=found)
+
+
+def _lift(ctx: Context, ban: Ban, environ: Mapping[str, str] | None) -> Lifted:
+    last = record.read(ctx, ban)
+    may_be_lifted = last is not None and last.stands and switched.away_from(ctx, ban.side) is None
+    if record.rehearsals(ctx) and not may_be_lifted:
+        # Behind a switch the fence stays, and to be asked to lift it is refused.
+        return fence.end_rehearsals(ctx)[0]
+    found = fence.lift(ctx, run_hooks(ctx, environ, ban.side), ban)
+    fence.end_rehearsals(ctx)
+    return found
 
 
 def run_hooks(ctx: Context, environ: Mapping[str, str] | None, cluster: Side = "source") -> Hooks:

@@ -74,6 +74,7 @@ def apply(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     """Give them up; returns which. A second call gives up nothing."""
     ctx.require_whole("releasing topics")
     topics = check(ctx, forced=forced)
+    fence.end_rehearsals(ctx)
     for topic in topics:
         ctx.log(f"give up {topic}")
     for text in left_open(ctx, topics):

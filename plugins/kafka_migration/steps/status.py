@@ -142,6 +142,8 @@ class Status:
     """How far producers were switched to the target; "" if that was never begun."""
     fence: str = ""
     """Which fences stand, or stand in part."""
+    rehearsal: str = ""
+    """Which rehearsals of a switch go on, or left their denials of the probe."""
     stragglers: tuple[Stray, ...] = ()
     """What somebody wrote to the source behind the cut, and nobody decided about."""
 
@@ -194,6 +196,7 @@ class Status:
             "locks": dict(self.locks),
             "switch": self.switch,
             "fence": self.fence,
+            "rehearsal": self.rehearsal,
             "stragglers": [stray.as_dict() for stray in self.stragglers],
             "unknown": dict(self.unknown),
             "cancelled": None if self.cancelled is None else self.cancelled.as_dict(),
@@ -225,6 +228,7 @@ def read(ctx: Context) -> Status:
         validation=_validation(ctx),
         topics=len(topics),
         fence=fence_record.describe(ctx),
+        rehearsal=fence_record.describe_rehearsals(ctx),
         stragglers=_stragglers(ctx, unknown),
         states={topic: str(state) for topic, state in lifecycle.read(ctx).items()},
         locks=ctx.journal.holders(topics),

@@ -128,18 +128,18 @@ def check_ground(ctx: Context, *, environ: Mapping[str, str] | None = None) -> t
     """Those of the checks that no mirror and no move of a group heals: fence, hooks, and what the way back needs."""
     is_back = ctx.direction is Direction.REVERSE
     return (
-        *_asked_all("fence", lambda: fence.check(ctx, _ban(ctx), _names(ctx)).checks),
+        *_asked_all("fence", lambda: fence.check(ctx, ban_of(ctx), names_of(ctx)).checks),
         *_hooks_runnable(ctx, environ),
         _asked(STATES, lambda: _may_be_reversed(ctx)) if is_back else _asked(WAY_BACK, lambda: _way_back(ctx)),
     )
 
 
-def _ban(ctx: Context) -> Ban:
+def ban_of(ctx: Context) -> Ban:
     """What keeps producers from the cluster that they are moved from."""
     return WRITES if ctx.direction is Direction.FORWARD else BACK_WRITES
 
 
-def _names(ctx: Context) -> tuple[str, ...]:
+def names_of(ctx: Context) -> tuple[str, ...]:
     """The topics to fence; () for all that the plan selects. What was made on the target since the cut stays there."""
     return () if ctx.direction is Direction.FORWARD else tuple(sorted(ctx.link.topics()))
 
@@ -438,12 +438,12 @@ class _Work:
 
     def _to_the_point(self, last: Switch, *, is_rerun: bool) -> Switch:
         ctx, clock = self.ctx, self.ctx.clock
-        fenced = fence.apply(ctx, self._hooks(ctx.direction.origin), _ban(ctx), _names(ctx))
+        fenced = fence.apply(ctx, self._hooks(ctx.direction.origin), ban_of(ctx), names_of(ctx))
         proof = _proof_of(fenced)
         until = clock.monotonic() - proof.proved_ms / 1000 + require_producers(ctx).switch_seconds
         ctx.log(f"fenced and proved after {proof.proved_ms:.0f} ms, {len(fenced.names)} topics")
         # Whoever lifts the fence from here on owns it before this one goes on.
-        self._fence_claim = fence.take(ctx, _ban(ctx))
+        self._fence_claim = fence.take(ctx, ban_of(ctx))
         if is_rerun:
             self._ask("its fence stood from an earlier run")
         self._drain(proof, until)
@@ -495,17 +495,17 @@ class _Work:
 
     def _look_again(self, fenced: Fenced) -> None:
         """The fence of this switch stands, and nobody wrote since it was proved."""
-        standing = fence.status(self.ctx, _ban(self.ctx))
+        standing = fence.status(self.ctx, ban_of(self.ctx))
         if standing.record is None or standing.record.state is not FenceState.FENCED:
             raise StateConflict(
-                f"the fence {_ban(self.ctx).key} does not stand any more: it was lifted meanwhile",
+                f"the fence {ban_of(self.ctx).key} does not stand any more: it was lifted meanwhile",
                 remedy="find out who lifts it, then run this again",
             )
         if standing.written:
             raise Straggler(standing.written)
         if standing.missing:
             raise StateConflict(
-                f"{len(standing.missing)} denials of the fence {_ban(self.ctx).key} are gone: somebody removed them",
+                f"{len(standing.missing)} denials of the fence {ban_of(self.ctx).key} are gone: somebody removed them",
                 remedy="find out who removes ACLs (another migration's `fence --lift`?), then run this again",
             )
         if self.ctx.direction is Direction.FORWARD:
@@ -542,7 +542,7 @@ class _Work:
         ctx.log(f"the switch is given up, and producers write to the {ctx.direction.origin} again: {why}")
         try:
             self._require()
-            fence.lift(ctx, self._hooks(ctx.direction.origin), _ban(ctx))
+            fence.lift(ctx, self._hooks(ctx.direction.origin), ban_of(ctx))
         except TakenOver:
             raise
         except MigrationError as failure:

@@ -25,6 +25,7 @@ def fence(
     """Keep producers from writing to the source, proved on every broker; again after a kill, or --lift."""
     from kafka_migration.cli.render import fence as render
     from kafka_migration.fence import fence as standing
+    from kafka_migration.fence import record
     from kafka_migration.steps import fence as step
 
     output = Output(as_json=as_json)
@@ -32,8 +33,8 @@ def fence(
         raise typer.BadParameter("give one of --check, --lift and --status")
     with opened(plan, output, dry_run=dry_run or check) as ctx:
         if status:
-            seen = standing.status(ctx, step.newest(ctx))
-            output.result(seen.as_dict(), render.standing(seen))
+            seen, rehearsal = standing.status(ctx, step.newest(ctx)), record.describe_rehearsals(ctx)
+            output.result(seen.as_dict() | {"rehearsal": rehearsal}, render.standing(seen, rehearsal))
             raise typer.Exit(seen.exit_code)
         if lift:
             lifted = step.lift(ctx).value

@@ -39,10 +39,11 @@ def fenced(result: Fenced) -> RenderableType:
     return Group(*parts)
 
 
-def standing(seen: Standing) -> RenderableType:
-    """What is recorded, and what was written since."""
+def standing(seen: Standing, rehearsal: str = "") -> RenderableType:
+    """What is recorded, and what was written since; and what is there of a ``rehearsal``."""
+    left = [Text(rehearsal, "yellow")] if rehearsal else []
     if seen.record is None:
-        return Text("no fence was ever applied")
+        return Group(Text("no fence was ever applied"), *left)
     record = seen.record
     lines: list[RenderableType] = [
         Text(f"{record.state} since {record.at}, kind {record.kind}, {len(record.names)} topics")
@@ -55,4 +56,4 @@ def standing(seen: Standing) -> RenderableType:
         )
     if seen.unseen:
         lines.append(Text(f"whether its ACLs stand is unknown: {seen.unseen}", "yellow"))
-    return Group(*lines)
+    return Group(*lines, *left)

@@ -48,6 +48,7 @@ def status(page: Status) -> RenderableType:
             *([("cancelled", Text(_cancelled(page.cancelled), "yellow"))] if page.cancelled else []),
             *([("producers", page.switch)] if page.switch else []),
             *([("fence", Text(page.fence, "yellow"))] if page.fence else []),
+            *([("rehearsal", Text(page.rehearsal, "yellow"))] if page.rehearsal else []),
             *_stragglers(page),
         )
     )
