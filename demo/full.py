@@ -277,7 +277,7 @@ def switch_back(stage: Theatre) -> None:
 def complete(stage: Theatre) -> None:
     """The way back is given up."""
     stage.km("validate", "--master", SPARK_MASTER)
-    stage.km("complete")
+    stage.km("complete", "--yes")
 
 
 def _named(wave: str) -> set[str]:

@@ -11,6 +11,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,9 @@ _COLUMNS = {
     if name != "executor"
 }
 _SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in (*_COLUMNS.items(), ("error", "string")))
+
+
+_WARM_SECONDS = 10.0
 
 
 class SparkRound:
@@ -141,9 +145,29 @@ class SparkRunner:
                 )
         self._spark = spark
         self.slots = slots_of(spark.sparkContext)
+        # Beside what the mirror does before its first round.
+        self._warming = threading.Thread(target=_warm, args=(spark,), name="warm", daemon=True)
+        self._warming.start()
 
     def start(self, orders: list[TaskOrders]) -> SparkRound:
+        # Who gets no slot waits below, where that is seen.
+        self._warming.join(_WARM_SECONDS)
         return SparkRound(self._spark, orders)
+
+
+def _warm(spark: SparkSession) -> None:
+    """Run a task that does nothing. Of the first one that ends, the JVM loads all that brings receipts back, for some
+    tenths of a second; a round may end while producers are fenced, and wait for just that."""
+
+    def nothing(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        from kafka_migration.copy.spark import again
+
+        for _ in batches:
+            yield again(0)
+
+    # What is wrong with the session is shown by the first round, in words.
+    with suppress(Exception):
+        spark.range(0, 1, 1, 1).mapInArrow(nothing, _SCHEMA).collect()
 
 
 def slots_of(context: SparkContext) -> int | None:

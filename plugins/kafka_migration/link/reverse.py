@@ -70,12 +70,11 @@ def arm(ctx: Context, back: Context | None = None) -> Context:
     if not new and topics.keys() <= pinned.keys():
         return back
     if not is_prepared:
-        _make_room(ctx)
+        _make_room(ctx, back)
     pins = [LinkTopic(name=name, source_id=pin.target_id, target_id=pin.source_id) for name, pin in topics.items()]
     # Before the topics are pinned: without its cut, a link would copy all of the target behind what the source has.
     back.link.record_openings(new.items(), {pin.name: pin.key for pin in pins})
-    clusters = {"source_cluster": back.origin.cluster_id(), "target_cluster": back.destination.cluster_id()}
-    back.link.pin(**clusters, topics=pins, at=ctx.stamp())
+    back.link.pin_again([pin for pin in pins if pin.name not in pinned], at=ctx.stamp())
     # Who takes the seal away looks for this beginning behind that, as this looks for the seal: one of both sees it.
     if ctx.link.seal() != seal:
         if not begun_before:
@@ -94,13 +93,15 @@ def prepare(ctx: Context) -> Context:
 
     Raises what the cluster answers that this link will write to.
     """
-    _make_room(ctx)
     back = ctx.reverse()
+    _make_room(ctx, back)
     back.link.warm()
     return back
 
 
-def _make_room(ctx: Context) -> None:
+def _make_room(ctx: Context, back: Context) -> None:
+    clusters = {"source_cluster": back.origin.cluster_id(), "target_cluster": back.destination.cluster_id()}
+    back.link.pin(**clusters, topics=(), at=ctx.stamp())
     # A fence is kept from being forgotten by markers in this topic of the cluster that the link writes to.
     with closing(TopicLog(ctx.origin.connection.librdkafka(), ledger.LINKS_TOPIC)) as log:
         log.ensure()

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from kafka_migration.state.journal import Claim
 
 PHASE = "switch"
-_PAUSE_SECONDS = 0.05
+_PAUSE_SECONDS = 0.02
 
 RUNS, GROUPS, WAY_BACK, STATES, GATE, BACK_GATE = (
     "the mirror runs",

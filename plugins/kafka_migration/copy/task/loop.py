@@ -104,4 +104,4 @@ class Loop:
         """Until a spawned coroutine has ended (what it died of is the task's error already), or ``seconds`` passed."""
         until = time.monotonic() + seconds
         while not future.is_done and time.monotonic() < until:
-            await self.woken(0.05)
+            await self.woken(0.005)
