@@ -16,6 +16,7 @@ from demo.errors import DemoError
 
 ENDED = ("success", "failed")
 _POLL_SECONDS = 1.0
+_DATABASE_TRIES = 10
 _READ_TRIES = 4
 #: A write is not tried again, and waits for the database: on SQLite, one writer may hold it for as long as the others'
 #: connections bear (`demo/airflow.py`).
@@ -112,6 +113,12 @@ class AirflowApi:
             AirflowError: it answered with an error.
         """
         answer = self.request(method, f"/api/v2{path}", **options)
+        for _ in range(_DATABASE_TRIES):
+            # SQLite turns down at once who would write behind what another has written since: nothing of it was done.
+            if answer.status_code != httpx.codes.INTERNAL_SERVER_ERROR or "Database error" not in answer.text:
+                break
+            time.sleep(_POLL_SECONDS)
+            answer = self.request(method, f"/api/v2{path}", **options)
         if answer.is_error:
             raise AirflowError(f"Airflow: {method} {path}: {answer.status_code} {answer.text[:500]}")
         return answer.json() if answer.content else None
