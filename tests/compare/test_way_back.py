@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from kafka_migration.migration.context import Context
 from kafka_migration.steps import mirror
 from kafka_migration.validation import validate, verdict
 from kafka_migration.validation.job import read_request, run, write_json
+from kafka_migration.validation.record import RUN, Note
 from tests.copy.bench import ThreadRunner
 from tests.copy.test_reverse import sealed
-from tests.kafka_tools import ToSend, produce, produce_transaction
+from tests.kafka_tools import ToSend, delete_records, produce, produce_transaction
 
 
 def _validated(ctx: Context, spark: Any, folder: Path) -> validate.Validation:
@@ -54,6 +56,10 @@ def test_what_came_back_is_compared_from_the_cut_on_and_a_difference_shuts_the_r
         produce_transaction(there, topic, [uuid.uuid4().bytes for _ in range(5)])
         assert mirror.apply(back, ThreadRunner(), until_caught_up=True).records == 95
         assert _gate(back) is Verdict.WARN, "nothing of the way back was validated yet"
+        killed = back.direction.own("killed")
+        back.journal.record(RUN, killed, asdict(Note(began=back.stamp(), differs=(f"{first} at 1..2",))))
+        assert _gate(back) is Verdict.FAIL, "a run that died had found a difference"
+        back.journal.forget(RUN, killed)
         found = _validated(back, spark, tmp_path)
         assert (found.verdict, found.result.as_dict()["totals"]["source_records"]) == (Equality.EQUAL, 95)
         cut, stand = ctx.link.seal(), ctx.link.positions()
@@ -64,8 +70,10 @@ def test_what_came_back_is_compared_from_the_cut_on_and_a_difference_shuts_the_r
         assert _gate(back) is Verdict.PASS
         assert verdict.latest(ctx) is None, "the forward link's verdict is another one"
 
-        # Not the reverse link's own.
+        # Not the reverse link's own: named elsewhere, and no reason to keep groups on the target.
         produce(here, topic, [ToSend(b"a straggler", partition=1)])
+        assert _validated(back, spark, tmp_path).verdict is Equality.EQUAL
+        delete_records(here, {second: stand[second].source + 5})
         found = _validated(back, spark, tmp_path)
         assert {one.tp: one.verdict for one in found.result.partitions} == {
             first: Equality.EQUAL,

@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from kafka_migration.copy.driver.health import Commands, DeadTasks, Round, StandingPartitions, StuckPartitions
+from kafka_migration.copy.driver.health import Commands, DeadTasks, Joining, Round, StandingPartitions, StuckPartitions
 from kafka_migration.copy.driver.pace import Standstill
 from kafka_migration.domain.types import Desired, Position, TopicPartition
 
@@ -61,3 +61,11 @@ def test_task_that_ends_where_a_drain_ends_is_not_taken_for_dead_and_a_drain_tak
     assert (commands.look(copy_round), dead.look(copy_round) is None) == (None, False)
     link.wanted.return_value = (Desired.RUN, {})
     assert commands.look(copy_round) is not None
+
+
+def test_what_appears_while_a_drain_is_copied_is_not_taken_in() -> None:
+    partitions, copy_round = MagicMock(takes_newcomers=True), reported({"x": "run"})
+    partitions.join_beside.side_effect = lambda: partitions.takes_newcomers
+    assert Joining(partitions).look(copy_round) is not None
+    copy_round.desired = Desired.DRAIN
+    assert Joining(partitions).look(copy_round) is None

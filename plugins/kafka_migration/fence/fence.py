@@ -543,6 +543,7 @@ class _Work:
         self.denials = snapshot.all(ban)
         prover = self._prover()
         # A probe that an earlier try has denied would show nothing of what is made now.
+        ctx.journal.require(self._claim)
         at.cluster.delete_acls(snapshot.last(ban))
         prover.allowed(at.probe)
         # The time counts from the first denial on. What may stand from an earlier try was not lifted meanwhile.

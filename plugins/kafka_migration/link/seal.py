@@ -13,9 +13,10 @@ from kafka_migration.copy.driver import fencing
 from kafka_migration.copy.driver.attempts import refuse_sealed
 from kafka_migration.copy.driver.fencing import seal
 from kafka_migration.domain.errors import Refused
+from kafka_migration.domain.listing import listed
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Halt
-from kafka_migration.link import reverse
+from kafka_migration.link import reverse, stragglers
 from kafka_migration.migration import completion
 from kafka_migration.topics import restore
 
@@ -66,6 +67,11 @@ def undo(ctx: Context) -> bool:
     completion.require_none(ctx)
     name, stands = ctx.own(NAME), ctx.link.seal()
     _require_newest(ctx)
+    if behind := stragglers.forwarded_behind(ctx):
+        raise Refused(
+            f"link {ctx.link.name} stays sealed: records of stragglers were forwarded behind it, to {listed(behind)}",
+            remedy="the mirror would take them for somebody else's; producers go back by `switch --back`",
+        )
     found = stands is not None or ctx.journal.read(KIND, name) is not None
     if found and ctx.is_first:
         # Before anything can be copied again: old records would expire as they arrive.

@@ -26,7 +26,8 @@ from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.forwarding import Forwarder
-from kafka_migration.link import lifecycle, reverse
+from kafka_migration.link import lifecycle, reverse, switched
+from kafka_migration.link.switched import SwitchState
 from kafka_migration.migration import cancellation
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def look(ctx: Context) -> tuple[Stray, ...]:
     # Behind the reading: a producer is noted before its first record is sent.
     own = {identity.producer_id for identity in newest.link.fences().values()}
     is_reverse = newest.direction is Direction.REVERSE
-    strays = (_stray(tp, seen, own if is_reverse else ()) for tp, seen in sorted(there.items()))
+    strays = (_stray(tp, seen, own if is_reverse else (), grown[tp]) for tp, seen in sorted(there.items()))
     return tuple(stray for stray in strays if stray is not None)
 
 
@@ -119,17 +120,18 @@ def _since(ctx: Context) -> tuple[Context, dict[TopicPartition, int]] | None:
     return newest, {tp: at.source for tp, at in newest.link.positions().items() if tp in seal.ends}
 
 
-def _stray(tp: TopicPartition, seen: Sequence[headers.Header], own: Collection[int]) -> Stray | None:
+def _stray(tp: TopicPartition, seen: Sequence[headers.Header], own: Collection[int], since: int) -> Stray | None:
+    """What of ``seen`` stands at offset ``since`` or behind it: a decision may end within a batch."""
     foreign = [header for header in seen if not header.is_control and header.producer_id not in own]
     if not foreign:
         return None
     return Stray(
         tp=tp,
-        start=foreign[0].base_offset,
+        start=max(since, foreign[0].base_offset),
         end=foreign[-1].next_offset,
-        records=sum(header.records for header in foreign),
+        records=sum(min(header.records, header.next_offset - since) for header in foreign),
         producers=tuple(sorted({header.producer_id for header in foreign})),
-        batches=tuple(_joined((header.base_offset, header.next_offset) for header in foreign)),
+        batches=tuple(_joined((max(since, header.base_offset), header.next_offset) for header in foreign)),
     )
 
 
@@ -230,10 +232,29 @@ def is_forwarding(ctx: Context) -> bool:
     return any("forwarding" in value for value in _journal(ctx).values())
 
 
+def forwarded_behind(ctx: Context) -> tuple[TopicPartition, ...]:
+    """Partitions of the target that hold forwarded records behind what ``ctx``'s forward link copied, or may."""
+    if ctx.direction is not Direction.FORWARD:
+        return ()
+    stand, found = ctx.link.positions(), []
+    for tp, value in _journal(ctx).items():
+        forwarded = (one["end"] for one in value["decided"] if one["what"] == "forwarded")
+        is_behind = tp in stand and any(end > stand[tp].source for end in forwarded)
+        if is_behind or "forwarding" in value:
+            found.append(tp)
+    return tuple(sorted(found))
+
+
 def check_forward(ctx: Context, found: Iterable[Stray]) -> None:
     """Raises Refused where the source is written to by its own producers, or the target has no place for a record; and
     CouldNotFindOut while it is open whether a record counts."""
     cancellation.require_none(ctx)
+    last = switched.last(ctx)
+    if last is not None and last.state is SwitchState.SWITCHING:
+        raise Refused(
+            "a switch of producers is not over: given up, the mirror itself copies what stands on the source",
+            remedy=f"run `{last.command}` again, which goes on or gives up; then look again",
+        )
     undecided = _undecided(ctx)
     if undecided is None or not undecided[1]:
         raise Refused(

@@ -60,6 +60,8 @@ def apply(
     if ctx.dry_run:
         _show(ctx, gate)
     names = selected(back, groups)
+    if not ctx.dry_run:
+        gate.ask()
     fence.let_groups_in(ctx)
     return cutover.apply(back, names, environ=environ, gate=gate)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.compare.request import PartitionRange
-from kafka_migration.domain.direction import Side
+from kafka_migration.domain.direction import Direction, Side
 from kafka_migration.domain.offset_map import NotMirroredYet
 from kafka_migration.domain.types import PartitionEnds, Position, TopicPartition
 from kafka_migration.link import reverse
@@ -134,9 +134,10 @@ def stable_ends(ctx: Context, ranges: Sequence[PartitionRange]) -> dict[TopicPar
 def foreign_partitions(ctx: Context, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
     """Partitions of the target's ``topics`` that the source lacks and that are not empty, with what they hold.
 
-    None once the mirror has been drained: then producers may have gone over to the target.
+    None once the mirror has been drained: then producers may have gone over to the target. None on the way back:
+    what others write to the source is a straggler's, and named as such.
     """
-    if was_drained(ctx):
+    if was_drained(ctx) or ctx.direction is Direction.REVERSE:
         return {}
     names = sorted(set(topics))
     # The target first: what the mirror adds there, the source has had before.
@@ -151,9 +152,10 @@ def _at_rest(
     """Those of ``reached`` where nothing but the pinned records can have been mirrored, when the target's ends were
     read: whatever stands behind them there is foreign.
 
-    None once the mirror has been drained: then producers may have gone over to the target.
+    None once the mirror has been drained: then producers may have gone over to the target. None on the way back: a
+    straggler's record behind what came back stays there, and must not keep groups from going back.
     """
-    if was_drained(ctx):
+    if was_drained(ctx) or ctx.direction is Direction.REVERSE:
         return frozenset()
     now = ctx.origin.ends(reached, committed=True)
     return frozenset(tp for tp in reached if now[tp].end == sources[tp].end)

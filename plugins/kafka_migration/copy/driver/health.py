@@ -155,7 +155,10 @@ class Joining:
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
 
-    def look(self, _copy_round: Round) -> Finding | None:
+    def look(self, copy_round: Round) -> Finding | None:
+        if copy_round.desired is Desired.DRAIN:
+            # It has no end for what appears now, which would be sealed without a record of it.
+            self._partitions.takes_newcomers = False
         return Finding() if self._partitions.join_beside() else None
 
 
