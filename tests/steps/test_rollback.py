@@ -17,6 +17,7 @@ from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.fence import fence
 from kafka_migration.groups import looks, move, sides, watch
 from kafka_migration.groups.hooks import HookCall, HookRun, run_hook
 from kafka_migration.groups.record import GroupRecord, Step
@@ -101,6 +102,24 @@ def test_group_goes_on_at_its_very_next_record_below_and_above_the_cut(
     assert outcome.outcome is Fate.MOVED
     assert [(move.source, move.target, move.policy) for move in outcome.translations] == [(place, at, "exact")]
     assert shop.read == [(place, place + 5)]
+
+
+def test_rollback_that_is_refused_lets_no_group_read_on_the_source_before(
+    fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop, let_in = moved_shop(fake_world, hooks), list[object]()
+    monkeypatch.setattr(fence, "let_groups_in", let_in.append)
+
+    def shut(_gate: object) -> str:
+        raise Refused("the gate is shut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RollbackGate, "ask", shut)
+        with pytest.raises(Refused, match="the gate is shut"):
+            shop.back()
+    assert not let_in
+    shop.back()
+    assert len(let_in) == 1
 
 
 def test_group_is_stopped_on_the_target_and_started_on_the_source_at_home_again(

@@ -22,7 +22,8 @@ from kafka_migration.fence import fence as standing
 from kafka_migration.fence import record
 from kafka_migration.fence.bans import WRITES
 from kafka_migration.fence.record import FenceRecord, FenceState
-from kafka_migration.link import lifecycle, reverse, stragglers
+from kafka_migration.link import lifecycle, reverse, seal, stragglers, switched
+from kafka_migration.link.switched import SwitchState
 from kafka_migration.migration.context import Context
 from kafka_migration.steps import report, status
 from kafka_migration.wire.batch import BatchHeader
@@ -376,6 +377,32 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(ctx: Context,
     with pytest.raises(Refused, match="does not rest behind a cut"):
         stragglers.forward(ctx, by="ada")
     assert (copies.copied, copies.holder, stragglers.is_forwarding(ctx)) == ([], 0, False)
+
+
+def test_decision_that_ends_within_a_batch_leaves_the_rest_of_it_alone_to_be_forwarded(
+    ctx: Context, copies: Copies
+) -> None:
+    decided = {"what": "forwarded", "start": 41, "end": 44, "records": 3}
+    ctx.journal.record(stragglers.KIND, f"{ORDERS.topic}/{ORDERS.partition}", {"decided": [decided]})
+    (stray,) = stragglers.look(ctx)
+    assert (stray.start, stray.records) == (44, 5)
+    stragglers.forward(ctx, by="ada")
+    assert copies.copied == [44, 45, 48, 50]
+
+
+def test_nothing_is_forwarded_within_a_switch_and_no_seal_is_taken_away_before_what_was(
+    ctx: Context, copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way = SimpleNamespace(state=SwitchState.SWITCHING, command="switch")
+    with monkeypatch.context() as patch:
+        patch.setattr(switched, "last", lambda _ctx: under_way)
+        with pytest.raises(Refused, match="a switch of producers is not over"):
+            stragglers.forward(ctx, by="ada")
+    assert (copies.copied, stragglers.forwarded_behind(ctx)) == ([], ())
+    stragglers.forward(ctx, by="ada")
+    with pytest.raises(Refused, match="stays sealed: records of stragglers were forwarded"):
+        seal.undo(ctx)
+    assert ctx.link.seal() is not None
 
 
 def test_sealed_reverse_link_leaves_nothing_to_forward(ctx: Context, copies: Copies) -> None:
