@@ -18,8 +18,8 @@ ENDED = ("success", "failed")
 _POLL_SECONDS = 1.0
 _DATABASE_TRIES = 10
 _READ_TRIES = 4
-#: A write is not tried again, and waits for the database: on SQLite, one writer may hold it for as long as the others'
-#: connections bear (`demo/airflow.py`).
+#: A write that nobody answers is not tried again, and waits for the database: on SQLite, one writer may hold it for as
+#: long as the others' connections bear (`demo/airflow.py`).
 DATABASE_SECONDS = 120.0
 _WRITE_SECONDS = DATABASE_SECONDS + 60
 
@@ -107,7 +107,7 @@ class AirflowApi:
         return answer
 
     def call(self, method: str, path: str, **options: Any) -> Any:
-        """The JSON answer to a request below /api/v2.
+        """The JSON answer to a request below /api/v2. What the database turned down is asked for again.
 
         Raises:
             AirflowError: it answered with an error.

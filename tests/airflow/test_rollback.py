@@ -161,6 +161,15 @@ class Run:
         finally:
             self.ti.map_index = -1
 
+    def groups_are_back(self) -> None:
+        """All tasks up to the switch of producers are done."""
+        self.snapshot()
+        self.make("check_rollback")
+        self.mirrored()
+        self.waited("watch_reverse_lag")
+        self.answered(self.question(), "Approve")
+        self.batch()
+
     def phases(self) -> dict[str, str]:
         return {name: value["outcome"] for name, value in self.shop.ctx().journal.all("phase").items()}
 
@@ -288,12 +297,7 @@ def test_rejection_leaves_a_reverse_mirror_that_a_command_runs(run: Run) -> None
 
 def test_switch_that_was_given_up_goes_on_once_mirror_and_switch_are_cleared(run: Run) -> None:
     shop = run.shop
-    run.snapshot()
-    run.make("check_rollback")
-    run.mirrored()
-    run.waited("watch_reverse_lag")
-    run.answered(run.question(), "Approve")
-    run.batch()
+    run.groups_are_back()
     copy_back = shop.copy_back
     shop.copy_back = lambda wish: None  # type: ignore[method-assign]  # it hangs
     with pytest.raises(AirflowException, match="did not end within"):
@@ -317,12 +321,7 @@ def test_switch_that_was_given_up_goes_on_once_mirror_and_switch_are_cleared(run
 
 def test_fence_of_a_switch_that_was_killed_for_the_last_time_is_lifted_at_the_end_of_the_run(run: Run) -> None:
     shop = run.shop
-    run.snapshot()
-    run.make("check_rollback")
-    run.mirrored()
-    run.waited("watch_reverse_lag")
-    run.answered(run.question(), "Approve")
-    run.batch()
+    run.groups_are_back()
 
     class Killed(BaseException):
         """The worker's process is gone."""

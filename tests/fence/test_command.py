@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from kafka_migration.cli.app import app
 from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.lifecycle import TopicState
@@ -22,13 +19,12 @@ from kafka_migration.fence.bans import WRITES
 from kafka_migration.fence.record import FenceState
 from kafka_migration.inventory import permissions, preflight
 from kafka_migration.link import lifecycle
-from kafka_migration.migration import context
-from kafka_migration.migration.context import Context
 from kafka_migration.migration.history import KIND
 from kafka_migration.plans.model import Plan
 from kafka_migration.steps import fence as step
 from kafka_migration.steps import release, report, status
 from tests.fence.worlds import FIRST, ORDERS, PAYMENTS, FencedShop
+from tests.steps.gates import at_a_terminal
 
 
 @pytest.fixture
@@ -39,18 +35,7 @@ def shop() -> FencedShop:
 @pytest.fixture
 def km(shop: FencedShop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Runs `fence PLAN` with options."""
-    path = tmp_path / "shop.yaml"
-    path.write_text(yaml.safe_dump(shop.plan().snapshot()))
-
-    @contextmanager
-    def open_context(plan: Plan, *, dry_run: bool = False, **_: Any) -> Iterator[Context]:
-        yield shop.ctx(plan=plan, dry_run=dry_run)
-
-    monkeypatch.setattr(context, "open_context", open_context)
-    for conn_id in ("OWN", "B"):
-        extra = {"bootstrap.servers": "127.0.0.1:1"}
-        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id}", json.dumps({"conn_type": "kafka", "extra": extra}))
-    return lambda *options: CliRunner().invoke(app, ["fence", str(path), *options], env={"COLUMNS": "120"})
+    return partial(at_a_terminal(shop, tmp_path, monkeypatch), "fence")
 
 
 def test_fence_is_applied_shown_and_lifted(km: Callable[..., Result], shop: FencedShop) -> None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
 
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from kafka_migration.cli.app import app
 from kafka_migration.domain import ledger
 from kafka_migration.domain.types import TopicPartition, TopicSpec
+from kafka_migration.kafka.lookup import variable_of
 from kafka_migration.kafka.types import ConfigValue, TopicDescription
+from kafka_migration.migration import context
 from kafka_migration.migration.context import Context
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
@@ -124,3 +134,32 @@ class Migration:
     def make_target_topic(self, spec: TopicSpec) -> None:
         """Somebody else makes a topic on the target."""
         self.target.add_topic(spec.name, partitions=spec.partitions, configs=spec.configs)
+
+
+class InMemory(Protocol):
+    """A migration whose contexts are made of what stands in memory."""
+
+    def plan(self) -> Plan: ...
+    def ctx(self, *, dry_run: bool) -> Context: ...
+
+
+def at_a_terminal(
+    migration: InMemory, folder: Path, patch: pytest.MonkeyPatch, *, columns: int = 120
+) -> Callable[..., Result]:
+    """Runs commands of the migration's plan: their name, then their options."""
+    plan, path = migration.plan(), folder / "shop.yaml"
+    path.write_text(yaml.safe_dump(plan.snapshot()))
+
+    @contextmanager
+    def open_context(_plan: Plan, *, dry_run: bool = False, **_: Any) -> Iterator[Context]:
+        yield migration.ctx(dry_run=dry_run)
+
+    patch.setattr(context, "open_context", open_context)
+    for conn_id in (plan.source, plan.target):
+        extra = {"bootstrap.servers": "127.0.0.1:1"}
+        patch.setenv(variable_of(conn_id), json.dumps({"conn_type": "kafka", "extra": extra}))
+
+    def km(command: str, *options: str) -> Result:
+        return CliRunner().invoke(app, [command, str(path), *options], env={"COLUMNS": str(columns)})
+
+    return km

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from typer.testing import CliRunner
 
 from kafka_migration.approvals.rollback import RollbackGate
-from kafka_migration.cli.app import app
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, Identity
 from kafka_migration.link import lifecycle, reverse, seal
-from kafka_migration.migration import completion, context
+from kafka_migration.migration import completion
 from kafka_migration.migration.context import Context
-from kafka_migration.plans.model import Plan
 from kafka_migration.state.link import Wish
 from kafka_migration.steps import complete, release, report, rollback
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import keeping
 from tests.steps import histories
+from tests.steps.gates import at_a_terminal
 from tests.steps.test_switch import TOPICS, make
 from tests.steps.test_switch_back import BackShop, Killed, dying_after
 
@@ -218,20 +215,8 @@ def test_killed_anywhere_the_next_call_goes_on(shop: Callable[[], DoneShop]) -> 
 def test_command_checks_and_completes(
     shop: Callable[[], DoneShop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, path = shop(), tmp_path / "shop.yaml"
-    path.write_text(yaml.safe_dump(found.plan().snapshot()))
-
-    @contextmanager
-    def open_context(plan: Plan, *, dry_run: bool = False, **_: Any) -> Iterator[Context]:
-        yield found.ctx(dry_run=dry_run)
-
-    monkeypatch.setattr(context, "open_context", open_context)
-    for conn_id in ("A", "B"):
-        extra = {"bootstrap.servers": "127.0.0.1:1"}
-        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id}", json.dumps({"conn_type": "kafka", "extra": extra}))
-
-    def km(*options: str) -> Any:
-        return CliRunner().invoke(app, ["complete", str(path), "--seconds", "1", *options], env={"COLUMNS": "120"})
+    found = shop()
+    km = partial(at_a_terminal(found, tmp_path, monkeypatch), "complete", "--seconds", "1")
 
     looked = km("--check", "--json")
     assert (looked.exit_code, json.loads(looked.stdout)["completed"], found.effects) == (0, False, [])

@@ -5,30 +5,25 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-import yaml
-from typer.testing import CliRunner, Result
 
-from kafka_migration.cli.app import app
 from kafka_migration.domain.errors import CouldNotFindOut, Refused, StateConflict, TakenOver
 from kafka_migration.fence import fence, record
 from kafka_migration.fence.bans import BACK_REHEARSAL, REHEARSAL, WRITES
 from kafka_migration.fence.record import FenceState
 from kafka_migration.link import reverse, switched
-from kafka_migration.migration import context
-from kafka_migration.migration.context import Context
-from kafka_migration.plans.model import Plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.steps import cancel, rehearsal, release, report, status
 from kafka_migration.steps import fence as fence_step
 from kafka_migration.steps.rehearsal import DRAIN, FENCE, TIME
 from kafka_migration.steps.step import Decision
 from tests.fence.worlds import PROBE, acl
+from tests.steps.gates import at_a_terminal
 from tests.steps.test_switch import ORDERS, TOPICS, Killed, Shop, make, served, shop
 from tests.steps.test_switch_back import BackShop
 
@@ -62,7 +57,7 @@ def found(decision: Decision, name: str) -> Any:
 
 
 def denied(shop: Shop) -> set[str]:
-    return {it.principal for it in shop.source.acls() if it.permission == "DENY"}
+    return {rule.principal for rule in shop.source.acls() if rule.permission == "DENY"}
 
 
 def back(shop: Shop) -> None:
@@ -149,7 +144,7 @@ def test_clients_that_the_probes_denial_would_shut_out_are_found_before_it_is_ma
     """Where brokers let everybody in as long as a topic has no ACL, the first one shuts everybody out."""
     rights = [acl("User:mover", "READ", "shop.orders"), acl("User:mover", "READ", "shop.payments")]
     for topics, code in ((("shop.orders", "shop.payments"), 0), (("shop.orders",), 1)):
-        shop.source._acls = [it for it in rights if it.resource in topics]
+        shop.source._acls = [right for right in rights if right.resource in topics]
         shop.before = shop.source.acls()
         shop.source.configs_of_brokers["allow.everyone.if.no.acl.found"] = "true"
         # The migration's own principal is a super user, and producers are named.
@@ -404,21 +399,7 @@ def test_way_back_is_rehearsed_on_the_target(make: Callable[..., Any]) -> None:
 def test_command_rehearses_shows_the_times_and_names_what_is_left(
     shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "shop.yaml"
-    path.write_text(yaml.safe_dump(shop.plan().snapshot()))
-
-    @contextmanager
-    def open_context(plan: Plan, *, dry_run: bool = False, **_: Any) -> Iterator[Context]:
-        yield shop.ctx(dry_run=dry_run)
-
-    monkeypatch.setattr(context, "open_context", open_context)
-    for conn_id in ("A", "B"):
-        extra = {"bootstrap.servers": "127.0.0.1:1"}
-        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id}", json.dumps({"conn_type": "kafka", "extra": extra}))
-
-    def km(command: str, *options: str) -> Result:
-        return CliRunner().invoke(app, [command, str(path), *options], env={"COLUMNS": "160"})
-
+    km = at_a_terminal(shop, tmp_path, monkeypatch, columns=160)
     looked = json.loads(km("switch", "--rehearse", "--check", "--json").stdout)
     assert (looked["rehearsed"], looked["denials"], shop.effects) == (False, 2, [])
     done = km("switch", "--rehearse")

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-import yaml
-from typer.testing import CliRunner, Result
 
 from kafka_migration.approvals import approvals
 from kafka_migration.approvals.cutover import CutoverGate
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.approvals.rollback import RollbackGate
-from kafka_migration.cli.app import app
 from kafka_migration.domain import ledger
 from kafka_migration.domain.checks import CheckResult
 from kafka_migration.domain.controls import Pause
@@ -48,7 +44,6 @@ from kafka_migration.groups.hooks import ALLOWED_COMMANDS, HookCall, HookFailed,
 from kafka_migration.groups.record import Step
 from kafka_migration.link import lifecycle, reverse, seal, switched
 from kafka_migration.link.switched import SwitchState
-from kafka_migration.migration import context
 from kafka_migration.migration.context import Context, Scope
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.link import LinkState, Wish
@@ -59,7 +54,7 @@ from kafka_migration.topics import restore
 from tests.fence.worlds import OWN, PROBE, SHOP_ACLS, acl
 from tests.state.test_link import FakeLog
 from tests.steps import histories
-from tests.steps.gates import Migration, PlainStore
+from tests.steps.gates import Migration, PlainStore, at_a_terminal
 from tests.steps.test_lag import PARTITIONS
 
 ORDERS = histories.ORDERS[0]
@@ -416,29 +411,14 @@ def test_hook_that_may_not_run_is_refused(shop: Shop, monkeypatch: pytest.Monkey
 
 
 def test_command_checks_switches_and_shows_it(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "shop.yaml"
-    path.write_text(yaml.safe_dump(shop.plan().snapshot()))
-
-    @contextmanager
-    def open_context(plan: Plan, *, dry_run: bool = False, **_: Any) -> Iterator[Context]:
-        yield shop.ctx(dry_run=dry_run)
-
-    monkeypatch.setattr(context, "open_context", open_context)
-    for conn_id in ("A", "B"):
-        extra = {"bootstrap.servers": "127.0.0.1:1"}
-        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id}", json.dumps({"conn_type": "kafka", "extra": extra}))
-
-    def km(*options: str) -> Result:
-        return CliRunner().invoke(app, ["switch", str(path), *options], env={"COLUMNS": "120"})
-
-    looked = km("--check", "--json")
+    km = at_a_terminal(shop, tmp_path, monkeypatch, columns=200)
+    looked = km("switch", "--check", "--json")
     assert (looked.exit_code, json.loads(looked.stdout)["switched"], shop.effects) == (0, False, [])
-    done = km()
+    done = km("switch")
     assert (done.exit_code, "served by the target since" in done.stdout) == (0, True)
-    found = json.loads(km("--json").stdout)
+    found = json.loads(km("switch", "--json").stdout)
     assert (found["switched"], found["switch"]["state"]) == (True, "switched")
-    shown = CliRunner().invoke(app, ["status", str(path)], env={"COLUMNS": "200"})
-    assert "from the first denial" in shown.stdout
+    assert "from the first denial" in km("status").stdout
 
 
 def test_wave_and_plan_without_producers_are_refused(shop: Shop) -> None:

@@ -39,8 +39,6 @@ _COLUMNS = {
     if name != "executor"
 }
 _SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in (*_COLUMNS.items(), ("error", "string")))
-
-
 _WARM_SECONDS = 10.0
 
 
@@ -112,7 +110,7 @@ class TaskJob:
     def _work(self) -> None:
         try:
             self._spark.sparkContext.setJobGroup(self._group, self._group)
-            self._rows = self._spark.range(0, 1, 1, 1).mapInArrow(_in_task(self._orders), _SCHEMA).collect()
+            self._rows = _rows_of(self._spark, _in_task(self._orders))
         except BaseException as error:
             self._error = error
 
@@ -155,6 +153,11 @@ class SparkRunner:
         return SparkRound(self._spark, orders)
 
 
+def _rows_of(spark: SparkSession, in_task: Any) -> list[Any]:
+    """What one task gives back that runs ``in_task``, as a job of its own."""
+    return spark.range(0, 1, 1, 1).mapInArrow(in_task, _SCHEMA).collect()
+
+
 def _warm(spark: SparkSession) -> None:
     """Run a task that does nothing. Of the first one that ends, the JVM loads all that brings receipts back, for some
     tenths of a second; a round may end while producers are fenced, and wait for just that."""
@@ -167,7 +170,7 @@ def _warm(spark: SparkSession) -> None:
 
     # What is wrong with the session is shown by the first round, in words.
     with suppress(Exception):
-        spark.range(0, 1, 1, 1).mapInArrow(nothing, _SCHEMA).collect()
+        _rows_of(spark, nothing)
 
 
 def slots_of(context: SparkContext) -> int | None:

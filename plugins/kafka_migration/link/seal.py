@@ -62,7 +62,8 @@ def _client(ctx: Context) -> dict[str, Any]:
 def undo(ctx: Context) -> bool:
     """Take the seal away, so that the mirror may run again. False if there was none.
 
-    Raises Refused once another link has begun behind it: two that copy into each other would never end.
+    Raises Refused once another link has begun behind it: two that copy into each other would never end; and where
+    records of stragglers were forwarded behind it.
     """
     completion.require_none(ctx)
     name, stands = ctx.own(NAME), ctx.link.seal()

@@ -362,30 +362,33 @@ def _stored(progress: Progress, end: int, offsets: Sequence[int]) -> bytes:
 
 def _settle(ctx: Context, progress: Mapping[TopicPartition, Progress]) -> tuple[Mapping[str, Any], ...]:
     """Note as decided what was forwarded, and that nothing is under way."""
-    journal = _journal(ctx)
-    made = {
-        tp: {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "start": done.start,
-            "end": done.end,
-            "records": done.records,
-            "producers": journal.get(tp, {}).get("forwarding", {}).get("producers", []),
-            "target": None if done.first is None else {"first": done.first, "last": done.last},
-            "what": "forwarded",
-            **{name: journal.get(tp, {}).get("forwarding", {}).get(name, "") for name in ("by", "reason")},
-            "at": ctx.stamp(),
-        }
-        for tp, done in sorted(progress.items())
+    journal, made, values = _journal(ctx), list[Mapping[str, Any]](), dict[TopicPartition, dict[str, Any]]()
+    for tp in sorted(progress.keys() | journal.keys()):
+        value = journal.get(tp, {"decided": []})
+        decided, done = value["decided"], progress.get(tp)
         # The process before may have noted it meanwhile.
-        if not any(one["end"] >= done.end for one in journal.get(tp, {}).get("decided", ()))
+        is_new = done is not None and not any(one["end"] >= done.end for one in decided)
+        if done is not None and is_new:
+            made.append(_forwarded(ctx, tp, done, value.get("forwarding", {})))
+            decided = [*decided, made[-1]]
+        if is_new or "forwarding" in value:
+            values[tp] = {"decided": decided}
+    _note(ctx, values)
+    return tuple(made)
+
+
+def _forwarded(ctx: Context, tp: TopicPartition, done: Progress, begun: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The decision, with what was noted as it was ``begun``."""
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "start": done.start,
+        "end": done.end,
+        "records": done.records,
+        "producers": begun.get("producers", []),
+        "target": None if done.first is None else {"first": done.first, "last": done.last},
+        "what": "forwarded",
+        "by": begun.get("by", ""),
+        "reason": begun.get("reason", ""),
+        "at": ctx.stamp(),
     }
-    under_way = {tp for tp, value in journal.items() if "forwarding" in value}
-    _note(
-        ctx,
-        {
-            tp: {"decided": [*journal.get(tp, {}).get("decided", ()), *([made[tp]] if tp in made else [])]}
-            for tp in under_way | made.keys()
-        },
-    )
-    return tuple(made.values())

@@ -23,7 +23,7 @@ from kafka_migration.topics import create, locks
 from kafka_migration.topics.declared import AGAIN, HELD, INTENT, KEPT_OPEN, KIND, Action, TopicStep, mirrored
 from kafka_migration.topics.specs import Declared
 from kafka_migration.validation.record import KIND as VERDICT
-from kafka_migration.validation.record import LATEST
+from kafka_migration.validation.record import LATEST, kept
 
 if TYPE_CHECKING:
     from kafka_migration.kafka.types import TopicDescription
@@ -191,8 +191,7 @@ def _renew(ctx: Context, again: Again) -> None:
     if ctx.journal.read(INTENT, again.topic) is not None:
         # A run died between its two last notes of the creation.
         ctx.journal.forget(INTENT, again.topic)
-    verdict = ctx.journal.read(VERDICT, LATEST)
-    if verdict is not None:
+    if kept(ctx) is not None:
         # It was about records that are gone.
         ctx.journal.forget(VERDICT, LATEST)
     pinned = LinkTopic(

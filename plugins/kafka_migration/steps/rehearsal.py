@@ -146,10 +146,14 @@ def _ban(ctx: Context) -> Ban:
     return found
 
 
+def _names(ctx: Context) -> tuple[str, ...]:
+    return switch.names_of(ctx) or topics_of(ctx, ctx.origin)
+
+
 def _checked(ctx: Context, environ: Mapping[str, str] | None) -> Rehearsed:
     """What a switch checks, and what a rehearsal asks for besides."""
     results = switch.check(ctx, environ=environ)
-    ban, names = switch.ban_of(ctx), switch.names_of(ctx) or topics_of(ctx, ctx.origin)
+    ban, names = switch.ban_of(ctx), _names(ctx)
     rules = require_producers(ctx).fence_on(ban.side)
     found = Rehearsed(kind=rules.kind, side=ban.side, topics=len(names), checks=results, unshown=_unshown(rules.kind))
     if rules.kind != "acl_deny" or not Gate.of("switch", results).is_open:
@@ -185,7 +189,7 @@ def _unshown(kind: str) -> tuple[str, ...]:
 
 
 def _rehearse(ctx: Context, found: Rehearsed) -> Rehearsed:
-    ban, names = _ban(ctx), switch.names_of(ctx) or topics_of(ctx, ctx.origin)
+    ban, names = _ban(ctx), _names(ctx)
     if found.kind != "acl_deny":
         measured = _measure(ctx, found, names, None)
         return replace(found, measured=measured, checks=(*found.checks, *_judged(ctx, found, measured)))

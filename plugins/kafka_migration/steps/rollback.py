@@ -57,10 +57,10 @@ def apply(
     plan_changes.require(ctx)
     back = ctx.reverse()
     gate = RollbackGate(back)
+    names = selected(back, groups)
     if ctx.dry_run:
         _show(ctx, gate)
-    names = selected(back, groups)
-    if not ctx.dry_run:
+    else:
         gate.ask()
     fence.let_groups_in(ctx)
     return cutover.apply(back, names, environ=environ, gate=gate)

@@ -32,6 +32,16 @@ def _seconds_of_a_batch(plan: Plan) -> float:
     return plan.cutover.batch_size * each + 30 * MINUTE
 
 
+def _seconds_of_a_watch(plan: Plan) -> float:
+    """How long groups may take until they are active where they were moved to."""
+    return plan.cutover.watch_seconds + 5 * MINUTE
+
+
+def _seconds_of_lag(plan: Plan) -> float:
+    """How long a mirror may take to catch up."""
+    return plan.lag_gate.deadline_seconds
+
+
 def _seconds_of_a_switch(plan: Plan) -> float:
     """How long producers may be on their way, or a fence that is left may take to be lifted."""
     return HOUR + (plan.producers.hook_seconds if plan.producers else 0.0)
@@ -84,7 +94,7 @@ STEPS: tuple[Step, ...] = (
         passes_if="replication lag stayed at or under the threshold for some samples in a row",
         undo="nothing to undo: it only reads",
         module="watch_lag",
-        seconds=lambda plan: plan.lag_gate.deadline_seconds,
+        seconds=_seconds_of_lag,
         waits=True,
     ),
     Step(
@@ -129,7 +139,7 @@ STEPS: tuple[Step, ...] = (
         undo="nothing to undo: it only reads",
         module="watch_groups",
         # Each group has a time of its own; this much more, and the watch itself is not working.
-        seconds=lambda plan: plan.cutover.watch_seconds + 5 * MINUTE,
+        seconds=_seconds_of_a_watch,
         waits=True,
         after_failures=True,
         by_wave=True,
@@ -252,7 +262,7 @@ BACK: tuple[Step, ...] = (
         passes_if="its replication lag stayed at or under the threshold for some samples in a row",
         undo="nothing to undo: it only reads",
         module="watch_lag",
-        seconds=lambda plan: plan.lag_gate.deadline_seconds,
+        seconds=_seconds_of_lag,
         waits=True,
         direction=Direction.REVERSE,
     ),
@@ -287,7 +297,7 @@ BACK: tuple[Step, ...] = (
         passes_if="each commits past its translated offset, or stands at the end with its members",
         undo="nothing to undo: it only reads",
         module="watch_groups",
-        seconds=lambda plan: plan.cutover.watch_seconds + 5 * MINUTE,
+        seconds=_seconds_of_a_watch,
         waits=True,
         after_failures=True,
     ),

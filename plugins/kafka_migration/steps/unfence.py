@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kafka_migration.domain.direction import Direction
 from kafka_migration.fence import record
-from kafka_migration.fence.bans import BACK_WRITES, WRITES
 from kafka_migration.link import switched
 from kafka_migration.link.switched import SwitchState
 from kafka_migration.steps import fence, switch
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 def run(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Decision:
     """Lift that on the origin of ``ctx``'s link, if one stands. Raises what lifting it raises: producers may still be
     denied then."""
-    ban = WRITES if ctx.direction is Direction.FORWARD else BACK_WRITES
+    ban = switch.ban_of(ctx)
     last, standing = switched.read(ctx), record.read(ctx, ban)
     if last is not None and last.is_served:
         return Decision(message=f"producers were switched: the fence on the {ctx.direction.origin} stays")

@@ -134,10 +134,9 @@ def stable_ends(ctx: Context, ranges: Sequence[PartitionRange]) -> dict[TopicPar
 def foreign_partitions(ctx: Context, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
     """Partitions of the target's ``topics`` that the source lacks and that are not empty, with what they hold.
 
-    None once the mirror has been drained: then producers may have gone over to the target. None on the way back:
-    what others write to the source is a straggler's, and named as such.
+    None where others may write there.
     """
-    if was_drained(ctx) or ctx.direction is Direction.REVERSE:
+    if _may_others_write(ctx):
         return {}
     names = sorted(set(topics))
     # The target first: what the mirror adds there, the source has had before.
@@ -152,13 +151,19 @@ def _at_rest(
     """Those of ``reached`` where nothing but the pinned records can have been mirrored, when the target's ends were
     read: whatever stands behind them there is foreign.
 
-    None once the mirror has been drained: then producers may have gone over to the target. None on the way back: a
-    straggler's record behind what came back stays there, and must not keep groups from going back.
+    None where others may write there.
     """
-    if was_drained(ctx) or ctx.direction is Direction.REVERSE:
+    if _may_others_write(ctx):
         return frozenset()
     now = ctx.origin.ends(reached, committed=True)
     return frozenset(tp for tp in reached if now[tp].end == sources[tp].end)
+
+
+def _may_others_write(ctx: Context) -> bool:
+    """Whether what stands behind the mirrored records may rightly be others': once the mirror has been drained,
+    producers may have gone over to the target; on the way back, a straggler's records stay on the source, are named as
+    such, and must not keep groups from going back."""
+    return was_drained(ctx) or ctx.direction is Direction.REVERSE
 
 
 _COMPACTION = ("compacted", "target_compacted", "source_tombstones_ms", "target_tombstones_ms")
