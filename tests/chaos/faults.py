@@ -33,7 +33,8 @@ LONG_SECONDS = 66.0
 _ADD_PARTITIONS_TO_TXN = 24
 _READY_SECONDS = 0.5
 _PATIENCE_SECONDS = 60.0
-_CUT_SECONDS = 0.4
+_CUT_SECONDS = 10.0
+"""For so long is a request waited for: workers that were just started again send none for seconds on a busy machine."""
 _DOWN_SECONDS = (0.0, 4.0)
 _SLOW_SECONDS, _QUOTA_SECONDS, _LONG_QUOTA_SECONDS = (4.0, 8.0), (4.0, 8.0), (30.0, 30.0)
 _NARROW_SECONDS, _STEADY_SECONDS = 15.0, 3.0

@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 LATE_SECONDS = 0.8
 """How much later a request may land than its connection was cut. The mirror's limits (short.py) allow for more."""
+_OTHERS_SECONDS = 0.4
+"""For so long after the first connection are others cut."""
 _MOST_SECONDS = 2.0
 """No frame is held up for longer: requests must land within the time that the mirror reckons with."""
 _HELD_SECONDS = 5.0
@@ -62,13 +64,16 @@ class Side:
 
     def cut(self, *, where: str, count: int, apis: Sequence[int], seconds: float, seed: int) -> list[str]:
         """Cut the next `count` connections on which there is such a request, in the middle of the "request" or of the
-        "response", or "late": the client's side at once, and the request is delivered afterwards. Those that were cut
-        within `seconds`."""
+        "response", or "late": the client's side at once, and the request is delivered afterwards. Those that were cut:
+        the first within `seconds`, the others soon after it."""
         with self._lock:
             self._chance = random.Random(seed)
             cuts = self._cuts = _Cuts(count, where, frozenset(apis), self._chance.randrange(3))
         until = time.monotonic() + seconds
-        while cuts.left and time.monotonic() < until:
+        while not cuts.done and time.monotonic() < until:
+            time.sleep(0.005)
+        until = time.monotonic() + _OTHERS_SECONDS
+        while cuts.done and cuts.left and time.monotonic() < until:
             time.sleep(0.005)
         with self._lock:
             cuts.left = 0
