@@ -6,11 +6,13 @@ Each process notes in a file of its own, by the name of the producer. MovingProd
 With `preload` for a name it writes some records to every partition instead, and ends.
 """
 
+import json
 import sys
 import time
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -28,6 +30,7 @@ PARTITION_UA = -1
 TICK_SECONDS = 0.05
 PER_TRANSACTION, ABORTS_EVERY = 3, 10
 STATUS_SECONDS = 0.5
+STATISTICS_MS = 50
 END_SECONDS = 60.0
 
 
@@ -44,7 +47,11 @@ class MovingProducer:
         self._notes = Recorder(self._path, client=spec.name, cluster=cluster, kind=spec.kind, started=begun_ns)
         settings = run.settings()
         self._per_second = settings.produced_per_second / len(FULL.producers)
-        self._producer = Producer(client_properties(settings, spec, cluster))
+        self._has_id = False
+        properties: dict[str, Any] = {**client_properties(settings, spec, cluster)}
+        if spec.kind == "idempotent":
+            properties |= {"statistics.interval.ms": STATISTICS_MS, "stats_cb": self._see_statistics}
+        self._producer = Producer(properties)
         self._numbers = count()
         self._sent = self._acknowledged = self._failed = 0
         self._next_status = 0.0
@@ -61,6 +68,7 @@ class MovingProducer:
             # It is at work once it knows where to write, as an application that has started does.
             for topic in self._spec.topics:
                 self._producer.list_topics(topic, timeout=END_SECONDS)
+            self._await_id()
             self._notes.ready()
             self._write()
             self._notes.stop(mono=self._stop.asked_ns)
@@ -68,6 +76,18 @@ class MovingProducer:
             self._producer.flush(END_SECONDS)
             self._notes.close()
             self._log(has_ended=True)
+
+    def _await_id(self) -> None:
+        """Until an idempotent producer has its id: librdkafka asks for one as it starts, and again half a second later
+        where no broker was connected yet; only its statistics show when it came."""
+        deadline = time.monotonic() + END_SECONDS
+        while self._spec.kind == "idempotent" and not self._has_id and not self._stop.asked:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self._spec.name}: no producer id within {END_SECONDS:g} s")
+            self._producer.poll(TICK_SECONDS)
+
+    def _see_statistics(self, statistics: str) -> None:
+        self._has_id = self._has_id or json.loads(statistics)["eos"]["idemp_state"] == "Assigned"
 
     def preload(self, partitions: dict[str, int]) -> None:
         """Some records for every partition."""
@@ -80,9 +100,10 @@ class MovingProducer:
         self._log(has_ended=True)
 
     def _write(self) -> None:
-        started = time.monotonic()
         done = 0
         each = PER_TRANSACTION if self._spec.kind == "transactional" else 1
+        # The first is due at once: work has waited for an application that was away.
+        started = time.monotonic() - each / self._per_second
         while not self._stop.asked:
             while not self._stop.asked and (time.monotonic() - started) * self._per_second - done >= each:
                 done += each

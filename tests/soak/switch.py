@@ -12,10 +12,12 @@ import json
 import statistics
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from kafka_migration.link.switched import Switch
 from tests.steps import cuts
 from tests.steps.cuts import Clusters, Cut
 from tests.steps.hook_server import HookServer
@@ -27,6 +29,7 @@ def main() -> int:
     parser.add_argument("--cuts", type=int, default=10)
     arguments = parser.parse_args()
     fences: list[float] = []
+    parts: list[Mapping[str, float]] = []
     pauses: list[float] = []
     faults = 0
     with tempfile.TemporaryDirectory() as folder, cuts.clusters() as both, pytest.MonkeyPatch.context() as patch:
@@ -36,7 +39,9 @@ def main() -> int:
                 patch.setenv(name, value)
             cuts.connect(patch, both, hooks)
             for number in range(arguments.cuts):
-                fence, pause, found = _cut(both, hooks, Path(folder) / str(number), patch)
+                done, pause, found = _cut(both, hooks, Path(folder) / str(number), patch)
+                fence = cuts.milliseconds(done.fenced_at, done.served_at)
+                parts.append(done.after_ms)
                 print(f"cut {number + 1}: fence {fence:,.0f} ms, pause {pause:,.0f} ms, {found} faults", flush=True)
                 fences.append(fence)
                 pauses.append(pause)
@@ -46,6 +51,10 @@ def main() -> int:
     figures = {
         "cuts": arguments.cuts,
         "fence_ms": {"median": round(statistics.median(fences)), "max": round(max(fences))},
+        "after_ms": {
+            part: round(statistics.median(one[part] for one in parts))
+            for part in sorted(parts[0], key=parts[0].__getitem__)
+        },
         "pause_ms": {"median": round(statistics.median(pauses)), "max": round(max(pauses))},
         "faults": faults,
     }
@@ -53,7 +62,7 @@ def main() -> int:
     return 1 if faults else 0
 
 
-def _cut(both: Clusters, hooks: HookServer, folder: Path, patch: pytest.MonkeyPatch) -> tuple[float, float, int]:
+def _cut(both: Clusters, hooks: HookServer, folder: Path, patch: pytest.MonkeyPatch) -> tuple[Switch, float, int]:
     folder.mkdir()
     patch.chdir(folder)
     shop = Cut(both, hooks, folder)
@@ -65,7 +74,7 @@ def _cut(both: Clusters, hooks: HookServer, folder: Path, patch: pytest.MonkeyPa
     finally:
         shop.close()
     pause = verdict.pauses_ms["producers"]["p50"] or 0.0
-    return cuts.milliseconds(done.fenced_at, done.served_at), pause, verdict.faults
+    return done, pause, verdict.faults
 
 
 if __name__ == "__main__":

@@ -296,8 +296,10 @@ def test_effects_come_in_their_order_and_the_point_of_no_return_before_the_first
     places = [shop.effects.index(effect) for effect in order]
     assert places == sorted(places), list(zip(order, places, strict=True))
     assert shop.hooks() == ["hook stop source fence", "hook start target switch"]
-    assert shop.record().fence_ms is not None
-    assert shop.record().approval == "approved by ada"
+    record = shop.record()
+    assert record.fence_ms is not None
+    assert record.after_ms.keys() == {"proved", "drained", "sealed", "armed", "asked", "opened"}
+    assert record.approval == "approved by ada"
     assert "others" not in decision.message
 
 

@@ -48,6 +48,8 @@ class Switch:
     started_at: str = ""
     fence_ms: float | None = None
     """From the first denial until the first start hook had returned."""
+    after_ms: Mapping[str, float] = field(default_factory=dict)
+    """From the first denial until each part of the switch was done: proved, drained, sealed, armed, asked, opened."""
     topics: tuple[str, ...] = ()
     proof: Mapping[str, Any] = field(default_factory=dict)
     seal: Mapping[str, Any] = field(default_factory=dict)

@@ -371,6 +371,8 @@ class _Work:
     _fence_claim: Claim = field(init=False)
     _gate: GroupGate = field(init=False)
     _back: Context | None = field(init=False, default=None)
+    _began: float = field(init=False, default=0.0)
+    _after: dict[str, float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._gate = _gate(self.ctx)
@@ -440,21 +442,27 @@ class _Work:
         ctx, clock = self.ctx, self.ctx.clock
         fenced = fence.apply(ctx, self._hooks(ctx.direction.origin), ban_of(ctx), names_of(ctx))
         proof = _proof_of(fenced)
-        until = clock.monotonic() - proof.proved_ms / 1000 + require_producers(ctx).switch_seconds
+        self._began = clock.monotonic() - proof.proved_ms / 1000
+        until = self._began + require_producers(ctx).switch_seconds
+        self._is_done("proved")
         ctx.log(f"fenced and proved after {proof.proved_ms:.0f} ms, {len(fenced.names)} topics")
         # Whoever lifts the fence from here on owns it before this one goes on.
         self._fence_claim = fence.take(ctx, ban_of(ctx))
         if is_rerun:
             self._ask("its fence stood from an earlier run")
         self._drain(proof, until)
+        self._is_done("drained")
         self._look_again(fenced)
         self._require()
         sealed = seal.apply(ctx)
+        self._is_done("sealed")
         self._require()
         reverse.arm(ctx, self._back)
+        self._is_done("armed")
         self._require_groups_rest()
         self._look_again(fenced)
         approval = self._ask("right before the point of no return")
+        self._is_done("asked")
         if clock.monotonic() > until:
             raise CouldNotFindOut(
                 f"not switched within {require_producers(ctx).switch_seconds:g} s of the first denial",
@@ -469,7 +477,12 @@ class _Work:
             proof=proof.as_dict(),
             seal=sealed.as_dict(),
             approval=approval,
+            after_ms=dict(self._after),
         )
+
+    def _is_done(self, part: str) -> None:
+        """Keep when a part of the switch was done, for whoever asks where the time went."""
+        self._after[part] = round((self.ctx.clock.monotonic() - self._began) * 1000, 1)
 
     def _drain(self, proof: Proof, until: float) -> None:
         """The mirror copies up to exactly the proved ends, and ends."""
@@ -588,6 +601,9 @@ class _Work:
         if not is_back:
             self._require()
             fence.let_in_on_target(ctx)
+        if self._after:
+            self._is_done("opened")
+            served = replace(served, after_ms=dict(self._after))
         for call in hook_calls(ctx, require_producers(ctx).start, "switch", there):
             self._require()
             self._start(call, served.command)
