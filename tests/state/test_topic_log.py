@@ -4,6 +4,7 @@ import uuid
 from concurrent.futures import Future
 
 import pytest
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from demo.brokers import EmbeddedKafka
@@ -111,6 +112,32 @@ def test_entry_whose_reader_gave_up_comes_again(target_cluster, topic):
             if entry.value == b"2":
                 break
         assert [entry.value for entry in log.new_entries()] == [b"2", b"3", b"4"]
+
+
+def test_all_ends_are_asked_for_at_once_and_no_more_entries_are_waited_for_than_there_are(
+    target_cluster, topic, monkeypatch
+) -> None:
+    asked: list[int] = []
+
+    class Recording(Consumer):
+        def offsets_for_times(self, partitions, timeout=-1.0):
+            asked.append(len(partitions))
+            return super().offsets_for_times(partitions, timeout=timeout)
+
+        def consume(self, num_messages=1, timeout=-1.0):
+            asked.append(num_messages)
+            return super().consume(num_messages, timeout=timeout)
+
+    monkeypatch.setattr("confluent_kafka.Consumer", Recording)
+    with TopicLog({"bootstrap.servers": target_cluster.bootstrap_servers}, topic) as log:
+        log.ensure()
+        assert list(log.new_entries()) == []
+        log.append([(b"a", b"1"), (b"a", b"2")])
+        asked.clear()
+        assert len(list(log.new_entries())) == 2
+        ends, first, *more = asked
+        assert (ends, first) == (3, 2)
+        assert all(count <= 2 for count in more)
 
 
 def test_cluster_that_does_not_answer_is_named(monkeypatch, topic):

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, cast
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 from confluent_kafka.cimpl import NewTopic
@@ -33,7 +33,8 @@ _MAX_REPLICAS, _SYNCED = 3, 2
 _UNAUTHORIZED = (codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED)
 _BROKER_GONE = -137
 """librdkafka's _DESTROY_BROKER: the broker that was asked left the cluster meanwhile."""
-_NOT_YET = codes.NOT_THERE_YET | {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, _BROKER_GONE}
+_UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC}
+_NOT_YET = codes.NOT_THERE_YET | codes.STALE_LEADER | _UNKNOWN | {_BROKER_GONE}
 
 
 class Entry(NamedTuple):
@@ -220,16 +221,17 @@ class TopicLog:
 
     def new_entries(self, partitions: Collection[int] | None = None) -> Iterator[Entry]:
         """Everything that this reader has not yielded yet, up to the end as it is now; of ``partitions`` or of all."""
-        ends = {p: self.end(p) for p in (range(self.partitions) if partitions is None else partitions)}
-        wanted = {p: end for p, end in ends.items() if end > self._next[p]}
+        of = range(self.partitions) if partitions is None else partitions
+        wanted = {p: end for p, end in self._ends(of).items() if end > self._next[p]}
         if not wanted:
             return
         consumer = self._reader()
         consumer.assign([TopicPartition(self.topic, p, self._next[p]) for p in wanted])
         until = time.monotonic() + _TIMEOUT
         while wanted:
-            # consume() waits for as many as asked or the whole time, so the time is short.
-            for message in consumer.consume(5_000, timeout=0.02):
+            # consume() waits for as many as asked, or the whole time: compaction leaves fewer than offsets tell.
+            left = sum(end - self._next[p] for p, end in wanted.items())
+            for message in consumer.consume(max(1, min(left, 5_000)), timeout=0.02):
                 error = message.error()
                 if error is not None and not self._is_end(error):
                     continue
@@ -267,11 +269,22 @@ class TopicLog:
 
     def end(self, partition: int = 0) -> int:
         """The next offset that will be written."""
+        return self._ends([partition])[partition]
+
+    def _ends(self, partitions: Collection[int]) -> dict[int, int]:
+        """As :meth:`end`, of several partitions: a request for each leader, not for each partition."""
+        if not partitions:
+            return {}
         asked = time.monotonic()
         for _ in tries(time, seconds=_TIMEOUT, pause=0.1):
             try:
-                wanted = TopicPartition(self.topic, partition)
-                return int(self._reader().get_watermark_offsets(wanted, timeout=_TRY_TIMEOUT)[1])
+                # This asks for offsets by time; the latest one is a time of its own in the protocol.
+                wanted = [TopicPartition(self.topic, p, OFFSET_END) for p in partitions]
+                found = self._reader().offsets_for_times(wanted, timeout=_TRY_TIMEOUT)
+                for each in found:
+                    if each.error is not None:
+                        raise KafkaException(each.error)
+                return {each.partition: each.offset for each in found}
             except KafkaException as error:
                 last = error
                 # A topic just created, or one whose leader moves or is gone: known in a moment.
