@@ -113,6 +113,8 @@ class Theatre(Parts):
             **os.environ,
             **connections,
             **hook_environment(self.workload),
+            # As under Airflow: else a hook's python3 may be a script that looks for one, and clients wait meanwhile.
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
             "KAFKA_MIGRATION_APPROVAL_KEYS_FILE": str(key),
             "KAFKA_MIGRATION_REPORTS_DIR": str(self.directory / "reports"),
             "PYTHONPATH": f"{ROOT / 'plugins'}:{ROOT}",

@@ -69,7 +69,7 @@ def _workers(page: str) -> int | None:
 def _end(process: "subprocess.Popen[bytes]") -> None:
     process.terminate()
     try:
-        process.wait(10)
+        process.wait(180)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

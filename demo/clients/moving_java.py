@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from checker.recorder import clock_name
-from demo import jars
+from demo import class_archives, jars
 from demo.clients.moving import client_properties
 from demo.clients.scenarios import FULL, ProducerSpec
 from demo.clients.settings import ClusterName
@@ -38,7 +38,9 @@ class JavaProducers:
         self._run = run
         self._folder = run.path / "java"
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        self._class_path = os.pathsep.join([str(self._folder), *(str(path) for path in jars.paths("kafka"))])
+        # The program behind the jars: so an archive of their classes serves it.
+        self._class_path = os.pathsep.join([*(str(path) for path in jars.paths("kafka")), str(self._folder)])
+        self._archive = class_archives.of_brokers("kafka").options()
         compiler = [str(java_executable()), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
         options = ["-cp", self._class_path, "-d", str(self._folder)]
         subprocess.run([*compiler, *options, str(_PROGRAM)], check=True, timeout=_COMPILE_SECONDS)
@@ -51,6 +53,7 @@ class JavaProducers:
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as out:
             out.writelines(f"{name}={value}\n" for name, value in properties.items())
         jvm = ["-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"]
+        jvm += self._archive
         # Else it refuses to begin while the JVM ends, and a producer that is stopped early dies of that.
         jvm.append("-Dlog4j.shutdownHookEnabled=false")
         notes = str(self._run.producer_notes(f"{spec.name}-{turn}"))

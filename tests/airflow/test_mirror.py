@@ -485,7 +485,7 @@ def test_end_of_the_process_ends_spark_with_it(application, opened, tmp_path, mo
             wait_until((tmp_path / "spark").exists, "Spark was submitted")
             submitted = psutil.Process(int((tmp_path / "spark").read_text()))
             process.kill()
-            process.wait(60)
+            process.wait(180)
             wait_until(lambda: not _is_alive(submitted), "Spark has ended")
         finally:
             with suppress(ProcessLookupError):

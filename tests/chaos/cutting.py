@@ -142,7 +142,7 @@ class Chaotic(Cut):
         if self.mirror is not None and self.mirror.poll() is None:
             self.mirror.terminate()
             with suppress(Exception):
-                self.mirror.wait(60)
+                self.mirror.wait(180)
 
     def fences(self) -> int:
         """ACLs of the source that were not there before, or are gone."""

@@ -99,7 +99,7 @@ class Run:
             if not left:
                 break
             self.signal(left, signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(180)
 
 
 def may_be_started_again(run: Run) -> bool:

@@ -258,10 +258,10 @@ class Network:
     def __exit__(self, *_: object) -> None:
         _piped(self._process.stdin).close()
         try:
-            self._process.wait(10)
+            self._process.wait(180)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(180)
 
 
 def _piped(pipe: IO[str] | None) -> IO[str]:

@@ -213,7 +213,7 @@ class Workload:
         for process in self._processes:
             if process.poll() is None:
                 process.kill()
-            process.wait(30)
+            process.wait(180)
         for errors in self._errors:
             errors.close()
 

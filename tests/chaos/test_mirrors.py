@@ -131,7 +131,7 @@ def test_mirror_that_dies_though_nothing_was_done_to_it_is_a_finding(starts):
 def test_mirror_may_end_once_it_is_drained(starts):
     mirrors = starts("TakenOver 3", "0")
     mirrors.may_finish = True
-    assert mirrors.is_finished.wait(20)
+    assert mirrors.is_finished.wait(180)
     assert (len(mirrors.runs), mirrors.findings) == (2, [])
 
 

@@ -112,7 +112,7 @@ class Commands:
 
     def run(self, *words: str) -> str:
         process = self.begin(*words)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=180)
         assert process.returncode == 0, err
         return out
 
@@ -160,7 +160,7 @@ def test_mirror_on_spark_obeys_within_two_seconds_and_is_taken_over_while_it_is_
         fences = len(link.fences())
         second = commands.begin("mirror", "--master", "local[2]")
         others.append(second)
-        _, said = first.communicate(timeout=90)
+        _, said = first.communicate(timeout=180)
         assert first.returncode == 3
         assert "taken over" in said
         wait_until(lambda: len(link.fences()) > fences, "the second has fenced")
@@ -171,7 +171,7 @@ def test_mirror_on_spark_obeys_within_two_seconds_and_is_taken_over_while_it_is_
         wait_until(lambda: log_ends(target, topics) > paused_at + 2, "it goes on", deadline_seconds=UNDER_LOAD * 2)
         wait_until(lambda: log_ends(target, topics) == backlog + 4, "all is copied")
         commands.run("stop", "--now")
-        second.communicate(timeout=60)
+        second.communicate(timeout=180)
         assert second.returncode == 0
     finally:
         for process in others:

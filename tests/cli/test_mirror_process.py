@@ -43,7 +43,7 @@ def ended(played: Played, monkeypatch: pytest.MonkeyPatch) -> MirrorProcess:
     monkeypatch.setattr(MirrorProcess, "_run", lambda _: played.run())
     with MirrorProcess(Path("plan.yaml"), master=None, log=lambda _text: None, look=played.look) as mirror:
         mirror.start()
-        mirror.wait(10)
+        mirror.wait(180)
     return mirror
 
 

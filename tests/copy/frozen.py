@@ -46,7 +46,7 @@ class Elsewhere:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(30)
+        self.process.wait(180)
 
 
 class _Through:

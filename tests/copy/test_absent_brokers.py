@@ -105,7 +105,7 @@ def test_request_that_dies_with_the_only_broker_of_its_topic_waits_and_the_other
             _until(live, goes, 100)
             armed.set()
             produce(it.source, waits, records(100, 1, 2))
-            assert killed.wait(20)
+            assert killed.wait(180)
             produce(it.source, goes, records(100, 1, 3))
             wait_until(_waits(live), "it is told")
             _until(live, goes, 200)

@@ -68,7 +68,7 @@ def test_late_request_that_a_forgetful_broker_takes_halts_by_name(source_cluster
         def release() -> None:
             until_forgotten(wire, tp)
             held[0].connection.deliver(held[0])
-            assert answered.wait(20)
+            assert answered.wait(180)
             assert errors_of(landed[0]) == [0], "it was taken"
 
         def on_request(frame: Frame) -> bool | None:

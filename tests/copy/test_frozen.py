@@ -45,7 +45,7 @@ def _freeze_in_the_middle(it: Bench, first: Elsewhere) -> None:
 
 def _wake(first: Elsewhere) -> int:
     os.kill(first.process.pid, signal.SIGCONT)
-    return first.process.wait(60)
+    return first.process.wait(180)
 
 
 def test_mirror_that_wakes_after_another_took_over_sends_nothing_and_gives_way(
@@ -115,7 +115,7 @@ def test_mirror_that_wakes_in_the_middle_of_a_request_sends_no_more_of_it(
                 seen.append(frame)
                 if len(seen) == 2:  # what is sent after it fills the connection, and more
                     stuck.set()
-                    assert go_on.wait(60)
+                    assert go_on.wait(180)
                     return False
             return None
 
@@ -123,7 +123,7 @@ def test_mirror_that_wakes_in_the_middle_of_a_request_sends_no_more_of_it(
             Proxy(on_request=on_request, receive_bytes=65_536) as proxy,
             Elsewhere(it, tmp_path / "log", proxy) as first,
         ):
-            assert stuck.wait(60), first.said
+            assert stuck.wait(180), first.said
             waiting = [0]
 
             def is_full() -> bool:
@@ -164,7 +164,7 @@ def test_mirror_whose_connection_opens_slowly_sends_nothing_over_it_once_another
                 return False
             if frame.api == API_VERSIONS and is_cut.is_set():
                 is_slow.set()
-                assert go_on.wait(60)
+                assert go_on.wait(180)
             return None
 
         with (
@@ -179,7 +179,7 @@ def test_mirror_whose_connection_opens_slowly_sends_nothing_over_it_once_another
             until_forgotten(wire, tp)
             end = log_ends(it.target, it.topics)
             go_on.set()
-            assert (first.process.wait(60), "TakenOver" in first.said) == (3, True), first.said
+            assert (first.process.wait(180), "TakenOver" in first.said) == (3, True), first.said
         assert log_ends(it.target, it.topics) == end
         assert it.mirror(settings=QUICK).run(until_caught_up=True).halted == ()
         assert assert_same(it) == 200

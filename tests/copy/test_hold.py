@@ -98,7 +98,7 @@ def test_request_that_lands_after_the_fence_is_refused_whatever_the_broker_forge
 
         with Proxy(on_request=on_request, on_response=on_response) as proxy:
             outcome = it.mirror(settings=HELD[kind], target_through=proxy).run(until_caught_up=True)
-            assert delivered.wait(20)
+            assert delivered.wait(180)
             wait_until(lambda: landed, "the late request is answered")
         assert set(errors_of(landed[0])) == {FENCED}
         assert outcome.halted == ()

@@ -83,7 +83,7 @@ def test_request_of_a_cut_connection_that_lands_during_the_next_fence_doubles_no
 
         def release() -> None:
             held[0].connection.deliver(held[0])
-            assert answered.wait(20)
+            assert answered.wait(180)
 
         def on_request(frame: Frame) -> bool | None:
             if held and not landed and lands == "before the marker" and frame.api == ADD_PARTITIONS:

@@ -49,7 +49,7 @@ def session_process(command: list[str], seen: Path) -> Iterator[psutil.Process]:
     finally:
         # spark-submit passes no input on.
         seen.touch()
-        process.communicate(timeout=120)
+        process.communicate(timeout=180)
 
 
 @pytest.mark.parametrize("room", ["copy", "compare"])

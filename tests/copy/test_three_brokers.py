@@ -40,7 +40,7 @@ def test_old_records_through_leader_changes_and_cut_connections_are_copied_exact
                     return False
                 if len(answers) == 14:
                     threading.Thread(target=fail_over, daemon=True).start()
-                    assert moved.wait(60)
+                    assert moved.wait(180)
             return None
 
         def fail_over() -> None:

@@ -88,10 +88,10 @@ def played(folder, *words):
 
 
 def test_part_of_airflow_that_fails_is_started_again_and_anything_else_is_not(tmp_path):
-    assert played(tmp_path, "scheduler").wait(30) == 0
+    assert played(tmp_path, "scheduler").wait(180) == 0
     assert (tmp_path / "runs").read_text().split() == ["scheduler"] * 3
     (tmp_path / "runs").unlink()
-    assert played(tmp_path, "api-server").wait(30) == 3
+    assert played(tmp_path, "api-server").wait(180) == 3
     assert (tmp_path / "runs").read_text().split() == ["api-server"]
 
 
@@ -99,5 +99,5 @@ def test_part_of_airflow_that_is_asked_to_end_is_not_started_again(tmp_path):
     process = played(tmp_path, "scheduler", "waits")
     wait_until((tmp_path / "waits").exists, "it runs for the second time")
     process.terminate()
-    assert process.wait(30) == 5
+    assert process.wait(180) == 5
     assert (tmp_path / "runs").read_text().split() == ["scheduler"] * 2

@@ -52,7 +52,7 @@ def test_asker_that_closes_the_pipe_ends_the_tree(tmp_path):
         tree = tree_of(tmp_path / "pids")
         keeper.stdin.close()
         assert_all_end(tree)
-        assert keeper.wait(20) == 128 + signal.SIGINT
+        assert keeper.wait(180) == 128 + signal.SIGINT
 
 
 def test_sigterm_to_the_keeper_ends_the_tree_also_without_an_asker(tmp_path):
@@ -60,7 +60,7 @@ def test_sigterm_to_the_keeper_ends_the_tree_also_without_an_asker(tmp_path):
         tree = tree_of(tmp_path / "pids")
         keeper.terminate()
         assert_all_end(tree)
-        keeper.wait(20)
+        keeper.wait(180)
 
 
 def test_root_that_ends_takes_what_it_started_with_it(tmp_path):
@@ -68,7 +68,7 @@ def test_root_that_ends_takes_what_it_started_with_it(tmp_path):
         tree = tree_of(tmp_path / "pids")
         tree[0].kill()
         assert_all_end(tree)
-        assert keeper.wait(20) == 128 + signal.SIGKILL
+        assert keeper.wait(180) == 128 + signal.SIGKILL
 
 
 def test_asker_that_is_killed_ends_the_tree(tmp_path):
@@ -90,7 +90,7 @@ def test_asker_that_is_killed_ends_the_tree(tmp_path):
 def test_status_of_the_command_is_the_keepers():
     command = [sys.executable, "-I", str(KEEPER), str(os.getpid()), "1", sys.executable, "-c", "raise SystemExit(7)"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as keeper:
-        assert keeper.wait(120) == 7
+        assert keeper.wait(180) == 7
 
 
 def test_command_that_ends_at_once_has_its_status_told_all_the_same() -> None:

@@ -10,6 +10,7 @@ import itertools
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -129,15 +130,13 @@ class Shop(Migration):
         histories.moved(self)
         self.mirrors()
         self.effects.clear()
-        self.source._errors |= dict.fromkeys(("create_acls", "delete_acls"), self._acl_changes)
+        changes = {"create_acls": "acl", "delete_acls": "acl removed"}
+        self.source._errors |= {call: partial(self.note, effect) for call, effect in changes.items()}
 
     def note(self, effect: str) -> None:
         """Something changes, unless the process dies before."""
         self.deadly()
         self.effects.append(effect)
-
-    def _acl_changes(self) -> None:
-        self.note("acl")
 
     def mirrors(self) -> None:
         self.ctx().link.record_run({"at": self.ctx().stamp(), "state": "running"})
@@ -282,6 +281,7 @@ def test_effects_come_in_their_order_and_the_point_of_no_return_before_the_first
     order = [
         "shop/switch/producers switching",
         "shop/fence/writes fencing",
+        "acl removed",
         "hook stop source fence",
         "acl",
         "shop/fence/writes fenced",
@@ -530,8 +530,7 @@ def test_what_goes_wrong_before_the_point_of_no_return_lifts_the_fence_and_frees
     assert shop.clock.monotonic() - began < 60
     assert shop.hooks() == ["hook stop source fence", "hook start source lift"]
     assert shop.record().state is SwitchState.GIVEN_UP
-    # Who writes during the drain is noticed before the link is sealed.
-    assert ("seal" in shop.effects) is (what in (_straggles_late, _comes_back, _is_revoked, _seals_slowly))
+    assert ("seal" in shop.effects) is (what not in (_writes_on, _takes_long, _ends_short))
     drained = (shop.ctx().link.run() or {})["state"] == "ended"
     assert ("start the mirror again" in caught.value.remedy) is drained
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import pytest
@@ -78,7 +79,8 @@ class BackShop(Shop):
         group.mark(Step.STARTED, self.clock.now())
         group.mark(Step.ALIVE, self.clock.now(), sign="committed", pause_seconds=1.0)
         self.effects.clear()
-        self.target._errors |= dict.fromkeys(("create_acls", "delete_acls"), lambda: self.note("acl on target"))
+        changes = {"create_acls": "acl on target", "delete_acls": "acl on target removed"}
+        self.target._errors |= {call: partial(self.note, effect) for call, effect in changes.items()}
         back.link.record_run({"at": back.stamp(), "state": "running"})
         self.effects.clear()
 
@@ -169,6 +171,7 @@ def test_effects_come_in_their_order_and_the_sources_fence_is_lifted_behind_the_
     order = [
         "shop/switch/producers:reverse switching",
         "shop/fence/back-writes fencing",
+        "acl on target removed",
         "hook stop target fence",
         "acl on target",
         "shop/fence/back-writes fenced",
@@ -178,7 +181,7 @@ def test_effects_come_in_their_order_and_the_sources_fence_is_lifted_behind_the_
         "shop/switch/producers:reverse served by the target",
         "shop/topic-state/shop.orders reversed",
         "shop/fence/writes lifting",
-        "acl",
+        "acl removed",
         "shop/fence/writes lifted",
         "hook start source switch",
         "shop/switch/producers:reverse switched",

@@ -490,13 +490,17 @@ class _Work:
             self._require_alone()
         else:
             self._end_rehearsal()
+        # While producers still write: from here on they wait.
+        own, snapshot = self._own_rights(), self._record.snapshot
+        if snapshot is not None:
+            ctx.journal.require(self._claim)
+            self.at.cluster.delete_acls(snapshot.last(self.ban))
         producers = require_producers(ctx)
         if producers.stop and self.ban.rests:
             self._note(stopped=True, start=_with(self._record.start, producers.start))
             self._hooks(producers.stop)
-        own = self._own_rights()
-        if self._record.snapshot is not None:
-            proof = self._by_acls(self._record.snapshot)
+        if snapshot is not None:
+            proof = self._by_acls(snapshot)
         else:
             proof = self._by_hooks()
         for operation, topics in self._own_rights().items():
@@ -541,11 +545,8 @@ class _Work:
         if at.probe is None:
             raise ValueError("a fence by ACLs is never without a probe")
         self.denials = snapshot.all(ban)
-        prover = self._prover()
         # A probe that an earlier try has denied would show nothing of what is made now.
-        ctx.journal.require(self._claim)
-        at.cluster.delete_acls(snapshot.last(ban))
-        prover.allowed(at.probe)
+        self._prover().allowed(at.probe)
         # The time counts from the first denial on. What may stand from an earlier try was not lifted meanwhile.
         prover, began_at = self._prover(), ctx.stamp()
         self._deny(snapshot.denials(ban))

@@ -35,6 +35,7 @@ _BROKER_GONE = -137
 """librdkafka's _DESTROY_BROKER: the broker that was asked left the cluster meanwhile."""
 _UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC}
 _NOT_YET = codes.NOT_THERE_YET | codes.STALE_LEADER | _UNKNOWN | {_BROKER_GONE}
+_NO_ANSWER = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
 
 
 class Entry(NamedTuple):
@@ -288,7 +289,7 @@ class TopicLog:
             except KafkaException as error:
                 last = error
                 # A topic just created, or one whose leader moves or is gone: known in a moment.
-                if _code(error) not in (*_NOT_YET, KafkaError._TIMED_OUT):
+                if _code(error) not in _NOT_YET | _NO_ANSWER:
                     break
                 if time.monotonic() - asked >= _TRY_TIMEOUT:
                     # librdkafka goes on to ask the former leader for minutes; a new client asks who leads now.

@@ -4,10 +4,10 @@ And back, by the reverse link: the same with source and target swapped. What is 
 context's link to its destination, whichever clusters these are.
 
 Slow things and refusals come first. Then, under one deadline: fence, drain up to exactly the ends that were proved,
-look again, seal, arm the link that follows, ask the gate once more. What goes wrong up to there has producers write to
-the origin again. Then the journal's record is the point of no return, and what is left (lifting an earlier fence where
-they begin, start hooks) is finished by whoever runs this again. A process that died before that point left a fence:
-the next one begins with proving it again.
+seal, arm the link that follows, look whether the fence stands and nobody wrote, ask the gate once more. What goes wrong
+up to there has producers write to the origin again. Then the journal's record is the point of no return, and what is
+left (lifting an earlier fence where they begin, start hooks) is finished by whoever runs this again. A process that died
+before that point left a fence: the next one begins with proving it again.
 
 The topics' states show none of what happens between fence and that point, for a rerun's sake; the link's state does.
 """
@@ -452,7 +452,6 @@ class _Work:
             self._ask("its fence stood from an earlier run")
         self._drain(proof, until)
         self._is_done("drained")
-        self._look_again(fenced)
         self._require()
         sealed = seal.apply(ctx)
         self._is_done("sealed")

@@ -79,7 +79,7 @@ def test_command_is_paused_resumed_and_ended_by_its_asker(tmp_path: Path) -> Non
     process.send(signal.SIGCONT)
     wait_until(lambda: command.status() != psutil.STATUS_STOPPED, "the command goes on")
     process.send(signal.SIGTERM)
-    assert process.wait(60)
+    assert process.wait(180)
     assert not process.alive()
     process.send(signal.SIGTERM)
 
@@ -88,7 +88,7 @@ def test_command_prints_and_ends_output_is_in_the_console_file(tmp_path: Path) -
     console = tmp_path / "console.log"
     talker = [sys.executable, "-c", "import sys; print('out', flush=True); print('err', file=sys.stderr)"]
     process = LeashedProcess(talker, console=console, scratch=tmp_path)
-    assert process.wait(60)
+    assert process.wait(180)
     assert console.read_text() == "out\nerr\n"
 
 

@@ -78,7 +78,7 @@ def test_broker_was_killed_or_ended_with_its_data_kept_up_again_serves_with_its_
     process = place.process()
     process.kill()
     # Its parent is this process, which must reap it; after `make brokers` nobody need.
-    process.wait(10)
+    process.wait(180)
     assert standing.status(run_directory=place.run_directory) == {"source": None}
     place.up()
     assert "t" in place.topics()
