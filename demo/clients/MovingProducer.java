@@ -76,7 +76,7 @@ public class MovingProducer {
                     send(topics[(int) (done % topics.length)], "");
                 }
             }
-            Thread.sleep(50);
+            Thread.sleep(10);
             if (System.nanoTime() - told > 500_000_000L) {
                 told = System.nanoTime();
                 tell(false);

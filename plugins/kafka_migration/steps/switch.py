@@ -5,9 +5,9 @@ context's link to its destination, whichever clusters these are.
 
 Slow things and refusals come first. Then, under one deadline: fence, drain up to exactly the ends that were proved,
 seal, arm the link that follows, look whether the fence stands and nobody wrote, ask the gate once more. What goes wrong
-up to there has producers write to the origin again. Then the journal's record is the point of no return, and what is
-left (lifting an earlier fence where they begin, start hooks) is finished by whoever runs this again. A process that died
-before that point left a fence: the next one begins with proving it again.
+up to there has producers write to the origin again. Then the journal's record is the point of no return. What is left
+behind it (lifting an earlier fence where they begin, start hooks) is finished by whoever runs this again. A process
+that died before that point left a fence: the next one begins with proving it again.
 
 The topics' states show none of what happens between fence and that point, for a rerun's sake; the link's state does.
 """

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _PROGRESS_BYTES_PER_SECOND, _PROGRESS_PATIENCE = 65_536, 30.0
 _FAREWELL_SECONDS, _URGENT_SECONDS = 1.0, 0.5
 #: Commands are looked for so often, and for so long, once one was announced that somebody waits for.
-_ALERT_SECONDS, _ALERT_FOR_SECONDS = 0.05, 120.0
+_ALERT_SECONDS, _ALERT_FOR_SECONDS = 0.02, 120.0
 
 
 class CopyTask:
