@@ -39,7 +39,7 @@ class Undisturbed:
 
 def prepared(scenario: Scenario) -> Shop:
     """What stands before the command is run."""
-    shop = Shop()
+    shop = Shop(is_created=scenario.is_created)
     scenario.prepare(shop)
     shop.clock.sleep(_LATER_SECONDS)
     return shop

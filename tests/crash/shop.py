@@ -19,10 +19,8 @@ from kafka_migration.approvals.cutover import CutoverGate
 from kafka_migration.approvals.rollback import RollbackGate
 from kafka_migration.copy.driver import fencing
 from kafka_migration.domain import ledger
-from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
-from kafka_migration.fence import fence
 from kafka_migration.groups import move
 from kafka_migration.groups.hooks import ALLOWED_COMMANDS, HookCall, HookRun
 from kafka_migration.link import reverse
@@ -32,6 +30,7 @@ from kafka_migration.state.journal import Journal
 from kafka_migration.state.link import LinkState, LinkTopic, Wish
 from kafka_migration.steps import fence as fence_step
 from kafka_migration.steps import switch
+from kafka_migration.topics import keeping
 from tests.crash.process import ClusterOf, LogOf, Process, StoreOf
 from tests.fence.worlds import OWN, PROBE, SHOP_ACLS, acl
 from tests.steps import histories
@@ -53,22 +52,22 @@ class MirroredLink(LinkState):
 
     def __init__(self, shop: Shop, name: str, links: Any, logs: list[Any], **options: Any) -> None:
         super().__init__(name, links, *logs, **options)
-        self._shop, self._is_back = shop, name.endswith(":reverse")
+        self._shop = shop
 
     def positions(self, of: Collection[TopicPartition] | None = None) -> dict[TopicPartition, Position]:
         maps = self.offset_maps(of)
         return {tp: Position(source=it.source_end, target=it.target_end, fence=0, records=0) for tp, it in maps.items()}
 
     def offset_maps(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetMap]:
-        if not self._is_back:
+        if self.name == "shop":
             copied, pinned = OffsetMap([Run(0, 0, RECORDS)], source_end=RECORDS, target_end=RECORDS), self.topics()
             return {tp: copied for tp in PARTITIONS if tp.topic in pinned}
         wanted = None if partitions is None else [*partitions]
-        return {tp: self._back(it.first_of_newest()) for tp, it in self.openings(wanted).items()}
+        return {tp: self._from(it.first_of_newest()) for tp, it in self.openings(wanted).items()}
 
-    def _back(self, cut: Any) -> OffsetMap:
-        """From the cut on what was written on the target, behind a marker on the source."""
-        written = self._shop.mirrored_back
+    def _from(self, cut: Any) -> OffsetMap:
+        """From the cut on what was written on the target, behind a marker on the source; forward again nothing yet."""
+        written = self._shop.mirrored_back if self.name == "shop:reverse" else 0
         if not written:
             return OffsetMap([], source_end=cut.source, target_end=cut.target)
         run = Run(cut.source, cut.target + 1, written)
@@ -84,7 +83,7 @@ class MirroredLink(LinkState):
         super().wish(wish)
         if wish.desired in (Desired.DRAIN, Desired.STOP) and (self.run() or {}).get("state") == "running":
             reason = "drained" if wish.desired is Desired.DRAIN else "stopped"
-            self._shop.clock.at(0.3, lambda: self._shop.mirror("ended", reason))
+            self._shop.clock.at(0.3, lambda: self._shop.mirror("ended", reason, link=self.name))
 
 
 class Consumers:
@@ -120,7 +119,7 @@ class Shop(Migration):
 
     GROUPS: ClassVar = {"shop.app": "shop.orders", "shop.pay": "shop.payments"}
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_created: bool = True) -> None:
         super().__init__()
         _NEWEST.append(self)
         self.process = Process()
@@ -132,20 +131,24 @@ class Shop(Migration):
         #: Of the plan's section producers.
         self.guards: dict[str, Any] = {}
         self.epochs = 0
-        self.markers = dict.fromkeys(PARTITIONS, 0)
+        self.markers = {side: dict.fromkeys(PARTITIONS, 0) for side in ("source", "target")}
         self.entries: dict[str, list[Any]] = {topic: [] for topic in (ledger.OFFSET_MAP_TOPIC, ledger.PROGRESS_TOPIC)}
         self.source._id, self.target._id = "s", "t"
         self.source._acls, self.source._brokers = [], (1, 2, 3)
         self.source.create_acls(SHOP_ACLS)
         self.source.consumer_commits("shop.pay", histories.PAYMENTS, 60)
+        self.groups = {group: Consumers(self, group, topic) for group, topic in self.GROUPS.items()}
+        for consumers in self.groups.values():
+            consumers.members["source"] = self.source.join(consumers.group, [self.GROUPS[consumers.group]])
+        if is_created:
+            self._create()
+
+    def _create(self) -> None:
         with _ALLOWED:
             histories.created(self)
         self._pin()
         for tp in PARTITIONS:
             self.target.append(tp, RECORDS)
-        self.groups = {group: Consumers(self, group, topic) for group, topic in self.GROUPS.items()}
-        for consumers in self.groups.values():
-            consumers.members["source"] = self.source.join(consumers.group, [self.GROUPS[consumers.group]])
         self.mirror("running")
 
     def _pin(self) -> None:
@@ -160,23 +163,25 @@ class Shop(Migration):
     def cluster(self, side: str) -> Any:
         return self.source if side == "source" else self.target
 
-    def mirror(self, state: str, reason: str = "") -> None:
-        """What the mirror reports of itself."""
+    def mirror(self, state: str, reason: str = "", *, link: str = "shop") -> None:
+        """What the mirror of a link reports of itself."""
         run = {"at": self.clock.now().isoformat(timespec="milliseconds"), "state": state}
-        self.links.put(ledger.link_key("shop", "run").decode(), run | ({"reason": reason} if reason else {}))
+        self.links.put(ledger.link_key(link, "run").decode(), run | ({"reason": reason} if reason else {}))
 
     def guard(self) -> None:
-        """Producers are kept off the target until they are switched, and groups off the source after that."""
+        """The plan keeps producers off the target until they are switched, and groups off the source after that."""
         self.guards = {"target_fence": {"probe": "probe"}, "target_closed": True, "groups_stay": True}
         self.target._acls, self.target._brokers = [], (1, 2, 3)
         rights = [acl(who, "WRITE", "shop.", "PREFIXED") for who in ("User:web", OWN, PROBE)]
         self.target.create_acls([*rights, acl(OWN, "READ", "shop.", "PREFIXED")])
         groups = [replace(acl(who, "READ", "shop.", "PREFIXED"), resource_type="GROUP") for who in ("User:app", PROBE)]
         self.source.create_acls(groups)
-        fence.keep_off_target(self.ctx())
 
     def serve(self) -> None:
-        """Producers write on the target, and the reverse link's mirror has copied that to the source."""
+        """Producers write on the target, and the reverse link's mirror copies that to the source."""
+        back = self.ctx().reverse()
+        keeping.apply(back)
+        self.mirror("running", link=back.link.name)
         for tp in PARTITIONS:
             self.target.append(tp, WRITTEN)
             self.source.append(tp, 1 + WRITTEN)
@@ -231,39 +236,41 @@ class Shop(Migration):
         self.process.change(f"hook: {verb} {call.group or 'producers'} on the {call.cluster} ({call.phase})", act)
         return HookRun(what=str(call), seconds=0.0, said="")
 
-    async def _transaction(self, partitions: Iterable[TopicPartition]) -> Identity:
+    async def _transaction(self, side: str, partitions: Iterable[TopicPartition]) -> Identity:
         """What the coordinator is asked for, for an empty transaction of a new epoch."""
-        self.process.change("target: InitProducerId", self._next_epoch)
-        self.process.change("target: AddPartitionsToTxn", lambda: None)
-        self.process.change("target: EndTxn", lambda: self._mark(partitions))
+        self.process.change(f"{side}: InitProducerId", self._next_epoch)
+        self.process.change(f"{side}: AddPartitionsToTxn", lambda: None)
+        self.process.change(f"{side}: EndTxn", lambda: self._mark(side, partitions))
         return Identity(7, self.epochs)
 
     def _next_epoch(self) -> None:
         self.epochs += 1
 
-    def _mark(self, partitions: Iterable[TopicPartition]) -> None:
+    def _mark(self, side: str, partitions: Iterable[TopicPartition]) -> None:
         for tp in partitions:
-            self.target.append(tp, 1)
-            self.markers[tp] += 1
+            self.cluster(side).append(tp, 1)
+            self.markers[side][tp] += 1
 
-    async def take_over(self, *, known: Any, fences: Any, **_: Any) -> Any:
+    async def take_over(self, side: str, *, known: Any, fences: Any, **_: Any) -> Any:
         """As copy/driver/takeover.py: a marker in each partition, behind which nobody else writes."""
-        identity = await self._transaction(known)
+        identity = await self._transaction(side, known)
         self.process.look()
-        ends = {tp: log.end for tp, log in self.target.ends(known).items()}
+        ends = {tp: log.end for tp, log in self.cluster(side).ends(known).items()}
         return SimpleNamespace(
             fence=max(fences, default=0) + 1,
             identity=identity,
             markers={tp: end - 1 for tp, end in ends.items()},
-            tails={tp: SimpleNamespace(stopped=None, data_end=RECORDS) for tp in ends},
+            tails={
+                tp: SimpleNamespace(stopped=None, data_end=end - self.markers[side][tp]) for tp, end in ends.items()
+            },
             stopped={},
             unread={},
         )
 
-    async def keep_alive(self) -> None:
+    async def keep_alive(self, side: str) -> None:
         """As wire/markers.py: an empty transaction of the same epoch, on a topic of the link's own."""
-        self.process.change("target: AddPartitionsToTxn", lambda: None)
-        self.process.change("target: EndTxn", lambda: None)
+        self.process.change(f"{side}: AddPartitionsToTxn", lambda: None)
+        self.process.change(f"{side}: EndTxn", lambda: None)
 
     @classmethod
     @contextmanager
@@ -272,9 +279,10 @@ class Shop(Migration):
         only reads, and tests/steps/test_cutover_gate.py has it."""
 
         class Wire:
-            """Leaders and logs of the target."""
+            """Leaders and logs of the cluster that a link writes to."""
 
-            def __init__(self, *_: Any) -> None:
+            def __init__(self, _net: Any, _properties: Any, side: str) -> None:
+                self.side = side
                 self.pinned: dict[str, Any] = {}
                 self.connect = self.close = lambda: None
 
@@ -283,7 +291,7 @@ class Shop(Migration):
             ) -> dict[TopicPartition, int]:
                 shop = _NEWEST[-1]
                 shop.process.look()
-                return {tp: log.end for tp, log in shop.target.ends(tps).items()}
+                return {tp: log.end for tp, log in shop.cluster(self.side).ends(tps).items()}
 
         class Net:
             """Runs what does not wait for anybody."""
@@ -299,11 +307,11 @@ class Shop(Migration):
             def close(self) -> None:
                 pass
 
-        async def take_over(*_: Any, **wanted: Any) -> Any:
-            return await _NEWEST[-1].take_over(**wanted)
+        async def take_over(wire: Wire, **wanted: Any) -> Any:
+            return await _NEWEST[-1].take_over(wire.side, **wanted)
 
-        async def keep_alive(*_: Any, **__: Any) -> None:
-            await _NEWEST[-1].keep_alive()
+        async def keep_alive(wire: Wire, *_: Any, **__: Any) -> None:
+            await _NEWEST[-1].keep_alive(wire.side)
 
         async def await_markers(_cluster: Any, _identity: Any, ends: Any, *_: Any, **__: Any) -> Any:
             return ends
@@ -329,11 +337,3 @@ class Shop(Migration):
             patch.multiple(switch, run_hook=run_hook, require_runnable=lambda *_, **__: None),
         ):
             yield
-
-    def back(self) -> LinkState | None:
-        """The reverse link, if it has begun."""
-        link = MirroredLink(self, Direction.REVERSE.own("shop", 1), self.links, self._logs())
-        return link if link.topics() else None
-
-    def _logs(self) -> list[Any]:
-        return [LogOf(topic, found, Process(), ledger.PARTITIONS[topic]) for topic, found in self.entries.items()]

@@ -26,6 +26,36 @@ def test_command_that_died_comes_to_the_same_end_when_it_is_run_again(scenario: 
     assert [f"{it}: {found}" for it in [*points(scenario, run)][::_EVERY] if (found := problem(it, run))] == []
 
 
+@pytest.mark.parametrize(
+    ("name", "state", "producers", "denials", "locks"),
+    [
+        ("create", "", "source", (0, 4), 2),
+        ("create after cancel", "", "source", (0, 4), 2),
+        # Producers of the source stay fenced, as they were; what kept clients off the target is gone.
+        ("stop", "sealed", "", (6, 0), 2),
+        ("switch --back", "reversed", "source", (0, 4), 2),
+        # Groups stay, too, by three more denials each.
+        ("complete", "completed", "target", (10, 0), 0),
+    ],
+)
+def test_undisturbed_run_ends_as_its_command_is_meant_to(
+    name: str, state: str, producers: str, denials: tuple[int, int], locks: int
+) -> None:
+    end: Any = undisturbed(BY_NAME[name]).end
+    journal, links = end["journal"], end["links"]
+    states = {it["state"] for key, it in journal.items() if "/topic-state/" in key}
+    assert (states, end["producers"]) == ({state} if state else set(), producers)
+    assert tuple(sum("'DENY'" in it for it in end[side]["acls"]) for side in ("source", "target")) == denials
+    assert sum(key.startswith("_lock/") for key in journal) == locks
+    assert end["source"]["configs"]["shop.orders"] == {"retention.ms": "604800000"}
+    assert (end["target"]["configs"]["shop.orders"]["retention.ms"] == "-1") is (name != "complete")
+    sealed = {"stop": ["shop/seal"], "switch --back": ["shop/seal", "shop:reverse/seal"]}
+    sealed["complete"] = sealed["switch --back"]
+    assert [key for key in sorted(links) if key.endswith("/seal")] == sealed.get(name, [])
+    assert all(links[key]["ends"] for key in sealed.get(name, []))
+    assert {it["state"] for key, it in links.items() if key.endswith("/run")} <= {"ended"}
+
+
 def test_there_are_at_least_sixty_points() -> None:
     assert 2 * sum(scenario.at_least for scenario in SCENARIOS) >= 60
 

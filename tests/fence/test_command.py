@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from kafka_migration.domain.checks import Verdict
+from kafka_migration.approvals.evidence import verdicts
+from kafka_migration.domain.checks import Gate, Verdict
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.lifecycle import TopicState
-from kafka_migration.fence import record
+from kafka_migration.domain.types import TopicSpec
+from kafka_migration.fence import fence, record
 from kafka_migration.fence.bans import WRITES
 from kafka_migration.fence.record import FenceState
 from kafka_migration.inventory import permissions, preflight
@@ -23,6 +25,7 @@ from kafka_migration.migration.history import KIND
 from kafka_migration.plans.model import Plan
 from kafka_migration.steps import fence as step
 from kafka_migration.steps import release, report, status
+from tests.fakes.cluster import FakeCluster
 from tests.fence.worlds import FIRST, ORDERS, PAYMENTS, FencedShop
 from tests.steps.gates import at_a_terminal
 
@@ -126,6 +129,20 @@ def test_preflight_shows_whether_clients_can_be_kept_off_the_target(shop: Fenced
         "target: fence: probe",
     }
     assert not shop.store.items()
+
+
+def test_facts_about_the_target_are_the_same_before_its_topics_are_created_and_after(shop: FencedShop) -> None:
+    """`create` that died behind its topics is run again, under the approval that it had."""
+    ctx = shop.ctx(producers={"target_fence": {"probe": "probe"}, "target_closed": True})
+    ctx.source = FakeCluster("source")  # type: ignore[assignment]
+    ctx.source.create_topics([TopicSpec(name="shop.new", partitions=1, replication_factor=1)])
+    before = Gate.of("before", fence.check_target(ctx))
+    (probe,) = (it for it in before.results if it.name == "target: fence: probe")
+    assert (probe.verdict, "1 topics are not on the target yet" in probe.evidence) == (Verdict.WARN, True)
+    shop.source.add_topic("shop.new")
+    after = Gate.of("after", fence.check_target(ctx))
+    assert {it.verdict for it in after.results} == {Verdict.PASS}
+    assert verdicts(before) == verdicts(after)
 
 
 def test_hook_that_may_not_run_is_refused_before_anything_is_changed(shop: FencedShop) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_migration.approvals import approvals
-from kafka_migration.approvals.evidence import GateName
+from kafka_migration.approvals.evidence import Evidence, GateName
 from kafka_migration.compare.digests import Digest
 from kafka_migration.compare.explain.result import Altered, Drilled, Example, Fault, Part
 from kafka_migration.compare.launch import Expectations
@@ -30,11 +30,17 @@ ORDERS = (TopicPartition("shop.orders", 0), TopicPartition("shop.orders", 1))
 PAYMENTS = TopicPartition("shop.payments", 0)
 
 
+def approved(ctx: Context) -> Evidence:
+    """The plan gate, by ada, who saw what is returned."""
+    seen = approvals.evidence(ctx, GateName.PLAN)
+    approvals.record(ctx, GateName.PLAN, seen.digest, "ada", seen_at=seen.taken_at)
+    return seen
+
+
 def created(shop: Migration) -> None:
     """Approved by ada, and created in half a minute."""
     ctx = shop.ctx()
-    seen = approvals.evidence(ctx, GateName.PLAN)
-    approvals.record(ctx, GateName.PLAN, seen.digest, "ada", seen_at=seen.taken_at)
+    seen = approved(ctx)
     with phase(ctx, "create_targets") as run:
         remember_beginning(ctx, seen.inventory)
         result = create.apply(ctx)
