@@ -36,6 +36,7 @@ from kafka_migration.migration.history import KIND as PHASE
 from kafka_migration.migration.history import phase
 from kafka_migration.state.link import Wish
 from kafka_migration.steps import draining, recopy
+from kafka_migration.steps.fence import run_hooks
 from kafka_migration.steps.release import left_open
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import delete
@@ -133,7 +134,7 @@ def apply(ctx: Context, *, by: str, reason: str = "", keep_topics: bool = False)
         records=max(records, begun.records),
     )
     cancellation.write(ctx, begun)
-    fence.let_in_on_target(ctx)
+    fence.let_in_on_target(ctx, run_hooks(ctx, None, "target"))
     fence.end_rehearsals(ctx)
     _delete(ctx, [one for one in todo if one.action is Action.DELETE])
     for text in begun.left:
