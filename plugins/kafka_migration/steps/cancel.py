@@ -25,7 +25,7 @@ from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import Desired, Halt
 from kafka_migration.fence import fence
-from kafka_migration.fence.bans import REHEARSALS
+from kafka_migration.fence.bans import EARLY_WRITES, REHEARSALS
 from kafka_migration.groups.looks import subscribed_topics
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.kafka.errors import NotSupported
@@ -222,12 +222,12 @@ def _moved(ctx: Context) -> list[str]:
 
 def _fences(ctx: Context) -> list[str]:
     """Fences that were begun and not lifted: whatever is recorded of one, unless it is known to be lifted. A rehearsal
-    keeps no producer out."""
-    rehearsals = {ban.key for ban in REHEARSALS}
+    keeps no producer out, and one that keeps clients off the target is lifted by the cancellation."""
+    others = {ban.key for ban in (*REHEARSALS, EARLY_WRITES)}
     return [
         name
         for name, value in sorted(ctx.journal.all(_FENCE).items())
-        if value.get("state") != _LIFTED and name not in rehearsals
+        if value.get("state") != _LIFTED and name not in others
     ]
 
 
