@@ -104,6 +104,24 @@ def test_group_goes_on_at_its_very_next_record_below_and_above_the_cut(
     assert shop.read == [(place, place + 5)]
 
 
+@pytest.mark.parametrize("when", ["before", "written, and not started"])
+def test_group_whose_offsets_have_expired_on_the_source_goes_on_at_its_very_next_record(
+    fake_world: FakeWorld, hooks: HookServer, when: str
+) -> None:
+    shop = moved_shop(fake_world, hooks)
+    if when != "before":
+        hooks.on("start", "source", lambda _: setattr(hooks, "answer", (404, b"no such application")))
+        assert shop.back().groups[0].outcome is Fate.REFUSED
+        assert fake_world.committed("source", shop.group) == {shop.tp: 105}
+        hooks.answer = (200, b"done")
+        hooks.on("start", "source", shop.start)
+    fake_world.source.forget_group(shop.group)
+    assert selected(shop.ctx().reverse()) == (shop.group,)
+    (outcome,) = shop.back().groups
+    assert outcome.outcome is Fate.MOVED
+    assert shop.read == [(105, 110)]
+
+
 def test_rollback_that_is_refused_lets_no_group_read_on_the_source_before(
     fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
