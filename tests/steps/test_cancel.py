@@ -16,7 +16,7 @@ from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, TopicPartition, TopicSpec
 from kafka_migration.fence import record
-from kafka_migration.fence.bans import REHEARSAL
+from kafka_migration.fence.bans import EARLY_WRITES, REHEARSAL
 from kafka_migration.fence.record import FenceRecord, FenceState
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link import lifecycle, reverse, seal
@@ -257,6 +257,15 @@ def test_rehearsal_of_a_switch_that_was_killed_is_in_nobodys_way_and_ends(shop: 
     found = record.read(ctx, REHEARSAL)
     assert found is not None
     assert found.state is FenceState.LIFTED
+
+
+def test_what_keeps_clients_off_the_target_is_lifted_and_no_obstacle(shop: Migration) -> None:
+    ctx = shop.ctx()
+    ctx.connect = lambda *_: shop.target  # type: ignore[assignment]
+    standing = FenceRecord(state=FenceState.FENCED, kind="acl_deny", names=(), at=ctx.stamp())
+    record.write(ctx, EARLY_WRITES, standing)
+    cancel.apply(ctx, by="ada")
+    assert record.standing(ctx) == {}
 
 
 def test_records_of_somebody_else_that_the_fence_finds_keep_every_topic(shop: Migration, fence: Fence) -> None:

@@ -9,6 +9,7 @@ import pytest
 from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups import watch
+from kafka_migration.groups.move import Mover
 from kafka_migration.steps import cutover
 from kafka_migration.steps.cutover import Fate
 from tests.steps.hook_server import HookServer
@@ -31,6 +32,45 @@ def test_group_that_does_not_come_alive_is_moved_back_alone(world: World, hooks:
     assert hooks.calls == [("stop", "target", "undo", group), ("start", "source", "undo", group)]
     assert world.committed("source", group) == {tp: 20}
     assert watch.apply(world.ctx(**fields)).groups == ()
+
+
+def test_group_whose_offsets_have_expired_on_the_source_is_started_there_where_it_was_stopped(
+    fake_world: FakeWorld, hooks: HookServer
+) -> None:
+    world = fake_world
+    group, tp, fields = sick_shop(world, hooks)
+    world.source.forget_group(group)
+    found: list[dict[TopicPartition, int]] = []
+    hooks.on("start", "source", lambda _: found.append(world.committed("source", group)))
+    assert cutover.undo(world.ctx(dry_run=True, **fields), group).outcome == "would_undo"
+    assert world.committed("source", group) == {}
+    assert cutover.undo(world.ctx(**fields), group).outcome == "undone"
+    assert found == [{tp: 20}]
+
+
+def test_group_whose_offsets_expired_while_it_stood_stopped_is_started_on_the_source_where_it_was_stopped(
+    fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = fake_world
+    topic, group = world.topic("orders", partitions=2), world.group("app")
+    gone, left = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    world.commit("source", group, {gone: 20, left: 30})
+    fields: dict[str, Any] = {"consumers": hooks.consumers}
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Mover, "_write", dies)
+        with pytest.raises(KeyboardInterrupt):
+            cutover.apply(world.ctx(**fields))
+    world.source.expire_commit(group, gone)
+    # It went on there since: what stands there is never replaced.
+    world.commit("source", group, {left: 35})
+    found: list[dict[TopicPartition, int]] = []
+    hooks.on("start", "source", lambda _: found.append(world.committed("source", group)))
+    assert cutover.apply(world.ctx(**fields)).groups[0].outcome is Fate.REFUSED
+    assert found == [{gone: 20, left: 35}]
 
 
 def test_undo_twice_does_nothing_the_second_time(world: World, hooks: HookServer) -> None:

@@ -18,7 +18,7 @@ from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.fence import fence
-from kafka_migration.groups import looks, move, sides, watch
+from kafka_migration.groups import looks, move, sides, translate, watch
 from kafka_migration.groups.hooks import HookCall, HookRun, run_hook
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.groups.watch import Life
@@ -102,6 +102,39 @@ def test_group_goes_on_at_its_very_next_record_below_and_above_the_cut(
     assert outcome.outcome is Fate.MOVED
     assert [(move.source, move.target, move.policy) for move in outcome.translations] == [(place, at, "exact")]
     assert shop.read == [(place, place + 5)]
+
+
+@pytest.mark.parametrize("when", ["before", "written, and not started"])
+def test_group_whose_offsets_have_expired_on_the_source_goes_on_at_its_very_next_record(
+    fake_world: FakeWorld, hooks: HookServer, when: str
+) -> None:
+    shop = moved_shop(fake_world, hooks)
+    if when != "before":
+        hooks.on("start", "source", lambda _: setattr(hooks, "answer", (404, b"no such application")))
+        assert shop.back().groups[0].outcome is Fate.REFUSED
+        assert fake_world.committed("source", shop.group) == {shop.tp: 105}
+        hooks.answer = (200, b"done")
+        hooks.on("start", "source", shop.start)
+    fake_world.source.forget_group(shop.group)
+    assert selected(shop.ctx().reverse()) == (shop.group,)
+    (outcome,) = shop.back().groups
+    assert outcome.outcome is Fate.MOVED
+    assert shop.read == [(105, 110)]
+
+
+@pytest.mark.parametrize(
+    ("days", "minutes", "is_named"),
+    [(5.5, "10080", False), (6.5, None, True), (7.02, "10080", True), (7.5, "10080", False), (1.5, "2880", True)],
+)
+def test_group_whose_offsets_are_about_to_expire_on_the_source_is_named_with_what_to_do(
+    fake_world: FakeWorld, hooks: HookServer, days: float, minutes: str | None, is_named: bool
+) -> None:
+    shop = moved_shop(fake_world, hooks)
+    fake_world.source.configs_of_brokers["offsets.retention.minutes"] = minutes
+    fake_world.clock.sleep(days * 86_400)
+    (group,) = translate.preview(shop.ctx().reverse()).groups
+    assert any("its offsets on the source expire at about 2030-01-" in flag for flag in group.flags) == is_named
+    assert not any("expire" in flag for flag in translate.preview(shop.ctx()).groups[0].flags)
 
 
 def test_rollback_that_is_refused_lets_no_group_read_on_the_source_before(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,10 +23,11 @@ from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link import lifecycle, reverse, seal, switched
 from kafka_migration.link.switched import SwitchState
 from kafka_migration.migration.context import Context
+from kafka_migration.plans.hooks import Hook
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.link import LinkState, Wish
+from kafka_migration.steps import complete, mirror, status, stop, switch
 from kafka_migration.steps import fence as fence_step
-from kafka_migration.steps import mirror, status, switch
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import keeping
 from kafka_migration.validation import verdict
@@ -323,15 +325,7 @@ def test_forward_again_by_a_new_generation_lifts_the_targets_fence(shop: BackSho
     shop.store.put("shop/validation/latest", value | {"at": shop.record().served_at})
     found = verdict.check(ctx)
     assert (found.verdict, "before link shop:2 began" in found.evidence) == ("FAIL", True)
-    mirror._keep_records(ctx)
-    assert set(lifecycle.read(ctx).values()) == {TopicState.MIRRORING}
-    group = GroupRecord.own(ctx.journal, "shop.app", at=ctx.stamp())
-    group.take_leg(Direction.FORWARD, 2)
-    for step in (Step.STOPPING, Step.TRANSLATED, Step.READ_BACK, Step.STARTED):
-        group.mark(step, shop.clock.now(), **({"positions": [], "flags": []} if step is Step.TRANSLATED else {}))
-    group.mark(Step.ALIVE, shop.clock.now(), sign="committed", pause_seconds=1.0)
-    ctx.link.record_run({"at": ctx.stamp(), "state": "running"})
-    monkeypatch.setattr(shop, "copy_back", lambda _wish: _drained(shop))
+    _copies_again(shop, monkeypatch)
     decision = switch.run(shop.ctx().newest(), environ={})
     assert decision.exit_code == 0, decision.message
     assert set(lifecycle.read(shop.ctx()).values()) == {TopicState.SERVED}
@@ -347,10 +341,119 @@ def test_forward_again_by_a_new_generation_lifts_the_targets_fence(shop: BackSho
     assert reverse.way_back(shop.ctx().newest()).generation == 2
 
 
+def test_forward_again_ended_by_stop_lifts_the_targets_fence_as_a_switch_would(
+    shop: BackShop, monkeypatch: Any
+) -> None:
+    shop.switch_back()
+    _copies_again(shop, monkeypatch)
+    last = record.read(shop.ctx(), BACK_WRITES)
+    assert last is not None
+    opens = Hook(command=("/bin/true", "open"))
+    record.write(shop.ctx(), BACK_WRITES, replace(last, closed=True, open=(opens,)))
+    shop.effects.clear()
+    # Their owners start producers.
+    assert _ended_by_stop(shop) == ["hook open target lift"]
+
+
+def _ended_by_stop(shop: BackShop) -> list[str]:
+    """Producers of the second generation were moved to the target by their owners, and nothing keeps them out."""
+    result = stop.apply(shop.ctx().newest())
+    assert result.stopped, result.gate.blockers
+    ctx, hooks = shop.ctx().newest(), shop.hooks()
+    assert (shop.denials(), shop.denials_there(), record.standing(ctx)) == (0, 0, {})
+    assert set(lifecycle.read(ctx).values()) == {TopicState.SEALED}
+    assert switched.served(ctx) is None
+    assert "served by the source" not in status.read(ctx).switch
+    assert complete._served(ctx).verdict == "PASS"
+    # They can go back once more.
+    fence.apply(ctx, lambda *_: None, BACK_WRITES)
+    assert shop.denials_there() == 4
+    assert fence_step.lift(ctx, environ={}).value.equal
+    assert shop.denials_there() == 0
+    return hooks
+
+
+def test_stop_after_a_switch_that_was_given_up_and_killed_behind_the_seal_lifts_the_fence_when_it_is_run_again(
+    shop: BackShop, monkeypatch: Any
+) -> None:
+    shop.switch_back()
+    _copies_again(shop, monkeypatch)
+    ctx = shop.ctx().newest()
+    switched.write(ctx, switched.Switch(state=SwitchState.GIVEN_UP, begun_at=ctx.stamp(), why="a straggler"))
+    _after(shop, "shop/fence/back-writes lifting", lambda: setattr(shop, "deadly", _dies))
+    with pytest.raises(Killed):
+        stop.apply(shop.ctx().newest())
+    shop.deadly = lambda: None
+    assert shop.denials_there()
+    assert fence_step.newest(shop.ctx().newest()) is BACK_WRITES
+    _ended_by_stop(shop)
+
+
+@pytest.mark.parametrize("then", ["copied", "sealed by a switch"])
+def test_fence_on_the_target_stays_as_long_as_producers_are_on_the_source_and_what_lifts_it_is_named(
+    shop: BackShop, monkeypatch: Any, then: str
+) -> None:
+    shop.switch_back()
+    _copies_again(shop, monkeypatch)
+    if then == "sealed by a switch":
+        _after(shop, "shop:reverse:2/topic/shop.orders", lambda: setattr(shop, "deadly", _dies))
+        with pytest.raises(Killed):
+            switch.run(shop.ctx().newest(), environ={})
+        shop.deadly = lambda: None
+        assert shop.denials() == 6
+    ctx = shop.ctx().newest()
+    assert (ctx.link.seal() is not None) == (then != "copied")
+    with pytest.raises(Refused, match="topics are reversed") as caught:
+        fence.lift(ctx, lambda *_: None, BACK_WRITES)
+    assert "`stop`" in caught.value.remedy
+    lifted = fence_step.lift(ctx, environ={}).value
+    assert "fence back-writes of 2 topics or groups is fenced" in lifted.evidence
+    assert "`switch` or `stop` lifts it" in lifted.evidence
+    assert (shop.denials(), shop.denials_there()) == (0, 4)
+
+
+@pytest.mark.parametrize(
+    "dies_at", ["shop/fence/back-writes fenced", "shop/switch/producers:reverse served by the target"]
+)
+def test_fence_of_a_switch_back_is_lifted_before_its_point_alone_though_owners_had_moved_producers_there(
+    shop: BackShop, dies_at: str
+) -> None:
+    ctx = shop.ctx()
+    ctx.journal.forget(switched.KIND, switched.name(ctx))
+    sealed = {"state": "sealed", "at": ctx.stamp()}
+    ctx.journal.record_all(lifecycle.KIND, dict.fromkeys(lifecycle.read(ctx), sealed))
+    _after(shop, dies_at, lambda: setattr(shop, "deadly", _dies))
+    with pytest.raises(Killed):
+        shop.switch_back()
+    shop.deadly = lambda: None
+    is_behind = switched.away_from(shop.ctx().newest(), "target") is not None
+    assert is_behind == ("served" in dies_at)
+    if is_behind:
+        with pytest.raises(Refused, match="topics are reversed"):
+            fence.lift(shop.ctx().newest(), lambda *_: None, BACK_WRITES)
+    else:
+        fence_step.lift(shop.ctx().newest(), environ={})
+    assert shop.denials_there() == (4 if is_behind else 0)
+
+
 def test_way_back_that_is_over_is_found_until_the_next_forward_link_is_sealed(shop: BackShop) -> None:
     shop.switch_back()
     over = reverse.way_back(shop.ctx().newest())
     assert (over.direction, over.generation, over.link.seal() is None) == (Direction.REVERSE, 1, False)
+
+
+def _copies_again(shop: BackShop, monkeypatch: Any) -> None:
+    """The forward mirror runs by its second generation, and consumers are on the target once more."""
+    ctx = shop.ctx().newest()
+    mirror._keep_records(ctx)
+    assert set(lifecycle.read(ctx).values()) == {TopicState.MIRRORING}
+    group = GroupRecord.own(ctx.journal, "shop.app", at=ctx.stamp())
+    group.take_leg(Direction.FORWARD, 2)
+    for step in (Step.STOPPING, Step.TRANSLATED, Step.READ_BACK, Step.STARTED):
+        group.mark(step, shop.clock.now(), **({"positions": [], "flags": []} if step is Step.TRANSLATED else {}))
+    group.mark(Step.ALIVE, shop.clock.now(), sign="committed", pause_seconds=1.0)
+    ctx.link.record_run({"at": ctx.stamp(), "state": "running"})
+    monkeypatch.setattr(shop, "copy_back", lambda _wish: _drained(shop))
 
 
 def _drained(shop: BackShop) -> None:

@@ -60,7 +60,8 @@ _UNOPENABLE: Mapping[Side, Mapping[TopicState, str]] = {
         " (`fence --status --json` names topics) with the brokers' own tools",
     },
     "target": {
-        TopicState.REVERSED: "producers are on the source; `switch` moves them to the target again, and lifts it"
+        TopicState.REVERSED: "producers are on the source; `switch` moves them to the target again, and lifts it, as"
+        " does `stop` once their owners have moved them"
     },
 }
 #: What a topic is whose producers were switched there.
@@ -212,8 +213,10 @@ def _is_kept_off(ctx: Context) -> bool:
     return ctx.plan.producers is not None and ctx.plan.producers.target_closed
 
 
-def let_in_on_target(ctx: Context) -> None:
-    """Take back what :func:`keep_off_target` denies. Nothing if nothing was denied; raises what :func:`lift` does."""
+def let_in_on_target(ctx: Context, hooks: Hooks) -> None:
+    """Lift whatever denies producers the target, where they are to begin: what :func:`keep_off_target` denies, and the
+    fence of an earlier switch back. Nothing if nothing was denied; raises what :func:`lift` does."""
+    lift(ctx, hooks, BACK_WRITES, starts=False)
     lift(ctx, _no_hooks, EARLY_WRITES)
 
 
@@ -295,9 +298,9 @@ def _require_openable(ctx: Context, ban: Ban, last: FenceRecord) -> None:
 def _states(ctx: Context, ban: Ban) -> dict[str, TopicState]:
     now = dict(lifecycle.read(ctx))
     if (switch := switched.away_from(ctx, ban.side)) is not None:
-        # Killed right behind the point of no return, topics may not show it yet.
-        before = (TopicState.FENCED, TopicState.SERVED, None)
-        now |= {topic: _SERVED_BY[switch.to] for topic in switch.topics if now.get(topic) in before}
+        # Killed right behind the point of no return, topics do not show it yet; copied by the next link, no more.
+        still = (topic for topic in switch.topics if now.get(topic) is not TopicState.COMPLETED)
+        now |= dict.fromkeys(still, _SERVED_BY[switch.to])
     return now
 
 

@@ -175,10 +175,15 @@ def proved(ctx: Context) -> frozenset[str]:
 
 def describe(ctx: Context) -> str:
     """What stands, as one line for people; "" for nothing."""
-    return "; ".join(
-        f"fence {key} of {len(one.names)} topics or groups is {one.state} since {one.at}"
+    return "; ".join(described(ctx).values())
+
+
+def described(ctx: Context) -> dict[str, str]:
+    """What stands, by its key, as a line for people."""
+    return {
+        key: f"fence {key} of {len(one.names)} topics or groups is {one.state} since {one.at}"
         for key, one in standing(ctx).items()
-    )
+    }
 
 
 def rehearsals(ctx: Context) -> dict[Ban, FenceRecord]:

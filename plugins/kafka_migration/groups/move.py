@@ -162,6 +162,7 @@ class Mover:
             self._run_hooks(record, stop, self.there, "undo")
         rest = 0.0 if runs_there else plan.cutover.rest_seconds
         self._wait_until_at_rest(self.there, group, plan.consumers.wait_seconds if stop else 0.0, rest)
+        self._commit_again(record)
         try:
             runs = self._run_hooks(record, start, self.here, "undo", prove=require_unused_at_destination)
         except CommittedSince:
@@ -171,6 +172,20 @@ class Mover:
                 self._start(record)
             raise
         record.mark(Step.UNDONE, self.ctx.clock.now(), hooks=[run.as_dict() for run in runs])
+
+    def _commit_again(self, record: GroupRecord) -> None:
+        """Write where the group stood on the origin again, as far as that has forgotten it: Kafka lets the offsets of a
+        group expire that is empty for long (``offsets.retention.minutes``, 7 days)."""
+        group, here = record.group, self._asked(lambda: self.ctx.origin.committed(record.group))
+        gone = {
+            move.tp: CommittedOffset(offset=move.origin, metadata=move.metadata)
+            for move in record.translations
+            if move.origin is not None and move.tp not in here
+        }
+        if gone:
+            self.ctx.log(f"{group}: its offsets of {listed(gone)} have expired on the {self.here}: write them again")
+            record.require_owner()
+            self.ctx.origin.commit(group, gone)
 
     # -- before anything is stopped ---------------------------------------------------------------------------------
 
@@ -496,6 +511,7 @@ class Mover:
             return
         try:
             self._asked(lambda: require_unused_at_destination(self.ctx, record))
+            self._commit_again(record)
             # First, so that a run which is killed in the middle is followed by one that stops it anew.
             record.forget(Step.STOPPED, Step.TRANSLATED, Step.WRITING, Step.WRITTEN)
             self.ctx.log(f"{group}: not moved, so its consumers are started on the {self.here} again")

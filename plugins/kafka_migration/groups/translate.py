@@ -7,23 +7,28 @@ written, as far as the group has not committed since.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from kafka_migration.domain.direction import Direction
-from kafka_migration.domain.errors import BadInput, Refused
+from kafka_migration.domain.errors import BadInput, MigrationError, Refused
 from kafka_migration.domain.generations import Generations
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.groups.looks import MOVABLE_PROTOCOLS, Commits, subscribed_topics
-from kafka_migration.groups.record import GroupRecord, Policy, Translation
+from kafka_migration.groups.record import GroupRecord, Policy, Step, Translation
 from kafka_migration.kafka.types import CommittedOffset, GroupState
 from kafka_migration.link import reverse
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
+
+#: Expiry that is less than so far ahead is worth a remark; brokers look for it this often, at the longest expected.
+_SOON, _CHECKED_EVERY = timedelta(days=1), timedelta(hours=1)
 
 
 class UncommittedPartitions(Refused):
@@ -358,11 +363,39 @@ class Preview:
 def preview(ctx: Context, groups: Sequence[str] | None = None) -> Preview:
     """Where the plan's groups (or ``groups``) would resume if they were moved now, the way of the context's link."""
     names = selected_groups(ctx, groups)
-    views = view_groups(ctx, names)
-    return Preview(groups=tuple(_preview_of(ctx, views[group]) for group in names))
+    views, expiring = view_groups(ctx, names), _expiring(ctx, names)
+    return Preview(groups=tuple(_preview_of(ctx, views[group], expiring.get(group)) for group in names))
 
 
-def _preview_of(ctx: Context, view: GroupView) -> GroupPreview:
+def _expiring(ctx: Context, groups: Sequence[str]) -> dict[str, str]:
+    """A remark on each group whose offsets are about to expire on the cluster that it left, and is to return to.
+
+    Kafka counts from when the group became empty there (KIP-211), and then removes what was written since as well.
+    """
+    legs = {group: record.leg for group, record in GroupRecord.of(ctx.journal, groups).items()}
+    left = {group: leg.at(Step.STOPPED) for group, leg in legs.items() if leg.is_done}
+    since = {group: at for group, at in left.items() if at and legs[group].direction is not ctx.direction}
+    if not since:
+        return {}
+    kept, now, there = _offsets_kept(ctx), ctx.clock.now(), ctx.direction.destination
+    return {
+        group: f"its offsets on the {there} expire at about {at + kept:%Y-%m-%d %H:%M} UTC, and so do those written"
+        " by then: have its consumers start before, or move it an hour later"
+        for group, at in since.items()
+        if -_CHECKED_EVERY <= at + kept - now <= _SOON
+    }
+
+
+def _offsets_kept(ctx: Context) -> timedelta:
+    """How long the cluster that groups are moved to keeps the offsets of an empty group; Kafka's default if it does
+    not say."""
+    config = None
+    with suppress(MigrationError):
+        config = ctx.destination.broker_configs().get("offsets.retention.minutes")
+    return timedelta(minutes=int((config and config.value) or 10_080))
+
+
+def _preview_of(ctx: Context, view: GroupView, remark: str | None) -> GroupPreview:
     problems: list[str] = []
     translations: tuple[Translation, ...] = ()
     if view.state.protocol not in MOVABLE_PROTOCOLS:
@@ -383,7 +416,7 @@ def _preview_of(ctx: Context, view: GroupView) -> GroupPreview:
         members=len(view.state.members),
         translations=translations,
         problems=tuple(problems),
-        flags=view.flags,
+        flags=(*view.flags, remark) if remark else view.flags,
     )
 
 

@@ -7,6 +7,7 @@ from, whatever else was written by then. Until then a switch is either gone on w
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 KIND = "switch"
 _NAME = "producers"
+#: The seal of a link, as the journal keeps it.
+_SEAL, _LINK = "seal", "link"
 
 
 class SwitchState(enum.StrEnum):
@@ -99,13 +102,14 @@ def read(ctx: Context) -> Switch | None:
 
 
 def last(ctx: Context) -> Switch | None:
-    """The newest one of all links that was not given up, or else the newest; None if there was none."""
+    """The newest one that was not given up, or else the newest; None if there was none, or `stop` came later."""
     found = _all(ctx)
     return next((one for one in found if one.state is not SwitchState.GIVEN_UP), found[0] if found else None)
 
 
 def served(ctx: Context) -> Switch | None:
-    """The newest one behind its point of no return, which shows where producers are; None: nobody switched them."""
+    """The newest one behind its point of no return, which shows where producers are; None: nobody switched them, or
+    `stop` came later."""
     return next((one for one in _all(ctx) if one.is_served), None)
 
 
@@ -116,10 +120,17 @@ def away_from(ctx: Context, side: Side) -> Switch | None:
 
 
 def _all(ctx: Context) -> list[Switch]:
-    """Of all links, the newest first."""
-    values = ctx.journal.all(KIND)
-    names = [way.own(_NAME, generation) for generation in range(1, ctx.generation + 2) for way in Direction]
-    return [_known(values[name]) for name in reversed(names) if name in values]
+    """The newest first, down to the newest link that `stop` has sealed: its producers were moved by their owners, so
+    no earlier switch shows where they are."""
+    values, seals = ctx.journal.all(KIND), ctx.journal.all(_SEAL)
+    found: list[Switch] = []
+    for generation, way in itertools.product(range(ctx.generation + 1, 0, -1), reversed(Direction)):
+        value = values.get(way.own(_NAME, generation))
+        one = None if value is None else _known(value)
+        found += [] if one is None else [one]
+        if way.own(_LINK, generation) in seals and (one is None or one.state is SwitchState.GIVEN_UP):
+            break
+    return found
 
 
 def _known(value: dict[str, Any]) -> Switch:

@@ -25,7 +25,7 @@ from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import Desired, Halt
 from kafka_migration.fence import fence
-from kafka_migration.fence.bans import REHEARSALS
+from kafka_migration.fence.bans import EARLY_WRITES, REHEARSALS
 from kafka_migration.groups.looks import subscribed_topics
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.kafka.errors import NotSupported
@@ -36,6 +36,7 @@ from kafka_migration.migration.history import KIND as PHASE
 from kafka_migration.migration.history import phase
 from kafka_migration.state.link import Wish
 from kafka_migration.steps import draining, recopy
+from kafka_migration.steps.fence import run_hooks
 from kafka_migration.steps.release import left_open
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import delete
@@ -133,7 +134,7 @@ def apply(ctx: Context, *, by: str, reason: str = "", keep_topics: bool = False)
         records=max(records, begun.records),
     )
     cancellation.write(ctx, begun)
-    fence.let_in_on_target(ctx)
+    fence.let_in_on_target(ctx, run_hooks(ctx, None, "target"))
     fence.end_rehearsals(ctx)
     _delete(ctx, [one for one in todo if one.action is Action.DELETE])
     for text in begun.left:
@@ -221,12 +222,12 @@ def _moved(ctx: Context) -> list[str]:
 
 def _fences(ctx: Context) -> list[str]:
     """Fences that were begun and not lifted: whatever is recorded of one, unless it is known to be lifted. A rehearsal
-    keeps no producer out."""
-    rehearsals = {ban.key for ban in REHEARSALS}
+    keeps no producer out, and one that keeps clients off the target is lifted by the cancellation."""
+    others = {ban.key for ban in (*REHEARSALS, EARLY_WRITES)}
     return [
         name
         for name, value in sorted(ctx.journal.all(_FENCE).items())
-        if value.get("state") != _LIFTED and name not in rehearsals
+        if value.get("state") != _LIFTED and name not in others
     ]
 
 

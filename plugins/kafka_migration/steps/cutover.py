@@ -365,7 +365,8 @@ class UndoResult:
 
 
 def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) -> UndoResult:
-    """Move one group back to the source, alone: its offsets there were never touched.
+    """Move one group back to the source, alone: its offsets there were never touched, and those that have expired are
+    written again.
 
     Refused once it has committed past its translation on the target: what it processed there would be processed
     again. Its offsets on the target stay; they are not ahead of anything. A kill at any step is finished by a rerun.

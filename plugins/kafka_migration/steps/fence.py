@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.checks import Gate
 from kafka_migration.domain.direction import Side
 from kafka_migration.fence import fence, record
-from kafka_migration.fence.bans import BACK_WRITES, WRITES, Ban
+from kafka_migration.fence.bans import BACK_WRITES, EARLY_WRITES, GROUP_READS, WRITES, Ban
 from kafka_migration.fence.fence import Fenced, Hooks, Lifted
 from kafka_migration.fence.ground import require_producers
 from kafka_migration.groups.hooks import HookCall, Phase, require_runnable, run_hook
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from kafka_migration.plans.hooks import Hook
 
 _PHASE = "fence"
+#: What lifts each of the fences that stand as they should.
+_LIFTED_BY = {
+    WRITES.key: "`switch --back` lifts it",
+    BACK_WRITES.key: "`switch` or `stop` lifts it, once producers are to write to the target again",
+    EARLY_WRITES.key: "`switch`, `stop` or `cancel` lifts it",
+    GROUP_READS.key: "`rollback` lifts it",
+}
 
 
 def check(ctx: Context) -> Decision:
@@ -53,17 +61,21 @@ def run(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Decision:
 
 
 def newest(ctx: Context) -> Ban:
-    """The fence that keeps producers from where they would write, or did last: on the target if they were switched
-    there, and one was begun to have them go back."""
+    """The fence that keeps producers from where they would write, or did last: on the target if one stands there, and
+    they were not switched to the source."""
     back = record.read(ctx, BACK_WRITES)
-    is_back = back is not None and back.stands and switched.away_from(ctx, "source") is not None
+    is_back = back is not None and back.stands and switched.away_from(ctx, "target") is None
     return BACK_WRITES if is_back else WRITES
 
 
 def lift(ctx: Context, ban: Ban | None = None, *, environ: Mapping[str, str] | None = None) -> Decision:
-    """Lift ``ban``, by default the newest fence, and start producers again; and end what a rehearsal has left."""
+    """Lift ``ban``, by default the newest fence, and start producers again; and end what a rehearsal has left. Its
+    evidence names the fences that stay."""
     with phase(ctx, f"{_PHASE} lifted") as account:
-        found = _lift(ctx, ban or newest(ctx), environ)
+        ban = ban or newest(ctx)
+        found = _lift(ctx, ban, environ)
+        stay = (f"{text}; {_LIFTED_BY[key]}" for key, text in record.described(ctx).items() if key != ban.key)
+        found = replace(found, evidence="; ".join((found.evidence, *stay)))
         account.ends(0, found.evidence, removed=found.removed)
     return Decision(facts={} if ctx.dry_run else {"removed": found.removed}, value=found)
 

@@ -27,6 +27,7 @@ from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.link.lag import LagMeter, LagReport, undecided
 from kafka_migration.state.link import Wish
 from kafka_migration.steps.draining import NOW_SECONDS, all_mirrored, end_mirror, none_halted
+from kafka_migration.steps.fence import run_hooks
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import create
 from kafka_migration.topics.declared import mirrored
@@ -141,7 +142,7 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
             lifecycle.note(ctx, topics, TopicState.DRAINED)
         sealed = seal.apply(ctx)
         lifecycle.note(ctx, topics, TopicState.SEALED)
-        fence.let_in_on_target(ctx)
+        fence.let_in_on_target(ctx, run_hooks(ctx, None, "target"))
     return StopResult(gate=gate, lag=report, mirror=ctx.link.run() or {}, seal=sealed)
 
 

@@ -596,10 +596,10 @@ class _Work:
         lifecycle.note(ctx, served.topics, TopicState.REVERSED if is_back else TopicState.SERVED)
         self._require()
         # Of an earlier switch that moved producers away from there. Nobody needs starting yet.
-        fence.lift(ctx, self._hooks(there), WRITES if is_back else BACK_WRITES, starts=False)
-        if not is_back:
-            self._require()
-            fence.let_in_on_target(ctx)
+        if is_back:
+            fence.lift(ctx, self._hooks(there), WRITES, starts=False)
+        else:
+            fence.let_in_on_target(ctx, self._hooks(there))
         if self._after:
             self._is_done("opened")
             served = replace(served, after_ms=dict(self._after))
