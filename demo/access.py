@@ -105,7 +105,7 @@ class LockedAccess(Access):
 class MovingAccess(LockedAccess):
     """Locked clusters on which producers are moved, too, and groups may be rolled back."""
 
-    produced_per_second = 240
+    produced_per_second = 120
 
     def settings(self) -> Settings:
         """How the workload's clients get in."""
