@@ -255,6 +255,8 @@ def switch(stage: Theatre) -> None:
     """Producers, behind the proved fence."""
     stage.approve("producers")
     stage.noted_fence(stage.km("switch"))
+    # Once everybody is at work: a driver that starts takes both cores, and pauses would be of this machine.
+    stage.wait_at_work("target")
     stage.start_mirror("--reverse")
 
 
