@@ -156,7 +156,7 @@ class Theatre(Parts):
         done = answer["switch"]
         self.fence["proved"].append(done["proof"]["proved_ms"])
         self.fence["until_started"].append(done["fence_ms"])
-        for part in ("drained", "sealed", "armed", "asked", "opened"):
+        for part in ("drained", "sealed", "armed", "compared", "asked", "opened"):
             self.fence.setdefault(part, []).append(done["after_ms"].get(part))
 
     def start_mirror(self, *options: str) -> None:

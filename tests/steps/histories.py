@@ -9,9 +9,10 @@ from typing import Any
 
 from kafka_migration.approvals import approvals
 from kafka_migration.approvals.evidence import Evidence, GateName
-from kafka_migration.compare.digests import Digest
+from kafka_migration.compare.digests import Digest, SegmentOutcome
 from kafka_migration.compare.explain.result import Altered, Drilled, Example, Fault, Part
 from kafka_migration.compare.launch import Expectations
+from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.result import Equality, PartitionResult, SegmentResult, ValidationResult
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.levels import Level
@@ -165,3 +166,9 @@ def rolled_back(shop: Migration, group: str = "shop.app") -> None:
     record.mark(Step.TRANSLATED, shop.clock.now(), positions=[move.as_dict()], flags=[])
     offsets = [{"topic": tp.topic, "partition": tp.partition, "offset": 95}]
     record.mark(Step.READ_BACK, shop.clock.now(), offsets=offsets)
+
+
+def read_alike(range_: PartitionRange) -> SegmentOutcome:
+    """What was copied in ``range_``, as if it had been read, and both sides were the same."""
+    both = Digest(rows=range_.records)
+    return SegmentOutcome.of(0, range_, "batch", source=both, target=both)

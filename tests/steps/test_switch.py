@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,8 @@ from kafka_migration.approvals import approvals
 from kafka_migration.approvals.cutover import CutoverGate
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.approvals.rollback import RollbackGate
+from kafka_migration.compare.digests import Digest, SegmentOutcome
+from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain import ledger
 from kafka_migration.domain.checks import CheckResult
 from kafka_migration.domain.controls import Pause
@@ -34,6 +36,7 @@ from kafka_migration.domain.errors import (
     TakenOver,
 )
 from kafka_migration.domain.lifecycle import TopicState
+from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
 from kafka_migration.fence import fence, record
@@ -52,6 +55,8 @@ from kafka_migration.steps import fence as fence_step
 from kafka_migration.steps import outlook, release, report, status, stop, switch, unfence
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import restore
+from kafka_migration.validation import tail
+from kafka_migration.validation.record import KIND, LATEST
 from tests.fence.worlds import OWN, PROBE, SHOP_ACLS, acl
 from tests.state.test_link import FakeLog
 from tests.steps import histories
@@ -100,6 +105,13 @@ class Obedient(LinkState):
     def positions(self, of: Collection[TopicPartition] | None = None) -> dict[TopicPartition, Position]:
         return {tp: Position(source=at, target=at, fence=0, records=0) for tp, at in self._shop.places.items()}
 
+    def offset_maps(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetMap]:
+        # Of generations that openings know of, the real ones.
+        known = super().offset_maps(partitions)
+        return {
+            tp: OffsetMap([Run(0, 0, at)], source_end=at, target_end=at) for tp, at in self._shop.places.items()
+        } | known
+
     def wish(self, wish: Wish) -> None:
         super().wish(wish)
         if wish.desired is Desired.DRAIN and (self.run() or {}).get("state") == "running":
@@ -120,6 +132,7 @@ class Shop(Migration):
         self.drain_seconds, self.reason = 0.3, "drained"
         self.deadly: Callable[[], None] = lambda: None
         self.asked: Callable[[], str] = lambda: "approved by ada"
+        self.compared = histories.read_alike
         self.store: Store = Store(self.note)
         self.links: Store = Store(self.note)
         self.source._acls, self.source._brokers = [], (1, 2, 3)
@@ -233,6 +246,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Shop]:
         monkeypatch.setattr(module, "run_hook", run_hook)
         monkeypatch.setattr(module, "require_runnable", lambda *_, **__: None)
     monkeypatch.setattr(seal, "apply", apply)
+    monkeypatch.setattr(tail, "read", lambda _ctx, ranges: [shops[-1].compared(range_) for range_ in ranges])
     monkeypatch.setattr(reverse, "TopicLog", Marked)
     for gate in (CutoverGate, RollbackGate):
         monkeypatch.setattr(gate, "ask", lambda _gate: shops[-1].asked())
@@ -298,7 +312,7 @@ def test_effects_come_in_their_order_and_the_point_of_no_return_before_the_first
     assert shop.hooks() == ["hook stop source fence", "hook start target switch"]
     record = shop.record()
     assert record.fence_ms is not None
-    assert record.after_ms.keys() == {"proved", "drained", "sealed", "armed", "asked", "opened"}
+    assert record.after_ms.keys() == {"proved", "drained", "sealed", "armed", "compared", "asked", "opened"}
     assert record.approval == "approved by ada"
     assert "others" not in decision.message
 
@@ -491,6 +505,31 @@ def _seals_slowly(shop: Shop) -> None:
     _after(shop, "seal", lambda: shop.clock.sleep(50))
 
 
+def _copied_last(shop: Shop, read: Callable[[PartitionRange], SegmentOutcome]) -> None:
+    def write() -> None:
+        shop.source.append(ORDERS, 3)
+        shop.compared = read
+
+    # The last records that get through, behind all that was compared before the fence.
+    _after(shop, "shop/fence/writes fencing", write)
+
+
+def _differs(range_: PartitionRange) -> SegmentOutcome:
+    return replace(histories.read_alike(range_), target=Digest(rows=range_.records, total=7))
+
+
+def _tail_differs(shop: Shop) -> None:
+    _copied_last(shop, _differs)
+
+
+def _tail_cannot_be_read(shop: Shop) -> None:
+    _copied_last(shop, lambda range_: replace(histories.read_alike(range_), failure="expired"))
+
+
+def _tail_is_short_on_both_sides(shop: Shop) -> None:
+    _copied_last(shop, lambda range_: SegmentOutcome.of(0, range_, "batch"))
+
+
 def _ends_short(shop: Shop) -> None:
     shop.reason = "stopped"
     _after(shop, "shop/desired drain", lambda: shop.places.update({ORDERS: 50}))
@@ -516,6 +555,9 @@ def _writes_on(shop: Shop) -> None:
         (_is_revoked, Refused, "nobody has approved it yet"),
         (_takes_long, CouldNotFindOut, "did not end within"),
         (_seals_slowly, CouldNotFindOut, "not switched within 45 s"),
+        (_tail_differs, Refused, r"differs on the target: shop\.orders-0 at source offsets 100\.\.103"),
+        (_tail_cannot_be_read, CouldNotFindOut, "cannot be compared: expired"),
+        (_tail_is_short_on_both_sides, CouldNotFindOut, "fewer records than were copied"),
         (_ends_short, CouldNotFindOut, r"ended \(stopped\) before"),
     ],
 )
@@ -533,6 +575,36 @@ def test_what_goes_wrong_before_the_point_of_no_return_lifts_the_fence_and_frees
     assert ("seal" in shop.effects) is (what not in (_writes_on, _takes_long, _ends_short))
     drained = (shop.ctx().link.run() or {})["state"] == "ended"
     assert ("start the mirror again" in caught.value.remedy) is drained
+
+
+def test_what_was_copied_since_the_last_validation_is_compared_before_anybody_is_fenced(shop: Shop) -> None:
+    found = [{"topic": tp.topic, "partition": tp.partition, "source_end": 60, "verdict": "EQUAL"} for tp in PARTITIONS]
+    shop.ctx().journal.record(KIND, LATEST, {"partitions": found})
+    read: list[tuple[TopicPartition, int, int]] = []
+
+    def noted(range_: PartitionRange) -> SegmentOutcome:
+        read.append((range_.tp, range_.source_start, range_.source_end))
+        return _differs(range_)
+
+    shop.compared, before = noted, len(shop.effects)
+    with pytest.raises(Refused, match=r"shop\.orders-0 at source offsets 60\.\.100"):
+        shop.switch()
+    assert sorted(read) == [(tp, 60, 100) for tp in sorted(PARTITIONS)]
+    assert not any(effect.startswith(("shop/fence", "hook", "acl")) for effect in shop.effects[before:])
+    shop.compared = histories.read_alike
+    shop.switch()
+    served(shop)
+
+
+def test_of_too_much_for_one_process_only_what_comes_later_is_compared(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [{"topic": tp.topic, "partition": tp.partition, "source_end": 60, "verdict": "EQUAL"} for tp in PARTITIONS]
+    shop.ctx().journal.record(KIND, LATEST, {"partitions": found})
+    monkeypatch.setattr(tail, "MOST_OFFSETS", 40 * len(PARTITIONS) - 1)
+    shop.compared = _differs
+    shop.switch()
+    served(shop)
 
 
 def test_switch_that_was_given_up_after_the_seal_succeeds_later_from_its_own_cut(shop: Shop) -> None:

@@ -3,11 +3,12 @@
 And back, by the reverse link: the same with source and target swapped. What is done goes from the origin of the
 context's link to its destination, whichever clusters these are.
 
-Slow things and refusals come first. Then, under one deadline: fence, drain up to exactly the ends that were proved,
-seal, arm the link that follows, look whether the fence stands and nobody wrote, ask the gate once more. What goes wrong
-up to there has producers write to the origin again. Then the journal's record is the point of no return. What is left
-behind it (lifting an earlier fence where they begin, start hooks) is finished by whoever runs this again. A process
-that died before that point left a fence: the next one begins with proving it again.
+Slow things and refusals come first: what was copied since the last validation is compared, too. Then, under one
+deadline: fence, drain up to exactly the ends that were proved, seal, arm the link that follows, compare what was copied
+in between, look whether the fence stands and nobody wrote, ask the gate once more. What goes wrong up to there has
+producers write to the origin again. Then the journal's record is the point of no return. What is left behind it
+(lifting an earlier fence where they begin, start hooks) is finished by whoever runs this again. A process that died
+before that point left a fence: the next one begins with proving it again.
 
 The topics' states show none of what happens between fence and that point, for a rerun's sake; the link's state does.
 """
@@ -58,6 +59,7 @@ from kafka_migration.steps.step import Decision
 from kafka_migration.topics import create, keeping
 from kafka_migration.topics.declared import mirrored
 from kafka_migration.topics.drift import as_declared
+from kafka_migration.validation.tail import Tail
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -371,6 +373,7 @@ class _Work:
     _fence_claim: Claim = field(init=False)
     _gate: GroupGate = field(init=False)
     _back: Context | None = field(init=False, default=None)
+    _tail: Tail | None = field(init=False, default=None)
     _began: float = field(init=False, default=0.0)
     _after: dict[str, float] = field(init=False, default_factory=dict)
 
@@ -412,6 +415,8 @@ class _Work:
         fence.keep_off_target(ctx)
         self._back = reverse.prepare(ctx)
         ctx.link.warm()
+        self._tail = Tail(ctx)
+        self._tail.catch_up()
         if ctx.link.wished().desired is Desired.RUN:
             reason = "producers are about to be switched over"
             ctx.link.wish(Wish(desired=Desired.RUN, reason=reason, at=ctx.stamp(), is_news_due=True))
@@ -440,6 +445,7 @@ class _Work:
 
     def _to_the_point(self, last: Switch, *, is_rerun: bool) -> Switch:
         ctx, clock = self.ctx, self.ctx.clock
+        tail = self._tail or Tail(ctx)
         fenced = fence.apply(ctx, self._hooks(ctx.direction.origin), ban_of(ctx), names_of(ctx))
         proof = _proof_of(fenced)
         self._began = clock.monotonic() - proof.proved_ms / 1000
@@ -452,12 +458,16 @@ class _Work:
             self._ask("its fence stood from an earlier run")
         self._drain(proof, until)
         self._is_done("drained")
+        # Read while the rest is done.
+        tail.begin(proof.ends)
         self._require()
         sealed = seal.apply(ctx)
         self._is_done("sealed")
         self._require()
         reverse.arm(ctx, self._back)
         self._is_done("armed")
+        ctx.log(tail.equal(max(0.0, until - clock.monotonic())))
+        self._is_done("compared")
         self._require_groups_rest()
         self._look_again(fenced)
         approval = self._ask("right before the point of no return")

@@ -53,20 +53,20 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
 
     A partition that the mirror does not reach (it is halted, or has ended, or the wait was too long) stays unpinned.
     """
-    at, sources = ctx.stamp(), _own(ctx, ctx.origin.ends(partitions, committed=True), ctx.direction.origin)
+    at, sources = ctx.stamp(), own(ctx, ctx.origin.ends(partitions, committed=True), ctx.direction.origin)
     reasons, short = _await_mirror(ctx, sources)
     reached = [tp for tp in sources if tp not in reasons]
     maps, skips = ctx.link.offset_maps(reached), ctx.link.skips()
-    targets = _own(ctx, ctx.destination.ends(reached), ctx.direction.destination)
+    targets = own(ctx, ctx.destination.ends(reached), ctx.direction.destination)
     still = _at_rest(ctx, sources, reached)
-    compaction = _compaction(ctx, {tp.topic for tp in reached})
+    compacted = compaction(ctx, {tp.topic for tp in reached})
     ranges, firsts = [], {}
     for tp in reached:
         firsts[tp] = next((run.source for run in maps[tp].runs()), sources[tp].start)
         range_ = PartitionRange.pinned(
             tp, maps[tp], source=sources[tp], target=targets[tp], skips=skips.get(tp, ()), whole=tp in still
         )
-        ranges.append(replace(range_, **compaction[tp.topic]))
+        ranges.append(replace(range_, **compacted[tp.topic]))
     return Pins(
         at=at,
         ranges=tuple(ranges),
@@ -77,9 +77,7 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
     )
 
 
-def _own(
-    ctx: Context, shown: Mapping[TopicPartition, PartitionEnds], side: Side
-) -> dict[TopicPartition, PartitionEnds]:
+def own(ctx: Context, shown: Mapping[TopicPartition, PartitionEnds], side: Side) -> dict[TopicPartition, PartitionEnds]:
     """``shown``, the logs of a cluster, as far as the context's link has to do with them: from the cut on where it
     begins, up to where the link that follows begins. What lies before was an earlier link's, and was validated then."""
     stand = ctx.link.positions() if reverse.begun(ctx) is not None else {}
@@ -98,8 +96,8 @@ def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partition
     Left out where everything up to the mirror's position has expired, and more: nothing is left to compare there.
     """
     tps = [range_.tp for range_ in ranges]
-    sources = _own(ctx, ctx.origin.ends(tps), ctx.direction.origin)
-    targets = _own(ctx, ctx.destination.ends(tps), ctx.direction.destination)
+    sources = own(ctx, ctx.origin.ends(tps), ctx.direction.origin)
+    targets = own(ctx, ctx.destination.ends(tps), ctx.direction.destination)
     maps = ctx.link.offset_maps(tps)
     skips = ctx.link.skips()
     found = []
@@ -169,7 +167,7 @@ def _may_others_write(ctx: Context) -> bool:
 _COMPACTION = ("compacted", "target_compacted", "source_tombstones_ms", "target_tombstones_ms")
 
 
-def _compaction(ctx: Context, topics: Iterable[str]) -> dict[str, dict[str, Any]]:
+def compaction(ctx: Context, topics: Iterable[str]) -> dict[str, dict[str, Any]]:
     """By topic, whether each side compacts it, and how long it keeps tombstones: as fields of a range."""
     names = sorted(topics)
     sides = []

@@ -1,0 +1,104 @@
+"""The tail on brokers: read in this process, from where a validation ended to where the mirror stands."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kafka_migration.domain.direction import Direction
+from kafka_migration.domain.errors import CouldNotFindOut, Refused
+from kafka_migration.domain.types import Position, TopicPartition
+from kafka_migration.kafka.cluster import Cluster
+from kafka_migration.kafka.connections import ClusterConnection
+from kafka_migration.migration.context import Context
+from kafka_migration.validation.tail import Tail
+from tests.compare.lab import Copy, Lab, Wanted, source_offset
+
+COUNT, VALIDATED = 30, 12
+
+
+@pytest.fixture(scope="module")
+def copies(lab: Lab) -> dict[str, Copy]:
+    def altered(at: int) -> Any:
+        def damage(sent: Any) -> None:
+            sent[1][at] = sent[1][at]._replace(value=b"altered")
+
+        return damage
+
+    def lacks_its_last(sent: Any) -> None:
+        sent[1].pop()
+
+    wanted = {
+        "right": Wanted(partitions=2, count=COUNT),
+        "wrong before": Wanted(partitions=2, count=COUNT, damage=altered(VALIDATED - 1)),
+        "wrong behind": Wanted(partitions=2, count=COUNT, damage=altered(VALIDATED)),
+        "short": Wanted(partitions=2, count=COUNT, damage=lacks_its_last),
+    }
+    return lab.copies(wanted)
+
+
+def _tail(lab: Lab, copy: Copy, said: list[str]) -> tuple[Tail, dict[TopicPartition, int]]:
+    """The tail of a link that has copied ``copy``, the first records of which were validated."""
+    sides = {side: Cluster(side, ClusterConnection(side, properties)) for side, properties in lab.connections.items()}
+    ends = {tp: found.source_end for tp, found in copy.maps.items()}
+    validated = [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "source_end": source_offset(VALIDATED, COUNT),
+            "verdict": "EQUAL",
+        }
+        for tp in ends
+    ]
+    positions = {tp: Position(source=end, target=0, fence=0, records=0) for tp, end in ends.items()}
+    link = SimpleNamespace(
+        positions=lambda: positions, offset_maps=lambda tps: {tp: copy.maps[tp] for tp in tps}, skips=dict
+    )
+    ctx = SimpleNamespace(
+        link=link,
+        origin=sides["source"],
+        destination=sides["target"],
+        direction=Direction.FORWARD,
+        is_first=True,
+        on_open_link=None,
+        journal=SimpleNamespace(read=lambda *_: {"partitions": validated}),
+        selects_topic=lambda _topic: True,
+        log=said.append,
+    )
+    return Tail(cast(Context, ctx)), ends
+
+
+@pytest.mark.parametrize("name", ["right", "wrong before"])
+def test_right_copy_is_equal_from_where_it_was_validated_on(lab: Lab, copies: dict[str, Copy], name: str) -> None:
+    said: list[str] = []
+    tail, ends = _tail(lab, copies[name], said)
+    tail.catch_up()
+    assert said == ["36 records of 2 partitions were copied since, and are equal"]
+    # Nothing is left of it.
+    tail.begin(ends)
+    assert tail.equal(30).startswith("0 records of 0 partitions")
+
+
+@pytest.mark.parametrize("name", ["wrong behind", "short"])
+def test_wrong_copy_differs_by_name_of_the_partition(lab: Lab, copies: dict[str, Copy], name: str) -> None:
+    copy = copies[name]
+    tail, ends = _tail(lab, copy, [])
+    tail.begin(ends)
+    start, end = source_offset(VALIDATED, COUNT), ends[TopicPartition(copy.topic, 1)]
+    with pytest.raises(Refused, match=rf"differs on the target: {copy.topic}-1 at source offsets {start}\.\.{end}$"):
+        tail.equal(30)
+
+
+def test_what_is_not_read_in_time_is_not_equal(
+    lab: Lab, copies: dict[str, Copy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tail, ends = _tail(lab, copies["right"], [])
+    answered = threading.Event()
+    monkeypatch.setattr("kafka_migration.validation.tail.read", lambda *_: answered.wait() and [])
+    tail.begin(ends)
+    with pytest.raises(CouldNotFindOut, match=r"could not be compared within 0\.1 s"):
+        tail.equal(0.1)
+    answered.set()
