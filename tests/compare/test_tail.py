@@ -11,7 +11,7 @@ import pytest
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.types import Position, TopicPartition
-from kafka_migration.kafka.cluster import Cluster
+from kafka_migration.kafka.cluster import Cluster, Role
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.migration.context import Context
 from kafka_migration.validation.tail import Tail
@@ -42,7 +42,8 @@ def copies(lab: Lab) -> dict[str, Copy]:
 
 def _tail(lab: Lab, copy: Copy, said: list[str]) -> tuple[Tail, dict[TopicPartition, int]]:
     """The tail of a link that has copied ``copy``, the first records of which were validated."""
-    sides = {side: Cluster(side, ClusterConnection(side, properties)) for side, properties in lab.connections.items()}
+    roles: tuple[Role, ...] = ("source", "target")
+    sides = {role: Cluster(role, ClusterConnection(role, lab.connections[role])) for role in roles}
     ends = {tp: found.source_end for tp, found in copy.maps.items()}
     validated = [
         {

@@ -132,7 +132,7 @@ class Shop(Migration):
         self.drain_seconds, self.reason = 0.3, "drained"
         self.deadly: Callable[[], None] = lambda: None
         self.asked: Callable[[], str] = lambda: "approved by ada"
-        self.compared = histories.read_alike
+        self.compared: Callable[[PartitionRange], SegmentOutcome] = histories.read_alike
         self.store: Store = Store(self.note)
         self.links: Store = Store(self.note)
         self.source._acls, self.source._brokers = [], (1, 2, 3)
