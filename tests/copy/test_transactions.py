@@ -215,11 +215,13 @@ def test_backlog_of_transactions_takes_no_fence_at_the_end_of_each_epoch_but_whe
     """A producer has 32,766 epochs: with a fence every fifteen seconds those are used up within a week."""
     interleave(both.source, topic, transactions=60, seed=5)
     slow = {"throttle_bytes_per_second": 10_000, "partition_fetch_bytes": 4_000, "partition_queue_bytes": 4_000}
-    limits = Limits(**(SHORT | slow | {"lease_seconds": 10}))  # what is queued takes more than a second
+    # What is queued takes more than a second, and has a minute: on a machine that stands still for seconds, too.
+    limits = Limits(**(SHORT | slow | {"lease_seconds": 60, "flush_seconds": 60}))
     with watched(both, Settings(streams=1, epoch_seconds=300, limits=limits)) as mirror:
         for epoch in (1, 2, 3):
-            stood = mirror.copied(topic)
             wait_until(lambda at=epoch: len(mirror.runner.orders) == at, "an epoch begins")
+            # Now, and not before: what the one before still sends is no sign that this one has looked for commands.
+            stood = mirror.copied(topic)
             wait_until(lambda at=stood: mirror.copied(topic) > at, "it copies")
             assert mirror.copied(topic) < stable_ends(both.source, both.topics)[TopicPartition(topic, 0)]
             both.link.recall(mirror.runner.orders[-1][0].round_id, is_urgent=is_urgent)
