@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,7 +25,7 @@ COUNT, VALIDATED = 30, 12
 def copies(lab: Lab) -> dict[str, Copy]:
     def altered(at: int) -> Any:
         def damage(sent: Any) -> None:
-            sent[1][at] = sent[1][at]._replace(value=b"altered")
+            sent[1][at] = replace(sent[1][at], value=b"altered")
 
         return damage
 
@@ -89,7 +90,7 @@ def test_wrong_copy_differs_by_name_of_the_partition(lab: Lab, copies: dict[str,
     tail, ends = _tail(lab, copy, [])
     tail.begin(ends)
     start, end = source_offset(VALIDATED, COUNT), ends[TopicPartition(copy.topic, 1)]
-    with pytest.raises(Refused, match=rf"differs on the target: {copy.topic}-1 at source offsets {start}\.\.{end}$"):
+    with pytest.raises(Refused, match=rf"differs on the target: {copy.topic}-1 at source offsets {start}\.\.{end}\n"):
         tail.equal(30)
 
 
