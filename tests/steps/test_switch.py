@@ -106,11 +106,11 @@ class Obedient(LinkState):
         return {tp: Position(source=at, target=at, fence=0, records=0) for tp, at in self._shop.places.items()}
 
     def offset_maps(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetMap]:
-        # Of generations that openings know of, the real ones.
-        known = super().offset_maps(partitions)
-        return {
-            tp: OffsetMap([Run(0, 0, at)], source_end=at, target_end=at) for tp, at in self._shop.places.items()
-        } | known
+        if self.seal() is not None:
+            # What stands on the target is of no interest behind it, and the seal of these tests is at its beginning.
+            return super().offset_maps(partitions)
+        places = self._shop.places
+        return {tp: OffsetMap([Run(0, 0, at)], source_end=at, target_end=at) for tp, at in places.items()}
 
     def wish(self, wish: Wish) -> None:
         super().wish(wish)
