@@ -11,6 +11,7 @@ import pytest
 
 from kafka_migration.copy.driver import headers
 from kafka_migration.domain import ledger
+from kafka_migration.domain import seal as kept_seal
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.types import Halt, TopicPartition
@@ -70,7 +71,7 @@ def test_what_is_written_behind_the_seal_goes_back_once_and_the_forward_links_st
 ):
     source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
     with sealed(source, target, topic) as (found, ctx):
-        forward, kept = forward_state(ctx, target), ctx.journal.read(seal.KIND, seal.NAME)
+        forward, kept = forward_state(ctx, target), ctx.journal.read(kept_seal.KIND, kept_seal.NAME)
         back = reverse.arm(ctx)
         assert (back.origin, back.destination, back.home) == (ctx.target, ctx.source, ctx.target)
         assert back.link.transactional_id != ctx.link.transactional_id
@@ -91,7 +92,7 @@ def test_what_is_written_behind_the_seal_goes_back_once_and_the_forward_links_st
         with pytest.raises(Refused, match=f"link {again.link.name} was sealed"):
             mirror.apply(again, ThreadRunner())
         assert forward_state(ctx, target) == forward
-        assert ctx.journal.read(seal.KIND, seal.NAME) == kept
+        assert ctx.journal.read(kept_seal.KIND, kept_seal.NAME) == kept
         assert found.bench.link is ctx.link
 
 

@@ -94,12 +94,12 @@ def _cuts(shop: Shop, more: More) -> dict[str, Any]:
 def plain(value: Any, more: More, path: str = "") -> Any:
     if isinstance(value, dict):
         return {
-            plain(key, more): _ends(it, more, path) if key == "ends" else plain(it, more, f"{path}/{key}")
-            for key, it in sorted(value.items())
+            plain(key, more): _ends(one, more, path) if key == "ends" else plain(one, more, f"{path}/{key}")
+            for key, one in sorted(value.items())
             if key not in _MEASURED and not key.endswith(("_ms", "seconds", "_at")) and key != "at"
         }
     if isinstance(value, list | tuple):
-        return [plain(it, more, path) for it in value]
+        return [plain(one, more, path) for one in value]
     if isinstance(value, str):
         return _ID.sub("ID", _TIME.sub("TIME", value))
     return value

@@ -45,7 +45,7 @@ def test_undisturbed_run_ends_as_its_command_is_meant_to(
     journal, links = end["journal"], end["links"]
     states = {it["state"] for key, it in journal.items() if "/topic-state/" in key}
     assert (states, end["producers"]) == ({state} if state else set(), producers)
-    assert tuple(sum("'DENY'" in it for it in end[side]["acls"]) for side in ("source", "target")) == denials
+    assert tuple(sum("'DENY'" in acl for acl in end[side]["acls"]) for side in ("source", "target")) == denials
     assert sum(key.startswith("_lock/") for key in journal) == locks
     assert end["source"]["configs"]["shop.orders"] == {"retention.ms": "604800000"}
     assert (end["target"]["configs"]["shop.orders"]["retention.ms"] == "-1") is (name != "complete")

@@ -137,11 +137,11 @@ def test_facts_about_the_target_are_the_same_before_its_topics_are_created_and_a
     ctx.source = FakeCluster("source")  # type: ignore[assignment]
     ctx.source.create_topics([TopicSpec(name="shop.new", partitions=1, replication_factor=1)])
     before = Gate.of("before", fence.check_target(ctx))
-    (probe,) = (it for it in before.results if it.name == "target: fence: probe")
+    (probe,) = (check for check in before.results if check.name == "target: fence: probe")
     assert (probe.verdict, "1 topics are not on the target yet" in probe.evidence) == (Verdict.WARN, True)
     shop.source.add_topic("shop.new")
     after = Gate.of("after", fence.check_target(ctx))
-    assert {it.verdict for it in after.results} == {Verdict.PASS}
+    assert {check.verdict for check in after.results} == {Verdict.PASS}
     assert verdicts(before) == verdicts(after)
 
 

@@ -16,7 +16,7 @@ from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, TopicPartition, TopicSpec
 from kafka_migration.fence import record
-from kafka_migration.fence.bans import EARLY_WRITES, REHEARSAL
+from kafka_migration.fence.bans import EARLY_WRITES, REHEARSAL, Ban
 from kafka_migration.fence.record import FenceRecord, FenceState
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link import lifecycle, reverse, seal
@@ -248,24 +248,23 @@ def test_topics_that_others_use_may_be_kept(shop: Migration) -> None:
     assert shop.target.topic_names() == TOPICS
 
 
-def test_rehearsal_of_a_switch_that_was_killed_is_in_nobodys_way_and_ends(shop: Migration) -> None:
+def _cancelled_beside(shop: Migration, ban: Ban, state: FenceState) -> FenceState | None:
+    """Cancel beside a fence of this state; the state that it is left in."""
     ctx = shop.ctx()
-    ctx.connect = lambda *_: shop.source  # type: ignore[assignment]
-    left = FenceRecord(state=FenceState.FENCING, kind="acl_deny", names=(), at=ctx.stamp())
-    record.write(ctx, REHEARSAL, left)
+    ctx.connect = lambda *_: getattr(shop, ban.side)
+    record.write(ctx, ban, FenceRecord(state=state, kind="acl_deny", names=(), at=ctx.stamp()))
     cancel.apply(ctx, by="ada")
-    found = record.read(ctx, REHEARSAL)
-    assert found is not None
-    assert found.state is FenceState.LIFTED
+    assert record.standing(ctx) == {}
+    found = record.read(ctx, ban)
+    return None if found is None else found.state
+
+
+def test_rehearsal_of_a_switch_that_was_killed_is_in_nobodys_way_and_ends(shop: Migration) -> None:
+    assert _cancelled_beside(shop, REHEARSAL, FenceState.FENCING) is FenceState.LIFTED
 
 
 def test_what_keeps_clients_off_the_target_is_lifted_and_no_obstacle(shop: Migration) -> None:
-    ctx = shop.ctx()
-    ctx.connect = lambda *_: shop.target  # type: ignore[assignment]
-    standing = FenceRecord(state=FenceState.FENCED, kind="acl_deny", names=(), at=ctx.stamp())
-    record.write(ctx, EARLY_WRITES, standing)
-    cancel.apply(ctx, by="ada")
-    assert record.standing(ctx) == {}
+    assert _cancelled_beside(shop, EARLY_WRITES, FenceState.FENCED) is FenceState.LIFTED
 
 
 def test_records_of_somebody_else_that_the_fence_finds_keep_every_topic(shop: Migration, fence: Fence) -> None:

@@ -23,6 +23,7 @@ from kafka_migration.approvals.rollback import RollbackGate
 from kafka_migration.compare.digests import Digest, SegmentOutcome
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain import ledger
+from kafka_migration.domain import seal as kept_seal
 from kafka_migration.domain.checks import CheckResult
 from kafka_migration.domain.controls import Pause
 from kafka_migration.domain.direction import Direction
@@ -234,7 +235,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Shop]:
             ends = {tp: log.end for tp, log in ctx.destination.ends(PARTITIONS).items()}
         done = Seal(at=ctx.stamp(), identity=Identity(7, 9), ends=ends)
         ctx.link.record_seal(done)
-        ctx.journal.record(seal.KIND, ctx.own(seal.NAME), done.as_dict())
+        ctx.journal.record(kept_seal.KIND, ctx.own(kept_seal.NAME), done.as_dict())
         return done
 
     class Marked:
@@ -577,9 +578,13 @@ def test_what_goes_wrong_before_the_point_of_no_return_lifts_the_fence_and_frees
     assert ("start the mirror again" in caught.value.remedy) is drained
 
 
-def test_what_was_copied_since_the_last_validation_is_compared_before_anybody_is_fenced(shop: Shop) -> None:
+def _validated_up_to_60(shop: Shop) -> None:
     found = [{"topic": tp.topic, "partition": tp.partition, "source_end": 60, "verdict": "EQUAL"} for tp in PARTITIONS]
     shop.ctx().journal.record(KIND, LATEST, {"partitions": found})
+
+
+def test_what_was_copied_since_the_last_validation_is_compared_before_anybody_is_fenced(shop: Shop) -> None:
+    _validated_up_to_60(shop)
     read: list[tuple[TopicPartition, int, int]] = []
 
     def noted(range_: PartitionRange) -> SegmentOutcome:
@@ -599,8 +604,7 @@ def test_what_was_copied_since_the_last_validation_is_compared_before_anybody_is
 def test_of_too_much_for_one_process_only_what_comes_later_is_compared(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [{"topic": tp.topic, "partition": tp.partition, "source_end": 60, "verdict": "EQUAL"} for tp in PARTITIONS]
-    shop.ctx().journal.record(KIND, LATEST, {"partitions": found})
+    _validated_up_to_60(shop)
     monkeypatch.setattr(tail, "MOST_OFFSETS", 40 * len(PARTITIONS) - 1)
     shop.compared = _differs
     shop.switch()

@@ -9,6 +9,9 @@ from typing import Any, Self
 from kafka_migration.domain.ledger import pack_ends, unpack_ends
 from kafka_migration.domain.types import Identity, TopicPartition
 
+#: Where the journal keeps it.
+KIND, NAME = "seal", "link"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:

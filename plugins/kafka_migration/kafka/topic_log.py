@@ -232,7 +232,7 @@ class TopicLog:
         while wanted:
             # consume() waits for as many as asked, or the whole time: compaction leaves fewer than offsets tell.
             left = sum(end - self._next[p] for p, end in wanted.items())
-            for message in consumer.consume(max(1, min(left, 5_000)), timeout=0.02):
+            for message in consumer.consume(min(left, 5_000), timeout=0.02):
                 error = message.error()
                 if error is not None and not self._is_end(error):
                     continue

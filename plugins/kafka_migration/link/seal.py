@@ -14,7 +14,7 @@ from kafka_migration.copy.driver.attempts import refuse_sealed
 from kafka_migration.copy.driver.fencing import seal
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.listing import listed
-from kafka_migration.domain.seal import Seal
+from kafka_migration.domain.seal import KIND, NAME, Seal
 from kafka_migration.domain.types import Halt
 from kafka_migration.link import reverse, stragglers
 from kafka_migration.migration import completion
@@ -23,9 +23,6 @@ from kafka_migration.topics import restore
 if TYPE_CHECKING:
     from kafka_migration.domain.types import TopicPartition
     from kafka_migration.migration.context import Context
-
-KIND = "seal"
-NAME = "link"
 
 
 def check(ctx: Context) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.domain import seal
 from kafka_migration.domain.direction import TARGET, Direction, Side
 from kafka_migration.domain.states import known
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 KIND = "switch"
 _NAME = "producers"
-#: The seal of a link, as the journal keeps it.
-_SEAL, _LINK = "seal", "link"
 
 
 class SwitchState(enum.StrEnum):
@@ -122,13 +121,13 @@ def away_from(ctx: Context, side: Side) -> Switch | None:
 def _all(ctx: Context) -> list[Switch]:
     """The newest first, down to the newest link that `stop` has sealed: its producers were moved by their owners, so
     no earlier switch shows where they are."""
-    values, seals = ctx.journal.all(KIND), ctx.journal.all(_SEAL)
+    values, seals = ctx.journal.all(KIND), ctx.journal.all(seal.KIND)
     found: list[Switch] = []
     for generation, way in itertools.product(range(ctx.generation + 1, 0, -1), reversed(Direction)):
         value = values.get(way.own(_NAME, generation))
         one = None if value is None else _known(value)
         found += [] if one is None else [one]
-        if way.own(_LINK, generation) in seals and (one is None or one.state is SwitchState.GIVEN_UP):
+        if way.own(seal.NAME, generation) in seals and (one is None or one.state is SwitchState.GIVEN_UP):
             break
     return found
 

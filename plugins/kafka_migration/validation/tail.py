@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 #: Source offsets. More than that are a matter of minutes for one process, and of a validation.
 MOST_OFFSETS = 2_000_000
-_THREADS = 4
+#: A thread opens connections of its own to both clusters, which costs more than a few hundred records do.
+_THREADS, _PARTITIONS_EACH, _RECORDS_EACH = 4, 50, 100_000
 
 
 class Tail:
@@ -77,7 +78,9 @@ class Tail:
             for tp, (since, end) in sorted(wanted.items())
         ]
         self._ranges = [range_ for range_ in ranges if not range_.by_key]
-        shares = [share for at in range(_THREADS) if (share := self._ranges[at::_THREADS])]
+        records = sum(range_.records for range_ in self._ranges)
+        threads = min(_THREADS, 1 + len(self._ranges) // _PARTITIONS_EACH + records // _RECORDS_EACH)
+        shares = [share for at in range(threads) if (share := self._ranges[at::threads])]
         self._begun = [self._pool.submit(read, ctx, share) for share in shares]
 
     def equal(self, seconds: float | None) -> str:
