@@ -37,6 +37,7 @@ from kafka_migration.kafka.topic_log import TopicLog
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import TopicStore
 from tests.dags.mail import MAIL, MailServer, serving, text_of
+from tests.dags.patience import PATIENCE_SECONDS, QUICK
 from tests.dags.test_dags import plan_document
 from tests.dags.users import LOCAL_SETTINGS
 from tests.kafka_tools import ToSend, commit, committed, create_topics, delete_topic, produce, read_all
@@ -45,17 +46,6 @@ from tests.waiting import wait_until
 
 PASSWORD = "unseen-9f2c-open-sesame"
 RECORDS = 3_000
-#: Far more than a calm machine needs (two minutes for all of it).
-PATIENCE_SECONDS = 900
-#: No file of DAGs changes meanwhile, and nobody watches metrics.
-QUICK = {
-    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
-    "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
-    "AIRFLOW__SCHEDULER__POOL_METRICS_INTERVAL": "3600",
-    "AIRFLOW__SCHEDULER__TI_METRICS_INTERVAL": "3600",
-    "AIRFLOW__SCHEDULER__DAGRUN_METRICS_INTERVAL": "3600",
-}
-
 # In `make test`: DAGs are parsed, and their operators run without a scheduler (tests/dags, tests/airflow).
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * PATIENCE_SECONDS)]
 

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -232,11 +232,11 @@ class Writer(Client):
 
 
 class Reader(Client):
-    """The only member of a group, which commits what it has received."""
+    """The only member of a group, which commits what it has received: of all topics, unless they are given."""
 
-    def __init__(self, cut: Cut, group: str) -> None:
-        super().__init__(cut, "billing")
-        self.group = group
+    def __init__(self, cut: Cut, group: str, name: str = "billing", topics: Iterable[str] = ()) -> None:
+        super().__init__(cut, name)
+        self.group, self.topics = group, list(topics) or list(cut.topics)
 
     def recorder(self, side: Side, started: int) -> Recorder:
         return Recorder(self._notes(side), client=self.name, cluster=side, group=self.group, started=started)
@@ -245,7 +245,7 @@ class Reader(Client):
         own = {"group.id": self.group, "enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
         consumer = Consumer({**self.cut.clusters.login(side, "billing"), **own})
         consumer.subscribe(
-            list(self.cut.topics),
+            self.topics,
             on_assign=lambda _, added: recorder.assign([(place.topic, place.partition, None) for place in added]),
             on_revoke=lambda _, gone: recorder.revoke([(place.topic, place.partition) for place in gone]),
         )

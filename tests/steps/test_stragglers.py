@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kafka_migration.cli.app import app
-from kafka_migration.cli.commands import report as commands
+from kafka_migration.cli.commands import producers as commands
 from kafka_migration.copy.driver import headers
 from kafka_migration.domain.errors import CouldNotFindOut, Refused, TakenOver
 from kafka_migration.domain.lifecycle import TopicState

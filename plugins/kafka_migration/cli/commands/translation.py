@@ -179,7 +179,7 @@ def _translate_file(
     rules: Rules,
     dry_run: bool,
 ) -> None:
-    from kafka_migration.cli.render.positions import in_file
+    from kafka_migration.cli.render.groups import in_file
     from kafka_migration.positions import files
 
     names = _columns(columns)
@@ -215,7 +215,7 @@ def _translate_connect(
     rules: Rules,
     dry_run: bool,
 ) -> None:
-    from kafka_migration.cli.render.positions import in_connect
+    from kafka_migration.cli.render.groups import in_connect
     from kafka_migration.kafka.keyed_topic import KeyedTopic
     from kafka_migration.positions import connect_offsets
 

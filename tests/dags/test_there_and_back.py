@@ -1,0 +1,247 @@
+"""Clients of a plan with two waves go to the target by its DAG `migrate_`, and come back by its DAG `rollback_`, while
+producers write; on real clusters with authorizers, with mirrors on Spark; judged by clients' own notes.
+
+The task that switches producers is taken away by a person while the fence stands, and cleared afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+import pytest
+
+from demo import jars
+from demo.airflow import EmbeddedAirflow
+from demo.airflow_api import ENDED
+from demo.airflow_approver import DemoApprover
+from kafka_migration.link.switched import SwitchState
+from tests.dags.patience import PATIENCE_SECONDS, QUICK
+from tests.steps import cuts
+from tests.steps.cuts import Clusters, Cut, Reader, Side
+from tests.steps.hook_server import HookServer
+from tests.waiting import wait_until
+
+TAKEN_AWAY = "switch_producers"
+WRITERS = {"User:web", "User:till", "User:pay"}
+
+# In `make test`: the same steps by command on brokers (tests/steps, tests/copy), and DAGs without a scheduler.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * PATIENCE_SECONDS)]
+
+
+class Shop(Cut):
+    """Each wave has a topic and a group that reads it."""
+
+    def __init__(self, both: Clusters, hooks: HookServer, folder: Path) -> None:
+        waves = [
+            {"name": name, "topics": [rf".*\.{topic}"], "groups": [rf".*\.{group}"]}
+            for name, topic, group in (("first", "payments", "ledger"), ("second", "orders", "billing"))
+        ]
+        probed = {"probe": "probe_target", "super_users": ["User:ANONYMOUS"]}
+        super().__init__(
+            both,
+            hooks,
+            folder,
+            {"in_workflow": True, "target_fence": probed, "target_closed": True, "groups_stay": True},
+            waves={"given": waves},
+            approvals={"approvers": ["admin"]},
+            lag_gate={"threshold_records": 2_000, "samples": 2, "interval_seconds": 1},
+        )
+        self.readers = {
+            self.topic(name): Reader(self, self.topic(name), name, [self.topic(topic)])
+            for name, topic in (("ledger", "payments"), ("billing", "orders"))
+        }
+        self.clients = (*self.writers, *self.readers.values())
+        #: Done once, when producers are to stop on the source.
+        self.befalls: Callable[[], None] | None = None
+        for side in both.both:
+            hooks.on("stop", side, self._stop)
+            hooks.on("start", side, lambda group, side=side: self._start(side, group))
+
+    def _stop(self, group: str) -> None:
+        if group:
+            self.readers[group].stop()
+            return
+        self._stop_politely()
+        befalls, self.befalls = self.befalls, None
+        if befalls is not None:
+            befalls()
+
+    def _start(self, side: Side, group: str) -> None:
+        for client in (self.readers[group],) if group else self.writers:
+            client.start(side)
+
+    def begin(self) -> None:
+        """Clients write and read on the source."""
+        self._grant()
+        for client in self.clients:
+            client.start("source")
+
+    def all_live(self) -> None:
+        for client in self.clients:
+            client.lives()
+
+    def denials(self, side: Side) -> set[str]:
+        with self.clusters.admin(side) as admin:
+            return {one.principal for one in admin.acls() if one.permission == "DENY"}
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    # A migration of minutes: enough of them are there to be judged.
+    monkeypatch.setattr(cuts, "EVERY_SECONDS", 0.1)
+    with cuts.clusters() as both, closing(HookServer()) as hooks:
+        cuts.connect(monkeypatch, both, hooks)
+        made = Shop(both, hooks, tmp_path)
+        try:
+            made.begin()
+            yield made
+        finally:
+            for client in made.clients:
+                client.died = None
+                client.stop()
+
+
+@pytest.fixture
+def airflow(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflow]:
+    plans = shop.folder / "plans"
+    plans.mkdir()
+    shop.path = shop.path.rename(plans / shop.path.name)
+    connections: dict[str, dict[str, Any]] = {
+        f"{user}_{side}": {"conn_type": "kafka", "extra": shop.clusters.login(side, user)}
+        for user in ("mover", "probe")
+        for side in shop.clusters.both
+    }
+    with EmbeddedAirflow(
+        home=tmp_path_factory.mktemp("airflow"),
+        plans_dir=plans,
+        connections={**connections, "spark_default": {"conn_type": "spark", "host": "local[2]"}},
+        env={
+            **QUICK,
+            **shop.hooks.environ,
+            "KAFKA_MIGRATION_REPORTS_DIR": str(shop.folder / "reports"),
+            "KAFKA_MIGRATION_SPARK_JARS": ",".join(str(path) for path in jars.paths("spark")),
+        },
+        start_timeout_seconds=PATIENCE_SECONDS,
+    ) as started:
+        yield started
+
+
+class Run:
+    """A run of a DAG, all of whose questions are answered with yes."""
+
+    def __init__(self, airflow: EmbeddedAirflow, dag: str) -> None:
+        self.api, self.dag = airflow.api, dag
+        airflow.wait_for_dags([dag], deadline_seconds=PATIENCE_SECONDS)
+        self.api.unpause(dag)
+        self.id = self.api.trigger(dag)
+
+    def tasks(self) -> dict[str, str | None]:
+        return self.api.task_states(self.dag, self.id)
+
+    def began(self, task: str) -> str:
+        (found,) = [it for it in self.api.task_instances(self.dag, self.id) if it["task_id"] == task]
+        return str(found["start_date"])
+
+    def wait(self, task: str, state: str) -> None:
+        self.api.wait(
+            lambda: self.tasks().get(task) == state,
+            f"{task} is {state}",
+            deadline_seconds=PATIENCE_SECONDS,
+            unless=self.failed,
+        )
+
+    def take_away(self) -> None:
+        """As a person who marks a task as failed."""
+        path = f"/dags/{self.dag}/dagRuns/{self.id}/taskInstances/{TAKEN_AWAY}"
+        self.api.call("PATCH", path, json={"new_state": "failed"})
+
+    def failed(self) -> str:
+        """The log of a task that has failed, but for the one that was taken away."""
+        found = self.api.task_instances(self.dag, self.id)
+        bad = [it for it in found if it["state"] == "failed" and it["task_id"] != TAKEN_AWAY]
+        return "\n".join(
+            f"{it['task_id']} failed:\n"
+            + self.api.log(self.dag, self.id, it["task_id"], try_number=it["try_number"], map_index=it["map_index"])
+            for it in bad
+        )
+
+    def require_success(self) -> None:
+        self.api.wait(
+            lambda: self.api.state(self.dag, self.id) in ENDED,
+            f"{self.dag} ends",
+            deadline_seconds=PATIENCE_SECONDS,
+            unless=self.failed,
+        )
+        assert self.api.state(self.dag, self.id) == "success", self.tasks()
+
+
+class StandsStill:
+    """The mirror of an Airflow, which may be suspended until the end."""
+
+    def __init__(self, airflow: EmbeddedAirflow) -> None:
+        self._airflow = airflow
+        self._suspended: list[psutil.Process] = []
+
+    def suspend(self) -> None:
+        for process in psutil.Process(self._airflow.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if any("spark_jobs/mirror.py" in word for word in process.cmdline()):
+                    self._suspended += [process, *process.children(recursive=True)]
+        for process in self._suspended:
+            process.suspend()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for process in self._suspended:
+            process.resume()
+
+
+def test_clients_go_there_by_waves_and_back_by_the_dags_and_a_task_taken_away_leaves_no_fence(
+    shop: Shop, airflow: EmbeddedAirflow
+) -> None:
+    there = Run(airflow, f"migrate_{shop.name}")
+    with DemoApprover(there.api, there.dag) as people:
+        with StandsStill(airflow) as mirror:
+            # The switch has to wait for what producers have just written.
+            shop.befalls = mirror.suspend
+            there.wait(TAKEN_AWAY, "running")
+            wait_until(lambda: shop.denials("source") >= WRITERS, "the fence stands", deadline_seconds=PATIENCE_SECONDS)
+            there.take_away()
+            there.wait("lift_fence", "success")
+        assert not shop.denials("source")
+        shop.all_live()
+        there.api.clear(there.dag, there.id, [TAKEN_AWAY])
+        there.require_success()
+    assert [it.task_id for it in people.answered] == [
+        "approve_plan",
+        "wave_first.approve_cutover",
+        "wave_second.approve_cutover",
+        "approve_producers",
+    ]
+    moved = [call[3].rpartition(".")[2] for call in shop.hooks.calls if call[:3] == ("start", "target", "cutover")]
+    assert moved == ["ledger", "billing"]
+    assert shop.record().state is SwitchState.DONE
+    assert not shop.denials("target")
+    shop.all_live()
+    back = Run(airflow, f"rollback_{shop.name}")
+    with DemoApprover(back.api, back.dag) as people:
+        back.require_success()
+    assert [it.task_id for it in people.answered] == ["approve_rollback"]
+    assert shop.denials("target") >= WRITERS
+    assert not shop.denials("source")
+    shop.all_live()
+    report = json.loads((shop.folder / "reports" / shop.name / "report.json").read_text())
+    assert report, "written anew at the end of the way back"
+    for client in shop.clients:
+        client.stop()
+    shop.read_finally("source")
+    verdict = cuts.judge(shop.notes)
+    assert verdict.faults == 0, verdict.findings.examples
+    assert verdict.exit_code == 0, verdict.summary()
