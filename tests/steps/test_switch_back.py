@@ -252,6 +252,22 @@ def test_straggler_on_the_target_has_the_fence_lifted_and_the_reverse_mirror_fre
     assert shop.hooks() == ["hook stop target fence", "hook start target lift"]
 
 
+def test_what_is_written_on_the_target_behind_the_fence_of_a_killed_switch_is_named_and_ends_it(shop: BackShop) -> None:
+    _after(shop, "shop/fence/back-writes fenced", lambda: setattr(shop, "deadly", _dies))
+    with pytest.raises(Killed):
+        shop.switch_back()
+    shop.deadly = lambda: None
+    ctx = shop.ctx().newest()
+    assert fence_step.newest(ctx) is BACK_WRITES
+    assert fence.status(ctx, BACK_WRITES).written == ()
+    shop.target.append(ORDERS, 3)
+    (written,) = fence.status(ctx, BACK_WRITES).written
+    assert (written.tp, written.end - written.start) == (ORDERS, 3)
+    with pytest.raises(Straggler):
+        shop.switch_back()
+    given_up(shop)
+
+
 def test_mirror_forward_again_waits_for_the_point_and_then_begins_a_new_generation(shop: BackShop) -> None:
     _after(shop, "shop:2/topic/shop.orders", lambda: setattr(shop, "deadly", _dies))
     with pytest.raises(Killed):

@@ -326,7 +326,7 @@ def status(ctx: Context, ban: Ban = WRITES) -> Standing:
     cluster = ctx.source if ban.side == "source" else ctx.target
     ends = {tp: found.end for tp, found in look(cluster, ctx.clock, last.names).true_ends.items()}
     missing, unseen = _missing(cluster, last, ban)
-    return Standing(record=last, written=_written_by_others(ctx, last, ends), missing=missing, unseen=unseen)
+    return Standing(record=last, written=_written_by_others(ctx, ban, last, ends), missing=missing, unseen=unseen)
 
 
 def _missing(cluster: Cluster, last: FenceRecord, ban: Ban) -> tuple[tuple[Acl, ...], str]:
@@ -352,10 +352,13 @@ def _written_since(ctx: Context, last: FenceRecord, ends: Mapping[TopicPartition
     )
 
 
-def _written_by_others(ctx: Context, last: FenceRecord, ends: Mapping[TopicPartition, int]) -> tuple[Written, ...]:
-    """As :func:`_written_since`, without what the reverse link has written behind the cut."""
+def _written_by_others(
+    ctx: Context, ban: Ban, last: FenceRecord, ends: Mapping[TopicPartition, int]
+) -> tuple[Written, ...]:
+    """As :func:`_written_since`, without what the reverse link has written behind the cut. On the target no mirror
+    writes while its fence is proved."""
     written = _written_since(ctx, last, ends)
-    back = reverse.begun(ctx) if written else None
+    back = reverse.begun(ctx) if written and ban.side == "source" else None
     if back is None or not reverse.has_run(back):
         return written
     seconds = (ctx.clock.now() - datetime.fromisoformat(last.at)).total_seconds()
@@ -659,7 +662,7 @@ class _Work:
 
     def _require_unwritten(self, before: FenceRecord, proof: Proof) -> None:
         """Nobody wrote between the earlier proof and this one: what was copied up to the former would be short."""
-        written = _written_by_others(self.ctx, before, proof.ends)
+        written = _written_by_others(self.ctx, self.ban, before, proof.ends)
         if written:
             raise Straggler(written)
 
