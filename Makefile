@@ -15,6 +15,8 @@ STAMP := $(VENV)/.installed-$(shell cat requirements.txt requirements.lock | cks
 
 # Through the environment, and absolute: Airflow and Spark start processes of their own, in other directories.
 export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
+# Hundreds of processes are started, and each would compile again what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup lock lint format test test-long conformance kill-test upgrade races crash-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate demo demo-secure demo-installed demo-full up down brokers brokers-down clean
 
