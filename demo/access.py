@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from demo.brokers import EmbeddedKafka, security
 from demo.brokers.certificates import Authority
 from demo.clients.settings import Settings
+from demo.clients.topics import HEALTH
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AclBinding
@@ -123,6 +124,7 @@ class MovingAccess(LockedAccess):
 
     def _more(self, side: str) -> list[AclBinding]:
         wanted = [_prefixed("TOPIC", "WRITE", who) for who in (PRODUCERS, PROBE)]
+        wanted.append(_prefixed("TOPIC", "WRITE", PRODUCERS, HEALTH))
         # Of each generation of a link: the first one's is in the table.
         who = {PRODUCERS: "demo.", MIGRATION[side]: "kafka-migration."}
         wanted += [_prefixed("TRANSACTIONAL_ID", "WRITE", user, prefix) for user, prefix in who.items()]

@@ -19,9 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka.admin import AdminClient
+
 from demo.access import MovingAccess
 from demo.brokers.process import LeashedProcess, tail
 from demo.clients.scenarios import FULL, WAVES
+from demo.clients.topics import create_health
 from demo.errors import DemoError
 from demo.judging import Judgement
 from demo.parts import Parts
@@ -96,6 +99,7 @@ class Theatre(Parts):
             cluster.launch()
         for cluster in clusters:
             cluster.wait_ready()
+            create_health(AdminClient({**cluster.admin_properties, "log_level": 3}))
         self._access.open_up(PLAN)
         self.workload = self._stack.enter_context(Workload(self.directory / "workload", self._access.settings()))
         self._environment = self._environ()

@@ -24,7 +24,6 @@ _FOLDER = "folder_of_shared_clusters"
 _SHARED = frozenset({"source_cluster", "target_cluster", "compacting"})
 _OWN = frozenset({"spark", "three", "forgetful", "remembering", "guarded"})
 _LONGEST = (
-    "dags/test_there_and_back",
     "dags/test_migration",
     "soak/test_upgrade",
     "compare/test_reruns",

@@ -6,14 +6,16 @@ import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.time.Instant;
 import java.util.Properties;
+import java.util.concurrent.Future;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * The same as moving.py, for Java's client: writes steadily until SIGTERM, and notes as docs/checker.md says. Arguments:
  * a file with the client's properties, the file of notes, client, cluster, kind, clock, nanoseconds of the start, records a
- * second, prefix of values, and topics.
+ * second, prefix of values, topics, and the topic that it tries itself out on.
  */
 public class MovingProducer {
     private static final int KEYS = 50, PER_TRANSACTION = 3, ABORTS_EVERY = 10;
@@ -22,7 +24,7 @@ public class MovingProducer {
     private final FileOutputStream file;
     private final Path status;
     private final String[] topics;
-    private final String prefix;
+    private final String prefix, health;
     private final KafkaProducer<String, String> producer;
     private long sent, acknowledged, failed;
 
@@ -34,6 +36,7 @@ public class MovingProducer {
         status = notes.resolveSibling(notes.getFileName().toString().replace(".jsonl", ".json"));
         prefix = args[8];
         topics = args[9].split(",");
+        health = args[10];
         note("open", System.nanoTime(), ",\"version\":1,\"client\":\"" + args[2] + "\",\"cluster\":\"" + args[3]
             + "\",\"kind\":\"" + args[4] + "\",\"clock\":\"" + args[5] + "\",\"started\":" + args[6]);
         Properties properties = new Properties();
@@ -57,12 +60,7 @@ public class MovingProducer {
     }
 
     private void run(boolean isTransactional, double perSecond) throws Exception {
-        if (isTransactional) {
-            producer.initTransactions();
-        }
-        for (String topic : topics) {
-            producer.partitionsFor(topic);
-        }
+        tryOut(isTransactional);
         note("ready", System.nanoTime(), "");
         int each = isTransactional ? PER_TRANSACTION : 1;
         // The first is due at once: work has waited for an application that was away.
@@ -86,6 +84,23 @@ public class MovingProducer {
         producer.close();
         note("close", System.nanoTime(), "");
         tell(true);
+    }
+
+    /** It is at work once it can write, as an application is whose readiness probe does so. */
+    private void tryOut(boolean isTransactional) throws Exception {
+        for (String topic : topics) {
+            producer.partitionsFor(topic);
+        }
+        if (isTransactional) {
+            producer.initTransactions();
+            producer.beginTransaction();
+        }
+        Future<RecordMetadata> written = producer.send(new ProducerRecord<>(health, "", ""));
+        producer.flush();
+        written.get();
+        if (isTransactional) {
+            producer.commitTransaction();
+        }
     }
 
     private void transaction(long number, boolean isAborted) throws Exception {

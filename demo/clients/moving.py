@@ -6,7 +6,6 @@ Each process notes in a file of its own, by the name of the producer. MovingProd
 With `preload` for a name it writes some records to every partition instead, and ends.
 """
 
-import json
 import sys
 import time
 from functools import partial
@@ -20,6 +19,7 @@ from checker.recorder import Recorder
 from demo.clients.scenarios import FULL, ProducerSpec
 from demo.clients.settings import ClusterName, Settings, cluster_name
 from demo.clients.termination import Termination
+from demo.clients.topics import HEALTH
 from demo.notes import RunDirectory, status_path, write_json
 
 PRELOAD = "preload"
@@ -30,7 +30,6 @@ PARTITION_UA = -1
 TICK_SECONDS = 0.05
 PER_TRANSACTION, ABORTS_EVERY = 3, 10
 STATUS_SECONDS = 0.5
-STATISTICS_MS = 50
 END_SECONDS = 60.0
 
 
@@ -47,10 +46,7 @@ class MovingProducer:
         self._notes = Recorder(self._path, client=spec.name, cluster=cluster, kind=spec.kind, started=begun_ns)
         settings = run.settings()
         self._per_second = settings.produced_per_second / len(FULL.producers)
-        self._has_id = False
         properties: dict[str, Any] = {**client_properties(settings, spec, cluster)}
-        if spec.kind == "idempotent":
-            properties |= {"statistics.interval.ms": STATISTICS_MS, "stats_cb": self._see_statistics}
         self._producer = Producer(properties)
         self._numbers = count()
         self._sent = self._acknowledged = self._failed = 0
@@ -63,12 +59,7 @@ class MovingProducer:
             KafkaException: a transaction failed for good.
         """
         try:
-            if self._spec.kind == "transactional":
-                self._producer.init_transactions(END_SECONDS)
-            # It is at work once it knows where to write, as an application that has started does.
-            for topic in self._spec.topics:
-                self._producer.list_topics(topic, timeout=END_SECONDS)
-            self._await_id()
+            self._try_out()
             self._notes.ready()
             self._write()
             self._notes.stop(mono=self._stop.asked_ns)
@@ -77,17 +68,21 @@ class MovingProducer:
             self._notes.close()
             self._log(has_ended=True)
 
-    def _await_id(self) -> None:
-        """Until an idempotent producer has its id: librdkafka asks for one as it starts, and again half a second later
-        where no broker was connected yet; only its statistics show when it came."""
-        deadline = time.monotonic() + END_SECONDS
-        while self._spec.kind == "idempotent" and not self._has_id and not self._stop.asked:
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{self._spec.name}: no producer id within {END_SECONDS:g} s")
-            self._producer.poll(TICK_SECONDS)
-
-    def _see_statistics(self, statistics: str) -> None:
-        self._has_id = self._has_id or json.loads(statistics)["eos"]["idemp_state"] == "Assigned"
+    def _try_out(self) -> None:
+        """It is at work once it can write, as an application is whose readiness probe does so: it has its connections,
+        its producer id, and knows the partitions of its topics."""
+        for topic in self._spec.topics:
+            self._producer.list_topics(topic, timeout=END_SECONDS)
+        if self._spec.kind == "transactional":
+            self._producer.init_transactions(END_SECONDS)
+            self._producer.begin_transaction()
+        problems: list[KafkaError | None] = []
+        self._producer.produce(HEALTH, b"", on_delivery=lambda error, _: problems.append(error))
+        self._producer.flush(END_SECONDS)
+        if problems != [None]:
+            raise RuntimeError(f"{self._spec.name}: nothing could be written to {HEALTH}: {problems}")
+        if self._spec.kind == "transactional":
+            self._producer.commit_transaction(END_SECONDS)
 
     def preload(self, partitions: dict[str, int]) -> None:
         """Some records for every partition."""

@@ -10,6 +10,7 @@ from demo import class_archives, jars
 from demo.clients.moving import client_properties
 from demo.clients.scenarios import FULL, ProducerSpec
 from demo.clients.settings import ClusterName
+from demo.clients.topics import HEALTH
 from demo.java import java_executable
 from demo.notes import RunDirectory
 
@@ -59,7 +60,7 @@ class JavaProducers:
         notes = str(self._run.producer_notes(f"{spec.name}-{turn}"))
         who = [spec.name, cluster, spec.kind, clock_name(), str(begun_ns)]
         who.append(str(settings.produced_per_second / len(FULL.producers)))
-        what = [f"{spec.name}.{turn}", ",".join(spec.topics)]
+        what = [f"{spec.name}.{turn}", ",".join(spec.topics), HEALTH]
         return [str(java_executable()), *jvm, "-cp", self._class_path, _PROGRAM.stem, str(file), notes, *who, *what]
 
 

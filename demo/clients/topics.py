@@ -26,6 +26,9 @@ ADMIN_TIMEOUT_SECONDS = 60.0
 DAY_MS = 24 * 60 * 60 * 1000
 MIB = 1024 * 1024
 
+HEALTH = "demo-health"
+"""On both clusters, and no part of the migration: a producer that moves is at work once it has written here."""
+
 # Nothing of these topics is clean-able before a week is over: a record that the cleaner took away could not be told
 # from one that the migration lost.
 COMPACTED = {
@@ -135,6 +138,11 @@ def create(admin: AdminClient, topics: Iterable[TopicSpec]) -> None:
         for spec in topics
     ]
     _results(admin.create_topics(new, operation_timeout=ADMIN_TIMEOUT_SECONDS))
+
+
+def create_health(admin: AdminClient) -> None:
+    """Create the topic that producers which move try themselves out on."""
+    _results(admin.create_topics([NewTopic(HEALTH, 1, 1)], operation_timeout=ADMIN_TIMEOUT_SECONDS))
 
 
 def delete_beginnings(admin: AdminClient, topics: Iterable[TopicSpec]) -> dict[str, list[int]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from checker.verdict import Verdict
 from demo import full
@@ -17,6 +18,7 @@ from demo.brokers import EmbeddedKafka
 from demo.clients.moving_java import java_properties
 from demo.clients.scenarios import FULL, WAVES
 from demo.clients.settings import Settings
+from demo.clients.topics import create_health
 from demo.errors import DemoError
 from demo.judging import Judgement, judge
 from demo.notes import RunDirectory
@@ -134,6 +136,7 @@ def test_act_that_fails_ends_the_acts_and_what_was_noted_is_judged(
 @pytest.mark.long
 def test_clients_moved_by_hooks_on_a_broker_note_what_the_judge_accepts(tmp_path: Path) -> None:
     with EmbeddedKafka(name="full-workload") as cluster:
+        create_health(AdminClient(dict(cluster.admin_properties)))
         servers = {"bootstrap.servers": cluster.bootstrap_servers}
         # Source and target are one cluster: it is the clients that are tested.
         with Workload(tmp_path / "run", Settings(source=servers, target=servers, scenario="full")) as workload:

@@ -1,7 +1,9 @@
 """Clients of a plan with two waves go to the target by its DAG `migrate_`, and come back by its DAG `rollback_`, while
 producers write; on real clusters with authorizers, with mirrors on Spark; judged by clients' own notes.
 
-The task that switches producers is taken away by a person while the fence stands, and cleared afterwards.
+The task that switches producers is taken away by a person while the fence stands, and cleared afterwards. A command of
+its own (make airflow-check), for its five minutes; `make test` has the same steps by command on brokers, and their
+operators without a scheduler.
 """
 
 from __future__ import annotations
@@ -29,8 +31,7 @@ from tests.waiting import wait_until
 TAKEN_AWAY = "switch_producers"
 WRITERS = {"User:web", "User:till", "User:pay"}
 
-# In `make test`: the same steps by command on brokers (tests/steps, tests/copy), and DAGs without a scheduler.
-pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * PATIENCE_SECONDS)]
+pytestmark = pytest.mark.timeout(2 * PATIENCE_SECONDS)
 
 
 class Shop(Cut):
