@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import psutil
 import pytest
 
+from checker.verdict import judge
 from demo import jars
 from demo.airflow import EmbeddedAirflow
 from demo.airflow_api import ENDED
@@ -61,7 +63,7 @@ class Shop(Cut):
         self.befalls: Callable[[], None] | None = None
         for side in both.both:
             hooks.on("stop", side, self._stop)
-            hooks.on("start", side, lambda group, side=side: self._start(side, group))
+            hooks.on("start", side, partial(self._start, side))
 
     def _stop(self, group: str) -> None:
         if group:
@@ -243,6 +245,6 @@ def test_clients_go_there_by_waves_and_back_by_the_dags_and_a_task_taken_away_le
     for client in shop.clients:
         client.stop()
     shop.read_finally("source")
-    verdict = cuts.judge(shop.notes)
+    verdict = judge(shop.notes)
     assert verdict.faults == 0, verdict.findings.examples
     assert verdict.exit_code == 0, verdict.summary()
