@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -34,6 +33,8 @@ from demo.workload import Workload
 ROOT = Path(__file__).resolve().parent.parent
 PLAN = Path(__file__).with_name("full.yaml")
 LONGEST_PAUSE_MS = 1_500
+#: In the plan: the port is known once the run's own server listens.
+_HOOKS = "http://127.0.0.1:1"
 _COMMAND_SECONDS = 600.0
 _MIRROR_END_SECONDS = 120.0
 _WARM_UP_SECONDS = 300.0
@@ -90,8 +91,6 @@ class Theatre(Parts):
 
     def _start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        # Its own: whoever edits the checkout's while a run goes on changes nothing of it.
-        shutil.copy(PLAN, self._plan)
         self.log("starting two Kafka clusters, locked: passwords over TLS on the source, certificates on the target")
         clusters = (self._access.source, self._access.target)
         for cluster in clusters:
@@ -102,8 +101,11 @@ class Theatre(Parts):
             create_health(AdminClient({**cluster.admin_properties, "log_level": 3}))
         self._access.open_up(PLAN)
         self.workload = self._stack.enter_context(Workload(self.directory / "workload", self._access.settings()))
-        self._environment = self._environ()
         self.workload.prepare()
+        # Its own: whoever edits the checkout's while a run goes on changes nothing of it.
+        plan = PLAN.read_text(encoding="utf-8").replace(_HOOKS, self.workload.hook_url)
+        self._plan.write_text(plan, encoding="utf-8")
+        self._environment = self._environ()
         self.workload.start()
         self.log(f"{len(FULL.producers)} producers and {len(FULL.groups)} groups are at work on the source")
         self.wait_at_work("source")
@@ -117,6 +119,8 @@ class Theatre(Parts):
             **os.environ,
             **connections,
             **hook_environment(self.workload),
+            "KAFKA_MIGRATION_ALLOWED_URLS": self.workload.hook_url,
+            "KAFKA_MIGRATION_HOOK_DEMO": f"Bearer {self.workload.hook_token}",
             # As under Airflow: else a hook's python3 may be a script that looks for one, and clients wait meanwhile.
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
             "KAFKA_MIGRATION_APPROVAL_KEYS_FILE": str(key),

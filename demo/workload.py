@@ -11,6 +11,9 @@
 The clients belong to a supervisor process, which ends with this one, however this one ends.
 """
 
+import json
+import os
+import secrets
 import shutil
 import signal
 import sys
@@ -27,7 +30,14 @@ from confluent_kafka.admin import AdminClient
 from demo import judging
 from demo.brokers.process import LeashedProcess, tail
 from demo.clients import groups, topics
-from demo.clients.control import CONTROL_FILE, RUN_DIRECTORY_VARIABLE, ControlError, NoWorkloadError, ask
+from demo.clients.control import (
+    CONTROL_FILE,
+    HOOK_TOKEN_VARIABLE,
+    RUN_DIRECTORY_VARIABLE,
+    ControlError,
+    NoWorkloadError,
+    ask,
+)
 from demo.clients.groups import STOPPED
 from demo.clients.scenarios import SCENARIOS
 from demo.clients.settings import ClusterName, Settings
@@ -98,11 +108,18 @@ class Workload:
         self._supervisor: LeashedProcess | None = None
         self._scratch: Path | None = None
         self.log_starts: Mapping[str, list[int]] = {}
+        #: What a hook of producers has to bring.
+        self.hook_token = secrets.token_urlsafe(24)
 
     @property
     def environment(self) -> dict[str, str]:
         """What the consumers' control needs in the environment of whoever runs the plan's hooks."""
         return {RUN_DIRECTORY_VARIABLE: str(self.run.path)}
+
+    @property
+    def hook_url(self) -> str:
+        """Where hooks of producers call, once it is prepared."""
+        return str(json.loads((self.run.path / CONTROL_FILE).read_text())["hooks"])
 
     def prepare(self) -> None:
         """Create the topics on the source, fill them, delete their beginnings, commit every group's start.
@@ -241,9 +258,11 @@ class Workload:
         address = self._scratch / "run" / "socket"
         address.parent.mkdir()
         log = self.run.logs / "supervisor.log"
-        command = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-P", "-m", "demo.clients.supervisor"]
         self._supervisor = LeashedProcess(
-            [*command, str(self.run.path), str(address)], console=log, scratch=address.parent
+            [sys.executable, "-P", "-m", "demo.clients.supervisor", str(self.run.path), str(address)],
+            console=log,
+            scratch=address.parent,
+            env={**os.environ, "PYTHONPATH": str(ROOT), HOOK_TOKEN_VARIABLE: self.hook_token},
         )
         deadline = time.monotonic() + START_SECONDS
         while not (self.run.path / CONTROL_FILE).exists():

@@ -2,7 +2,6 @@
 
     demo-consumers stop  GROUP [--cluster source|target] [--run-directory DIRECTORY]
     demo-consumers start GROUP [--cluster source|target] [--run-directory DIRECTORY]
-    demo-consumers stop-producers|start-producers --cluster source|target
     demo-consumers status
 
 Exit code: 0 done, or it was so already; 1 it could not be done; 2 bad arguments; 3 no workload answers.
@@ -26,7 +25,8 @@ CONTROL_FILE = "control.json"
 """In the run directory: where the supervisor's socket is. Not the socket itself, whose path may have 107 bytes only."""
 
 DEFAULT_CLUSTER = {"stop": "source", "start": "target"}
-PRODUCERS = ("stop-producers", "start-producers")
+HOOK_TOKEN_VARIABLE = "DEMO_HOOK_TOKEN"
+"""In the supervisor's environment: what a call of its web server has to bring, if it is to have one."""
 ANSWER_SECONDS = 180.0
 
 
@@ -82,17 +82,12 @@ def main(arguments: list[str] | None = None) -> int:
         command = verbs.add_parser(verb, parents=[common], help=f"{verb} a group's members on the {cluster}")
         command.add_argument("group")
         command.add_argument("--cluster", choices=("source", "target"), default=cluster)
-    for verb in PRODUCERS:
-        command = verbs.add_parser(verb, parents=[common], help="all of them")
-        command.add_argument("--cluster", choices=("source", "target"), required=True)
     verbs.add_parser("status", parents=[common], help="print what runs, as JSON")
     options = parser.parse_args(arguments)
     directory = options.run_directory or os.environ.get(RUN_DIRECTORY_VARIABLE)
     if not directory:
         parser.error(f"no run directory: give --run-directory or set {RUN_DIRECTORY_VARIABLE}")
     request = {"do": options.verb}
-    if options.verb in PRODUCERS:
-        request["cluster"] = options.cluster
     if options.verb in DEFAULT_CLUSTER:
         request = {"do": f"{options.verb}-group", "group": options.group, "cluster": options.cluster}
     try:

@@ -65,6 +65,8 @@ class MovingProducer:
             self._notes.stop(mono=self._stop.asked_ns)
         finally:
             self._producer.flush(END_SECONDS)
+            # To end its connections and threads is a part of its end, as Java's close() is.
+            del self._producer
             self._notes.close()
             self._log(has_ended=True)
 

@@ -2,6 +2,8 @@
 
     python -m demo.clients.supervisor RUN_DIRECTORY SOCKET
 
+Hooks for producers call it by HTTP, on loopback: POST /stop-producers/CLUSTER and /start-producers/CLUSTER.
+
 A hook ends long before the members that it starts, so it cannot be their parent; and a member must not outlive the
 run. Hence one process in between: it starts and ends members on request, over a Unix socket, and everything that it
 started ends with it. It signals only processes that it started itself and has not yet reaped: no pid is looked up.
@@ -9,17 +11,19 @@ started ends with it. It signals only processes that it started itself and has n
 
 import json
 import os
+import secrets
 import socketserver
 import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from demo.brokers.process import BrokerError
-from demo.clients.control import CONTROL_FILE, ControlError
+from demo.clients.control import CONTROL_FILE, HOOK_TOKEN_VARIABLE, ControlError
 from demo.clients.fleet import MODULE, Client, Group, end_all
 from demo.clients.moving import PRELOAD
 from demo.clients.moving_java import JavaProducers
@@ -193,16 +197,48 @@ class _Handler(socketserver.StreamRequestHandler):
         self.wfile.write(json.dumps(answer).encode() + b"\n")
 
 
+class _HookServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, supervisor: Supervisor, token: str) -> None:
+        self.supervisor, self.token = supervisor, token
+        super().__init__(("127.0.0.1", 0), _HookHandler)
+
+
+class _HookHandler(BaseHTTPRequestHandler):
+    """Any answer but 200 has in its body what was wrong."""
+
+    server: _HookServer
+
+    def do_POST(self) -> None:
+        verb, _, cluster = self.path.strip("/").partition("/")
+        code, message = 404, "no such call"
+        if not secrets.compare_digest(self.headers.get("Authorization", ""), f"Bearer {self.server.token}"):
+            code, message = 403, "not with this token"
+        elif verb in ("stop-producers", "start-producers"):
+            answer = self.server.supervisor.answer({"do": verb, "cluster": cluster})
+            code, message = 200 if answer["ok"] else 409, answer["message"]
+        self.send_response(code)
+        self.end_headers()
+        self.wfile.write(message.encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Nobody reads that."""
+
+
 def main(arguments: list[str]) -> int:
     """Serve until SIGTERM, then end every client."""
     directory, address = arguments
     termination = Termination().install()
     run = RunDirectory(Path(directory))
     supervisor = Supervisor(run)
-    with _Server(address, supervisor) as server:
-        threading.Thread(target=server.serve_forever, name="control", daemon=True).start()
+    hooks = _HookServer(supervisor, os.environ[HOOK_TOKEN_VARIABLE])
+    with _Server(address, supervisor) as server, hooks:
+        for one in (server, hooks):
+            threading.Thread(target=one.serve_forever, daemon=True).start()
         # Written last: who finds it finds a supervisor that answers.
-        write_json(run.path / CONTROL_FILE, {"socket": address, "pid": os.getpid()})
+        known = {"socket": address, "hooks": f"http://127.0.0.1:{hooks.server_port}", "pid": os.getpid()}
+        write_json(run.path / CONTROL_FILE, known)
         while not termination.asked:
             time.sleep(POLL_SECONDS)
         server.shutdown()

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -145,12 +146,18 @@ def test_clients_moved_by_hooks_on_a_broker_note_what_the_judge_accepts(tmp_path
             at_work(workload, "source")
             java = sum(producer.java for producer in FULL.producers)
             wait_until(lambda: len(acknowledged(tmp_path)) == java, "Java's producers write to the source")
-            hook(workload, "stop-producers", "--cluster", "source")
+            call(workload, "stop-producers/source")
             for group in FULL.groups:
                 hook(workload, "stop", group.name)
                 hook(workload, "start", group.name)
-            hook(workload, "start-producers", "--cluster", "target")
-            assert "run on the target" in hook(workload, "stop-producers", "--cluster", "source")
+            for token, path, code in (
+                ("wrong", "stop-producers/source", 403),
+                (workload.hook_token, "status/source", 404),
+            ):
+                assert call(workload, path, token=token, code=code)
+            call(workload, "start-producers/target")
+            assert "run on the target" in call(workload, "stop-producers/source")
+            assert "run on the target" in call(workload, "start-producers/source", code=409)
             at_work(workload, "target")
             wait_until(lambda: len(acknowledged(tmp_path)) == 2 * java, "Java's producers write to the target")
             workload.stop_producers()
@@ -175,6 +182,14 @@ def hook(workload: Workload, *arguments: str) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def call(workload: Workload, path: str, *, token: str = "", code: int = 200) -> str:
+    """As a hook for producers calls; the answer."""
+    headers = {"Authorization": f"Bearer {token or workload.hook_token}"}
+    answer = httpx.post(f"{workload.hook_url}/{path}", headers=headers, trust_env=False, timeout=200)
+    assert answer.status_code == code, answer.text
+    return answer.text
 
 
 def check(verdict: Verdict, tmp_path: Path) -> None:

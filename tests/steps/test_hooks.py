@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from demo.brokers.certificates import Authority
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
+from kafka_migration.groups import hooks as hooks_module
 from kafka_migration.groups.hooks import (
     ALLOWED_COMMANDS,
     ALLOWED_URLS,
@@ -414,6 +418,34 @@ def dripping() -> Iterator[str]:
     ending.set()
     thread.join()
     listener.close()
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A server with a certificate of an authority of its own: its URL, and that authority's certificate."""
+    authority = Authority(tmp_path / "authority")
+    authority.issue("hooks")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.directory / "hooks.crt", authority.directory / "hooks.key")
+    server = HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield f"https://127.0.0.1:{server.server_port}/", authority.ca
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_server_whose_certificate_nobody_trusts_is_not_called_and_one_that_is_trusted_is(
+    guarded: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, authority = guarded
+    call = call_of(http(url, method="GET"))
+    with pytest.raises(HookUnanswered, match="CERTIFICATE_VERIFY_FAILED"):
+        run_hook(call, environ={ALLOWED_URLS: url})
+    monkeypatch.setattr(hooks_module, "_trusted", lambda: ssl.create_default_context(cafile=authority))
+    run_hook(call, environ={ALLOWED_URLS: url})
 
 
 def test_server_that_answers_too_slowly_is_given_up(dripping: str) -> None:

@@ -17,10 +17,12 @@ A hook may run twice for one group (a kill between running it and recording that
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import re
 import select
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -389,6 +391,14 @@ def call_http(http: HttpCall, url: str, environ: Mapping[str, str]) -> int:
     return asyncio.run(_call(http, url, headers_of(http, environ)))
 
 
+@functools.cache
+def _trusted() -> ssl.SSLContext:
+    """The certificates that servers are known by. To load them takes longer than most calls do, and clients wait."""
+    import httpx
+
+    return httpx.create_ssl_context(trust_env=False)
+
+
 async def _call(http: HttpCall, url: str, headers: Mapping[str, str]) -> int:
     # Imported here: only plans with such hooks pay for it.
     import httpx
@@ -398,7 +408,12 @@ async def _call(http: HttpCall, url: str, headers: Mapping[str, str]) -> int:
         async with (
             asyncio.timeout(http.timeout_seconds),
             # trust_env would read a proxy and, from ~/.netrc, credentials that the plan does not name.
-            httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=http.timeout_seconds) as client,
+            httpx.AsyncClient(
+                verify=_trusted() if urlsplit(url).scheme == "https" else False,
+                trust_env=False,
+                follow_redirects=False,
+                timeout=http.timeout_seconds,
+            ) as client,
             client.stream(http.method, url, headers=dict(headers)) as answer,
         ):
             return answer.status_code
