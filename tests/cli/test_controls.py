@@ -132,6 +132,7 @@ def last_growth(read: Callable[[], int], *, still_for: float) -> float:
     return at
 
 
+@pytest.mark.long
 def test_mirror_on_spark_obeys_within_two_seconds_and_is_taken_over_while_it_is_paused(
     source_cluster: EmbeddedKafka, target_cluster: EmbeddedKafka, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def test_equal_partitions_meet_the_suite_and_leave_data_docs(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [".data_docs.lock"]
 
 
+@pytest.mark.long
 def test_data_docs_grow_with_each_run(tmp_path):
     for at, verdict, of in (("2030-01-01", "EQUAL", ""), ("2030-01-02", "DIFFERENT", "some topics")):
         found = _run(tmp_path, [{**ROW, "verdict": verdict}], 1, at=at, of=of)

@@ -60,6 +60,7 @@ def _assert_equal(source: str, target: str, plan: SmallPlan, topics: dict[str, i
         assert [maps[tp].to_target(r.offset) for r in rows] == [r.offset for r in there[tp]]
 
 
+@pytest.mark.long
 def test_standalone_cluster_copies_with_the_package_from_py_files_only(source_cluster, target_cluster, tmp_path):
     source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
     topics = {f"standalone-{uuid.uuid4().hex[:8]}": 4}
@@ -105,6 +106,7 @@ def test_workers_with_nothing_but_python_copy_with_the_archive_of_one_command(so
     _assert_equal(source, target, plan, topics)
 
 
+@pytest.mark.long
 def test_local_master_copies_and_a_second_submission_finds_nothing_to_do(source_cluster, target_cluster, tmp_path):
     source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
     topics = {f"local-{uuid.uuid4().hex[:8]}": 2}

@@ -33,6 +33,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_python_with_nothing_but_the_archive_and_spark_loads_all_that_executors_run(
     archive: Path, tmp_path: Path
 ) -> None:

@@ -124,6 +124,7 @@ class TestNothingMadeYet:
             future.result(30)
         wait_until(lambda: not topics_of(locked, "target"), "deleted")
 
+    @pytest.mark.long
     def test_every_rule_that_is_missing_is_named_before_anything_is_made(self, locked: Locked, plan: Plan) -> None:
         assert checked(plan).gate.is_open
         unnamed, still_open = [], []
@@ -165,6 +166,7 @@ class TestNothingMadeYet:
         )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_migration_succeeds_with_exactly_the_printed_rules(locked: Locked, tmp_path: Path) -> None:
     plan = begun(locked)

@@ -199,6 +199,7 @@ def test_validation_leaves_its_result_and_its_pages_in_a_store(store: Store) -> 
     assert pages == {"index.html": b"two", "1.html": b"1", "2.html": b"2"}
 
 
+@pytest.mark.long
 def test_data_docs_of_great_expectations_grow_in_a_store(store: Store) -> None:
     lab = Lab(Path("unused"))
     lab.topic("a")
