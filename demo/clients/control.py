@@ -22,11 +22,12 @@ from demo.errors import DemoError
 
 RUN_DIRECTORY_VARIABLE = "DEMO_RUN_DIRECTORY"
 CONTROL_FILE = "control.json"
-"""In the run directory: where the supervisor's socket is. Not the socket itself, whose path may have 107 bytes only."""
+"""In the run directory: where the supervisor's socket is, and where it is called by HTTP. Not the socket itself, whose
+path may have 107 bytes only."""
 
 DEFAULT_CLUSTER = {"stop": "source", "start": "target"}
 HOOK_TOKEN_VARIABLE = "DEMO_HOOK_TOKEN"
-"""In the supervisor's environment: what a call of its web server has to bring, if it is to have one."""
+"""In the supervisor's environment: what a hook's call by HTTP has to bring."""
 ANSWER_SECONDS = 180.0
 
 

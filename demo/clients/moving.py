@@ -11,7 +11,6 @@ import time
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -46,8 +45,7 @@ class MovingProducer:
         self._notes = Recorder(self._path, client=spec.name, cluster=cluster, kind=spec.kind, started=begun_ns)
         settings = run.settings()
         self._per_second = settings.produced_per_second / len(FULL.producers)
-        properties: dict[str, Any] = {**client_properties(settings, spec, cluster)}
-        self._producer = Producer(properties)
+        self._producer = Producer(client_properties(settings, spec, cluster))
         self._numbers = count()
         self._sent = self._acknowledged = self._failed = 0
         self._next_status = 0.0

@@ -33,7 +33,7 @@ from confluent_kafka import KafkaException
 
 from checker.findings import Fault as Found
 from checker.recorder import Recorder
-from checker.verdict import Verdict, judge
+from checker.verdict import Verdict
 from kafka_migration.domain.held_open import KEEPS_RECORDS
 from kafka_migration.kafka.types import Acl
 from kafka_migration.link import switched
@@ -175,17 +175,6 @@ class Chaotic(Cut):
             self.end_mirror()
             self.start_mirror()
 
-    def judged_on(self, *sides: Side, settle: Callable[[], None]) -> Verdict:
-        """Let all clients get on, end them, have the rest copied, read ``sides`` to their ends, and ask the judge."""
-        for client in (*self.writers, self.reader):
-            client.lives()
-        for client in (*self.writers, self.reader):
-            client.stop()
-        settle()
-        for side in sides:
-            self.read_finally(side)
-        return judge(self.notes)
-
 
 @dataclass
 class Outcome:
@@ -286,11 +275,11 @@ def _end(cut: Chaotic, what: What, ended: Ended, told: Any) -> Literal["cut", "u
 def _judge(cut: Chaotic, what: What, outcome: Outcome) -> Verdict:
     if what == "rollback":
         # What producers write on the target comes back to where the group reads.
-        return cut.judged_on("source", "target", settle=lambda: cut.await_copied(back=True))
+        return cut.judged("source", "target", settle=lambda: cut.await_copied(back=True))
     if outcome.end == "cut":
-        return cut.judged_on("target", settle=lambda: None)
+        return cut.judged("target")
     cut.revive_mirror()
-    return cut.judged_on("target", settle=cut.await_copied)
+    return cut.judged("target", settle=cut.await_copied)
 
 
 # -- the run ----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from typing import Any, Self
 import psutil
 import pytest
 
-from checker.verdict import judge
 from demo import jars
 from demo.airflow import EmbeddedAirflow
 from demo.airflow_api import ENDED
@@ -26,7 +25,7 @@ from demo.airflow_approver import DemoApprover
 from kafka_migration.link.switched import SwitchState
 from tests.dags.patience import PATIENCE_SECONDS, QUICK
 from tests.steps import cuts
-from tests.steps.cuts import Clusters, Cut, Reader, Side
+from tests.steps.cuts import Client, Clusters, Cut, Reader, Side
 from tests.steps.hook_server import HookServer
 from tests.waiting import wait_until
 
@@ -58,12 +57,15 @@ class Shop(Cut):
             self.topic(name): Reader(self, self.topic(name), name, [self.topic(topic)])
             for name, topic in (("ledger", "payments"), ("billing", "orders"))
         }
-        self.clients = (*self.writers, *self.readers.values())
         #: Done once, when producers are to stop on the source.
         self.befalls: Callable[[], None] | None = None
         for side in both.both:
             hooks.on("stop", side, self._stop)
             hooks.on("start", side, partial(self._start, side))
+
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        return *self.writers, *self.readers.values()
 
     def _stop(self, group: str) -> None:
         if group:
@@ -84,10 +86,6 @@ class Shop(Cut):
         for client in self.clients:
             client.start("source")
 
-    def all_live(self) -> None:
-        for client in self.clients:
-            client.lives()
-
     def denials(self, side: Side) -> set[str]:
         with self.clusters.admin(side) as admin:
             return {one.principal for one in admin.acls() if one.permission == "DENY"}
@@ -104,9 +102,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
             made.begin()
             yield made
         finally:
-            for client in made.clients:
-                client.died = None
-                client.stop()
+            made.close()
 
 
 @pytest.fixture
@@ -146,10 +142,6 @@ class Run:
     def tasks(self) -> dict[str, str | None]:
         return self.api.task_states(self.dag, self.id)
 
-    def began(self, task: str) -> str:
-        (found,) = [it for it in self.api.task_instances(self.dag, self.id) if it["task_id"] == task]
-        return str(found["start_date"])
-
     def wait(self, task: str, state: str) -> None:
         self.api.wait(
             lambda: self.tasks().get(task) == state,
@@ -166,11 +158,12 @@ class Run:
     def failed(self) -> str:
         """The log of a task that has failed, but for the one that was taken away."""
         found = self.api.task_instances(self.dag, self.id)
-        bad = [it for it in found if it["state"] == "failed" and it["task_id"] != TAKEN_AWAY]
-        return "\n".join(
-            f"{it['task_id']} failed:\n"
-            + self.api.log(self.dag, self.id, it["task_id"], try_number=it["try_number"], map_index=it["map_index"])
-            for it in bad
+        bad = [task for task in found if task["state"] == "failed" and task["task_id"] != TAKEN_AWAY]
+        return "\n".join(f"{task['task_id']} failed:\n{self._log(task)}" for task in bad)
+
+    def _log(self, task: dict[str, Any]) -> str:
+        return self.api.log(
+            self.dag, self.id, task["task_id"], try_number=task["try_number"], map_index=task["map_index"]
         )
 
     def require_success(self) -> None:
@@ -222,7 +215,7 @@ def test_clients_go_there_by_waves_and_back_by_the_dags_and_a_task_taken_away_le
         shop.all_live()
         there.api.clear(there.dag, there.id, [TAKEN_AWAY])
         there.require_success()
-    assert [it.task_id for it in people.answered] == [
+    assert [question.task_id for question in people.answered] == [
         "approve_plan",
         "wave_first.approve_cutover",
         "wave_second.approve_cutover",
@@ -233,18 +226,16 @@ def test_clients_go_there_by_waves_and_back_by_the_dags_and_a_task_taken_away_le
     assert shop.record().state is SwitchState.DONE
     assert not shop.denials("target")
     shop.all_live()
+    report = shop.folder / "reports" / shop.name / "report.json"
+    report.unlink()
     back = Run(airflow, f"rollback_{shop.name}")
     with DemoApprover(back.api, back.dag) as people:
         back.require_success()
-    assert [it.task_id for it in people.answered] == ["approve_rollback"]
+    assert [question.task_id for question in people.answered] == ["approve_rollback"]
     assert shop.denials("target") >= WRITERS
     assert not shop.denials("source")
     shop.all_live()
-    report = json.loads((shop.folder / "reports" / shop.name / "report.json").read_text())
-    assert report, "written anew at the end of the way back"
-    for client in shop.clients:
-        client.stop()
-    shop.read_finally("source")
-    verdict = judge(shop.notes)
+    assert json.loads(report.read_text()), "written anew at the end of the way back"
+    verdict = shop.judged("source")
     assert verdict.faults == 0, verdict.findings.examples
     assert verdict.exit_code == 0, verdict.summary()

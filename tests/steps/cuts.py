@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -328,6 +328,16 @@ class Cut:
         hooks.on("start", "source", lambda group: self._start("source", group))
         hooks.on("start", "target", lambda group: self._start("target", group))
 
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        """All of its applications."""
+        return *self.writers, self.reader
+
+    def all_live(self) -> None:
+        """Wait until each gets on."""
+        for client in self.clients:
+            client.lives()
+
     def topic(self, name: str) -> str:
         return f"{self.name}.{name}"
 
@@ -347,8 +357,7 @@ class Cut:
         self._grant()
         self._start("source", "")
         self.reader.start("source")
-        for client in (*self.writers, self.reader):
-            client.lives()
+        self.all_live()
         self.run("create")
         self.start_mirror()
         self.run("lag", "--gate")
@@ -473,13 +482,14 @@ class Cut:
 
     # -- afterwards ---------------------------------------------------------------------------------------------------
 
-    def judged(self) -> Verdict:
-        """Let all clients get on, end them, read the target to its end, and ask the judge."""
-        for client in (*self.writers, self.reader):
-            client.lives()
-        for client in (*self.writers, self.reader):
+    def judged(self, *sides: Side, settle: Callable[[], object] = lambda: None) -> Verdict:
+        """All clients get on and are ended; after ``settle``, ``sides`` (or the target) are read to their ends."""
+        self.all_live()
+        for client in self.clients:
             client.stop()
-        self.read_finally("target")
+        settle()
+        for side in sides or ("target",):
+            self.read_finally(side)
         return judge(self.notes)
 
     def read_finally(self, side: Side) -> None:
@@ -508,7 +518,7 @@ class Cut:
         recorder.close()
 
     def close(self) -> None:
-        for client in (*self.writers, self.reader):
+        for client in self.clients:
             client.died = None
             client.stop()
         if self.mirror is not None and self.mirror.poll() is None:

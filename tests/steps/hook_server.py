@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +15,7 @@ from kafka_migration.groups.hooks import ALLOWED_URLS
 class HookServer:
     """Listens on a free port of 127.0.0.1. ``calls`` are (verb, cluster, phase, group), in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.calls: list[tuple[str, str, str, str]] = []
         self.headers: list[dict[str, str]] = []
         self.answer: tuple[int, bytes] = (200, b"done")
@@ -32,7 +33,9 @@ class HookServer:
             def log_message(self, *_: Any) -> None:
                 """Tests read ``calls`` instead."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server, self._scheme = ThreadingHTTPServer(("127.0.0.1", 0), Handler), "https" if tls else "http"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
 
@@ -42,7 +45,7 @@ class HookServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_port}"
 
     @property
     def environ(self) -> dict[str, str]:

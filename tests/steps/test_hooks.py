@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from http.server import HTTPServer, SimpleHTTPRequestHandler
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -427,21 +427,15 @@ def guarded(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     authority.issue("hooks")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.directory / "hooks.crt", authority.directory / "hooks.key")
-    server = HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield f"https://127.0.0.1:{server.server_port}/", authority.ca
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with closing(HookServer(context)) as server:
+        yield f"{server.url}/stop/a/b/c", authority.ca
 
 
 def test_server_whose_certificate_nobody_trusts_is_not_called_and_one_that_is_trusted_is(
     guarded: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, authority = guarded
-    call = call_of(http(url, method="GET"))
+    call = call_of(http(url))
     with pytest.raises(HookUnanswered, match="CERTIFICATE_VERIFY_FAILED"):
         run_hook(call, environ={ALLOWED_URLS: url})
     monkeypatch.setattr(hooks_module, "_trusted", lambda: ssl.create_default_context(cafile=authority))

@@ -16,6 +16,7 @@ PlanFile = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
+Check = Annotated[bool, typer.Option("--check", help="Only check whether it may be done.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from (traceback, clients' own logs).")]
 ReportsDirectory = Annotated[
     str,

@@ -11,13 +11,13 @@ import typer
 
 from kafka_migration.cli.asking import demand_yes
 from kafka_migration.cli.opening import opened
-from kafka_migration.cli.options import By, Debug, DryRun, Json, PlanFile
+from kafka_migration.cli.options import By, Check, Debug, DryRun, Json, PlanFile
 from kafka_migration.cli.output import Output
 
 
 def fence(
     plan: PlanFile,
-    check: Annotated[bool, typer.Option("--check", help="Only check whether it may be done.")] = False,
+    check: Check = False,
     lift: Annotated[bool, typer.Option("--lift", help="Let producers write again.")] = False,
     status: Annotated[
         bool, typer.Option("--status", help="Show the fence that stands, and what was written since it was proved.")
@@ -57,7 +57,7 @@ def switch(
     rehearse: Annotated[
         bool, typer.Option("--rehearse", help="All up to the fence and back: only the probe is denied, no client.")
     ] = False,
-    check: Annotated[bool, typer.Option("--check", help="Only check whether it may be done.")] = False,
+    check: Check = False,
     dry_run: DryRun = False,
     as_json: Json = False,
     debug: Debug = False,
