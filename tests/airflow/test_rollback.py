@@ -300,6 +300,7 @@ def test_switch_that_was_given_up_goes_on_once_mirror_and_switch_are_cleared(run
     run.groups_are_back()
     copy_back = shop.copy_back
     shop.copy_back = lambda wish: None  # type: ignore[method-assign]  # it hangs
+    shop.target.append(ORDERS, 2)
     with pytest.raises(AirflowException, match="did not end within"):
         run.make("switch_producers_back")
     last = switched.read(shop.back())

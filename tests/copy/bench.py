@@ -4,16 +4,20 @@ import random
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from kafka_migration.copy.driver import fencing
 from kafka_migration.copy.driver.mirror import Mirror, Settings
 from kafka_migration.copy.driver.runner import Ended
 from kafka_migration.copy.orders import Limits, TaskOrders
 from kafka_migration.copy.task.task import run_task
+from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Receipt
 from kafka_migration.state.link import LinkState, LinkTopic
+from kafka_migration.wire.cluster import WireCluster
+from kafka_migration.wire.selector import Selector
 from tests.kafka_tools import ToSend, create_topics, read_all, topic_ids
 from tests.proxy import Proxy
 
@@ -108,6 +112,11 @@ class Bench:
             settings=settings or Settings(streams=2, epoch_seconds=5, limits=Limits(**BRIEF)),
             **extra,
         )
+
+    def seal(self) -> Seal:
+        """Seal the link, by connections of its own."""
+        with closing(Selector()) as net, closing(WireCluster(net, _config(self.target, None), "target")) as cluster:
+            return fencing.seal(self.link, cluster)
 
 
 def _config(servers: str, through: Proxy | None) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from demo.brokers import EmbeddedKafka
-from kafka_migration.copy.driver.fencing import seal
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.types import TopicPartition
 from tests.copy.bench import Bench, assert_same, bench, records
@@ -79,14 +78,14 @@ def test_mirror_that_wakes_after_the_seal_sends_nothing(source_cluster, forgetfu
         with Elsewhere(it, tmp_path / "log", throttle_bytes_per_second=2_000) as first:
             _freeze_in_the_middle(it, first)
             it.mirror(settings=QUICK).run(until_caught_up=True)
-            sealed = seal(it.link, {"bootstrap_servers": it.target})
+            sealed = it.seal()
             assert sealed.ends == {tp: it.link.positions()[tp].target}
             until_forgotten(wire, tp)
             assert (_wake(first), "sealed" in first.said) == (1, True), first.said
         assert log_ends(it.target, it.topics) == sealed.ends[tp] + 1, "the marker is the last thing there"
         with pytest.raises(Refused, match="was sealed"):
             it.mirror().run()
-        assert seal(it.link, {"bootstrap_servers": it.target}).ends[tp] >= sealed.ends[tp]
+        assert it.seal().ends[tp] >= sealed.ends[tp]
         assert assert_same(it) == 200
 
 

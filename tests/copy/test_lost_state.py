@@ -10,7 +10,7 @@ from kafka.protocol.admin import DescribeTransactionsRequest
 
 from demo.brokers import EmbeddedKafka
 from kafka_migration.copy.driver import takeover
-from kafka_migration.copy.driver.fencing import Fences, seal
+from kafka_migration.copy.driver.fencing import Fences
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import CouldNotFindOut, HaltedPartition, MigrationError, NotAuthorized, StateConflict
 from kafka_migration.domain.types import Halt, Identity, TopicPartition
@@ -218,9 +218,9 @@ def test_seal_outlives_its_forgotten_transactional_id_and_needs_no_cluster_actio
     ):
         produce(it.source, topic, records(20, 1, 1))
         it.mirror(settings=QUICK).run(until_caught_up=True)
-        done = seal(it.link, {"bootstrap_servers": it.target})
+        done = it.seal()
         _until_id_is_forgotten(wire, it)
-        assert seal(it.link, {"bootstrap_servers": it.target}) == done
+        assert it.seal() == done
         assert wire.end(TopicPartition(topic, 0)) == done.ends[TopicPartition(topic, 0)] + 1
 
 

@@ -8,16 +8,15 @@ from dataclasses import replace
 import pytest
 
 from kafka_migration.copy.driver import fencing, takeover
-from kafka_migration.copy.driver.fencing import seal
-from kafka_migration.copy.driver.mirror import Settings
+from kafka_migration.copy.driver.mirror import MirrorEnd, Settings
 from kafka_migration.copy.driver.pinned_topics import PinnedTopics
-from kafka_migration.copy.orders import Limits
+from kafka_migration.copy.orders import Limits, TaskOrders
 from kafka_migration.domain.errors import CouldNotFindOut, HaltedPartition, MigrationError, Refused
 from kafka_migration.domain.seal import Seal
-from kafka_migration.domain.types import Halt, TopicPartition
-from kafka_migration.state.link import LinkState
+from kafka_migration.domain.types import Desired, Halt, TopicPartition
+from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.wire.batch import readdress
-from tests.copy.bench import SHORT, Bench, assert_same, bench, records
+from tests.copy.bench import SHORT, Bench, ThreadRound, ThreadRunner, assert_same, bench, records
 from tests.copy.test_interleavings import FENCED, QUICK, SMALL_BATCHES
 from tests.kafka_tools import ToSend, log_ends, produce
 from tests.waiting import wait_until
@@ -29,10 +28,6 @@ def topic() -> str:
     return f"sealed-{uuid.uuid4().hex[:8]}"
 
 
-def _seal(it: Bench):
-    return seal(it.link, {"bootstrap_servers": it.target})
-
-
 def test_seal_stands_in_every_partition_behind_its_last_record_and_nobody_writes_there_any_more(
     source_cluster, target_cluster, topic
 ):
@@ -40,7 +35,7 @@ def test_seal_stands_in_every_partition_behind_its_last_record_and_nobody_writes
         produce(it.source, topic, records(300, 2, 1), **SMALL_BATCHES)  # one partition stays empty
         it.mirror(settings=QUICK).run(until_caught_up=True)
         (last,), positions = it.link.fences().values(), it.link.positions()
-        done = _seal(it)
+        done = it.seal()
         assert done.ends == {tp: position.target for tp, position in positions.items()}
         assert it.link.seal() == done
         with wired(it.target, topic) as wire:
@@ -64,12 +59,12 @@ def test_second_call_proves_the_same_seal_and_after_a_foreign_fence_seals_anew(s
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 2}) as it:
         produce(it.source, topic, records(100, 2, 1))
         it.mirror(settings=QUICK).run(until_caught_up=True)
-        first = _seal(it)
-        assert _seal(it) == first
+        first = it.seal()
+        assert it.seal() == first
         it.link.unseal()
         it.mirror(settings=QUICK).run(until_caught_up=True)
         it.link.record_seal(first)  # what an old process would say
-        second = _seal(it)
+        second = it.seal()
         assert second.identity is not None
         assert first.identity is not None
         assert second.identity.producer_epoch > first.identity.producer_epoch
@@ -82,7 +77,7 @@ def test_seal_that_cannot_be_proved_for_now_is_no_reason_to_move_the_final_ends(
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 2}) as it:
         produce(it.source, topic, records(100, 2, 1))
         it.mirror(settings=QUICK).run(until_caught_up=True)
-        first, ends = _seal(it), log_ends(it.target, it.topics)
+        first, ends = it.seal(), log_ends(it.target, it.topics)
 
         async def no_answer(*_args, **_more) -> None:
             raise CouldNotFindOut("target: no coordinator")
@@ -90,19 +85,19 @@ def test_seal_that_cannot_be_proved_for_now_is_no_reason_to_move_the_final_ends(
         with monkeypatch.context() as patch:
             patch.setattr(fencing, "keep_alive", no_answer)
             with pytest.raises(CouldNotFindOut, match="no coordinator"):
-                _seal(it)
+                it.seal()
         assert (it.link.seal(), log_ends(it.target, it.topics)) == (first, ends)
-        assert _seal(it) == first
+        assert it.seal() == first
 
 
 def test_seal_whose_markers_are_gone_is_made_anew(source_cluster, target_cluster, topic):
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it:
         produce(it.source, topic, records(100, 1, 1))
         it.mirror(settings=QUICK).run(until_caught_up=True)
-        first = _seal(it)
+        first = it.seal()
         for wrong in (50, -50):  # the log ends before it, or something else stands there
             it.link.record_seal(replace(first, ends={tp: end + wrong for tp, end in first.ends.items()}))
-            first, before = _seal(it), first
+            first, before = it.seal(), first
             assert {tp: end - before.ends[tp] for tp, end in first.ends.items()} == dict.fromkeys(first.ends, 1)
 
 
@@ -124,12 +119,66 @@ def test_running_mirror_stops_at_the_seal_without_a_record_more(source_cluster, 
         thread = threading.Thread(target=run)
         thread.start()
         wait_until(lambda: tp in it.link.positions() and it.link.positions()[tp].source == 100, "100 records copied")
-        done = _seal(it)
+        done = it.seal()
         produce(it.source, topic, records(100, 1, 2))
         thread.join(30)
         assert not thread.is_alive()
         assert [type(end) for end in ends] == [Refused]
         assert "sealed" in str(ends[0])
+        assert log_ends(it.target, it.topics) == done.ends[tp] + 1
+
+
+class Held(ThreadRunner):
+    """Rounds whose tasks have ended before anybody is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_end = threading.Event()
+
+    def start(self, orders: list[TaskOrders]) -> ThreadRound:
+        it, begun = self, super().start(orders)
+
+        class Late(ThreadRound):
+            def __init__(self) -> None:
+                self.__dict__ = begun.__dict__
+
+            def is_done(self) -> bool:
+                return it.may_end.is_set() and super().is_done()
+
+        return Late()
+
+
+@pytest.mark.parametrize("copied", [100, 60])
+def test_mirror_that_is_sealed_while_its_drain_ends_has_drained_if_it_copied_all(
+    source_cluster, target_cluster, topic, copied
+):
+    tp = TopicPartition(topic, 0)
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it:
+        produce(it.source, topic, records(copied, 1, 1))
+        it.link.wish(Wish(desired=Desired.DRAIN, ends={tp: 100}, reason="test", at="now"))
+        runner, ends = Held(), list[MirrorEnd | MigrationError]()
+
+        def run() -> None:
+            link = LinkState.on_target(it.link.name, {"bootstrap.servers": it.target})
+            try:
+                ends.append(it.mirror(runner, link=link).run())
+            except MigrationError as error:
+                ends.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        wait_until(lambda: (found := it.link.positions()) and found[tp].source == copied, lambda: "all is copied")
+        done = it.seal()
+        runner.may_end.set()
+        thread.join(60)
+        (end,) = ends
+        if copied == 100:
+            assert isinstance(end, MirrorEnd)
+            assert end.reason == "drained"
+            assert (it.link.run() or {})["state"] == "ended"
+        else:
+            assert isinstance(end, Refused)
+        assert it.link.seal() == done
         assert log_ends(it.target, it.topics) == done.ends[tp] + 1
 
 
@@ -172,13 +221,13 @@ def test_seal_killed_at_any_point_refuses_mirrors_and_is_completed_by_the_next_c
 
             patch.setattr(owner, point, die if owner is it.link else die_later)
             with pytest.raises(Killed):
-                _seal(it)
+                it.seal()
         begun = it.link.seal()
         assert begun is not None
         assert not begun.is_complete
         with pytest.raises(Refused, match="sealed"):
             it.mirror(settings=QUICK).run(until_caught_up=True)
-        done = _seal(it)
+        done = it.seal()
         assert (done.is_complete, done.at, it.link.seal()) == (True, begun.at, done)
         assert assert_same(it) == 100
 
@@ -199,7 +248,7 @@ def test_link_that_holds_more_than_it_knows_of_is_not_sealed(source_cluster, tar
             ((answer,),) = wire.append({tp: ours})
             assert answer.error == 0
         with pytest.raises(Refused, match=f"records end at offset {position.target + 5}"):
-            _seal(it)
+            it.seal()
         assert not it.link.seal().is_complete  # type: ignore[union-attr]
 
 
@@ -209,7 +258,7 @@ def test_foreign_record_at_the_end_is_named_and_not_sealed_over(source_cluster, 
         it.mirror(settings=QUICK).run(until_caught_up=True)
         produce(it.target, topic, [ToSend(b"foreign")])
         with pytest.raises(HaltedPartition, match="FOREIGN_WRITER, target offset 101"):
-            _seal(it)
+            it.seal()
 
 
 def test_unsealed_link_is_mirrored_on_exactly(source_cluster, target_cluster, topic):
@@ -219,5 +268,5 @@ def test_unsealed_link_is_mirrored_on_exactly(source_cluster, target_cluster, to
             produce(it.source, topic, records(100, 2, seed))
             it.link.unseal()
             assert it.mirror(settings=settings).run(until_caught_up=True).halted == ()
-            _seal(it)
+            it.seal()
         assert assert_same(it) == 300

@@ -9,7 +9,6 @@ cannot be proved again, stays: only a straggler has it lifted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 #: Runs hooks, in order.
 Hooks = Callable[[Iterable[Hook], Literal["fence", "lift"]], None]
 
-_LIFT_CALL_SECONDS = 30.0
 _ROLL_BACK = "roll back first"
 #: Where a topic stands too far for its fence to be lifted, and the remedy.
 _UNOPENABLE: Mapping[Side, Mapping[TopicState, str]] = {
@@ -265,16 +263,14 @@ def lift(ctx: Context, hooks: Hooks, ban: Ban = WRITES, *, starts: bool = True) 
     if ctx.dry_run:
         count = 0 if last.snapshot is None or not last.stands else len(last.snapshot.all(ban))
         return Lifted(was=str(last.state), removed=count, evidence=f"would remove {count} ACLs")
-    # Without the probe: what it needs may be gone by now.
-    conn_id = ctx.plan.connection(ban.side)
-    with closing(ctx.connect(ban.side, conn_id, _LIFT_CALL_SECONDS)) as cluster:
-        claim = take(ctx, ban)
-        if not last.stands and last.snapshot is not None:
-            removed, equal, evidence = _remove(ctx, cluster, ban, last.snapshot, claim)
-            return Lifted(was=str(last.state), removed=removed, equal=equal, evidence=evidence)
-        # Once more: whoever switches producers over takes the fence before the point of no return.
-        _require_openable(ctx, ban, last)
-        return _lift(ctx, cluster, ban, hooks, claim, starts=starts)
+    # Without the probe: what it needs may be gone by now. And without a connection of its own: producers wait.
+    cluster, claim = ctx.cluster(ban.side), take(ctx, ban)
+    if not last.stands and last.snapshot is not None:
+        removed, equal, evidence = _remove(ctx, cluster, ban, last.snapshot, claim)
+        return Lifted(was=str(last.state), removed=removed, equal=equal, evidence=evidence)
+    # Once more: whoever switches producers over takes the fence before the point of no return.
+    _require_openable(ctx, ban, last)
+    return _lift(ctx, cluster, ban, hooks, claim, starts=starts)
 
 
 def take(ctx: Context, ban: Ban = WRITES) -> Claim:

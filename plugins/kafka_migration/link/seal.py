@@ -6,12 +6,12 @@ which outlives the link's topic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from kafka_migration.copy.driver import fencing
 from kafka_migration.copy.driver.attempts import refuse_sealed
-from kafka_migration.copy.driver.fencing import seal
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.seal import KIND, NAME, Seal
@@ -19,6 +19,8 @@ from kafka_migration.domain.types import Halt
 from kafka_migration.link import reverse, stragglers
 from kafka_migration.migration import completion
 from kafka_migration.topics import restore
+from kafka_migration.wire.cluster import WireCluster
+from kafka_migration.wire.selector import Selector
 
 if TYPE_CHECKING:
     from kafka_migration.domain.types import TopicPartition
@@ -36,9 +38,19 @@ def check(ctx: Context) -> None:
         )
 
 
-def apply(ctx: Context) -> Seal:
-    """Seal the link, which was drained; a second call proves it again. Raises what the seal itself raises."""
-    done = seal(ctx.link, _client(ctx), ctx.log, direction=ctx.direction)
+@contextmanager
+def warmed(ctx: Context) -> Iterator[WireCluster]:
+    """The connections with which :func:`apply` seals at once."""
+    with _destination(ctx) as cluster:
+        fencing.warm(ctx.link, cluster)
+        yield cluster
+
+
+def apply(ctx: Context, by: WireCluster | None = None) -> Seal:
+    """Seal the link, which was drained, ``by`` connections that are there already; a second call proves it again.
+    Raises what the seal itself raises."""
+    with _destination(ctx) if by is None else nullcontext(by) as cluster:
+        done = fencing.seal(ctx.link, cluster, ctx.log)
     ctx.journal.record(KIND, ctx.own(NAME), done.as_dict())
     return done
 
@@ -47,13 +59,17 @@ def cut_off(ctx: Context, partitions: Iterable[TopicPartition]) -> dict[TopicPar
     """Seal the link wherever it stands, since nobody needs what it copied. ``partitions`` are those that are left of
     its topics; returns those that hold what somebody else wrote, with what was seen. Raises CouldNotFindOut where one
     could not be fenced."""
-    found = fencing.cut_off(ctx.link, _client(ctx), partitions, ctx.log, direction=ctx.direction)
+    with _destination(ctx) as cluster:
+        found = fencing.cut_off(ctx.link, cluster, partitions, ctx.log)
     return {tp: stopped.detail for tp, stopped in found.items() if stopped.reason is Halt.FOREIGN_WRITER}
 
 
-def _client(ctx: Context) -> dict[str, Any]:
-    properties = ctx.destination.connection.kafka_python()
-    return {**properties, "client_id": f"{ctx.link.transactional_id}.seal"}
+@contextmanager
+def _destination(ctx: Context) -> Iterator[WireCluster]:
+    client_id = f"{ctx.link.transactional_id}.seal"
+    properties = {**ctx.destination.connection.kafka_python(), "client_id": client_id}
+    with closing(Selector()) as net, closing(WireCluster(net, properties, ctx.direction.destination)) as cluster:
+        yield cluster
 
 
 def undo(ctx: Context) -> bool:

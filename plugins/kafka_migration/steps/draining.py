@@ -5,7 +5,7 @@ The mirror copies all that it should, ends within a time, and has copied up to g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.checks import CheckResult, Verdict
@@ -37,15 +37,17 @@ def end_mirror(
     *,
     pause: float = POLL_SECONDS,
     remedy: str = _REMEDY,
+    suffices: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Record ``wanted`` and wait until the mirror has ended, for at most so many ``seconds``.
+    """Record ``wanted`` and wait until the mirror has ended, or ``suffices`` is true before that, for at most so many
+    ``seconds``.
 
     Raises CouldNotFindOut if it has not in time; the wish stays.
     """
     ctx.link.wish(wanted)
     deadline, lookout = ctx.clock.monotonic() + seconds, sides.Lookout(ctx)
     enough = {"ended", "not started"} | ({"silent"} if wanted.desired is Desired.STOP else set())
-    while (state := mirror_state(ctx)[0]) not in enough:
+    while not suffices() and (state := mirror_state(ctx)[0]) not in enough:
         if ctx.clock.monotonic() > deadline:
             silence = ", and its heartbeat has stopped" if state == "silent" else ""
             raise CouldNotFindOut(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
     from kafka_migration.plans.hooks import Hook
     from kafka_migration.state.journal import Claim
+    from kafka_migration.wire.cluster import WireCluster
 
 PHASE = "switch"
 _PAUSE_SECONDS = 0.02
@@ -374,6 +375,7 @@ class _Work:
     _gate: GroupGate = field(init=False)
     _back: Context | None = field(init=False, default=None)
     _tail: Tail | None = field(init=False, default=None)
+    _sealer: WireCluster | None = field(init=False, default=None)
     _began: float = field(init=False, default=0.0)
     _after: dict[str, float] = field(init=False, default_factory=dict)
 
@@ -382,9 +384,13 @@ class _Work:
 
     def switch(self, last: Switch | None) -> Switch:
         """From the fence to the last start hook. ``last`` is what the journal had."""
+        with ExitStack() as opened:
+            if last is None or last.state is not SwitchState.SWITCHING:
+                self._prepare(opened)
+            return self._switch()
+
+    def _switch(self) -> Switch:
         ctx = self.ctx
-        if last is None or last.state is not SwitchState.SWITCHING:
-            self._prepare()
         self._own()
         # Whoever owned it until now may have come further.
         last = switched.read(ctx)
@@ -408,7 +414,7 @@ class _Work:
         switched.write(ctx, served)
         return self._finish(served)
 
-    def _prepare(self) -> None:
+    def _prepare(self, opened: ExitStack) -> None:
         """What takes time, before anybody is kept from writing."""
         ctx = self.ctx
         # Topics may have joined since they were created.
@@ -417,6 +423,7 @@ class _Work:
         ctx.link.warm()
         self._tail = Tail(ctx)
         self._tail.catch_up()
+        self._sealer = opened.enter_context(seal.warmed(ctx))
         if ctx.link.wished().desired is Desired.RUN:
             reason = "producers are about to be switched over"
             ctx.link.wish(Wish(desired=Desired.RUN, reason=reason, at=ctx.stamp(), is_news_due=True))
@@ -461,7 +468,7 @@ class _Work:
         # Read while the rest is done.
         tail.begin(proof.ends)
         self._require()
-        sealed = seal.apply(ctx)
+        sealed = seal.apply(ctx, self._sealer)
         self._is_done("sealed")
         self._require()
         reverse.arm(ctx, self._back)
@@ -494,17 +501,20 @@ class _Work:
         self._after[part] = round((self.ctx.clock.monotonic() - self._began) * 1000, 1)
 
     def _drain(self, proof: Proof, until: float) -> None:
-        """The mirror copies up to exactly the proved ends, and ends."""
+        """The mirror copies up to exactly the proved ends. It ends by itself; that is not waited for."""
         ctx = self.ctx
-        has_ended = mirror_state(ctx)[0] in ("ended", "not started")
-        if not (has_ended and not short_of(ctx, proof.ends)):
+
+        def is_copied() -> bool:
+            return not short_of(ctx, proof.ends)
+
+        if mirror_state(ctx)[0] not in ("ended", "not started") or not is_copied():
             wanted = Wish(
                 desired=Desired.DRAIN, ends=proof.ends, reason="producers are fenced, and switched over", at=ctx.stamp()
             )
             self._require()
             left = max(0.0, until - ctx.clock.monotonic())
             remedy = "look at the mirror's log, and start it again if it has died; switch once its lag is low"
-            end_mirror(ctx, wanted, left, pause=_PAUSE_SECONDS, remedy=remedy)
+            end_mirror(ctx, wanted, left, pause=_PAUSE_SECONDS, remedy=remedy, suffices=is_copied)
         if short := short_of(ctx, proof.ends):
             raise CouldNotFindOut(
                 f"the mirror of {ctx.plan.name} ended ({(ctx.link.run() or {}).get('reason', 'reason unknown')}) before"
@@ -574,7 +584,7 @@ class _Work:
                 remedy=f"run `fence --lift` as soon as what the message names is mended; then `{last.command}` again",
             ) from error
         try:
-            self._let_the_mirror_go_on()
+            was_to_drain = self._let_the_mirror_go_on()
         except TakenOver:
             raise
         except MigrationError as failure:
@@ -584,19 +594,23 @@ class _Work:
                 remedy=failure.remedy or "run `mirror --unseal`",
             ) from error
         switched.write(ctx, replace(last, state=SwitchState.GIVEN_UP, why=why))
-        if isinstance(error, MigrationError) and mirror_state(ctx)[0] == "ended":
+        if isinstance(error, MigrationError) and was_to_drain:
             # What it was about stays its own; the mirror is one thing more to do.
-            error.remedy = f"{error.remedy}; start the mirror again, which was drained and has ended".removeprefix("; ")
+            again = "see by `status` whether the mirror runs, and start it again if it was drained and has ended"
+            error.remedy = f"{error.remedy}; {again}".removeprefix("; ")
             error.args = (f"{error.message}\n  remedy: {error.remedy}",)
 
-    def _let_the_mirror_go_on(self) -> None:
+    def _let_the_mirror_go_on(self) -> bool:
+        """Whether it was asked to drain, and so has ended, or is about to."""
         ctx = self.ctx
         self._require()
         reverse.disarm(ctx)
         seal.undo(ctx)
-        if ctx.link.wished().desired is Desired.DRAIN:
+        was_to_drain = ctx.link.wished().desired is Desired.DRAIN
+        if was_to_drain:
             self._require()
             ctx.link.wish(Wish(desired=Desired.RUN, reason="the switch was given up", at=ctx.stamp()))
+        return was_to_drain
 
     # -- behind the point of no return --------------------------------------------------------------------------------
 

@@ -14,13 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from kafka.future import Future
 
 from kafka_migration.copy.driver.link import Link, PinnedTopic
 from kafka_migration.copy.driver.takeover import Fenced, Known, Resumed, Stopped, Unread, take_over
-from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import CouldNotFindOut, HaltedPartition, Refused, TakenOver
 from kafka_migration.domain.openings import Openings
 from kafka_migration.domain.seal import Seal
@@ -203,81 +201,73 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def seal(
-    link: Link,
-    target: Mapping[str, Any],
-    log: Callable[[str], None] = lambda _text: None,
-    *,
-    direction: Direction = Direction.FORWARD,
-) -> Seal:
+def warm(link: Link, cluster: WireCluster) -> None:
+    """Open the connections that :func:`seal` needs, before somebody waits for it."""
+    _connect(link, cluster)
+
+    async def ask() -> None:
+        await cluster.refresh(link.topics())
+        await cluster.offsets_in_reach(list(cluster.leaders), LATEST, seconds=0)
+
+    cluster.net.run(ask)
+
+
+def _connect(link: Link, cluster: WireCluster) -> None:
+    cluster.net.run(cluster.ensure_connected)
+    for topic in link.topics().values():
+        cluster.pinned[topic.name] = topic.target_id
+
+
+def seal(link: Link, cluster: WireCluster, log: Callable[[str], None] = lambda _text: None) -> Seal:
     """Seal ``link``, which was drained; a second call proves the seal again. Killed anywhere, the next call converges.
 
     The wish stands first, and durably: from then on every task stops at its next look, and no mirror begins. The seal
-    itself is the marker. ``target`` are kafka-python properties of the link's destination.
+    itself is the marker. ``cluster`` is the link's destination.
 
     Raises HaltedPartition where the log is not what the link wrote, Refused if it holds more than the link knows of,
     CouldNotFindOut if it stays unknown whether the seal holds.
     """
-    net = Selector()
-    cluster = WireCluster(net, target, direction.destination)
-    try:
-        cluster.connect()
-        for topic in link.topics().values():
-            cluster.pinned[topic.name] = topic.target_id
-        found = link.seal()
-        if found is None:
-            found = Seal(at=now(), ends={})
-            link.record_seal(found)
-        if found.is_complete and found.identity is not None and _still_holds(cluster, net, link, found, found.identity):
-            return found
-        fenced = _fence(cluster, net, link)
-        done = replace(found, identity=fenced.identity, ends=dict(fenced.markers))
-        link.record_seal(done)
-        log(f"sealed {len(done.ends)} partitions: {_shown(done)}")
-        return done
-    finally:
-        cluster.close()
-        net.close()
+    _connect(link, cluster)
+    found = _begun_seal(link)
+    if found.is_complete and found.identity is not None and _still_holds(cluster, link, found, found.identity):
+        return found
+    fenced = _fence(cluster, link)
+    done = replace(found, identity=fenced.identity, ends=dict(fenced.markers))
+    link.record_seal(done)
+    log(f"sealed {len(done.ends)} partitions: {_shown(done)}")
+    return done
+
+
+def _begun_seal(link: Link) -> Seal:
+    """The seal of ``link``, durable by now: every task stops at its next look, and no mirror begins."""
+    found = link.seal()
+    if found is None:
+        found = Seal(at=now(), ends={})
+        link.record_seal(found)
+    return found
 
 
 def cut_off(
     link: Link,
-    target: Mapping[str, Any],
+    cluster: WireCluster,
     partitions: Iterable[TopicPartition],
     log: Callable[[str], None] = lambda _text: None,
-    *,
-    direction: Direction = Direction.FORWARD,
 ) -> Mapping[TopicPartition, Stopped]:
     """Seal ``link`` wherever it stands, for good: as :func:`seal`, but nobody needs what was copied any more.
 
     ``partitions`` are all of its topics that are left. Returns those whose log holds what the link does not explain.
     Killed anywhere, the next call converges. Raises CouldNotFindOut where a partition could not be fenced.
     """
-    wanted = sorted(partitions)
-    found = link.seal()
-    if found is None:
-        # Durable first: from then on every task stops at its next look, and no mirror begins.
-        found = Seal(at=now(), ends={})
-        link.record_seal(found)
+    wanted, found = sorted(partitions), _begun_seal(link)
     if not wanted:
         return {}
-    net = Selector()
-    cluster = WireCluster(net, target, direction.destination)
-    try:
-        cluster.connect()
-        for topic in link.topics().values():
-            cluster.pinned[topic.name] = topic.target_id
-        fences = dict(link.fences())
-        known = known_of(link, wanted, fences, link.positions())
-        fenced: Fenced = net.run(
-            lambda: take_over(
-                cluster, transactional_id=link.transactional_id, known=known, fences=fences, needs_all=False
-            )
-        )
-        link.record_fence(fenced.fence, fenced.identity, at=now())
-    finally:
-        cluster.close()
-        net.close()
+    _connect(link, cluster)
+    fences = dict(link.fences())
+    known = known_of(link, wanted, fences, link.positions())
+    fenced: Fenced = cluster.net.run(
+        lambda: take_over(cluster, transactional_id=link.transactional_id, known=known, fences=fences, needs_all=False)
+    )
+    link.record_fence(fenced.fence, fenced.identity, at=now())
     if fenced.unread:
         first = min(fenced.unread)
         raise CouldNotFindOut(
@@ -289,10 +279,10 @@ def cut_off(
     return dict(fenced.stopped) | {tp: tail.stopped for tp, tail in fenced.tails.items() if tail.stopped is not None}
 
 
-def _fence(cluster: WireCluster, net: Selector, link: Link) -> Fenced:
+def _fence(cluster: WireCluster, link: Link) -> Fenced:
     fences, positions = dict(link.fences()), link.positions()
     known = known_of(link, positions, fences, positions)
-    fenced: Fenced = net.run(
+    fenced: Fenced = cluster.net.run(
         lambda: take_over(cluster, transactional_id=link.transactional_id, known=known, fences=fences)
     )
     for tp, tail in fenced.tails.items():
@@ -321,7 +311,7 @@ def _halted(tp: TopicPartition, stopped: Stopped) -> HaltedPartition:
     )
 
 
-def _still_holds(cluster: WireCluster, net: Selector, link: Link, found: Seal, identity: Identity) -> bool:
+def _still_holds(cluster: WireCluster, link: Link, found: Seal, identity: Identity) -> bool:
     """True if nobody has fenced the link since, and the seal's markers stand where they stood.
 
     Raises CouldNotFindOut where that stays unknown: no reason to fence again, which moves the final ends.
@@ -330,17 +320,17 @@ def _still_holds(cluster: WireCluster, net: Selector, link: Link, found: Seal, i
     if not fences or fences[max(fences)] != identity:
         return False
     try:
-        net.run(lambda: keep_alive(cluster, link.transactional_id, identity, deadline=_in(_ASK_SECONDS)))
+        cluster.net.run(lambda: keep_alive(cluster, link.transactional_id, identity, deadline=_in(_ASK_SECONDS)))
     except TakenOver:
         return False
     except Forgotten:
         # Nobody has used it for days, as is right for a sealed link. Of a later fence its state would know.
         pass
-    log_ends = net.run(lambda: cluster.list_offsets(ends, LATEST, deadline=_in(_ASK_SECONDS)))
+    log_ends = cluster.net.run(lambda: cluster.list_offsets(ends, LATEST, deadline=_in(_ASK_SECONDS)))
     if any(log_ends[tp] <= end for tp, end in ends.items()):
         return False
     # What stands at a marker's offset is that marker, or the log is another one.
-    there = net.run(
+    there = cluster.net.run(
         lambda: await_markers(
             cluster, identity, ends, lambda _tp, header: is_marker_of(header, identity), deadline=_in(_SECONDS)
         )

@@ -41,7 +41,7 @@ from kafka_migration.copy.orders import Limits, TaskOrders
 from kafka_migration.copy.rate_limit import RateDebt
 from kafka_migration.copy.task.partition import Stand
 from kafka_migration.domain.direction import HOME, Direction
-from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, TakenOver
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, TakenOver
 from kafka_migration.domain.types import Desired, Halt, Receipt, TopicPartition
 from kafka_migration.wire.cluster import LATEST, WireCluster
 from kafka_migration.wire.selector import Selector
@@ -240,13 +240,18 @@ class Mirror:
     def _loop(self, until_caught_up: bool) -> str:
         ends: dict[TopicPartition, int] = {}
         while True:
+            desired, wished_ends = self._outages.wait_out(self.link.wanted)
+            is_drain = desired is Desired.DRAIN
+            if is_drain and self._rounds and not self._partitions.waiting and self._is_done(wished_ends):
+                with suppress(Refused):
+                    # Sealed by now, if whoever asked for it waits for what is copied alone.
+                    self._outages.wait_out(self._attempts.check)
+                return "drained"
             self._outages.wait_out(self._attempts.check)
             self._keep_alive()
-            desired, wished_ends = self._outages.wait_out(self.link.wanted)
             if desired is Desired.STOP or self._interrupted():
                 return "stopped"
             self._halt_lost()
-            is_drain = desired is Desired.DRAIN
             # Who copies up to given ends has none for what appears later, but for what waited when they were given.
             self._partitions.takes_newcomers = not (wished_ends if is_drain else until_caught_up)
             self._partitions.take_in()
