@@ -31,13 +31,15 @@ $(STAMP): requirements.txt requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is not Python 3.11 or later. Run: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -m demo.java
 	$(PYTHON) -m venv --clear $(VENV) || { echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.txt
+# On all cores, which pip does on one. Templates among the files are no Python.
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@
 
 lock: ## Write requirements.lock anew from the pins of requirements.txt
 	$(BIN)/python -m demo.lock
 
-lint: setup ## ruff and mypy
+lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -25,7 +25,6 @@ _SHARED = frozenset({"source_cluster", "target_cluster", "compacting"})
 _OWN = frozenset({"spark", "three", "forgetful", "remembering", "guarded"})
 _LONGEST = (
     "dags/test_migration",
-    "soak/test_upgrade",
     "compare/test_reruns",
     "cli/test_run",
     "cli/test_migration",

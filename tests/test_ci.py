@@ -32,9 +32,13 @@ class Ci:
     def run(self) -> subprocess.CompletedProcess[str]:
         make = self.folder / "make"
         cases = "".join(
-            f"{name}) echo '{line}'; exit {self.codes.get(name, 0)};;\n" for name, line in self.closing.items()
+            f"{name}) echo '{line}'; code={self.codes.get(name, 0)};;\n" for name, line in self.closing.items()
         )
-        make.write_text(f'#!/bin/sh\nenv >"{self.folder}/$1.env"\ncase $1 in\n{cases}esac\n')
+        make.write_text(
+            "#!/bin/sh\nfor target; do\ncase $target in -j|2) continue;; esac\n"
+            f'env >"{self.folder}/$target.env"\ncode=0\ncase $target in\n{cases}esac\n'
+            "[ $code = 0 ] || exit $code\ndone\n"
+        )
         make.chmod(0o755)
         path = f"{self.folder}:{os.environ['PATH']}"
         return subprocess.run(

@@ -23,7 +23,7 @@ from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
 from kafka_migration.groups import move
 from kafka_migration.groups.hooks import ALLOWED_COMMANDS, HookCall, HookRun
-from kafka_migration.link import reverse
+from kafka_migration.link import reverse, seal
 from kafka_migration.migration.context import Context
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.journal import Journal
@@ -282,10 +282,20 @@ class Shop(Migration):
         class Wire:
             """Leaders and logs of the cluster that a link writes to."""
 
-            def __init__(self, _net: Any, _properties: Any, side: str) -> None:
-                self.side = side
+            def __init__(self, net: Any, _properties: Any, side: str) -> None:
+                self.net, self.side = net, side
                 self.pinned: dict[str, Any] = {}
-                self.connect = self.close = lambda: None
+                self.leaders: dict[TopicPartition, Any] = {}
+                self.close = lambda: None
+
+            async def ensure_connected(self) -> None:
+                _NEWEST[-1].process.look()
+
+            async def refresh(self, topics: Iterable[str]) -> None:
+                self.leaders = {tp: None for tp in PARTITIONS if tp.topic in topics}
+
+            async def offsets_in_reach(self, *asked: Any, **how: Any) -> dict[TopicPartition, int]:
+                return await self.list_offsets(*asked, **how)
 
             async def list_offsets(
                 self, tps: Iterable[TopicPartition], *_: Any, **__: Any
@@ -325,8 +335,7 @@ class Shop(Migration):
 
         with (
             _ALLOWED,
-            patch.object(fencing, "WireCluster", Wire),
-            patch.object(fencing, "Selector", Net),
+            patch.multiple(seal, WireCluster=Wire, Selector=Net),
             patch.object(fencing, "take_over", take_over),
             patch.object(fencing, "keep_alive", keep_alive),
             patch.object(fencing, "await_markers", await_markers),

@@ -1,24 +1,7 @@
-"""A short version of `make upgrade`: the files that are here begin a migration, are killed, and finish it."""
+"""What `make upgrade` judges by."""
 
-import pytest
-
-from demo.brokers import EmbeddedKafka
 from tests.kafka_tools import Row
-from tests.soak.kill import is_exact
-from tests.soak.upgrade import ROOT, Scene, next_record, refusal_of, upgraded
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1800)  # a whole migration, with seven starts of Spark
-def test_migration_whose_mirror_was_killed_is_finished_by_the_files_that_are_here(
-    source_cluster: EmbeddedKafka, target_cluster: EmbeddedKafka, tmp_path
-):
-    scene = Scene(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, tmp_path / "killed")
-    result = upgraded("killed", scene, ROOT)
-    assert is_exact(result), result
-    assert result["records"] > 20_000, "the workload wrote while the migration ran"
-    assert result["misplaced"] == 0
-
+from tests.soak.upgrade import next_record, refusal_of
 
 ROWS = [Row(offset=n, key=b"", value=b"%d" % n, timestamp=n) for n in (3, 4, 7)]
 

@@ -232,7 +232,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Shop]:
         shops[-1].note(f"hook {command} {call.cluster} {call.phase}")
         return HookRun(what=str(call), seconds=0.0, said="")
 
-    def apply(ctx: Context, by: object = None) -> Seal:
+    def apply(ctx: Context) -> Seal:
         assert not short_of(ctx, ctx.link.wished().ends)
         shops[-1].note("seal")
         ends = dict.fromkeys(PARTITIONS, 0)
@@ -252,7 +252,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Shop]:
         monkeypatch.setattr(module, "run_hook", run_hook)
         monkeypatch.setattr(module, "require_runnable", lambda *_, **__: None)
     monkeypatch.setattr(seal, "apply", apply)
-    monkeypatch.setattr(seal, "warmed", nullcontext)
+    monkeypatch.setattr(seal, "warmed", lambda ctx: nullcontext(partial(apply, ctx)))
     monkeypatch.setattr(tail, "read", lambda _ctx, ranges: [shops[-1].compared(range_) for range_ in ranges])
     monkeypatch.setattr(reverse, "TopicLog", Marked)
     for gate in (CutoverGate, RollbackGate):

@@ -99,7 +99,7 @@ def test_killed_before_the_seal_and_behind_the_point_of_no_return_the_next_call_
     cut: Callable[..., Cut], hooks: HookServer
 ) -> None:
     shop = cut()
-    shop.switch(dies_before="kafka_migration.link.seal:apply")
+    shop.switch(dies_before="kafka_migration.link.seal:_apply")
     assert shop.record().state is SwitchState.SWITCHING
     refused = shop.web.refused
     wait_until(lambda: shop.web.refused > refused + 5, "the fence stands")

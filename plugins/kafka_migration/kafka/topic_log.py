@@ -306,8 +306,8 @@ class TopicLog:
                         "enable.auto.commit": "false",
                         "auto.offset.reset": "earliest",
                         "enable.partition.eof": "true",
-                        # A long poll would hold up the next question for the end, on the same connection.
-                        "fetch.wait.max.ms": "10",
+                        # A long poll holds up the next question for the end, on the same connection.
+                        "fetch.wait.max.ms": "1",
                         "isolation.level": "read_committed",
                     }
                 )

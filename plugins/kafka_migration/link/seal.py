@@ -6,8 +6,9 @@ which outlives the link's topic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafka_migration.copy.driver import fencing
@@ -39,18 +40,21 @@ def check(ctx: Context) -> None:
 
 
 @contextmanager
-def warmed(ctx: Context) -> Iterator[WireCluster]:
-    """The connections with which :func:`apply` seals at once."""
+def warmed(ctx: Context) -> Iterator[Callable[[], Seal]]:
+    """:func:`apply`, with its connections open before somebody waits for it."""
     with _destination(ctx) as cluster:
         fencing.warm(ctx.link, cluster)
-        yield cluster
+        yield partial(_apply, ctx, cluster)
 
 
-def apply(ctx: Context, by: WireCluster | None = None) -> Seal:
-    """Seal the link, which was drained, ``by`` connections that are there already; a second call proves it again.
-    Raises what the seal itself raises."""
-    with _destination(ctx) if by is None else nullcontext(by) as cluster:
-        done = fencing.seal(ctx.link, cluster, ctx.log)
+def apply(ctx: Context) -> Seal:
+    """Seal the link, which was drained; a second call proves it again. Raises what the seal itself raises."""
+    with _destination(ctx) as cluster:
+        return _apply(ctx, cluster)
+
+
+def _apply(ctx: Context, cluster: WireCluster) -> Seal:
+    done = fencing.seal(ctx.link, cluster, ctx.log)
     ctx.journal.record(KIND, ctx.own(NAME), done.as_dict())
     return done
 

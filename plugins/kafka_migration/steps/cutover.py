@@ -227,8 +227,9 @@ def _shows_life(ctx: Context, group: str) -> bool:
 
 def _behind(ctx: Context, views: Mapping[str, GroupView]) -> NotCopied | None:
     """Why no group may be stopped now, if there are groups to stop."""
-    moved = {group for group, record in GroupRecord.all(ctx.journal).items() if _is_there(ctx, record)}
-    to_stop = [view for view in views.values() if view.group not in moved and ctx.plan.stop_hooks(view.group)]
+    stoppable = [view for view in views.values() if ctx.plan.stop_hooks(view.group)]
+    records = GroupRecord.of(ctx.journal, [view.group for view in stoppable])
+    to_stop = [view for view in stoppable if not _is_there(ctx, records[view.group])]
     try:
         if to_stop:
             require_keeping_up(ctx, [tp for view in to_stop for tp in view.partitions])

@@ -62,10 +62,10 @@ from kafka_migration.topics.drift import as_declared
 from kafka_migration.validation.tail import Tail
 
 if TYPE_CHECKING:
+    from kafka_migration.domain.seal import Seal
     from kafka_migration.migration.context import Context
     from kafka_migration.plans.hooks import Hook
     from kafka_migration.state.journal import Claim
-    from kafka_migration.wire.cluster import WireCluster
 
 PHASE = "switch"
 _PAUSE_SECONDS = 0.02
@@ -375,7 +375,7 @@ class _Work:
     _gate: GroupGate = field(init=False)
     _back: Context | None = field(init=False, default=None)
     _tail: Tail | None = field(init=False, default=None)
-    _sealer: WireCluster | None = field(init=False, default=None)
+    _seal: Callable[[], Seal] | None = field(init=False, default=None)
     _began: float = field(init=False, default=0.0)
     _after: dict[str, float] = field(init=False, default_factory=dict)
 
@@ -423,7 +423,7 @@ class _Work:
         ctx.link.warm()
         self._tail = Tail(ctx)
         self._tail.catch_up()
-        self._sealer = opened.enter_context(seal.warmed(ctx))
+        self._seal = opened.enter_context(seal.warmed(ctx))
         if ctx.link.wished().desired is Desired.RUN:
             reason = "producers are about to be switched over"
             ctx.link.wish(Wish(desired=Desired.RUN, reason=reason, at=ctx.stamp(), is_news_due=True))
@@ -468,7 +468,7 @@ class _Work:
         # Read while the rest is done.
         tail.begin(proof.ends)
         self._require()
-        sealed = seal.apply(ctx, self._sealer)
+        sealed = self._seal() if self._seal is not None else seal.apply(ctx)
         self._is_done("sealed")
         self._require()
         reverse.arm(ctx, self._back)

@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -289,12 +290,14 @@ async def _ask_coordinator(
     """
     what = f"transactional id {transactional_id}"
     find = FindCoordinatorRequest(max_version=3, key=transactional_id, key_type=1)
+    # Markers are durable within milliseconds, or not for a while.
+    pauses = chain((0.005, 0.01, 0.02), repeat(_PAUSE_SECONDS))
     while True:
         node = cluster.coordinators.pop(transactional_id, None)
         if node is None:
             found = await cluster.send_to_any(find, deadline=deadline)
             if found.error_code:
-                await _pause_or_raise(cluster, found.error_code, what, deadline)
+                await _pause_or_raise(cluster, found.error_code, what, deadline, next(pauses))
                 continue
             node = int(found.node_id)
         try:
@@ -312,10 +315,10 @@ async def _ask_coordinator(
             return response
         if code in codes.TAKEN_OVER:
             raise TakenOver(f"link {transactional_id}")
-        await _pause_or_raise(cluster, code, what, deadline)
+        await _pause_or_raise(cluster, code, what, deadline, next(pauses))
 
 
-async def _pause_or_raise(cluster: WireCluster, code: int, what: str, deadline: float) -> None:
+async def _pause_or_raise(cluster: WireCluster, code: int, what: str, deadline: float, pause: float) -> None:
     if code in _NEEDED:
         operation, resource = _NEEDED[code]
         raise NotAuthorized(cluster.role, operation, f"{resource} ({what})")
@@ -325,4 +328,4 @@ async def _pause_or_raise(cluster: WireCluster, code: int, what: str, deadline: 
             f"{cluster.role}: {what}: {code_name(code)}",
             remedy="check the brokers' state, then run this again",
         )
-    await cluster.net.sleep(0.05)
+    await cluster.net.sleep(pause)
