@@ -5,6 +5,7 @@ import itertools
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import crc32c
@@ -40,6 +41,7 @@ def decoded(timestamp: int, rest: bytes) -> Content:
     return Content(key, value, tuple(headers), timestamp)
 
 
+@lru_cache(maxsize=50_000)
 def encoded(content: Content) -> bytes:
     """Its inverse, without the timestamp."""
     parts = [_field(content.key), _field(content.value), write_varint(len(content.headers))]

@@ -13,6 +13,8 @@ from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import HEADER_BYTES, BatchHeader, CorruptBatch, assemble, parse_header
 
 _HALF = 1 << 63
+#: Zigzag varints of one byte, by their value: of 0 to 63, and, counted from the end, of -1 to -64.
+_ONE_BYTE = [bytes([(value << 1) ^ (value >> 63)]) for value in (*range(64), *range(-64, 0))]
 
 
 def as_long(value: int) -> int:
@@ -37,6 +39,8 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 def write_varint(value: int) -> bytes:
     """``value`` (64 bits, signed) as a zigzag varint. Raises :class:`CorruptBatch` for one that has more."""
+    if -64 <= value < 64:
+        return _ONE_BYTE[value]
     if not -_HALF <= value < _HALF:
         raise CorruptBatch(f"{value} has more than 64 bits")
     return write_unsigned(((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF)
