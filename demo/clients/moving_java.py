@@ -2,11 +2,13 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from zipfile import ZipFile
 
 from checker.recorder import clock_name
-from demo import class_archives, jars
+from demo import jars
 from demo.clients.moving import client_properties
 from demo.clients.scenarios import FULL, ProducerSpec
 from demo.clients.settings import ClusterName
@@ -15,7 +17,7 @@ from demo.java import java_executable
 from demo.notes import RunDirectory
 
 _PROGRAM = Path(__file__).with_name("MovingProducer.java")
-_COMPILE_SECONDS = 120.0
+_SECONDS, _POLL_SECONDS = 120.0, 0.1
 _SAME = (
     "bootstrap.servers",
     "client.id",
@@ -39,14 +41,34 @@ class JavaProducers:
         self._run = run
         self._folder = run.path / "java"
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        # The program behind the jars: so an archive of their classes serves it.
-        self._class_path = os.pathsep.join([*(str(path) for path in jars.paths("kafka")), str(self._folder)])
-        self._archive = class_archives.of_brokers("kafka").options()
+        program, library = self._folder / "producers.jar", [str(path) for path in jars.paths("kafka")]
         compiler = [str(java_executable()), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
-        options = ["-cp", self._class_path, "-d", str(self._folder)]
-        subprocess.run([*compiler, *options, str(_PROGRAM)], check=True, timeout=_COMPILE_SECONDS)
+        options = ["-cp", os.pathsep.join(library), "-d", str(self._folder)]
+        subprocess.run([*compiler, *options, str(_PROGRAM)], check=True, timeout=_SECONDS)
+        with ZipFile(program, "w") as jar:
+            for file in self._folder.glob("*.class"):
+                jar.write(file, file.name)
+        self._class_path = os.pathsep.join([*library, str(program)])
+        self._archive = self._recorded()
 
-    def command(self, spec: ProducerSpec, cluster: ClusterName, turn: str, begun_ns: int) -> list[str]:
+    def _recorded(self) -> list[str]:
+        """Options of a JVM that uses an archive of what a producer loads, as one that tried itself out left it: when
+        producers move all of them begin at once, and the longer that takes, the longer each waits for the machine."""
+        made, notes, quiet = self._folder / "producers.jsa", self._folder / "archive.jsonl", "-Xlog:cds*=off"
+        self._archive = [f"-XX:ArchiveClassesAtExit={made}", quiet]
+        spec = ProducerSpec(name="archive", kind="idempotent", topics=(HEALTH,), java=True)
+        command = self.command(spec, "source", "0", time.monotonic_ns(), notes)
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+            until = time.monotonic() + _SECONDS
+            while process.poll() is None and time.monotonic() < until and not _is_ready(notes):
+                time.sleep(_POLL_SECONDS)
+            process.terminate()
+            process.wait(_SECONDS)
+        return [f"-XX:SharedArchiveFile={made}", quiet] if made.is_file() else []
+
+    def command(
+        self, spec: ProducerSpec, cluster: ClusterName, turn: str, begun_ns: int, notes: Path | None = None
+    ) -> list[str]:
         """What starts one of them on a cluster."""
         settings = self._run.settings()
         file = self._folder / f"{spec.name}-{turn}.properties"
@@ -57,11 +79,15 @@ class JavaProducers:
         jvm += self._archive
         # Else it refuses to begin while the JVM ends, and a producer that is stopped early dies of that.
         jvm.append("-Dlog4j.shutdownHookEnabled=false")
-        notes = str(self._run.producer_notes(f"{spec.name}-{turn}"))
+        files = [str(file), str(notes or self._run.producer_notes(f"{spec.name}-{turn}"))]
         who = [spec.name, cluster, spec.kind, clock_name(), str(begun_ns)]
         who.append(str(settings.produced_per_second / len(FULL.producers)))
         what = [f"{spec.name}.{turn}", ",".join(spec.topics), HEALTH]
-        return [str(java_executable()), *jvm, "-cp", self._class_path, _PROGRAM.stem, str(file), notes, *who, *what]
+        return [str(java_executable()), *jvm, "-cp", self._class_path, _PROGRAM.stem, *files, *who, *what]
+
+
+def _is_ready(notes: Path) -> bool:
+    return notes.is_file() and '"ready"' in notes.read_text(encoding="utf-8")
 
 
 def java_properties(librdkafka: Mapping[str, str | int | bool]) -> dict[str, str]:

@@ -37,7 +37,6 @@ from checker.verdict import Verdict
 from kafka_migration.domain.held_open import KEEPS_RECORDS
 from kafka_migration.kafka.types import Acl
 from kafka_migration.link import switched
-from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.link.switched import SwitchState
 from tests.chaos.faults import ACTIONS, Missed
 from tests.chaos.schedule import Fault
@@ -167,13 +166,25 @@ class Chaotic(Cut):
 
             wait_until(is_copied, lambda: f"all is copied\n{self.mirror_log()}", deadline_seconds=_SETTLE_SECONDS)
 
-    def revive_mirror(self) -> None:
-        """Start it again where it has ended: it was drained."""
-        with self.context() as ctx:
-            has_ended = mirror_state(ctx)[0] != "running"
-        if has_ended or self.mirror is None or self.mirror.poll() is not None:
-            self.end_mirror()
-            self.start_mirror()
+    @contextmanager
+    def mirror_kept(self) -> Iterator[None]:
+        """Start the mirror again whenever it has ended: a switch that is given up may have had it drained, and it ends
+        in its own time."""
+        done = threading.Event()
+
+        def keep() -> None:
+            while not done.wait(0.2):
+                if self.mirror is None or self.mirror.poll() is not None:
+                    self.end_mirror()
+                    self.start_mirror()
+
+        with ThreadPoolExecutor(1) as pool:
+            kept = pool.submit(keep)
+            try:
+                yield
+            finally:
+                done.set()
+        kept.result()
 
 
 @dataclass
@@ -278,8 +289,8 @@ def _judge(cut: Chaotic, what: What, outcome: Outcome) -> Verdict:
         return cut.judged("source", "target", settle=lambda: cut.await_copied(back=True))
     if outcome.end == "cut":
         return cut.judged("target")
-    cut.revive_mirror()
-    return cut.judged("target", settle=cut.await_copied)
+    with cut.mirror_kept():
+        return cut.judged("target", settle=cut.await_copied)
 
 
 # -- the run ----------------------------------------------------------------------------------------------------------

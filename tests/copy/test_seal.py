@@ -16,6 +16,7 @@ from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, Halt, TopicPartition
 from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.wire.batch import readdress
+from kafka_migration.wire.fence import take_identity
 from tests.copy.bench import SHORT, Bench, ThreadRound, ThreadRunner, assert_same, bench, records
 from tests.copy.test_interleavings import FENCED, QUICK, SMALL_BATCHES
 from tests.kafka_tools import ToSend, log_ends, produce
@@ -198,6 +199,25 @@ def test_settings_that_are_restored_behind_the_seal_halt_nothing(source_cluster,
         with pytest.raises(Refused, match="sealed"):
             it.mirror(settings=QUICK).run()
         assert it.link.halts() == {}
+
+
+def test_fence_of_a_mirror_that_is_sealed_meanwhile_judges_nothing_behind_it(
+    source_cluster, target_cluster, topic, monkeypatch
+):
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it:
+        produce(it.source, topic, records(50, 1, 1))
+        it.mirror(settings=QUICK).run(until_caught_up=True)
+        fences, real = it.link.fences(), take_identity
+
+        async def late(*args, **more):
+            it.link.record_seal(Seal(at="noon", ends={}))
+            produce(it.target, topic, [ToSend(b"of a producer that was switched over")])
+            return await real(*args, **more)
+
+        monkeypatch.setattr(takeover, "take_identity", late)
+        with pytest.raises(Refused, match="sealed"):
+            it.mirror(settings=QUICK).run()
+        assert (it.link.halts(), it.link.fences()) == ({}, fences)
 
 
 @pytest.mark.parametrize("point", ["take_identity", "write_markers", "await_markers", "record_fence", "record_seal"])

@@ -211,9 +211,12 @@ class Partitions:
                 self._rest(tp, active, error.message)
 
     def _end(self, under_way: FenceUnderWay) -> None:
-        """Take in what the fence found once it is over. Raises what it died of."""
-        known, self._fencing, self._under_way = self._fencing, {}, None
+        """Take in what the fence found once it is over. Raises what it died of, and TakenOver, or Refused if the link
+        was sealed meanwhile."""
         self.fences.is_over(under_way, None)
+        # Behind a seal, or somebody else's claim, what stands there is not this run's to judge.
+        self.attempts.check()
+        known, self._fencing, self._under_way = self._fencing, {}, None
         identity, outcome = self.fences.result(under_way)
         self.attempts.hold(known)
         for tp, before in known.items():
