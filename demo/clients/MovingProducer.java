@@ -88,9 +88,6 @@ public class MovingProducer {
 
     /** It is at work once it can write, as an application is whose readiness probe does so. */
     private void tryOut(boolean isTransactional) throws Exception {
-        for (String topic : topics) {
-            producer.partitionsFor(topic);
-        }
         if (isTransactional) {
             producer.initTransactions();
             producer.beginTransaction();
@@ -100,6 +97,9 @@ public class MovingProducer {
         written.get();
         if (isTransactional) {
             producer.commitTransaction();
+        }
+        for (String topic : topics) {
+            producer.partitionsFor(topic);
         }
     }
 

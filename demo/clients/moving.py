@@ -71,8 +71,6 @@ class MovingProducer:
     def _try_out(self) -> None:
         """It is at work once it can write, as an application is whose readiness probe does so: it has its connections,
         its producer id, and knows the partitions of its topics."""
-        for topic in self._spec.topics:
-            self._producer.list_topics(topic, timeout=END_SECONDS)
         if self._spec.kind == "transactional":
             self._producer.init_transactions(END_SECONDS)
             self._producer.begin_transaction()
@@ -83,6 +81,9 @@ class MovingProducer:
             raise RuntimeError(f"{self._spec.name}: nothing could be written to {HEALTH}: {problems}")
         if self._spec.kind == "transactional":
             self._producer.commit_transaction(END_SECONDS)
+        # Last: until the markers of that commit are written, the coordinator takes no further transaction.
+        for topic in self._spec.topics:
+            self._producer.list_topics(topic, timeout=END_SECONDS)
 
     def preload(self, partitions: dict[str, int]) -> None:
         """Some records for every partition."""
