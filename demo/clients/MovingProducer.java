@@ -98,6 +98,7 @@ public class MovingProducer {
         if (isTransactional) {
             producer.commitTransaction();
         }
+        // Last: until the markers of that commit are written, the coordinator takes no further transaction.
         for (String topic : topics) {
             producer.partitionsFor(topic);
         }

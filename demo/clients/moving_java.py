@@ -9,6 +9,7 @@ from zipfile import ZipFile
 
 from checker.recorder import clock_name
 from demo import jars
+from demo.class_archives import ClassArchive
 from demo.clients.moving import client_properties
 from demo.clients.scenarios import FULL, ProducerSpec
 from demo.clients.settings import ClusterName
@@ -49,41 +50,46 @@ class JavaProducers:
             for file in self._folder.glob("*.class"):
                 jar.write(file, file.name)
         self._class_path = os.pathsep.join([*library, str(program)])
-        self._archive = self._recorded()
+        # Producers that move begin all at once: the longer that takes, the longer each waits for the machine.
+        self._archive = ClassArchive(name="producers", path=self._folder / "producers.jsa")
+        self._archive.make(self._record)
 
-    def _recorded(self) -> list[str]:
-        """Options of a JVM that uses an archive of what a producer loads, as one that tried itself out left it: when
-        producers move all of them begin at once, and the longer that takes, the longer each waits for the machine."""
-        made, notes, quiet = self._folder / "producers.jsa", self._folder / "archive.jsonl", "-Xlog:cds*=off"
-        self._archive = [f"-XX:ArchiveClassesAtExit={made}", quiet]
+    def _record(self, options: list[str]) -> None:
+        """Run a producer with these options of its JVM until it has tried itself out."""
         spec = ProducerSpec(name="archive", kind="idempotent", topics=(HEALTH,), java=True)
-        command = self.command(spec, "source", "0", time.monotonic_ns(), notes)
+        notes = self._folder / "archive.jsonl"
+        command = self._line(spec, "source", "0", time.monotonic_ns(), notes, options)
         with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
-            until = time.monotonic() + _SECONDS
-            while process.poll() is None and time.monotonic() < until and not _is_ready(notes):
-                time.sleep(_POLL_SECONDS)
-            process.terminate()
-            process.wait(_SECONDS)
-        return [f"-XX:SharedArchiveFile={made}", quiet] if made.is_file() else []
+            try:
+                until = time.monotonic() + _SECONDS
+                while process.poll() is None and time.monotonic() < until and not _is_ready(notes):
+                    time.sleep(_POLL_SECONDS)
+                process.terminate()
+                process.wait(_SECONDS)
+            finally:
+                process.kill()
 
-    def command(
-        self, spec: ProducerSpec, cluster: ClusterName, turn: str, begun_ns: int, notes: Path | None = None
-    ) -> list[str]:
+    def command(self, spec: ProducerSpec, cluster: ClusterName, turn: str, begun_ns: int) -> list[str]:
         """What starts one of them on a cluster."""
+        notes = self._run.producer_notes(f"{spec.name}-{turn}")
+        return self._line(spec, cluster, turn, begun_ns, notes, self._archive.options())
+
+    def _line(
+        self, spec: ProducerSpec, cluster: ClusterName, turn: str, begun_ns: int, notes: Path, options: list[str]
+    ) -> list[str]:
         settings = self._run.settings()
         file = self._folder / f"{spec.name}-{turn}.properties"
         properties = java_properties(client_properties(settings, spec, cluster))
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as out:
             out.writelines(f"{name}={value}\n" for name, value in properties.items())
-        jvm = ["-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"]
-        jvm += self._archive
+        jvm = ["-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true", *options]
         # Else it refuses to begin while the JVM ends, and a producer that is stopped early dies of that.
         jvm.append("-Dlog4j.shutdownHookEnabled=false")
-        files = [str(file), str(notes or self._run.producer_notes(f"{spec.name}-{turn}"))]
         who = [spec.name, cluster, spec.kind, clock_name(), str(begun_ns)]
         who.append(str(settings.produced_per_second / len(FULL.producers)))
         what = [f"{spec.name}.{turn}", ",".join(spec.topics), HEALTH]
-        return [str(java_executable()), *jvm, "-cp", self._class_path, _PROGRAM.stem, *files, *who, *what]
+        program = [*jvm, "-cp", self._class_path, _PROGRAM.stem, str(file), str(notes)]
+        return [str(java_executable()), *program, *who, *what]
 
 
 def _is_ready(notes: Path) -> bool:

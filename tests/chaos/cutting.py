@@ -175,7 +175,6 @@ class Chaotic(Cut):
         def keep() -> None:
             while not done.wait(0.2):
                 if self.mirror is None or self.mirror.poll() is not None:
-                    self.end_mirror()
                     self.start_mirror()
 
         with ThreadPoolExecutor(1) as pool:

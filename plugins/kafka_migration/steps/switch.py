@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from kafka_migration.approvals.producers import gate_of
@@ -375,12 +376,13 @@ class _Work:
     _gate: GroupGate = field(init=False)
     _back: Context | None = field(init=False, default=None)
     _tail: Tail | None = field(init=False, default=None)
-    _seal: Callable[[], Seal] | None = field(init=False, default=None)
+    _seal: Callable[[], Seal] = field(init=False)
     _began: float = field(init=False, default=0.0)
     _after: dict[str, float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._gate = _gate(self.ctx)
+        self._seal = partial(seal.apply, self.ctx)
 
     def switch(self, last: Switch | None) -> Switch:
         """From the fence to the last start hook. ``last`` is what the journal had."""
@@ -468,7 +470,7 @@ class _Work:
         # Read while the rest is done.
         tail.begin(proof.ends)
         self._require()
-        sealed = self._seal() if self._seal is not None else seal.apply(ctx)
+        sealed = self._seal()
         self._is_done("sealed")
         self._require()
         reverse.arm(ctx, self._back)
