@@ -73,8 +73,8 @@ def show(verdict: Verdict, console: Console) -> None:
     )
     console.print(
         f"not faults: {verdict.unknown:,} unknown outcomes, {verdict.unseen:,} records that nobody had to read, "
-        f"{verdict.redelivered:,} redelivered, {verdict.retried:,} doubled by acks=1 retries, "
-        f"{verdict.torn_lines:,} torn last lines"
+        f"{verdict.redelivered:,} redelivered, {verdict.torn_lines:,} torn last lines; of acks=1 producers "
+        f"{verdict.retried:,} doubled by retries, {verdict.truncated:,} truncated by a change of leaders"
     )
     for who, figures in verdict.pauses_ms.items():
         shown = ", ".join(f"{name} {'-' if value is None else f'{value:,}'}" for name, value in figures.items())

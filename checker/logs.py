@@ -1,12 +1,14 @@
 """The logs as clients saw them: which value stands at which offset of which partition, on each cluster.
 
 An offset with two values, and a value with two offsets, are faults of their own. For all other questions, offsets with
-two values are left out, and of several offsets of a value on one cluster the first counts.
+two values are left out, and of several offsets of a value on one cluster the first counts. What a new leader cut off is
+no such fault: an `acks=1` record that only its leader had, and whose offset was given to another record.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -25,7 +27,9 @@ class Logs:
         sent: by value: some producer noted that it sends it.
         stands: by value: nothing forbids that it is read: not aborted, not failed for certain.
         visible: by value: it must be seen by whoever reads past it: known to be in a log, and `stands` beyond doubt.
-        acknowledged: by value: the broker promised to keep it.
+        acknowledged: by value: the broker promised to keep it. Not what was truncated: acks=1 promises nothing beyond
+            its leader.
+        truncated: by value: acknowledged to an acks=1 producer, received by nobody, and its offset was given again.
         committed: by transaction: acknowledged, or seen by a read_committed consumer.
         received: by value: some consumer got it.
         single: by value: it has one place on each cluster for sure, so that its places on two clusters are of the very
@@ -41,6 +45,7 @@ class Logs:
     stands: Flags
     visible: Flags
     acknowledged: Flags
+    truncated: Flags
     committed: Flags
     received: Flags
     single: Flags
@@ -64,6 +69,8 @@ def rebuild(history: History) -> Logs:
         ]
     )
     rows = _distinct(rows)
+    truncated = _truncated(history, rows, received)
+    rows = rows[:, ~truncated[rows[2]]]
     contested = _contested(rows)
     clean = rows[:, ~contested]
     log, offset, again = _places(history, clean, count)
@@ -98,7 +105,8 @@ def rebuild(history: History) -> Logs:
         sent=sent,
         stands=stands,
         visible=stands & settled & somewhere,
-        acknowledged=stands & ((plain & (values.outcome == ACKED)) | (~plain & settled)),
+        acknowledged=stands & ~truncated & ((plain & (values.outcome == ACKED)) | (~plain & settled)),
+        truncated=truncated,
         committed=committed,
         received=received,
         single=single,
@@ -142,6 +150,21 @@ def _contested(rows: Numbers) -> Flags:
     same = (rows[0, 1:] == rows[0, :-1]) & (rows[1, 1:] == rows[1, :-1])
     found[1:] |= same
     found[:-1] |= same
+    return found
+
+
+def _truncated(history: History, rows: Numbers, received: Flags) -> Flags:
+    """By value: ``rows`` are distinct (log, offset, value)."""
+    found = np.zeros(len(received), dtype=bool)
+    of_one = np.array([process.kind == "acks=1" for process in history.processes], dtype=bool)
+    contested = rows[:, _contested(rows)].T.tolist()
+    for _, group in groupby(contested, key=lambda row: row[:2]):
+        values = [value for _, _, value in group]
+        gone = [value for value in values if of_one[history.values.sender[value]] and not received[value]]
+        if len(gone) == len(values):
+            # Whichever was acknowledged last may have stayed: somebody has to have received it.
+            gone.remove(max(gone, key=lambda value: int(history.values.acked[value])))
+        found[gone] = True
     return found
 
 

@@ -23,6 +23,7 @@ class Verdict:
         unknown: sends, transactions and commits of offsets whose outcome nobody noted; no fault, whichever it was.
         unseen: acknowledged records that nobody received and nobody had to, as everybody stopped before them.
         retried: values that stand twice as the retries of their own acks=1 producer may leave them.
+        truncated: acknowledged records of acks=1 producers that went with their leader; their offset was given again.
         redelivered: receipts that repeat others as at-least-once allows.
         inconclusive: why nothing follows from these notes if no fault was found; empty if something does.
     """
@@ -36,6 +37,7 @@ class Verdict:
     unknown: int
     unseen: int
     retried: int
+    truncated: int
     redelivered: int
     torn_lines: int
     pauses_ms: dict[str, pauses.Figures]
@@ -54,7 +56,10 @@ class Verdict:
     def summary(self) -> dict[str, object]:
         """The last line of the output."""
         counts = {fault.value: self.findings.counts[fault] for fault in Fault}
-        more = {name: getattr(self, name) for name in ("unknown", "unseen", "retried", "redelivered", "torn_lines")}
+        more = {
+            name: getattr(self, name)
+            for name in ("unknown", "unseen", "retried", "truncated", "redelivered", "torn_lines")
+        }
         size = {name: getattr(self, name) for name in ("events", "clients", "sent", "acknowledged", "received")}
         return {**counts, **more, **size, "pauses_ms": self.pauses_ms, "inconclusive": list(self.inconclusive)}
 
@@ -93,6 +98,7 @@ def decide(history: History, *, examples: int = 5) -> Verdict:
         + history.unanswered_commits,
         unseen=int(np.count_nonzero(unseen)),
         retried=retried,
+        truncated=int(np.count_nonzero(rebuilt.truncated)),
         redelivered=redelivered,
         torn_lines=history.torn_lines,
         pauses_ms=pauses.of(history),

@@ -276,8 +276,8 @@ def soak(stage: Theatre) -> None:
 
 def roll_back(stage: Theatre, wave: str) -> None:
     """The groups of a wave, at their very next records, above the cut."""
-    stage.approve("rollback")
-    stage.km("rollback", *_groups_of(wave))
+    stage.approve("rollback", "--wave", wave)
+    stage.km("rollback", "--wave", wave)
     stage.home |= _named(wave)
     stage.wait_at_work("source", _named(wave))
 

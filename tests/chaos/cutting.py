@@ -341,17 +341,19 @@ def run(*, seed: int, numbers: Sequence[int], brokers: int, folder: Path) -> dic
             found = outcome.verdict.findings.counts if outcome.verdict else {}
             for fault in (Found.LOST, Found.DOUBLED, Found.REORDERED):
                 counts[fault.value] += found.get(fault, 0)
+            counts["truncated"] += outcome.verdict.truncated if outcome.verdict else 0
             others = {f.value: n for f, n in found.items() if n}
             if outcome.verdict is None or outcome.verdict.exit_code or outcome.problems:
                 bad.append(number)
                 said = outcome.verdict.findings.examples if outcome.verdict else outcome.problems
                 print(f"    PROBLEM: {others} {said}"[:4000], flush=True)
             else:
-                print(f"    {outcome.verdict.acknowledged:,} records acknowledged, no fault", flush=True)
+                gone = f", {lost:,} of acks=1 truncated by brokers" if (lost := outcome.verdict.truncated) else ""
+                print(f"    {outcome.verdict.acknowledged:,} records acknowledged, no fault{gone}", flush=True)
                 shutil.rmtree(own)
             for cluster in on.clusters.values():
                 cluster.delete(cut.topics)
-    keys = ("rounds", "cut", "unfenced", "lost", "doubled", "reordered", "stuck")
+    keys = ("rounds", "cut", "unfenced", "lost", "doubled", "reordered", "stuck", "truncated")
     return {"bad": bad, "faults": dict(sorted(faults.items())), "line": {key: counts[key] for key in keys}}
 
 

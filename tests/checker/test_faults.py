@@ -107,6 +107,40 @@ class TestLost:
         assert verdict.faults() == {"lost": 1}
 
 
+class TestTruncated:
+    """An offset that was given twice: only an acks=1 producer's record may have gone with its leader."""
+
+    @pytest.mark.parametrize(
+        ("kind", "found", "truncated"), [("acks=1", {}, 1), ("idempotent", {"lost": 1, "inconsistent": 1}, 0)]
+    )
+    def test_record_whose_offset_went_to_another_is_truncated_if_its_producer_had_acks_1(
+        self, notes, verdict, kind, found, truncated
+    ):
+        notes.open("sensor", TARGET, kind=kind).sent("a", 0, 1)
+        produced(notes, "b", "c", cluster=TARGET)
+        finally_reading(notes, "b", "c")
+        for at, receipt in enumerate(notes.files[-1].of("receipt")):
+            receipt["offset"] = at
+        assert verdict.faults() == found
+        assert verdict().truncated == truncated
+
+    def test_record_that_somebody_received_was_not_truncated(self, notes, verdict):
+        notes.open("sensor", SOURCE, kind="acks=1").sent("a", 0, 1)
+        produced(notes, "b", "c")
+        reading(notes, "b", "a")
+        assert verdict.faults()["inconsistent"] == 1
+        assert verdict().truncated == 0
+
+    def test_of_two_that_nobody_received_the_later_one_may_have_stayed(self, notes, verdict):
+        sensor = notes.open("sensor", SOURCE, kind="acks=1")
+        sensor.sent("a", 0, 1)
+        sensor.sent("b", 0, 1)
+        finally_reading(notes, "c")
+        produced(notes, "c")
+        assert verdict.faults() == {"lost": 1}
+        assert verdict().truncated == 1
+
+
 class TestUnknownOutcomes:
     @pytest.mark.parametrize("there", [True, False])
     def test_send_without_an_answer_may_be_there_or_not(self, notes, verdict, there):

@@ -30,7 +30,8 @@ from kafka_migration.kafka.types import CommittedOffset
 from kafka_migration.link import lag as phase_lag
 from kafka_migration.link import reverse
 from kafka_migration.migration.context import Context
-from kafka_migration.state.link import Wish
+from kafka_migration.state.link import LinkState, Wish
+from kafka_migration.state.store import MemoryStore
 from kafka_migration.steps import executors as packed
 from kafka_migration.steps import mirror_job, rollback
 from kafka_migration.steps.cutover import CutoverResult, Fate, GroupOutcome
@@ -866,7 +867,8 @@ def test_mirror_that_left_a_partition_halted_says_so_by_its_exit_code(
 
 
 def test_way_back_that_has_not_begun_is_refused_with_what_begins_it(terminal: Terminal) -> None:
-    for command in (["rollback"], ["rollback", "--dry-run"], ["translate", "--reverse"]):
+    options = (["lag", "--reverse"], ["pause", "--reverse"], ["resume", "--reverse"], ["throttle", "off", "--reverse"])
+    for command in (["rollback"], ["rollback", "--dry-run"], ["translate", "--reverse"], *options):
         result = terminal.run(*command)
         assert (result.exit_code, "no link that could be reversed" in result.stderr) == (1, True), result.stderr
     assert "link shop is not sealed" in terminal.run("mirror", "--reverse").stderr
@@ -879,10 +881,31 @@ def test_way_back_that_has_not_begun_is_refused_with_what_begins_it(terminal: Te
         ["mirror", "--reverse", "--unseal"],
         ["mirror", "--reverse", "--again", "t"],
         ["translate", "--reverse", "--offset", "shop.orders:0:1"],
+        ["resume", "--reverse", "--at", "shop.orders:0:1"],
     ],
 )
 def test_options_of_the_forward_link_do_not_go_with_reverse(terminal: Terminal, options: list[str]) -> None:
     assert terminal.run(*options).exit_code == 2
+
+
+def test_reverse_mirror_is_held_and_measured_apart_from_the_forward_one(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    histories.created(terminal.shop)
+    store = MemoryStore()
+    monkeypatch.setattr(reverse, "behind", lambda ctx: replace(ctx, link=LinkState("back", store, None, None)))
+    back = LinkState("back", store, None, None)
+    histories.pinned(replace(terminal.shop.ctx(), link=back))
+    back.halt(ORDERS, "DATA_LOSS", "gone", 1, 1, terminal.shop.ctx().stamp())
+    assert (terminal.json("lag")["halted"], terminal.json("lag", "--reverse")["halted"]) == (
+        {},
+        {str(ORDERS): "DATA_LOSS"},
+    )
+    assert terminal.json("pause", "--reverse", "--reason", "night")["pause"]["reason"] == "night"
+    assert terminal.json("throttle", "1MB", "--reverse")["throttle"]["bytes_per_second"] == 1_000_000
+    assert not terminal.shop.ctx().link.controls().describe()
+    terminal.run("resume", "--reverse")
+    assert back.controls().pause is None
 
 
 def test_rollback_shows_each_group_and_exits_1_where_one_is_refused(

@@ -37,7 +37,7 @@ def test_lag_at_a_terminal_is_redrawn(terminal: Terminal, monkeypatch: pytest.Mo
     with pytest.raises(KeyboardInterrupt):
         watch_lag(terminal.shop.ctx(), output)
     for total in ("600", "900", "1,200"):
-        assert f"{total} source offsets in 3 partitions" in seen.getvalue()
+        assert f"{total} offsets in 3 partitions" in seen.getvalue()
 
 
 def test_lag_beside_a_phase_stands_below_its_lines_at_a_terminal(terminal: Terminal) -> None:

@@ -62,7 +62,7 @@ def many(parse_plans: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return found
 
 
-def test_each_valid_plan_has_three_dags_and_the_reference_none(many):
+def test_each_valid_plan_has_four_dags_and_the_reference_none(many):
     names = [
         "demo",
         "mistold",
@@ -73,7 +73,7 @@ def test_each_valid_plan_has_three_dags_and_the_reference_none(many):
         "waves-1",
         *(f"plan-{n:02}" for n in range(20)),
     ]
-    kinds = ("migrate", "rollback", "validate")
+    kinds = ("migrate", "rollback", "validate", "control")
     assert sorted(many["dags"]) == sorted(f"{kind}_{name}" for kind in kinds for name in names)
 
 
@@ -102,7 +102,7 @@ def test_plans_that_are_all_valid_make_no_import_error(parse_plans, tmp_path):
     shutil.copy(ROOT / "migration_plans" / "demo.yaml", tmp_path)
     found = parse_plans(tmp_path)
     assert found["errors"] == {}
-    assert sorted(found["dags"]) == ["migrate_demo", "rollback_demo", "validate_demo"]
+    assert sorted(found["dags"]) == ["control_demo", "migrate_demo", "rollback_demo", "validate_demo"]
 
 
 def test_folder_of_plans_that_is_not_there_is_an_import_error(parse_plans, tmp_path):
@@ -302,6 +302,12 @@ def test_validation_follows_the_plans_schedule_without_catching_up_and_has_a_for
     assert dag["params"] == ["full", "level", "topics"]
     assert dag["edges"] == [["check_in_flight", "take_snapshot"], ["take_snapshot", "validate"]]
     assert many["dags"]["validate_plan-01"]["schedule"] is None
+
+
+def test_control_starts_by_hand_alone_and_has_a_form(many):
+    dag = many["dags"]["control_plan-00"]
+    assert (dag["schedule"], dag["max_active_runs"], dag["edges"]) == (None, 1, [["take_snapshot", "control"]])
+    assert dag["params"] == ["action", "confirm", "keep_topics", "rate", "reason", "reverse"]
 
 
 def test_every_failed_task_a_mirror_that_dies_and_a_question_alert_by_themselves(many):

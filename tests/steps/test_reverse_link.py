@@ -19,10 +19,12 @@ from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Identity, TopicPartition
+from kafka_migration.groups.record import GroupRecord
+from kafka_migration.groups.translate import selected_groups
 from kafka_migration.link import reverse, seal
-from kafka_migration.migration.context import Context
+from kafka_migration.migration.context import Context, Scope
 from kafka_migration.state.link import LinkState, LinkTopic
-from kafka_migration.steps import release
+from kafka_migration.steps import outlook, release
 from tests.state.test_link import FakeLog
 from tests.steps.gates import Migration
 
@@ -133,9 +135,7 @@ def test_reverse_link_that_begins_while_the_seal_is_taken_away_has_it_put_back(
 def test_way_back_is_open_behind_a_seal_alone_and_shows_what_is_to_be_copied(
     ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sample = SimpleNamespace(lag={ORDERS: 7}, worst=(ORDERS, 7))
-    report = SimpleNamespace(total=7, sample=sample, mirror="running")
-    monkeypatch.setattr(rollback, "LagMeter", lambda _back: SimpleNamespace(read=lambda: report))
+    _seven_to_copy(monkeypatch)
     with pytest.raises(Refused, match="reverse link of shop has not begun"):
         RollbackGate(ctx.reverse()).ask()
     gate = RollbackGate(reverse.arm(ctx))
@@ -159,6 +159,30 @@ def test_way_back_is_open_behind_a_seal_alone_and_shows_what_is_to_be_copied(
     ctx.link.unseal()
     with pytest.raises(Refused, match="link shop is not sealed any more"):
         gate.ask()
+
+
+def _seven_to_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = SimpleNamespace(lag={ORDERS: 7}, worst=(ORDERS, 7))
+    report = SimpleNamespace(total=7, sample=sample, mirror="running")
+    monkeypatch.setattr(rollback, "LagMeter", lambda _back: SimpleNamespace(read=lambda: report))
+
+
+def test_wave_goes_back_under_an_approval_of_its_own(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    reverse.arm(ctx)
+    _seven_to_copy(monkeypatch)
+    for group in ("shop.app", "shop.billing"):
+        GroupRecord.own(ctx.journal, group, at=ctx.stamp())
+    monkeypatch.setattr(rollback, "selected", lambda back, wanted=None: selected_groups(back, wanted))
+    first = ctx.within(Scope.wave("first", topics={ORDERS.topic}, groups={"shop.app"}))
+    second = ctx.within(Scope.wave("second", topics={EXCLUDED.topic}, groups={"shop.billing"}))
+    seen = outlook.evidence(first, GateName.ROLLBACK)
+    assert set(seen.facts["groups"]) == {"shop.app"}
+    assert [step.partition(":")[0] for step in seen.next_steps] == ["rollback", "watch_rolled_back"]
+    approvals.record(first, GateName.ROLLBACK, seen.digest, "ada", seen_at=seen.taken_at)
+    assert "ada" in RollbackGate(first.reverse()).ask()
+    for other in (second, ctx):
+        with pytest.raises(NotApproved, match="nobody has approved it yet"):
+            RollbackGate(other.reverse()).ask()
 
 
 def test_topics_are_not_released_while_the_reverse_mirror_runs(ctx: Context) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kafka_migration.approvals import waves
 from kafka_migration.approvals.rollback import RollbackGate, selected
 from kafka_migration.approvals.waves import turn
 from kafka_migration.domain.checks import Verdict
@@ -153,6 +154,21 @@ def test_rollback_that_is_refused_lets_no_group_read_on_the_source_before(
     assert not let_in
     shop.back()
     assert len(let_in) == 1
+
+
+def test_wave_goes_back_alone_and_what_was_denied_to_groups_is_of_the_whole_plan(
+    fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stays = moved_shop(fake_world, hooks)
+    goes, let_in = moved_shop(fake_world, hooks, stays.tp.topic, name="goes"), list[Context]()
+    monkeypatch.setattr(fence, "let_groups_in", let_in.append)
+    ctx = goes.ctx().within(Scope.wave("first", topics={goes.tp.topic}, groups={goes.group}))
+    (outcome,) = rollback.apply(ctx).groups
+    assert (outcome.group, outcome.outcome) == (goes.group, Fate.MOVED)
+    assert (stays.record.is_moved, goes.record.was_rolled_back) == (True, True)
+    assert [seen.scope.is_whole for seen in let_in] == [True]
+    # It has begun to move to the target at some time before, if ever.
+    assert ctx.journal.read(waves.KIND, "first") is None
 
 
 def test_group_is_stopped_on_the_target_and_started_on_the_source_at_home_again(

@@ -3,6 +3,7 @@ forward again. What the two directions share is shown in tests/steps/test_switch
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -10,7 +11,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from kafka_migration.cli.render.status import status as render_status
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import MigrationError, Refused, StateConflict
 from kafka_migration.domain.lifecycle import TopicState
@@ -22,6 +25,7 @@ from kafka_migration.fence.record import FenceState
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link import lifecycle, reverse, seal, switched
 from kafka_migration.link.switched import SwitchState
+from kafka_migration.migration import completion
 from kafka_migration.migration.context import Context
 from kafka_migration.plans.hooks import Hook
 from kafka_migration.plans.model import Plan
@@ -127,6 +131,26 @@ class BackShop(Shop):
 
     def retention(self) -> str | None:
         return self.source.topic_configs(["shop.orders"])["shop.orders"]["retention.ms"].value
+
+
+def test_status_shows_the_way_back_and_what_would_be_lost_until_it_is_given_up(shop: BackShop) -> None:
+    assert "reverse mirror running; everything is mirrored back" in _shown(shop)
+    shop.target.append(ORDERS, 5)
+    assert "reverse mirror running; 5 offsets of the target would be lost if it were gone now" in _shown(shop)
+    back = shop.back()
+    back.link.halt(ORDERS, "FOREIGN_WRITER", "somebody wrote", 95, 105, back.stamp())
+    assert f"{ORDERS} FOREIGN_WRITER (somebody wrote)" in _shown(shop)
+    found = status.read(shop.ctx()).as_dict()
+    assert (found["way_back"]["lag"]["total"], found["way_back"]["mirror"]["state"]) == (5, "running")
+    assert not found["halts"]
+    completion.begin(shop.ctx(), by="ada")
+    assert status.read(shop.ctx()).way_back is None
+
+
+def _shown(shop: BackShop) -> str:
+    console = Console(width=250, record=True, file=io.StringIO())
+    console.print(render_status(status.read(shop.ctx())))
+    return console.export_text()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, Param, TaskGrou
 
 from kafka_migration.airflow import alerts
 from kafka_migration.airflow.approve import ApproveGateOperator
+from kafka_migration.airflow.control import Action, ControlOperator
 from kafka_migration.airflow.mirror import SparkMirrorOperator
 from kafka_migration.airflow.steps import (
     BindingOperator,
@@ -57,6 +58,7 @@ def plan_dags(plan: Plan, file: Path) -> dict[str, Callable[[], DAG]]:
         migrate_dag_id(plan.name): lambda: migrate_dag(plan, file),
         rollback_dag_id(plan.name): lambda: rollback_dag(plan, file),
         validate_dag_id(plan.name): lambda: validate_dag(plan, file),
+        control_dag_id(plan.name): lambda: control_dag(plan, file),
     }
 
 
@@ -75,10 +77,15 @@ def validate_dag_id(name: str) -> str:
     return f"validate_{name}"
 
 
+def control_dag_id(name: str) -> str:
+    """The DAG that holds plan ``name``'s mirror, or ends its migration."""
+    return f"control_{name}"
+
+
 def plan_name_of(dag_id: str) -> str | None:
     """The plan that a DAG of ours belongs to, or None for one that is not ours."""
     kind, _, name = dag_id.partition("_")
-    return name if kind in ("migrate", "rollback", "validate") and name else None
+    return name if kind in ("migrate", "rollback", "validate", "control") and name else None
 
 
 def migrate_dag(plan: Plan, file: Path) -> DAG:
@@ -296,4 +303,49 @@ def validate_dag(plan: Plan, file: Path) -> DAG:
             execution_timeout=timedelta(days=2),
         )
         in_flight >> snapshot >> validate
+    return dag
+
+
+def control_dag(plan: Plan, file: Path) -> DAG:
+    """What `pause`, `resume`, `throttle`, `cancel` and `complete` do, by a form."""
+    text: Any = {"type": ["null", "string"]}
+    with DAG(
+        dag_id=control_dag_id(plan.name),
+        description=f"Hold the mirror of migration {plan.name}, let it go on, cancel or complete the migration",
+        schedule=None,
+        catchup=False,
+        max_active_runs=1,
+        tags=_TAGS,
+        doc_md=f"Does one thing to migration `{plan.name}`, at once, in the name of whoever triggers it.",
+        on_failure_callback=alerts.on_failure(plan, control_dag_id(plan.name)),
+        default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
+        params={
+            "action": Param(
+                type="string",
+                enum=[str(action) for action in Action],
+                title="Action",
+                description="pause and resume hold a mirror and let it go on; cancel ends a migration before any client"
+                " moved, and deletes the topics that it created; complete gives up the way back.",
+            ),
+            "reverse": Param(
+                False,
+                type="boolean",
+                title="Reverse mirror",
+                description="pause, resume or throttle the mirror that copies back to the source.",
+            ),
+            "rate": Param(
+                None, **text, title="Rate", description="For throttle: bytes a second, such as 50MB or 1.5MiB; or off."
+            ),
+            "reason": Param("", type="string", title="Reason", description="Kept, and shown by `status`."),
+            "keep_topics": Param(
+                False, type="boolean", title="Keep topics", description="For cancel: leave the target topics there."
+            ),
+            "confirm": Param(
+                None, **text, title="Confirm", description=f"To cancel or complete, type {plan.name} here."
+            ),
+        },
+    ) as dag:
+        _snapshot(file) >> ControlOperator(
+            task_id="control", plan_file=str(file), execution_timeout=timedelta(minutes=30)
+        )
     return dag

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.approvals.record import APPROVED, Approval, answers
 from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.record import GroupRecord, Step
@@ -172,9 +173,9 @@ def turn(ctx: Context) -> CheckResult:
 
 
 def begin(ctx: Context) -> None:
-    """Record that the wave in scope begins to move, with the groups that it has; nothing for the whole plan. Tasks that
-    move its groups side by side record the same."""
-    if ctx.scope.is_whole or ctx.dry_run:
+    """Record that the wave in scope begins to move, with the groups that it has; nothing for the whole plan, and on the
+    way back. Tasks that move its groups side by side record the same."""
+    if ctx.scope.is_whole or ctx.dry_run or ctx.direction is Direction.REVERSE:
         return
     before = ctx.journal.read(KIND, ctx.scope.key) or {"at": ctx.stamp(), "groups": []}
     value = {**before, "groups": sorted(ctx.scope.reading)}

@@ -24,20 +24,27 @@ def opened(
     make_state: bool = False,
     to_check: bool = False,
     wave: str | None = None,
+    reverse: bool = False,
 ) -> Iterator[Context]:
-    """The context of the plan at ``path``, or of a wave of it. Progress goes to standard error.
+    """The context of the plan at ``path``, or of a wave of it; ``reverse``: as its reverse link sees it. Progress goes
+    to standard error.
 
-    Raises BadInput for the plan, a connection or a wave that it does not have, and what the clusters raise.
+    Raises BadInput for the plan, a connection or a wave that it does not have, Refused if the reverse link has not
+    begun, and what the clusters raise.
     """
     from kafka_migration.migration.context import open_context
 
     with open_context(loaded(path), log=output.log, dry_run=dry_run, make_state=make_state, to_check=to_check) as ctx:
-        if wave is None:
-            yield ctx
-            return
-        from kafka_migration.approvals import waves
+        seen = ctx
+        if wave is not None:
+            from kafka_migration.approvals import waves
 
-        yield waves.within(ctx, wave)
+            seen = waves.within(ctx, wave)
+        if reverse:
+            from kafka_migration.link.reverse import behind
+
+            seen = behind(seen)
+        yield seen
 
 
 def loaded(path: Path) -> Plan:

@@ -46,6 +46,9 @@ Wave = Annotated[
         show_default=False,
     ),
 ]
+Reverse = Annotated[
+    bool, typer.Option("--reverse", help="Of the reverse mirror, which copies what is written on the target back.")
+]
 By = Annotated[
     str | None,
     typer.Option("--as", metavar="NAME", help="Who does this. (default: this terminal's user)", show_default=False),

@@ -21,13 +21,16 @@ _FOLLOWING = {
     GateName.PRODUCERS: ("report", ("switch_producers",)),
     GateName.ROLLBACK: ("report", ("rollback", "switch_producers_back")),
 }
-#: What follows the approval of a wave: the mirror goes on for the others.
-_OF_A_WAVE = ("watch_groups", ("cut_over",))
+#: The same of a wave: the mirror goes on for the others.
+_OF_A_WAVE = {
+    GateName.CUTOVER: ("watch_groups", ("cut_over",)),
+    GateName.ROLLBACK: ("watch_rolled_back", ("rollback",)),
+}
 
 
 def evidence(ctx: Context, gate: GateName) -> Evidence:
     """The evidence of ``gate`` as it is now, with what follows an approval. Read-only; raises what looking raises."""
-    until, undone = _FOLLOWING[gate] if ctx.scope.is_whole else _OF_A_WAVE
+    until, undone = (_FOLLOWING if ctx.scope.is_whole else _OF_A_WAVE)[gate]
     every = table.rows_back(ctx.plan) if gate is GateName.ROLLBACK else table.rows_of(ctx.plan)
     names = [row.name for row in every]
     if gate is GateName.PRODUCERS and "approve_producers" not in names:

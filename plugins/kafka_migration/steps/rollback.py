@@ -18,6 +18,7 @@ from kafka_migration.domain.errors import Refused
 from kafka_migration.fence import fence
 from kafka_migration.inventory import plan_changes
 from kafka_migration.link import reverse
+from kafka_migration.migration.context import WHOLE
 from kafka_migration.steps import cutover
 from kafka_migration.steps.cutover import CutoverResult
 from kafka_migration.steps.step import Decision
@@ -62,7 +63,8 @@ def apply(
         _show(ctx, gate)
     else:
         gate.ask()
-    fence.let_groups_in(ctx)
+    # What is denied to groups is of the whole plan.
+    fence.let_groups_in(ctx.within(WHOLE))
     return cutover.apply(back, names, environ=environ, gate=gate)
 
 

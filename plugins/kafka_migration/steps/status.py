@@ -21,13 +21,13 @@ from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.fence import record as fence_record
 from kafka_migration.groups import sides
 from kafka_migration.groups.record import GroupRecord, Step
-from kafka_migration.link import lifecycle, stragglers, switched
+from kafka_migration.link import lifecycle, reverse, stragglers, switched
 from kafka_migration.link.halts import meaning_of
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.link.lag import LagMeter, undecided
 from kafka_migration.link.losses import losses
 from kafka_migration.link.stragglers import Stray
-from kafka_migration.migration import cancellation
+from kafka_migration.migration import cancellation, completion
 from kafka_migration.migration.cancellation import Cancellation
 from kafka_migration.migration.history import KIND as PHASE
 from kafka_migration.topics import drift
@@ -104,13 +104,23 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSummary:
-    """Replication lag in source offsets; ``worst`` are the partitions that are furthest behind, ``undecided`` is what
-    open transactions hold back."""
+    """Replication lag in offsets of where the link reads; ``worst`` are the partitions that are furthest behind,
+    ``undecided`` is what open transactions hold back."""
 
     total: int
     partitions: int
     worst: tuple[tuple[str, int], ...]
     undecided: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayBack:
+    """The reverse link. Its ``lag`` is in offsets of the target: as many records would be lost if the target were gone
+    now; None while unknown."""
+
+    mirror: MirrorStatus
+    lag: LagSummary | None
+    halts: tuple[HaltStatus, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +154,8 @@ class Status:
     """Which fences stand, or stand in part."""
     rehearsal: str = ""
     """Which rehearsals of a switch go on, or left their denials of the probe."""
+    way_back: WayBack | None = None
+    """The link by which clients would go back; None before it has begun, and once it was given up."""
     stragglers: tuple[Stray, ...] = ()
     """What somebody wrote to the source behind the cut, and nobody decided about."""
 
@@ -173,16 +185,8 @@ class Status:
             "plan_digest": self.plan_digest,
             "at": self.at.isoformat(timespec="milliseconds"),
             "phases": [as_fields(phase) for phase in self.phases],
-            "mirror": {**as_fields(self.mirror), "controls": self.mirror.controls.as_dict()},
-            "lag": None
-            if self.lag is None
-            else {
-                "total": self.lag.total,
-                "partitions": self.lag.partitions,
-                "worst": [{"partition": tp, "lag": lag} for tp, lag in self.lag.worst],
-                "undecided": self.lag.undecided,
-            },
-            "halts": [as_fields(halt) for halt in self.halts],
+            **_copying(self),
+            "way_back": None if self.way_back is None else _copying(self.way_back),
             "losses": [dict(loss) for loss in self.losses],
             "drift": [as_fields(topic) for topic in self.drift],
             "groups": [as_fields(group) for group in self.groups],
@@ -203,6 +207,17 @@ class Status:
         }
 
 
+def _copying(link: Status | WayBack) -> dict[str, Any]:
+    lag = link.lag
+    return {
+        "mirror": {**as_fields(link.mirror), "controls": link.mirror.controls.as_dict()},
+        "lag": None
+        if lag is None
+        else {**as_fields(lag), "worst": [{"partition": tp, "lag": offsets} for tp, offsets in lag.worst]},
+        "halts": [as_fields(halt) for halt in link.halts],
+    }
+
+
 def as_fields(value: Any) -> dict[str, Any]:
     """The fields of one part of the page, by name, as JSON types."""
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
@@ -218,7 +233,8 @@ def read(ctx: Context) -> Status:
         at=ctx.clock.now(),
         phases=phases(ctx),
         mirror=_mirror(ctx),
-        lag=_lag(ctx, unknown),
+        lag=_lag(ctx, unknown, "lag"),
+        way_back=_way_back(ctx, unknown),
         halts=halts(ctx),
         losses=tuple(losses(ctx)),
         drift=_drift(ctx, unknown),
@@ -310,11 +326,18 @@ def _sealed(ctx: Context) -> str:
     return f"at {seal.at}, seen in all {len(seal.ends)} partitions"
 
 
-def _lag(ctx: Context, unknown: dict[str, str]) -> LagSummary | None:
+def _way_back(ctx: Context, unknown: dict[str, str]) -> WayBack | None:
+    back = reverse.begun(ctx)
+    if back is None or completion.read(ctx) is not None:
+        return None
+    return WayBack(mirror=_mirror(back), lag=_lag(back, unknown, "way_back"), halts=halts(back))
+
+
+def _lag(ctx: Context, unknown: dict[str, str], part: str) -> LagSummary | None:
     try:
         report = LagMeter(ctx).read()
     except MigrationError as error:
-        unknown["lag"] = error.message
+        unknown[part] = error.message
         return None
     worst = sorted(report.sample.lag.items(), key=lambda item: (-item[1], item[0]))[:_WORST_PARTITIONS]
     return LagSummary(

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 def approve(
     gate: Annotated[
-        GateName, typer.Argument(help="Which gate: plan (before create), cutover or rollback.", show_default=False)
+        GateName,
+        typer.Argument(help="Which gate: plan (before create), cutover, producers or rollback.", show_default=False),
     ],
     plan: PlanFile,
     receipt: Annotated[
@@ -57,8 +58,10 @@ def approve(
 
     output = Output(as_json=as_json)
     _require_one_answer(receipt=receipt, yes=yes, show=show, reject=reject, revoke=revoke, reason=reason)
-    if wave is not None and gate is not GateName.CUTOVER:
-        raise typer.BadParameter("the plan is approved as a whole; waves have a cutover gate", param_hint="--wave")
+    if wave is not None and gate not in (GateName.CUTOVER, GateName.ROLLBACK):
+        raise typer.BadParameter(
+            f"{gate} is of the whole plan; waves have a cutover and a rollback gate", param_hint="--wave"
+        )
     if reject or revoke:
         _close(gate, plan, output, wave=wave, reject=reject, reason=reason, yes=yes)
         return

@@ -11,7 +11,7 @@ import typer
 
 from kafka_migration.cli.asking import demand_yes
 from kafka_migration.cli.opening import opened
-from kafka_migration.cli.options import By, Debug, DryRun, Json, PlanFile, read_offset
+from kafka_migration.cli.options import By, Debug, DryRun, Json, PlanFile, Reverse, read_offset
 from kafka_migration.cli.output import Output
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 def pause(
     plan: PlanFile,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Shown by `status` and `lag`.", show_default=False)] = "",
+    reverse: Reverse = False,
     by: By = None,
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -31,7 +32,7 @@ def pause(
     """Hold the mirror: within two seconds nothing is fetched or sent. Its processes stay, and so does its state."""
     from kafka_migration.steps import controls
 
-    _apply(plan, lambda ctx: controls.pause(ctx, by=by or getpass.getuser(), reason=reason), dry_run, as_json)
+    _apply(plan, lambda ctx: controls.pause(ctx, by=by or getpass.getuser(), reason=reason), dry_run, as_json, reverse)
 
 
 def resume(
@@ -55,6 +56,7 @@ def resume(
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Give up what is lost without being asked.")] = False,
+    reverse: Reverse = False,
     by: By = None,
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -65,13 +67,15 @@ def resume(
 
     who = by or getpass.getuser()
     if at or accept_loss:
+        if reverse:
+            raise typer.BadParameter("partitions of the reverse mirror cannot be resumed", param_hint="--reverse")
         offsets = [read_offset(text, option="--at") for text in at or ()]
         output = Output(as_json=as_json)
         _resume_halted(
             plan, output, offsets, accept_loss or (), by=who, needs_yes=not (dry_run or yes), dry_run=dry_run
         )
     else:
-        _apply(plan, lambda ctx: controls.resume(ctx, by=who), dry_run, as_json)
+        _apply(plan, lambda ctx: controls.resume(ctx, by=who), dry_run, as_json, reverse)
 
 
 def _resume_halted(
@@ -105,6 +109,7 @@ def throttle(
     rate: Annotated[
         str, typer.Argument(metavar="RATE", help="Bytes a second, such as 50MB or 1.5MiB; or off.", show_default=False)
     ],
+    reverse: Reverse = False,
     by: By = None,
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -115,12 +120,13 @@ def throttle(
     from kafka_migration.steps import controls
 
     bytes_per_second = parse_rate(rate)
-    _apply(plan, lambda ctx: controls.throttle(ctx, bytes_per_second, by=by or getpass.getuser()), dry_run, as_json)
+    who = by or getpass.getuser()
+    _apply(plan, lambda ctx: controls.throttle(ctx, bytes_per_second, by=who), dry_run, as_json, reverse)
 
 
-def _apply(plan: Path, change: Callable[[Context], Controls], dry_run: bool, as_json: bool) -> None:
+def _apply(plan: Path, change: Callable[[Context], Controls], dry_run: bool, as_json: bool, reverse: bool) -> None:
     output = Output(as_json=as_json)
-    with opened(plan, output, dry_run=dry_run) as ctx:
+    with opened(plan, output, dry_run=dry_run, reverse=reverse) as ctx:
         found = change(ctx)
         state = str((ctx.link.run() or {}).get("state", "not started"))
     held = found.describe() or "nothing holds the mirror back"

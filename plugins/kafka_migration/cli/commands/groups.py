@@ -40,15 +40,21 @@ def cutover(
 
 
 def rollback(
-    plan: PlanFile, group: Groups = None, dry_run: DryRun = False, as_json: Json = False, debug: Debug = False
+    plan: PlanFile,
+    group: Groups = None,
+    wave: Wave = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    debug: Debug = False,
 ) -> None:
     """Move groups back to the source that have processed records on the target, at their very next records."""
     from kafka_migration.cli.render.groups import moved
     from kafka_migration.steps import runner
+    from kafka_migration.steps.step import part_of
 
     output = Output(as_json=as_json)
-    with opened(plan, output, dry_run=dry_run) as ctx:
-        decision = runner.run(ctx, "rollback", groups=group or None)
+    with opened(plan, output, dry_run=dry_run, wave=wave) as ctx:
+        decision = runner.run(ctx, "rollback", part=part_of(ctx.scope.key), groups=group or None)
     output.result(decision.value.as_dict(), moved(decision.value))
     raise typer.Exit(decision.exit_code)
 

@@ -11,7 +11,7 @@ import typer
 from kafka_migration.cli.asking import demand_yes
 from kafka_migration.cli.command import INTERRUPTED
 from kafka_migration.cli.opening import loaded, opened
-from kafka_migration.cli.options import Debug, DryRun, Json, Master, PlanFile
+from kafka_migration.cli.options import Debug, DryRun, Json, Master, PlanFile, Reverse
 from kafka_migration.cli.output import Output
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.domain.types import Desired
@@ -112,8 +112,8 @@ def _rate(throttle: str | None) -> int | None:
 
 def _is_to_run(plan: Path, output: Output, *, reverse: bool) -> bool:
     """Whether nobody asked the mirror to stop: then it was interrupted."""
-    with opened(plan, output) as ctx:
-        return (ctx.reverse() if reverse else ctx).link.wished().desired is Desired.RUN
+    with opened(plan, output, reverse=reverse) as ctx:
+        return ctx.link.wished().desired is Desired.RUN
 
 
 def _copy_again(ctx: Context, output: Output, again: Sequence[str], *, yes: bool, unseal: bool) -> list[str]:
@@ -136,6 +136,7 @@ def lag(
     gate: Annotated[
         bool, typer.Option("--gate", help="Wait until the plan's lag gate passes (0), or gives up (1).")
     ] = False,
+    reverse: Reverse = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -148,7 +149,7 @@ def lag(
     output = Output(as_json=as_json)
     if watch and gate:
         raise typer.BadParameter("give either --watch, which never ends, or --gate")
-    with opened(plan, output) as ctx:
+    with opened(plan, output, reverse=reverse) as ctx:
         if watch:
             watch_lag(ctx, output)
         if gate:

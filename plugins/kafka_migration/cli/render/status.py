@@ -131,7 +131,7 @@ def _mirror(page: Status) -> RenderableType:
         rows.append(("copied", copied))
     if mirror.sealed:
         rows.append(("sealed", mirror.sealed))
-    rows += _lag(page)
+    rows += _lag(page) + _way_back(page)
     verdict = page.validation
     rows.append(("validation", "none yet" if verdict is None else f"{verdict['verdict']} at {moment(verdict['at'])}"))
     return Group(facts(rows), Text())
@@ -151,10 +151,30 @@ def _lag(page: Status) -> list[tuple[str, Cell]]:
         return [("lag", f"unknown: {page.unknown.get('lag', '')}")]
     worst = ", ".join(f"{tp} {number(count)}" for tp, count in page.lag.worst)
     rows: list[tuple[str, Cell]] = [
-        ("lag", f"{number(page.lag.total)} source offsets" + (f"; most: {worst}" if worst else ""))
+        ("lag", f"{number(page.lag.total)} offsets" + (f"; most: {worst}" if worst else ""))
     ]
     if page.lag.undecided:
         rows.append(("not decided", page.lag.undecided))
+    return rows
+
+
+def _way_back(page: Status) -> list[tuple[str, Cell]]:
+    back = page.way_back
+    if back is None:
+        return []
+    left = f"what is not mirrored back yet is unknown: {page.unknown.get('way_back', '')}"
+    if back.lag is not None:
+        left = "everything is mirrored back"
+        if back.lag.total:
+            left = f"{number(back.lag.total)} offsets of the target would be lost if it were gone now; `rollback` waits"
+    rows: list[tuple[str, Cell]] = [
+        ("way back", Text("reverse mirror ").append(_state(back.mirror)).append(f"; {left}"))
+    ]
+    if back.halts:
+        halted = listed(f"{halt.partition} {halt.reason} ({halt.detail})" for halt in back.halts)
+        rows.append(("halted there", Text(halted, "bold red")))
+    if held := back.mirror.controls.describe():
+        rows.append(("held back there", Text(held, "yellow")))
     return rows
 
 
@@ -198,7 +218,7 @@ def lag(report: LagReport, changes: Sequence[DriftStatus] = ()) -> RenderableTyp
     eta = report.trend.eta_seconds
     head = facts(
         (
-            ("lag", f"{number(report.total)} source offsets in {len(report.sample.lag)} partitions"),
+            ("lag", f"{number(report.total)} offsets in {len(report.sample.lag)} partitions"),
             ("copied", f"{report.trend.copied_per_second:,.0f} offsets/s"),
             ("produced", f"{report.trend.produced_per_second:,.0f} offsets/s"),
             ("ETA", "never, at these rates" if eta is None else seconds(eta)),

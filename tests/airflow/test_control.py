@@ -1,0 +1,105 @@
+"""The form of the control DAG: the commands of the same names, in the name of who triggered the run."""
+
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from kafka_migration.airflow.control import Action, ControlOperator
+from kafka_migration.airflow.factory import control_dag
+from kafka_migration.inventory import plan_changes
+from kafka_migration.link import reverse
+from kafka_migration.state.link import LinkState
+from kafka_migration.state.store import MemoryStore
+from kafka_migration.steps import cancel, complete
+from kafka_migration.steps.step import Decision
+
+#: As the form has it when nobody fills anything in.
+EMPTY = {"reverse": False, "rate": None, "reason": "", "keep_topics": False, "confirm": None}
+
+
+@pytest.fixture
+def asks(plan_file, opened, task_context, monkeypatch):
+    """Runs the task with what somebody filled in."""
+    opened.link = LinkState("played", MemoryStore(), None, None)
+    monkeypatch.setattr(plan_changes, "to_mirror", lambda _ctx: None)
+
+    def asks(action, *, user="ada", **form):
+        task_context["params"] = {**EMPTY, "action": action, **form}
+        task_context["dag_run"] = SimpleNamespace(triggering_user_name=user, run_id="manual__1")
+        return ControlOperator(task_id="control", plan_file=plan_file).execute(task_context)
+
+    return asks
+
+
+@pytest.fixture
+def ended(monkeypatch):
+    """How the migration was ended."""
+    calls = []
+    for step in (cancel, complete):
+        name = step.__name__.rpartition(".")[2]
+
+        def run(_ctx, *, name=name, **options):
+            calls.append((name, options))
+            return Decision(facts={"topics": 2}, notes=("a topic is left",))
+
+        monkeypatch.setattr(step, "run", run)
+    return calls
+
+
+def test_mirror_is_held_and_goes_on_in_the_name_of_who_triggered_the_run(asks, opened):
+    assert asks("pause", reason="night")["pause"]["by"] == "ada"
+    assert "night" in opened.link.controls().describe()
+    asks("resume", user=None)
+    assert opened.link.controls().pause is None
+    assert asks("throttle", rate="1MB", user=None)["throttle"]["by"] == "run manual__1"
+    assert opened.link.controls().throttle.bytes_per_second == 1_000_000
+    asks("throttle", rate="off")
+    assert not opened.link.controls().describe()
+
+
+def test_reverse_mirror_is_held_where_the_form_says_so(asks, opened, monkeypatch):
+    back = LinkState("back", MemoryStore(), None, None)
+    monkeypatch.setattr(reverse, "behind", lambda ctx: SimpleNamespace(**{**_fields(ctx), "link": back}))
+    asks("pause", reverse=True)
+    assert opened.link.controls().pause is None
+    assert "by ada" in back.controls().describe()
+
+
+def _fields(ctx):
+    return {"plan": ctx.plan, "log": ctx.log, "dry_run": ctx.dry_run, "stamp": ctx.stamp}
+
+
+def test_rate_that_is_none_is_refused_by_name(asks):
+    for rate in (None, "fast"):
+        with pytest.raises(AirflowFailException, match="throttle"):
+            asks("throttle", rate=rate)
+
+
+@pytest.mark.parametrize("action", ["cancel", "complete"])
+def test_what_nothing_takes_back_needs_the_migrations_name(asks, ended, action):
+    for confirm in (None, "plaid"):
+        with pytest.raises(AirflowFailException, match="confirm"):
+            asks(action, confirm=confirm)
+    assert not ended
+    assert asks(action, confirm="played", reason="moved on", keep_topics=True) == {"topics": 2}
+    options = {"by": "ada", "reason": "moved on", "keep_topics": True} if action == "cancel" else {"by": "ada"}
+    assert ended == [(action, options)]
+
+
+@pytest.mark.parametrize("user", ["eve", None])
+def test_nobody_but_an_approver_of_the_plan_ends_its_migration(asks, ended, make_plan, hand_on, user):
+    hand_on(make_plan(approvals={"approvers": ["ada"]}))
+    for action in ("cancel", "complete"):
+        with pytest.raises(AirflowFailException, match="not one of the plan's approvers"):
+            asks(action, confirm="played", user=user)
+    assert not ended
+    asks("cancel", confirm="played")
+    assert len(ended) == 1
+
+
+def test_form_offers_every_action_and_none_by_itself(make_plan, tmp_path):
+    params = control_dag(make_plan(), tmp_path / "played.yaml").params
+    assert params.get_param("action").schema["enum"] == [str(action) for action in Action]
+    assert not params.get_param("action").has_value
+    assert {name: params[name] for name in EMPTY} == EMPTY
