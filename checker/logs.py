@@ -2,17 +2,34 @@
 
 An offset with two values, and a value with two offsets, are faults of their own. For all other questions, offsets with
 two values are left out, and of several offsets of a value on one cluster the first counts. What a new leader cut off is
-no such fault: an `acks=1` record that only its leader had, and whose offset was given to another record.
+no such fault, where whoever judges knows that leaders changed: an `acks=1` record that only its leader had, and whose
+offset was given to another record.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
 
 from checker.history import ABORTED, ACKED, COMMITTED, FAILED, NONE, OPEN, UNANSWERED, Flags, History, Numbers
+
+#: A record that is truncated was acknowledged at most so long before its leader went, in nanoseconds.
+_BEFORE = 10_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderChange:
+    """Partitions of ``cluster`` got other leaders at some time from ``began`` to ``ended`` (nanoseconds since 1970).
+    That is in no client's notes: whoever took leaders away knows it. ``ends``: log ends that brokers gave after that,
+    by topic and partition."""
+
+    cluster: str
+    began: int
+    ended: int
+    ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +46,8 @@ class Logs:
         visible: by value: it must be seen by whoever reads past it: known to be in a log, and `stands` beyond doubt.
         acknowledged: by value: the broker promised to keep it. Not what was truncated: acks=1 promises nothing beyond
             its leader.
-        truncated: by value: acknowledged to an acks=1 producer, received by nobody, and its offset was given again.
+        truncated: by value: acknowledged to an acks=1 producer when leaders changed, received by nobody, and its offset
+            was given again, or lies behind the log's end.
         committed: by transaction: acknowledged, or seen by a read_committed consumer.
         received: by value: some consumer got it.
         single: by value: it has one place on each cluster for sure, so that its places on two clusters are of the very
@@ -51,8 +69,8 @@ class Logs:
     single: Flags
 
 
-def rebuild(history: History) -> Logs:
-    """The logs of a history."""
+def rebuild(history: History, leaders: Sequence[LeaderChange] = ()) -> Logs:
+    """The logs of a history, while which ``leaders`` changed."""
     values, receipts = history.values, history.receipts
     count = len(history.value_names)
     sent = values.sender != NONE
@@ -69,7 +87,7 @@ def rebuild(history: History) -> Logs:
         ]
     )
     rows = _distinct(rows)
-    truncated = _truncated(history, rows, received)
+    truncated = _truncated(history, rows, received, leaders)
     rows = rows[:, ~truncated[rows[2]]]
     contested = _contested(rows)
     clean = rows[:, ~contested]
@@ -153,17 +171,30 @@ def _contested(rows: Numbers) -> Flags:
     return found
 
 
-def _truncated(history: History, rows: Numbers, received: Flags) -> Flags:
+def _truncated(history: History, rows: Numbers, received: Flags, leaders: Sequence[LeaderChange]) -> Flags:
     """By value: ``rows`` are distinct (log, offset, value)."""
     found = np.zeros(len(received), dtype=bool)
+    if not leaders:
+        return found
+    values = history.values
     of_one = np.array([process.kind == "acks=1" for process in history.processes], dtype=bool)
-    contested = rows[:, _contested(rows)].T.tolist()
-    for _, group in groupby(contested, key=lambda row: row[:2]):
-        values = [value for _, _, value in group]
-        gone = [value for value in values if of_one[history.values.sender[value]] and not received[value]]
-        if len(gone) == len(values):
+    # A row is of an acknowledgement, if nobody received the value.
+    mine = rows[:, of_one[values.sender[rows[2]]] & ~received[rows[2]]].T.tolist()
+    changed: set[int] = set()
+    for log, offset, value in mine:
+        cluster, acked = history.cluster_names[history.log_cluster[log]], int(values.acked[value])
+        place = int(history.log_tp[log])
+        name = history.topic_names[history.tp_topic[place]], int(history.tp_partition[place])
+        for change in leaders:
+            if change.cluster == cluster and change.began - _BEFORE <= acked <= change.ended:
+                changed.add(value)
+                found[value] |= name in change.ends and offset >= change.ends[name]
+    for _, group in groupby(rows[:, _contested(rows)].T.tolist(), key=lambda row: row[:2]):
+        there = [value for _, _, value in group]
+        gone = [value for value in there if value in changed]
+        if len(gone) == len(there):
             # Whichever was acknowledged last may have stayed: somebody has to have received it.
-            gone.remove(max(gone, key=lambda value: int(history.values.acked[value])))
+            gone.remove(max(gone, key=lambda value: int(values.acked[value])))
         found[gone] = True
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,19 +65,19 @@ class Verdict:
         return {**counts, **more, **size, "pauses_ms": self.pauses_ms, "inconclusive": list(self.inconclusive)}
 
 
-def judge(folder: Path, *, examples: int = 5) -> Verdict:
-    """Decide from the notes in ``folder``.
+def judge(folder: Path, *, examples: int = 5, leaders: Sequence[logs.LeaderChange] = ()) -> Verdict:
+    """Decide from the notes in ``folder``, and from when ``leaders`` changed, if that is known.
 
     Raises:
         BadNotes, NotADirectoryError: see `checker.reading.read`.
     """
-    return decide(read(folder), examples=examples)
+    return decide(read(folder), examples=examples, leaders=leaders)
 
 
-def decide(history: History, *, examples: int = 5) -> Verdict:
+def decide(history: History, *, examples: int = 5, leaders: Sequence[logs.LeaderChange] = ()) -> Verdict:
     """Decide from a history."""
     findings = Findings(limit=examples)
-    rebuilt = logs.rebuild(history)
+    rebuilt = logs.rebuild(history, leaders)
     sends = order.Sends(history, rebuilt)
     covered = coverage.of(history, rebuilt, sends)
     evidence = Evidence(history, rebuilt)

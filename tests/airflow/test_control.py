@@ -1,12 +1,15 @@
 """The form of the control DAG: the commands of the same names, in the name of who triggered the run."""
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_migration.airflow.control import Action, ControlOperator
+from kafka_migration.airflow.control import FINAL_SECONDS, Action, ControlOperator
 from kafka_migration.airflow.factory import control_dag
+from kafka_migration.domain.direction import Direction
 from kafka_migration.inventory import plan_changes
 from kafka_migration.link import reverse
 from kafka_migration.state.link import LinkState
@@ -24,9 +27,12 @@ def asks(plan_file, opened, task_context, monkeypatch):
     opened.link = LinkState("played", MemoryStore(), None, None)
     monkeypatch.setattr(plan_changes, "to_mirror", lambda _ctx: None)
 
-    def asks(action, *, user="ada", **form):
+    def asks(action, *, user="ada", age=1, cleared=0, **form):
         task_context["params"] = {**EMPTY, "action": action, **form}
-        task_context["dag_run"] = SimpleNamespace(triggering_user_name=user, run_id="manual__1")
+        now = datetime.now(UTC)
+        task_context["dag_run"] = SimpleNamespace(
+            triggering_user_name=user, run_id="manual__1", run_after=now - timedelta(seconds=age), clear_number=cleared
+        )
         return ControlOperator(task_id="control", plan_file=plan_file).execute(task_context)
 
     return asks
@@ -60,14 +66,13 @@ def test_mirror_is_held_and_goes_on_in_the_name_of_who_triggered_the_run(asks, o
 
 def test_reverse_mirror_is_held_where_the_form_says_so(asks, opened, monkeypatch):
     back = LinkState("back", MemoryStore(), None, None)
-    monkeypatch.setattr(reverse, "behind", lambda ctx: SimpleNamespace(**{**_fields(ctx), "link": back}))
+    monkeypatch.setattr(reverse, "behind", lambda ctx: replace(ctx, link=back, direction=Direction.REVERSE))
+    monkeypatch.setattr(reverse, "check", lambda _ctx: None)
+    # It needs no lock.
+    monkeypatch.setattr(plan_changes, "to_mirror", lambda _ctx: pytest.fail("of the forward mirror"))
     asks("pause", reverse=True)
     assert opened.link.controls().pause is None
     assert "by ada" in back.controls().describe()
-
-
-def _fields(ctx):
-    return {"plan": ctx.plan, "log": ctx.log, "dry_run": ctx.dry_run, "stamp": ctx.stamp}
 
 
 def test_rate_that_is_none_is_refused_by_name(asks):
@@ -82,9 +87,35 @@ def test_what_nothing_takes_back_needs_the_migrations_name(asks, ended, action):
         with pytest.raises(AirflowFailException, match="confirm"):
             asks(action, confirm=confirm)
     assert not ended
-    assert asks(action, confirm="played", reason="moved on", keep_topics=True) == {"topics": 2}
+    keeps = {"keep_topics": True} if action == "cancel" else {}
+    assert asks(action, confirm="played", reason="moved on", **keeps) == {"topics": 2}
     options = {"by": "ada", "reason": "moved on", "keep_topics": True} if action == "cancel" else {"by": "ada"}
     assert ended == [(action, options)]
+
+
+@pytest.mark.parametrize("late", [{"cleared": 1}, {"age": FINAL_SECONDS + 10}])
+def test_what_nothing_takes_back_is_done_when_it_was_asked_for_or_not_at_all(asks, ended, opened, late):
+    for action in ("cancel", "complete"):
+        with pytest.raises(AirflowFailException, match="trigger"):
+            asks(action, confirm="played", **late)
+    assert not ended
+    asks("pause", **late)
+    assert opened.link.controls().pause is not None
+
+
+@pytest.mark.parametrize(
+    ("action", "field"),
+    [
+        ("cancel", {"reverse": True, "confirm": "played"}),
+        ("complete", {"keep_topics": True, "confirm": "played"}),
+        ("pause", {"rate": "1MB"}),
+        ("resume", {"confirm": "played"}),
+    ],
+)
+def test_field_that_the_action_does_not_take_is_refused_by_name(asks, ended, action, field):
+    with pytest.raises(AirflowFailException, match=next(iter(field))):
+        asks(action, **field)
+    assert not ended
 
 
 @pytest.mark.parametrize("user", ["eve", None])

@@ -32,9 +32,11 @@ import pytest
 from confluent_kafka import KafkaException
 
 from checker.findings import Fault as Found
+from checker.logs import LeaderChange
 from checker.recorder import Recorder
 from checker.verdict import Verdict
 from kafka_migration.domain.held_open import KEEPS_RECORDS
+from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.types import Acl
 from kafka_migration.link import switched
 from kafka_migration.link.switched import SwitchState
@@ -148,6 +150,12 @@ class Chaotic(Cut):
         with self.clusters.admin("source") as admin:
             return len({*admin.acls()} ^ {*self.before})
 
+    def ends(self, side: Side) -> dict[tuple[str, int], int]:
+        """Where the logs of a side end now."""
+        places = [TopicPartition(topic, p) for topic, n in self.topics.items() for p in range(n)]
+        with self.clusters.admin(side) as admin:
+            return {(tp.topic, tp.partition): log.end for tp, log in admin.ends(places).items()}
+
     def switch_state(self) -> SwitchState | None:
         with self.context() as ctx:
             found = switched.read(ctx)
@@ -193,6 +201,8 @@ class Outcome:
     end: Literal["cut", "unfenced", "stuck"] = "stuck"
     faults: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    #: Sides whose brokers were hit, and since when.
+    leaders: list[tuple[Side, int]] = field(default_factory=list)
     verdict: Verdict | None = None
 
 
@@ -246,6 +256,7 @@ def play(cut: Chaotic, what: What, on: Stage, faults: Sequence[tuple[str, Side]]
             if running.done():
                 told(f"{kind} ({side}) did not fall: {what} had ended")
                 return
+            began = time.time_ns()
             try:
                 did, rest = injector.inject(kind, side, own)
             except Missed as missed:
@@ -253,6 +264,8 @@ def play(cut: Chaotic, what: What, on: Stage, faults: Sequence[tuple[str, Side]]
                 return
             told(f"{kind} ({side}): {did}")
             outcome.faults.append(kind)
+            if kind in OF_BROKERS:
+                outcome.leaders.append((side, began))
             if rest is not None:
                 rest()
 
@@ -262,10 +275,14 @@ def play(cut: Chaotic, what: What, on: Stage, faults: Sequence[tuple[str, Side]]
             fault.result()
     for cluster in on.clusters.values():
         cluster.wait_healthy()
+    healthy = time.time_ns()
+    leaders = [
+        LeaderChange(cluster=side, began=began, ended=healthy, ends=cut.ends(side)) for side, began in outcome.leaders
+    ]
     outcome.end = _end(cut, what, ended, told)
     told(f"ended {outcome.end}")
     if outcome.end != "stuck":
-        outcome.verdict = _judge(cut, what, outcome)
+        outcome.verdict = _judge(cut, what, outcome, leaders)
     return outcome
 
 
@@ -282,14 +299,14 @@ def _end(cut: Chaotic, what: What, ended: Ended, told: Any) -> Literal["cut", "u
     return "cut" if ended.code == 0 else "stuck"
 
 
-def _judge(cut: Chaotic, what: What, outcome: Outcome) -> Verdict:
+def _judge(cut: Chaotic, what: What, outcome: Outcome, leaders: Sequence[LeaderChange]) -> Verdict:
     if what == "rollback":
         # What producers write on the target comes back to where the group reads.
-        return cut.judged("source", "target", settle=lambda: cut.await_copied(back=True))
+        return cut.judged("source", "target", settle=lambda: cut.await_copied(back=True), leaders=leaders)
     if outcome.end == "cut":
-        return cut.judged("target")
+        return cut.judged("target", leaders=leaders)
     with cut.mirror_kept():
-        return cut.judged("target", settle=cut.await_copied)
+        return cut.judged("target", settle=cut.await_copied, leaders=leaders)
 
 
 # -- the run ----------------------------------------------------------------------------------------------------------

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from checker.logs import LeaderChange
 from checker.verdict import Verdict, judge
 from tests.checker.worlds import SOURCE, TARGET, TOPIC, Notes, Writer
 
@@ -26,11 +29,11 @@ class Judge:
     def __init__(self, notes: Notes, folder: Path) -> None:
         self._notes, self._folder = notes, folder
 
-    def __call__(self) -> Verdict:
-        return judge(self._notes.write(self._folder))
+    def __call__(self, leaders: Sequence[LeaderChange] = ()) -> Verdict:
+        return judge(self._notes.write(self._folder), leaders=leaders)
 
-    def faults(self) -> dict[str, int]:
-        return {fault.value: count for fault, count in self().findings.counts.items() if count}
+    def faults(self, leaders: Sequence[LeaderChange] = ()) -> dict[str, int]:
+        return {fault.value: count for fault, count in self(leaders).findings.counts.items() if count}
 
 
 def produced(notes: Notes, *values: str, cluster: str = SOURCE, first: int = 0, kind: str = "idempotent") -> Writer:
@@ -108,28 +111,47 @@ class TestLost:
 
 
 class TestTruncated:
-    """An offset that was given twice: only an acks=1 producer's record may have gone with its leader."""
+    """An offset that was given twice: an acks=1 producer's record may have gone with its leader, if leaders changed."""
 
     @pytest.mark.parametrize(
-        ("kind", "found", "truncated"), [("acks=1", {}, 1), ("idempotent", {"lost": 1, "inconsistent": 1}, 0)]
+        ("kind", "changed", "is_fault"),
+        [
+            ("acks=1", (TARGET, 0, 9), False),
+            ("acks=1", None, True),
+            ("acks=1", (SOURCE, 0, 9), True),
+            ("acks=1", (TARGET, 30, 40), True),
+            ("idempotent", (TARGET, 0, 9), True),
+        ],
     )
-    def test_record_whose_offset_went_to_another_is_truncated_if_its_producer_had_acks_1(
-        self, notes, verdict, kind, found, truncated
+    def test_record_whose_offset_went_to_another_is_lost_unless_acks_1_lost_it_with_its_leader(
+        self, notes, verdict, kind, changed, is_fault
     ):
         notes.open("sensor", TARGET, kind=kind).sent("a", 0, 1)
         produced(notes, "b", "c", cluster=TARGET)
         finally_reading(notes, "b", "c")
         for at, receipt in enumerate(notes.files[-1].of("receipt")):
             receipt["offset"] = at
-        assert verdict.faults() == found
-        assert verdict().truncated == truncated
+        leaders = _leaders(notes, *changed) if changed else ()
+        assert verdict.faults(leaders) == ({"lost": 1, "inconsistent": 1} if is_fault else {})
+        assert verdict(leaders).truncated == (not is_fault)
+
+    @pytest.mark.parametrize(("end", "faults"), [(2, {}), (3, {"lost": 1})])
+    def test_record_at_or_behind_the_end_that_brokers_gave_after_that_went_with_its_leader(
+        self, notes, verdict, end, faults
+    ):
+        produced(notes, "a", "b")
+        notes.open("sensor", SOURCE, kind="acks=1").sent("c", 0, 2)
+        finally_reading(notes, "a", "b")
+        (change,) = _leaders(notes, SOURCE, 0, 9)
+        assert verdict.faults([replace(change, ends={(TOPIC, 0): end, (TOPIC, 1): 0})]) == faults
 
     def test_record_that_somebody_received_was_not_truncated(self, notes, verdict):
         notes.open("sensor", SOURCE, kind="acks=1").sent("a", 0, 1)
         produced(notes, "b", "c")
         reading(notes, "b", "a")
-        assert verdict.faults()["inconsistent"] == 1
-        assert verdict().truncated == 0
+        leaders = _leaders(notes, SOURCE, 0, 9)
+        assert verdict.faults(leaders)["inconsistent"] == 1
+        assert verdict(leaders).truncated == 0
 
     def test_of_two_that_nobody_received_the_later_one_may_have_stayed(self, notes, verdict):
         sensor = notes.open("sensor", SOURCE, kind="acks=1")
@@ -137,8 +159,15 @@ class TestTruncated:
         sensor.sent("b", 0, 1)
         finally_reading(notes, "c")
         produced(notes, "c")
-        assert verdict.faults() == {"lost": 1}
-        assert verdict().truncated == 1
+        leaders = _leaders(notes, SOURCE, 0, 9)
+        assert verdict.faults(leaders) == {"lost": 1}
+        assert verdict(leaders).truncated == 1
+
+
+def _leaders(notes: Notes, cluster: str, began: int, ended: int) -> list[LeaderChange]:
+    """Changed from and to so many seconds after the first note."""
+    first = notes.files[0].notes[0]["wall"]
+    return [LeaderChange(cluster=cluster, began=first + began * 10**9, ended=first + ended * 10**9)]
 
 
 class TestUnknownOutcomes:

@@ -306,7 +306,7 @@ def test_validation_follows_the_plans_schedule_without_catching_up_and_has_a_for
 
 def test_control_starts_by_hand_alone_and_has_a_form(many):
     dag = many["dags"]["control_plan-00"]
-    assert (dag["schedule"], dag["max_active_runs"], dag["edges"]) == (None, 1, [["take_snapshot", "control"]])
+    assert (dag["schedule"], dag["edges"]) == (None, [["take_snapshot", "control"]])
     assert dag["params"] == ["action", "confirm", "keep_topics", "rate", "reason", "reverse"]
 
 

@@ -159,6 +159,27 @@ def test_plan_with_the_step_switches_producers_in_the_place_of_waiting_for_them(
     assert unasked["switch_producers"].after == ("cut_over", "watch_groups")
 
 
+def test_producers_that_go_first_are_switched_behind_the_validation_and_groups_move_behind_them():
+    rows = {row.name: row for row in workflow(plan_with(in_workflow=True, first=True))}
+    names = [row.name for row in STEPS]
+    moves, stop = names.index("approve_cutover"), names.index("stop_mirror")
+    switching = ["approve_producers", "switch_producers", "lift_fence"]
+    left = [name for name in names[stop + 1 :] if name != "release"]
+    assert list(rows) == [*names[:moves], *switching, *names[moves:stop], *left]
+    after = {name: rows[name].after for name in ("approve_producers", "approve_cutover", "validate_end", "report")}
+    assert after == {
+        "approve_producers": ("validate",),
+        "approve_cutover": ("switch_producers",),
+        "validate_end": ("cut_over", "watch_groups"),
+        "report": ("restore", "mirror"),
+    }
+    assert workflow(plan_with(first=True)) == STEPS, "by the command alone"
+    waves = restore_plan({**plan_with(in_workflow=True, first=True).snapshot(), **waves_of("a", "b")})
+    found = {row.id: row.after for row in workflow(waves)}
+    assert found["wave_a.approve_cutover"] == ("switch_producers",)
+    assert found["validate_end"] == ("wave_b.cut_over", "wave_b.watch_groups")
+
+
 def test_way_back_of_a_plan_without_producers_is_that_of_its_groups():
     rows = {row.name: row.after for row in workflow_back(plan_with())}
     moves = [

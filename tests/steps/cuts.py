@@ -20,6 +20,7 @@ import yaml
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from typer.testing import CliRunner
 
+from checker.logs import LeaderChange
 from checker.recorder import Recorder
 from checker.verdict import Verdict, judge
 from demo.brokers import EmbeddedKafka
@@ -311,6 +312,7 @@ class Cut:
     ) -> None:
         self.clusters, self.hooks, self.folder = both, hooks, folder
         self.name = f"cut-{uuid.uuid4().hex[:8]}"
+        self.producers_first = bool((producers or {}).get("first"))
         self.topics = {self.topic(name): count for name, count in TOPICS.items()}
         self.group = f"{self.name}.billing"
         self.notes = folder / "notes"
@@ -353,7 +355,7 @@ class Cut:
     # -- up to the switch ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Clients write and read, everything is mirrored, and the group was moved."""
+        """Clients write and read, everything is mirrored, and the group was moved unless producers go first."""
         self._grant()
         self._start("source", "")
         self.reader.start("source")
@@ -362,6 +364,11 @@ class Cut:
         self.start_mirror()
         self.run("lag", "--gate")
         self.validated()
+        if not self.producers_first:
+            self.cut_over()
+
+    def cut_over(self) -> None:
+        """The group is moved, and goes on on the target."""
         self.run("cutover")
         self.run("watch")
 
@@ -482,15 +489,18 @@ class Cut:
 
     # -- afterwards ---------------------------------------------------------------------------------------------------
 
-    def judged(self, *sides: Side, settle: Callable[[], object] = lambda: None) -> Verdict:
-        """All clients get on and are ended; after ``settle``, ``sides`` (or the target) are read to their ends."""
+    def judged(
+        self, *sides: Side, settle: Callable[[], object] = lambda: None, leaders: Sequence[LeaderChange] = ()
+    ) -> Verdict:
+        """All clients get on and are ended; after ``settle``, ``sides`` (or the target) are read to their ends.
+        ``leaders`` have changed meanwhile."""
         self.all_live()
         for client in self.clients:
             client.stop()
         settle()
         for side in sides or ("target",):
             self.read_finally(side)
-        return judge(self.notes)
+        return judge(self.notes, leaders=leaders)
 
     def read_finally(self, side: Side) -> None:
         """Read all that stands there to its end, as a super user."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +25,7 @@ from kafka_migration.groups.translate import selected_groups
 from kafka_migration.link import reverse, seal
 from kafka_migration.migration.context import Context, Scope
 from kafka_migration.state.link import LinkState, LinkTopic
-from kafka_migration.steps import outlook, release
+from kafka_migration.steps import outlook, release, status
 from tests.state.test_link import FakeLog
 from tests.steps.gates import Migration
 
@@ -183,6 +184,31 @@ def test_wave_goes_back_under_an_approval_of_its_own(ctx: Context, monkeypatch: 
     for other in (second, ctx):
         with pytest.raises(NotApproved, match="nobody has approved it yet"):
             RollbackGate(other.reverse()).ask()
+
+
+def test_rollback_of_the_whole_that_is_closed_closes_its_waves_and_an_answer_of_a_wave_is_shown(
+    ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reverse.arm(ctx)
+    _seven_to_copy(monkeypatch)
+    wave = ctx.within(Scope.wave("first", topics={ORDERS.topic}, groups={"shop.app"}))
+
+    def approve() -> None:
+        seen = approvals.evidence(wave, GateName.ROLLBACK)
+        approvals.record(wave, GateName.ROLLBACK, seen.digest, "ada", seen_at=seen.taken_at)
+
+    with pytest.raises(NotApproved, match="no approval to revoke"):
+        approvals.revoke(ctx, GateName.ROLLBACK, "ben")
+    approve()
+    assert [(answer.scope, answer.answer) for answer in status.read(ctx).approvals] == [("first", "approved")]
+    for close in (approvals.revoke, partial(approvals.reject, digest="")):
+        assert RollbackGate(wave.reverse()).ask()
+        close(ctx, GateName.ROLLBACK, approver="ben")
+        with pytest.raises(NotApproved, match="ben"):
+            RollbackGate(wave.reverse()).ask()
+        ctx.clock.sleep(1)
+        approve()
+    assert RollbackGate(wave.reverse()).ask()
 
 
 def test_topics_are_not_released_while_the_reverse_mirror_runs(ctx: Context) -> None:

@@ -24,6 +24,7 @@ from kafka_migration.fence.proof import Straggler
 from kafka_migration.fence.record import FenceState
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link import lifecycle, reverse, seal, switched
+from kafka_migration.link.lag import LagMeter
 from kafka_migration.link.switched import SwitchState
 from kafka_migration.migration import completion
 from kafka_migration.migration.context import Context
@@ -142,8 +143,17 @@ def test_status_shows_the_way_back_and_what_would_be_lost_until_it_is_given_up(s
     assert f"{ORDERS} FOREIGN_WRITER (somebody wrote)" in _shown(shop)
     found = status.read(shop.ctx()).as_dict()
     assert (found["way_back"]["lag"]["total"], found["way_back"]["mirror"]["state"]) == (5, "running")
+    # In words of this direction: the reverse mirror writes to the source, and is not started again at an offset.
+    (halt,) = found["way_back"]["halts"]
+    assert (halt["source_offset"], halt["target_offset"]) == (105, 95)
+    assert "wrote to the source partition" in halt["meaning"]
+    assert "stays on the target" in halt["remedy"]
+    assert list(LagMeter(back).read().remedies.values()) == [halt["remedy"]]
     assert not found["halts"]
-    completion.begin(shop.ctx(), by="ada")
+    begun = completion.begin(shop.ctx(), by="ada")
+    assert "being completed by ada" in _shown(shop)
+    assert "reverse mirror running" in _shown(shop)
+    completion.end(shop.ctx(), begun)
     assert status.read(shop.ctx()).way_back is None
 
 

@@ -111,3 +111,24 @@ def test_killed_before_the_seal_and_behind_the_point_of_no_return_the_next_call_
     assert shop.record().state is SwitchState.DONE
     assert ("start", "source", "lift", "") not in hooks.calls
     require_sound(shop.judged())
+
+
+def test_producers_that_go_first_leave_the_group_to_read_what_comes_back_and_it_moves_behind_them(
+    cut: Callable[..., Cut], hooks: HookServer
+) -> None:
+    shop = cut(first=True, approval=False)
+    shop.switch()
+    assert shop.record().state is SwitchState.DONE
+    assert [call[:2] for call in hooks.calls if call[3]] == [], "no group was touched"
+    assert shop.mirror is not None
+    shop.mirror.wait(120)
+    shop.start_mirror("--reverse")
+    # It reads on the source what producers write on the target.
+    shop.all_live()
+    assert shop.run("stragglers").out
+    shop.cut_over()
+    assert [call[:3] for call in hooks.calls if call[3]] == [
+        ("stop", "source", "cutover"),
+        ("start", "target", "cutover"),
+    ]
+    require_sound(shop.judged())

@@ -78,6 +78,8 @@ class Link:
     last_word: Callable[[], datetime] | None = None
     pause: Pause | None = None
     is_stored: bool = True
+    is_sealed: bool = False
+    name: str = "moving"
 
     def offset_maps(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetMap]:
         wanted = self.maps.keys() if partitions is None else partitions
@@ -96,7 +98,7 @@ class Link:
         return {}
 
     def seal(self) -> Any:
-        return SimpleNamespace(ends=dict.fromkeys(self.maps, 0))
+        return SimpleNamespace(ends=dict.fromkeys(self.maps, 0), is_complete=self.is_sealed)
 
     def run(self) -> dict[str, Any]:
         if self.last_word is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_migration.migration.context import Context as MigrationContext
+
+
+#: What nothing brings back is not done later than so long after it was asked for: a DAG that is paused keeps its runs.
+FINAL_SECONDS = 900.0
 
 
 class Action(StrEnum):
@@ -40,7 +45,9 @@ class ControlOperator(MigrationOperator):
         form, run = context["params"], context["dag_run"]
         action, by, reason = Action(form["action"]), run.triggering_user_name or f"run {run.run_id}", form["reason"]
         with self.opened(context) as ctx:
+            _require_fitting(action, form)
             if action.is_final:
+                _require_asked_now(ctx, action, run)
                 _require_confirmed(ctx, action, by=by, confirmed=form["confirm"])
                 if action is Action.CANCEL:
                     decision = cancel.run(ctx, by=by, reason=reason, keep_topics=form["keep_topics"])
@@ -64,6 +71,43 @@ def _rate(text: str | None) -> int | None:
     from kafka_migration.domain.controls import parse_rate
 
     return parse_rate(text or "")
+
+
+#: Field of the form -> the actions that take it.
+_TAKEN_BY = {
+    "reverse": (Action.PAUSE, Action.RESUME, Action.THROTTLE),
+    "rate": (Action.THROTTLE,),
+    "keep_topics": (Action.CANCEL,),
+    "confirm": (Action.CANCEL, Action.COMPLETE),
+}
+
+
+def _require_fitting(action: Action, form: Mapping[str, Any]) -> None:
+    """Raise BadInput for a field that was filled in, and that ``action`` does not take: something else was meant."""
+    for field, actions in _TAKEN_BY.items():
+        if form[field] and action not in actions:
+            raise BadInput(
+                f"`{action}` does not take this",
+                field=field,
+                value=form[field],
+                remedy=f"leave it out, or choose {' or '.join(actions)}; then trigger the DAG again",
+            )
+
+
+def _require_asked_now(ctx: MigrationContext, action: Action, run: Any) -> None:
+    """Raise Refused for a task that was cleared, or was triggered long ago: what nothing brings back is done once, in
+    the name of who asked for it and has seen how things are."""
+    if run.clear_number:
+        raise Refused(
+            f"this task was cleared, and `{action}` is done in the name of who triggered the run",
+            remedy="trigger the DAG again, in your own name",
+        )
+    age = (ctx.clock.now() - run.run_after).total_seconds()
+    if age > FINAL_SECONDS:
+        raise Refused(
+            f"`{action}` was asked for {age / 60:,.0f} minutes ago, and much may have happened since",
+            remedy="unpause the DAG, look at `status`, and trigger it again",
+        )
 
 
 def _require_confirmed(ctx: MigrationContext, action: Action, *, by: str, confirmed: str | None) -> None:

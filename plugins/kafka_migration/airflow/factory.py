@@ -314,7 +314,9 @@ def control_dag(plan: Plan, file: Path) -> DAG:
         description=f"Hold the mirror of migration {plan.name}, let it go on, cancel or complete the migration",
         schedule=None,
         catchup=False,
-        max_active_runs=1,
+        # Who pauses the mirror does not wait for who cancels; and no other DAG acts in the name of who triggered that.
+        max_active_runs=8,
+        allowed_run_types=["manual"],  # type: ignore[list-item]
         tags=_TAGS,
         doc_md=f"Does one thing to migration `{plan.name}`, at once, in the name of whoever triggers it.",
         on_failure_callback=alerts.on_failure(plan, control_dag_id(plan.name)),

@@ -31,7 +31,7 @@ from kafka_migration.approvals.passing import (
     require_young,
 )
 from kafka_migration.approvals.producers import producers_facts
-from kafka_migration.approvals.record import AIRFLOW, APPROVED, REJECTED, REVOKED, Approval, answers, write
+from kafka_migration.approvals.record import AIRFLOW, APPROVED, REJECTED, REVOKED, Approval, answers, of_waves, write
 from kafka_migration.approvals.rollback import rollback_evidence
 from kafka_migration.domain.amounts import size
 from kafka_migration.domain.errors import BadInput, MigrationError
@@ -42,6 +42,7 @@ from kafka_migration.groups import looks, translate
 from kafka_migration.inventory import inventory, plan_changes, preflight
 from kafka_migration.kafka.facts import GroupFacts, Inventory
 from kafka_migration.link import lag
+from kafka_migration.migration import cancellation
 from kafka_migration.state.link import Wish
 from kafka_migration.topics import create
 from kafka_migration.waves import sizing
@@ -56,7 +57,10 @@ _INVENTORY = "check PLAN --json"
 
 
 def evidence(ctx: Context, gate: GateName) -> Evidence:
-    """What there is to see before ``gate``, now. Read-only. Raises what looking at the clusters raises."""
+    """What there is to see before ``gate``, now. Read-only. Raises what looking at the clusters raises; Refused for a
+    cancelled migration, unless it is about to begin again."""
+    if gate is not GateName.PLAN:
+        cancellation.require_none(ctx)
     takes = {
         GateName.PLAN: plan_evidence,
         GateName.CUTOVER: cutover_evidence,
@@ -139,9 +143,13 @@ def revoke(ctx: Context, gate: GateName, approver: str, *, reason: str = "", via
     """
     require_approver(ctx, gate, approver)
     newest = answers(ctx).get(gate)
-    if newest is None or newest.answer != APPROVED:
+    standing = [newest] if newest is not None else []
+    if gate is GateName.ROLLBACK and ctx.scope.is_whole:
+        standing += of_waves(ctx, gate)
+    standing = [answer for answer in standing if answer.answer == APPROVED]
+    if not standing:
         raise NotApproved(gate, "there is no approval to revoke", remedy="see `status`; nothing needs to be done")
-    return write(ctx, gate, REVOKED, newest.digest, approver, via=via, reason=reason)
+    return write(ctx, gate, REVOKED, standing[0].digest, approver, via=via, reason=reason)
 
 
 def receipt(ctx: Context, seen: Evidence) -> str:

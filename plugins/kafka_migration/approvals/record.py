@@ -68,17 +68,33 @@ class Approval:
 
 
 def answers(ctx: Context) -> dict[GateName, Approval]:
-    """The answer that counts at each gate of the scope. Raises StateConflict for one that this version cannot read."""
-    newest: dict[GateName, tuple[tuple[int, bool], str]] = {}
+    """The answer that counts at each gate of the scope. Raises StateConflict for one that this version cannot read.
+
+    Who rejects or revokes the rollback of the whole plan means its waves as well.
+    """
+    found = _newest(ctx)
+    own = {gate: answer for (gate, scope), answer in found.items() if scope == ctx.scope.key}
+    whole, mine = found.get((GateName.ROLLBACK, "")), own.get(GateName.ROLLBACK)
+    if whole is not None and whole.answer != APPROVED and (mine is None or whole.at >= mine.at):
+        own[GateName.ROLLBACK] = whole
+    return own
+
+
+def of_waves(ctx: Context, gate: GateName) -> list[Approval]:
+    """The newest answer at ``gate`` of each wave that has one."""
+    return [answer for (of, scope), answer in sorted(_newest(ctx).items()) if of is gate and scope]
+
+
+def _newest(ctx: Context) -> dict[tuple[GateName, str], Approval]:
+    newest: dict[tuple[GateName, str], tuple[tuple[int, bool], str]] = {}
     values = ctx.journal.all(KIND)
     for name in values:
         place = _place(name)
-        if place is not None and place.scope == ctx.scope.key:
-            gate, number, answer = place.gate, place.number, place.answer
+        if place is not None:
             # Of two that were given at once, the one that closes the gate.
-            rank = (number, answer != APPROVED)
-            newest[gate] = max(newest.get(gate, ((-1, False), "")), (rank, name))
-    return {gate: _read(name, values[name]) for gate, (_, name) in newest.items()}
+            rank, key = (place.number, place.answer != APPROVED), (place.gate, place.scope)
+            newest[key] = max(newest.get(key, ((-1, False), "")), (rank, name))
+    return {key: _read(name, values[name]) for key, (_, name) in newest.items()}
 
 
 def history(ctx: Context) -> list[dict[str, Any]]:

@@ -173,7 +173,7 @@ def _translated(ctx: Context, group: str, partitions: Iterable[TopicPartition]) 
     wanted = list(partitions)
     if not wanted:
         return {}
-    commits, maps = ctx.origin.committed(group), reverse.offset_maps(ctx, wanted)
+    commits, maps = ctx.origin.committed(group), reverse.newest_maps(ctx, wanted)
     found = {}
     for tp in wanted:
         if tp in commits and tp in maps:

@@ -289,7 +289,7 @@ def current_positions(
         ends = ctx.destination.ends([tp for tp in view.uncommitted if tp in exist])
     return positions_of(
         view,
-        maps=reverse.offset_maps(ctx, list(view.committed)),
+        maps=reverse.newest_maps(ctx, list(view.committed)),
         ends=ends,
         uncommitted=ctx.plan.cutover.uncommitted,
         kept=kept or {},

@@ -217,7 +217,7 @@ def _to_read(ctx: Context, translations: Sequence[Translation]) -> list[TopicPar
 
     By the offset map, not by the log end: a fence's marker is an offset too, and no consumer reads past it.
     """
-    maps = reverse.offset_maps(ctx, [move.tp for move in translations])
+    maps = reverse.newest_maps(ctx, [move.tp for move in translations])
     return [move.tp for move in translations if move.tp in maps and _has_record_from(ctx, maps[move.tp], move)]
 
 

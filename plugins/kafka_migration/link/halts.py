@@ -5,15 +5,21 @@ A halted partition is never touched again by itself. Its neighbours go on; its g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kafka_migration.domain.direction import SOURCE, TARGET, Direction
 from kafka_migration.domain.types import Halt
 
 _AGAIN = (
     "then copy it again: `mirror --again TOPIC` (before groups that read it are moved), or exclude it from the plan"
 )
 _AT = "`resume --at TOPIC:PARTITION:OFFSET`, with the offset at which it stands (given in the halt) to try again"
+_NOT_BACK = (
+    "it is not mirrored back any more, and cannot be resumed there: what reads and writes it stays on the target; to"
+    " take everything else back, exclude its topic from the plan"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +98,18 @@ MEANINGS: Mapping[Halt, Meaning] = {
 }
 
 
-def meaning_of(reason: str) -> Meaning:
-    """What ``reason`` means; for one that a later version recorded, that this version does not know it."""
+def meaning_of(reason: str, direction: Direction = Direction.FORWARD) -> Meaning:
+    """What ``reason`` means for a link of that ``direction``; for one that a later version recorded, that this version
+    does not know it."""
+    found = _known(reason)
+    if direction is Direction.FORWARD:
+        return found
+    # It copies from the target to the source, and nothing of it is copied again.
+    swapped = re.sub(r"\b(source|target)\b", lambda side: TARGET if side[1] == SOURCE else SOURCE, found.meaning)
+    return Meaning(meaning=swapped, remedy=_NOT_BACK)
+
+
+def _known(reason: str) -> Meaning:
     try:
         return MEANINGS[Halt(reason)]
     except ValueError:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.checks import Verdict
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.lag import LagGate, LagSample, LagTrend, sample, trend
 from kafka_migration.domain.types import TopicPartition
@@ -42,10 +43,18 @@ class LagReport:
     held: str = ""
     """Why the mirror is slower than it could be (paused, throttled), by whom and since when; or what it waits for."""
 
+    direction: Direction = Direction.FORWARD
+    """Of the link that is behind; source offsets are those of its origin."""
+
     @property
     def total(self) -> int:
         """Source offsets to go, over all partitions."""
         return self.sample.total
+
+    @property
+    def remedies(self) -> dict[str, str]:
+        """What to do about each reason for which a partition is halted."""
+        return {reason: meaning_of(reason, self.direction).remedy for reason in sorted(set(self.halted.values()))}
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only; ``eta_seconds`` null means never."""
@@ -57,7 +66,7 @@ class LagReport:
             "partitions": {str(tp): lag for tp, lag in sorted(self.sample.lag.items())},
             "undecided": {str(tp): count for tp, count in sorted(self.sample.undecided.items())},
             "halted": {str(tp): reason for tp, reason in sorted(self.halted.items())},
-            "remedies": {reason: meaning_of(reason).remedy for reason in sorted(set(self.halted.values()))},
+            "remedies": self.remedies,
             "copied_per_second": round(self.trend.copied_per_second, 1),
             "produced_per_second": round(self.trend.produced_per_second, 1),
             "eta_seconds": None if self.trend.eta_seconds is None else round(self.trend.eta_seconds, 1),
@@ -91,6 +100,7 @@ class LagMeter:
             halted={tp: halt.reason for tp, halt in ctx.link.halts().items() if ctx.scope.has_topic(tp.topic)},
             mirror=state,
             beat=beat,
+            direction=ctx.direction,
             held="; ".join(filter(None, (ctx.link.controls().describe(), str(run.get("waiting", ""))))),
         )
 
@@ -196,6 +206,6 @@ def undecided(sample: LagSample) -> str:
         return ""
     most = max(sample.undecided, key=lambda tp: (sample.undecided[tp], tp))
     return (
-        f"{sum(sample.undecided.values()):,} source offsets in {len(sample.undecided)} partitions lie behind open"
+        f"{sum(sample.undecided.values()):,} offsets in {len(sample.undecided)} partitions lie behind open"
         f" transactions, most in {most}, from {sample.source_ends[most]} on"
     )

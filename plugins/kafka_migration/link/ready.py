@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.lag import sample
+from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.link import stragglers
 from kafka_migration.link.heartbeat import describe, mirror_state
 from kafka_migration.topics.declared import mirrored
 
@@ -47,9 +49,20 @@ def require_keeping_up(ctx: Context, partitions: Iterable[TopicPartition]) -> No
 
 def checks(ctx: Context) -> tuple[CheckResult, ...]:
     """Named checks of the whole migration: the mirror is active, and replication lag is as low as the lag gate demands,
-    once at least within half a minute. One that has ended does not matter if it has copied everything."""
+    once at least within half a minute. One that has ended does not matter if it has copied everything; nor does one
+    whose link is sealed, as long as nobody but the reverse link wrote to the source behind that."""
+    if _is_sealed(ctx):
+        sealed = CheckResult(
+            name=ACTIVE, verdict=Verdict.PASS, evidence=f"link {ctx.link.name} has copied all, and is sealed"
+        )
+        return sealed, _is_low(ctx)
     state, beat = mirror_state(ctx)
     return _is_active(state, beat), _is_low(ctx)
+
+
+def _is_sealed(ctx: Context) -> bool:
+    seal = ctx.link.seal()
+    return seal is not None and seal.is_complete
 
 
 def _is_active(state: str, beat: datetime | None) -> CheckResult:
@@ -72,6 +85,8 @@ def _is_low(ctx: Context) -> CheckResult:
         return CheckResult(name=LOW, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
     if problem:
         return CheckResult(name=LOW, verdict=Verdict.FAIL, evidence=problem, remedy=remedy)
+    if _is_sealed(ctx):
+        return CheckResult(name=LOW, verdict=Verdict.PASS, evidence="nobody wrote to the source behind the seal")
     threshold = ctx.plan.lag_gate.threshold_records
     evidence = f"at or under lag_gate.threshold_records ({threshold:,}) in {len(partitions)} partitions"
     return CheckResult(name=LOW, verdict=Verdict.PASS, evidence=evidence)
@@ -85,6 +100,11 @@ def _problem_that_stays(ctx: Context, partitions: set[TopicPartition]) -> str:
 
 
 def _problem(ctx: Context, partitions: set[TopicPartition]) -> str:
+    if _is_sealed(ctx):
+        # A group would leave behind what it has not read of these.
+        strays = [stray for stray in stragglers.look(ctx) if stray.tp in partitions]
+        where = f"see `stragglers`: written to the {ctx.direction.origin} behind the seal, and copied by nobody"
+        return f"{where}: {listed(strays, separator='; ')}" if strays else ""
     state, last = mirror_state(ctx)
     if state == "silent":
         return describe(state, last)

@@ -221,6 +221,7 @@ def newest_maps(ctx: Context, partitions: Iterable[TopicPartition]) -> dict[Topi
     """:func:`offset_maps` over all links that have begun. A partition that a later link does not copy has the map of
     those before."""
     wanted, found = list(partitions), dict[TopicPartition, OffsetMap | Generations]()
-    for here in all_begun(ctx):
+    # None has begun before there is a seal: who asks while a group stands still does not wait for that.
+    for here in all_begun(ctx) if ctx.link.seal() is not None else (ctx,):
         found |= offset_maps(here, wanted)
     return found

@@ -397,8 +397,10 @@ class Plan(PlanModel):
     @property
     def producers_apart(self) -> bool:
         """Whether switching producers has a gate of its own, rather than that of the groups: where it is a step of the
-        workflow; and where waves of groups were approved each for itself."""
-        return self.producers is not None and (self.producers.in_workflow or self.waves is not None)
+        workflow, or comes first; and where waves of groups were approved each for itself."""
+        return self.producers is not None and (
+            self.producers.in_workflow or self.producers.first or self.waves is not None
+        )
 
     def connection(self, side: Side) -> str:
         """The id of the connection to the cluster ``side``."""

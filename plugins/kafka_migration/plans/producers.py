@@ -133,8 +133,12 @@ class Producers(PlanModel):
     """Switch producers in the DAG and in the command run, once groups were moved. Without it both wait, at that place,
     until producers have left the source by themselves, or the command switch has moved them."""
 
+    first: bool = False
+    """Switch producers before groups are moved, not behind them: groups read the source to its end, or go on there by
+    `mirror --reverse`, until cutover moves each to its very next record."""
+
     approval: bool = True
-    """With in_workflow, or with waves: a person is asked before producers are switched (approve producers)."""
+    """With in_workflow, first, or with waves: a person is asked before producers are switched (approve producers)."""
 
     groups_stay: bool = False
     """Once producers are switched, deny reading on the source as the groups that were moved, so that none of them goes
@@ -173,6 +177,13 @@ class Producers(PlanModel):
             )
         if self.groups_stay and self.fence.kind != "acl_deny":
             found.add(("groups_stay",), True, "is for a fence of the kind acl_deny only", "remove it")
+        if self.groups_stay and self.first:
+            found.add(
+                ("groups_stay",),
+                True,
+                "denies groups that were moved before producers are switched",
+                "remove it, or first",
+            )
         for where, hook in self._hooks():
             if hook.groups is not None:
                 found.add((*where, "groups"), None, "a hook for producers has no groups", "remove it")

@@ -194,7 +194,7 @@ def apply(
     mover = Mover(ctx, environ=environ, tick=see_off)
     gate = gate or CutoverGate(ctx)
     if not ctx.dry_run:
-        ctx.log(f"{mover.phase} gate: {_ask(gate, mover, names)}")
+        ctx.log(f"{mover.phase} gate: {ask(gate, mover, names)}")
         waves.begin(ctx)
     views = view_groups(ctx, names)
     outcomes: dict[str, GroupOutcome] = {}
@@ -269,13 +269,13 @@ def _move(
         record.require_leg(ctx.direction, ctx.generation)
         log_steps(ctx, view.group)
     if not ctx.dry_run:
-        _ask(gate, mover, [view.group])
+        ask(gate, mover, [view.group])
         mover.move(view.group)
     elif not is_there:
         mover.require_movable(view)
 
 
-def _ask(gate: GroupGate, mover: Mover, groups: Sequence[str]) -> str:
+def ask(gate: GroupGate, mover: Mover, groups: Sequence[str]) -> str:
     """Ask the gate; if it is shut, what an earlier run left stopped of ``groups`` is started, and the error raised."""
     try:
         return gate.ask()
@@ -317,7 +317,9 @@ def _remedy(ctx: Context, group: str, error: MigrationError, *, is_stopped: bool
         return f"{error.remedy}; its consumers were started on the {record.leg.direction.origin} again"
     if not is_stopped:
         return error.remedy
-    stranded = f"its consumers were stopped and run on neither side: run `{phase_of(ctx)} --group {group}` again soon"
+    # Of a wave, by its own approval.
+    again = f"{phase_of(ctx)} --group {group}" + (f" --wave {ctx.scope.key}" if ctx.scope.key else "")
+    stranded = f"its consumers were stopped and run on neither side: run `{again}` again soon"
     if ctx.direction is Direction.FORWARD:
         stranded += f", or `undo --group {group}`"
     return f"{error.remedy}; {stranded}" if error.remedy else stranded

@@ -36,9 +36,11 @@ def evidence(ctx: Context, gate: GateName) -> Evidence:
     if gate is GateName.PRODUCERS and "approve_producers" not in names:
         # By the command switch, of which the workflow has no row.
         every, names, until = table.SWITCH, [row.name for row in table.SWITCH], "switch_producers"
-    if gate is GateName.CUTOVER and "approve_producers" in names:
-        until, undone = "approve_producers", ("cut_over",)
-    rows = every[names.index(f"approve_{gate}") + 1 : names.index(until) + 1]
+    at = names.index(f"approve_{gate}")
+    for following, of in (("approve_producers", GateName.CUTOVER), ("approve_cutover", GateName.PRODUCERS)):
+        if gate is of and following in names[at:]:
+            until, undone = following, undone[:1]
+    rows = every[at + 1 : names.index(until) + 1]
     return replace(
         approvals.evidence(ctx, gate),
         next_steps=tuple(f"{row.name}: {row.does} (passes if: {row.passes_if})" for row in rows),

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from kafka_migration.approvals.passing import NotApproved
 from kafka_migration.approvals.rollback import RollbackGate, selected
 from kafka_migration.domain.errors import Refused
+from kafka_migration.domain.listing import listed
 from kafka_migration.fence import fence
+from kafka_migration.groups.move import Mover
 from kafka_migration.inventory import plan_changes
 from kafka_migration.link import reverse
 from kafka_migration.migration.context import WHOLE
@@ -62,7 +64,9 @@ def apply(
     if ctx.dry_run:
         _show(ctx, gate)
     else:
-        gate.ask()
+        cutover.ask(gate, Mover(back, environ=environ), names)
+    if not back.scope.is_whole and (others := set(selected(back.within(WHOLE))) - set(names)):
+        ctx.log(f"not of wave {back.scope.key}, and left on the target: {listed(sorted(others))}")
     # What is denied to groups is of the whole plan.
     fence.let_groups_in(ctx.within(WHOLE))
     return cutover.apply(back, names, environ=environ, gate=gate)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.approvals import record as approval_record
 from kafka_migration.approvals import waves
+from kafka_migration.approvals.evidence import GateName
 from kafka_migration.domain.controls import Controls
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import MigrationError
@@ -146,6 +147,8 @@ class Status:
     unknown: Mapping[str, str]
     waves: tuple[waves.Standing, ...] = ()
     """Where each wave of the plan stands, in their order."""
+    completion: str = ""
+    """That the way back was given up, or is about to be; "" before that."""
     cancelled: Cancellation | None = None
     """The newest cancellation, also where the migration has begun again since."""
     switch: str = ""
@@ -155,7 +158,7 @@ class Status:
     rehearsal: str = ""
     """Which rehearsals of a switch go on, or left their denials of the probe."""
     way_back: WayBack | None = None
-    """The link by which clients would go back; None before it has begun, and once it was given up."""
+    """The link by which clients would go back; None before it has begun, and once it is given up."""
     stragglers: tuple[Stray, ...] = ()
     """What somebody wrote to the source behind the cut, and nobody decided about."""
 
@@ -203,6 +206,7 @@ class Status:
             "rehearsal": self.rehearsal,
             "stragglers": [stray.as_dict() for stray in self.stragglers],
             "unknown": dict(self.unknown),
+            "completion": self.completion,
             "cancelled": None if self.cancelled is None else self.cancelled.as_dict(),
         }
 
@@ -239,7 +243,10 @@ def read(ctx: Context) -> Status:
         losses=tuple(losses(ctx)),
         drift=_drift(ctx, unknown),
         groups=_groups(ctx, unknown),
-        approvals=tuple(approval_record.answers(ctx).values()),
+        approvals=(
+            *approval_record.answers(ctx).values(),
+            *approval_record.of_waves(ctx, GateName.ROLLBACK),
+        ),
         waves=waves.standings(ctx),
         validation=_validation(ctx),
         topics=len(topics),
@@ -249,6 +256,7 @@ def read(ctx: Context) -> Status:
         states={topic: str(state) for topic, state in lifecycle.read(ctx).items()},
         locks=ctx.journal.holders(topics),
         unknown=unknown,
+        completion=str(completion.read(ctx) or ""),
         cancelled=cancellation.read(ctx),
         switch=str(switched.last(ctx) or ""),
     )
@@ -275,14 +283,15 @@ def halts(ctx: Context) -> tuple[HaltStatus, ...]:
     """Every halted partition, with what its reason means and what can be done."""
     found = []
     for tp, halt in sorted(ctx.link.halts().items()):
-        known = meaning_of(halt.reason)
+        known = meaning_of(halt.reason, ctx.direction)
+        here, there = halt.source_offset, halt.target_offset
         found.append(
             HaltStatus(
                 partition=str(tp),
                 reason=halt.reason,
                 detail=halt.detail,
-                source_offset=halt.source_offset,
-                target_offset=halt.target_offset,
+                source_offset=here if ctx.direction is Direction.FORWARD else there,
+                target_offset=there if ctx.direction is Direction.FORWARD else here,
                 at=halt.at,
                 meaning=known.meaning,
                 remedy=known.remedy,
@@ -328,7 +337,8 @@ def _sealed(ctx: Context) -> str:
 
 def _way_back(ctx: Context, unknown: dict[str, str]) -> WayBack | None:
     back = reverse.begun(ctx)
-    if back is None or completion.read(ctx) is not None:
+    done = completion.read(ctx)
+    if back is None or (done is not None and done.ended):
         return None
     return WayBack(mirror=_mirror(back), lag=_lag(back, unknown, "way_back"), halts=halts(back))
 

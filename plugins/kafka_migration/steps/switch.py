@@ -213,19 +213,24 @@ def _mirror_runs(ctx: Context) -> CheckResult:
 
 
 def _groups_moved(ctx: Context) -> CheckResult:
-    """Consumers first: who reads from the origin still would read on and on from where nobody writes any more."""
+    """Consumers first: who reads from the origin still would read on and on from where nobody writes any more. Unless
+    the plan has producers go first: groups are moved behind them then."""
     is_back, there = ctx.direction is Direction.REVERSE, ctx.direction.destination
     records = GroupRecord.all(ctx.journal)
     if is_back:
         standing = (group for group in selected(ctx) if group not in records or not records[group].was_rolled_back)
         left = dict.fromkeys(standing, "stands on the target")
     else:
-        left = {group: str(unmoved) for group, unmoved in sides.unmoved(ctx).items()}
+        unmoved = sides.unmoved(ctx)
+        left = {} if require_producers(ctx).first else {group: str(found) for group, found in unmoved.items()}
     for group, record in records.items():
         is_there = record.was_rolled_back if is_back else record.is_moved
         is_seen = record.has(Step.ALIVE) or group in ctx.plan.cutover.stopped_groups
         if ctx.selects_group(group) and is_there and not is_seen:
             left[group] = f"moved, and not active on the {there} yet"
+    if not left and not is_back and unmoved:
+        evidence = f"producers go first (producers.first); to be moved behind them: {listed(sorted(unmoved))}"
+        return CheckResult(name=GROUPS, verdict=Verdict.PASS, evidence=evidence)
     if not left:
         return CheckResult(name=GROUPS, verdict=Verdict.PASS, evidence=f"all were, and are active on the {there}")
     mover = "rollback" if is_back else "cutover"

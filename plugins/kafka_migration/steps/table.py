@@ -8,7 +8,7 @@ docs/architecture.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -199,7 +199,8 @@ STEPS: tuple[Step, ...] = (
 )
 
 
-#: What stands in the place of ``stop_mirror`` where a plan has its producers switched by a step.
+#: What stands in the place of ``stop_mirror`` where a plan has its producers switched by a step; where they come first,
+#: before groups are moved.
 SWITCH: tuple[Step, ...] = (
     Step(
         name="approve_producers",
@@ -341,13 +342,26 @@ def rows_of(plan: Plan) -> tuple[Step, ...]:
     """The rows of ``plan``, with all approvals."""
     if plan.producers is None or not plan.producers.in_workflow:
         return STEPS
-    at = [row.name for row in STEPS].index("stop_mirror")
-    behind = (
-        replace(row, after=tuple("switch_producers" if name == "stop_mirror" else name for name in row.after))
-        for row in STEPS[at + 1 :]
-    )
+    names = [row.name for row in STEPS]
+    moves, stop = names.index("approve_cutover"), names.index("stop_mirror")
+    before, groups, behind = STEPS[:moves], STEPS[moves:stop], STEPS[stop + 1 :]
+    if plan.producers.first:
+        rows = (
+            *before,
+            *_after({"cut_over": ("validate",), "watch_groups": ()}, SWITCH),
+            *_after({"validate": ("switch_producers",)}, groups),
+            *_after({"stop_mirror": ("cut_over", "watch_groups")}, behind),
+        )
+    else:
+        rows = (*before, *groups, *SWITCH, *_after({"stop_mirror": ("switch_producers",)}, behind))
     # Released topics have no way back: that is given up by a person, with `complete`, once nobody needs it.
-    return without((*STEPS[:at], *SWITCH, *behind), {"release"})
+    return without(rows, {"release"})
+
+
+def _after(instead: Mapping[str, tuple[str, ...]], rows: Iterable[Step]) -> Iterator[Step]:
+    """``rows`` that wait for others ``instead`` of those."""
+    for row in rows:
+        yield replace(row, after=tuple(name for before in row.after for name in instead.get(before, (before,))))
 
 
 def workflow(plan: Plan) -> tuple[Step, ...]:

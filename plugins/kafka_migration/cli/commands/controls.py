@@ -129,5 +129,6 @@ def _apply(plan: Path, change: Callable[[Context], Controls], dry_run: bool, as_
     with opened(plan, output, dry_run=dry_run, reverse=reverse) as ctx:
         found = change(ctx)
         state = str((ctx.link.run() or {}).get("state", "not started"))
-    held = found.describe() or "nothing holds the mirror back"
-    output.result({**found.as_dict(), "mirror": state, "dry_run": dry_run}, f"mirror: {state}; {held}")
+    mirror = "reverse mirror" if reverse else "mirror"
+    held = found.describe() or f"nothing holds the {mirror} back"
+    output.result({**found.as_dict(), "mirror": state, "dry_run": dry_run}, f"{mirror}: {state}; {held}")

@@ -240,7 +240,9 @@ def _done(ctx: Context) -> str:
         return "stop_mirror"
     # The switch seals before the point of no return: until it is done, it is gone on with.
     switch = switched.read(ctx)
-    return "switch_producers" if switch is not None and switch.state is SwitchState.DONE else "watch_groups"
+    if switch is not None and switch.state is SwitchState.DONE:
+        return "switch_producers"
+    return "validate" if ctx.plan.producers.first else "watch_groups"
 
 
 class MirrorProcess:

@@ -16,7 +16,6 @@ from rich.text import Text
 
 from kafka_migration.cli.render.tables import Cell, checks, digest, drift, facts, grid, moment, number, seconds
 from kafka_migration.domain.listing import listed
-from kafka_migration.link.halts import meaning_of
 
 if TYPE_CHECKING:
     from kafka_migration.approvals.record import Approval
@@ -46,6 +45,7 @@ def status(page: Status) -> RenderableType:
             ("topics", f"{page.topics} made or adopted on the target, {holds} of them locked for this migration"),
             *([("stand at", states)] if states else []),
             *([("cancelled", Text(_cancelled(page.cancelled), "yellow"))] if page.cancelled else []),
+            *([("completion", f"the migration is {page.completion}")] if page.completion else []),
             *([("producers", page.switch)] if page.switch else []),
             *([("fence", Text(page.fence, "yellow"))] if page.fence else []),
             *([("rehearsal", Text(page.rehearsal, "yellow"))] if page.rehearsal else []),
@@ -69,7 +69,13 @@ def status(page: Status) -> RenderableType:
     waves = [(one.title, one.stands, *_answer(one.approval), seconds(one.pause_seconds)) for one in page.waves]
     parts += _table("Waves", ("wave", "stands", "approval", "by", ">longest pause"), waves)
     answers = [
-        (str(one.gate), one.answer, one.approver, moment(one.at.isoformat()), digest(one.digest))
+        (
+            f"{one.gate} of {one.scope}" if one.scope else str(one.gate),
+            one.answer,
+            one.approver,
+            moment(one.at.isoformat()),
+            digest(one.digest),
+        )
         for one in page.approvals
     ]
     parts += _table("Approvals", ("gate", "answer", "by", "at (UTC)", "evidence"), answers)
@@ -168,7 +174,7 @@ def _way_back(page: Status) -> list[tuple[str, Cell]]:
         if back.lag.total:
             left = f"{number(back.lag.total)} offsets of the target would be lost if it were gone now; `rollback` waits"
     rows: list[tuple[str, Cell]] = [
-        ("way back", Text("reverse mirror ").append(_state(back.mirror)).append(f"; {left}"))
+        ("way back", Text("reverse mirror ").append(_state(back.mirror, " --reverse")).append(f"; {left}"))
     ]
     if back.halts:
         halted = listed(f"{halt.partition} {halt.reason} ({halt.detail})" for halt in back.halts)
@@ -178,11 +184,12 @@ def _way_back(page: Status) -> list[tuple[str, Cell]]:
     return rows
 
 
-def _state(mirror: MirrorStatus) -> Text:
+def _state(mirror: MirrorStatus, option: str = "") -> Text:
     because = f" ({mirror.reason})" if mirror.reason else ""
     wish = "" if mirror.desired == "run" else f", asked to {mirror.desired}{because}"
     if mirror.state == "silent":
-        return Text(f"silent: it was running, and its heartbeat has stopped; start `mirror` again{wish}", "bold red")
+        start = f"start `mirror{option}` again"
+        return Text(f"silent: it was running, and its heartbeat has stopped; {start}{wish}", "bold red")
     return Text(mirror.state + (f" ({mirror.ended_as})" if mirror.ended_as else "") + wish)
 
 
@@ -237,8 +244,7 @@ def lag(report: LagReport, changes: Sequence[DriftStatus] = ()) -> RenderableTyp
     if report.halted:
         rows = ((str(tp), reason) for tp, reason in sorted(report.halted.items()))
         parts.append(grid("Halted (see `status`)", ("partition", "reason"), rows))
-        remedies = ((reason, meaning_of(reason).remedy) for reason in sorted(set(report.halted.values())))
-        parts.append(grid("What can be done", ("reason", "remedy"), remedies))
+        parts.append(grid("What can be done", ("reason", "remedy"), report.remedies.items()))
     if changes:
         parts.append(drift(changes))
     return Group(*parts)
