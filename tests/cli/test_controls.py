@@ -69,7 +69,7 @@ def test_dry_run_says_what_would_be_done_and_changes_nothing(created: Terminal) 
     assert said == [
         "pause the mirror: it neither fetches nor sends until `resume`\n",
         "throttle the mirror to 1 MB/s\n",
-        "take the throttle off\n",
+        "take the throttle off the mirror\n",
     ]
     assert created.shop.links.items() == before
 

@@ -236,8 +236,13 @@ class TestDrift:
         name = migration.source_lab.topic("drifting")
         create.apply(migration.ctx())
         migration.target_lab.cluster.alter_configs(name, set={"retention.ms": "1000"}, delete=["cleanup.policy"])
-        found = {(it.what, it.declared, it.observed) for it in create.verify(migration.ctx())}
-        assert found == {("retention.ms", "-1", "1000"), ("cleanup.policy", "delete", "unset")}
+
+        def found() -> set[tuple[str, str, str]]:
+            return {(it.what, it.declared, it.observed) for it in create.verify(migration.ctx())}
+
+        # A broker may show a moment later what was set.
+        changed = {("retention.ms", "-1", "1000"), ("cleanup.policy", "delete", "unset")}
+        wait_until(lambda: found() == changed, lambda: str(found()))
         assert create.apply(migration.ctx()).drift != ()
         assert migration.explicit(name)["retention.ms"] == "1000"
 
@@ -245,6 +250,7 @@ class TestDrift:
         name = migration.source_lab.topic("moving", configs={"retention.ms": "1000"})
         create.apply(migration.ctx())
         migration.source_lab.cluster.alter_configs(name, set={"retention.ms": "2000"})
+        wait_until(lambda: create.verify(migration.ctx()), "the broker shows what was set")
         (drift,) = create.verify(migration.ctx())
         assert str(drift) == f"{name}: source's retention.ms is 2000, declared 1000"
 

@@ -70,7 +70,7 @@ def test_what_an_open_transaction_holds_back_is_no_lag_but_told() -> None:
     report = lag.LagMeter(ctx).read()
     assert report.sample.lag == {histories.ORDERS[0]: 40, histories.ORDERS[1]: 40, histories.PAYMENTS: 0}
     assert report.as_dict()["undecided"] == {"shop.payments-0": 40}
-    said = "40 source offsets in 1 partitions lie behind open transactions, most in shop.payments-0, from 60 on"
+    said = "40 offsets in 1 partitions lie behind open transactions, most in shop.payments-0, from 60 on"
     assert said in lag.describe(report)
     assert lag.verify(ctx).passed
 

@@ -121,7 +121,7 @@ def test_open_transaction_is_refused_and_named_though_everything_else_is_copied(
     shop.source.hold_back(histories.PAYMENTS, 100)
     found = failed(stop.apply(ctx))
     assert found == {
-        "no transaction is open": "7 source offsets in 1 partitions lie behind open transactions, most in"
+        "no transaction is open": "7 offsets in 1 partitions lie behind open transactions, most in"
         " shop.payments-0, from 100 on"
     }
     assert not sealed

@@ -43,8 +43,9 @@ def resume(ctx: Context, *, by: str) -> Controls:
 def throttle(ctx: Context, bytes_per_second: int | None, *, by: str) -> Controls:
     """Send at most so much, over all tasks; None takes every throttle back. Raises Refused before there is anything."""
     _require(ctx)
-    to = "take the throttle off" if bytes_per_second is None else f"throttle to {rate_text(bytes_per_second)}"
-    ctx.log(f"{to}: {_name(ctx)}")
+    mirror = _name(ctx)
+    off = f"take the throttle off {mirror}"
+    ctx.log(off if bytes_per_second is None else f"throttle {mirror} to {rate_text(bytes_per_second)}")
     if not ctx.dry_run:
         ctx.link.throttle(Throttle(bytes_per_second=bytes_per_second, by=by, at=ctx.stamp()))
     return ctx.link.controls()
