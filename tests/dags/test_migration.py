@@ -399,6 +399,7 @@ def test_migration_ends_although_a_batch_failed_the_mirror_died_and_a_moved_grou
     stage.wait_for("wanted", "stop_mirror", "deferred")
     stage.wait_for("wanted", "mirror", "deferred")
     assert _mirrors(stage), "it runs on for as long as producers write, and holds no slot"
+    _hold_it_by_the_form(stage)
     _clear_the_task_of_the_mirror(stage)
     _kill_the_mirror(stage)
     validation = _validate_one_topic_again(stage)
@@ -463,6 +464,32 @@ def _mirrors(stage: Stage) -> list[psutil.Process]:
     """The processes of the mirror's Spark application."""
     found = _processes(stage)
     return [process for command, process in found if any("spark_jobs/mirror.py" in part for part in command)]
+
+
+def _hold_it_by_the_form(stage: Stage) -> None:
+    """By whoever may trigger the DAG; what cannot be taken back, by an approver alone. The journal has their names."""
+    plan, dag = f"{stage.base}-wanted", f"control_{stage.base}-wanted"
+    stage.api.unpause(dag)
+    with pytest.raises(AirflowError, match="action"):
+        stage.api.trigger(dag)
+    with stage.as_user("mallory") as mallory, stage.as_user("ann") as ann:
+        runs = {
+            "success": ann.trigger(dag, {"action": "pause", "reason": "lunch"}),
+            "failed": mallory.trigger(dag, {"action": "cancel", "confirm": plan}),
+        }
+        for state, run in runs.items():
+            stage.api.wait(
+                lambda run=run: stage.api.state(dag, run) in ENDED, "it ended", deadline_seconds=PATIENCE_SECONDS
+            )
+            assert stage.api.state(dag, run) == state
+        assert "mallory is not one of the plan's approvers" in stage.api.log(dag, runs["failed"], "control")
+        status = stage.api.request("GET", f"/kafka-migration/{stage.dag('wanted')}/status").json()
+        assert {name: status["mirror"]["controls"]["pause"][name] for name in ("by", "reason")} == {
+            "by": "ann",
+            "reason": "lunch",
+        }
+        run = mallory.trigger(dag, {"action": "resume"})
+    stage.api.wait(lambda: stage.api.state(dag, run) == "success", "it goes on", deadline_seconds=PATIENCE_SECONDS)
 
 
 def _clear_the_task_of_the_mirror(stage: Stage) -> None:
