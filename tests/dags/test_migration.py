@@ -477,19 +477,20 @@ def _hold_it_by_the_form(stage: Stage) -> None:
             "success": ann.trigger(dag, {"action": "pause", "reason": "lunch"}),
             "failed": mallory.trigger(dag, {"action": "cancel", "confirm": plan}),
         }
-        for state, run in runs.items():
-            stage.api.wait(
-                lambda run=run: stage.api.state(dag, run) in ENDED, "it ended", deadline_seconds=PATIENCE_SECONDS
-            )
-            assert stage.api.state(dag, run) == state
+        assert {state: _ended(stage, dag, run) for state, run in runs.items()} == {state: state for state in runs}
         assert "mallory is not one of the plan's approvers" in stage.api.log(dag, runs["failed"], "control")
         status = stage.api.request("GET", f"/kafka-migration/{stage.dag('wanted')}/status").json()
         assert {name: status["mirror"]["controls"]["pause"][name] for name in ("by", "reason")} == {
             "by": "ann",
             "reason": "lunch",
         }
-        run = mallory.trigger(dag, {"action": "resume"})
-    stage.api.wait(lambda: stage.api.state(dag, run) == "success", "it goes on", deadline_seconds=PATIENCE_SECONDS)
+        assert _ended(stage, dag, mallory.trigger(dag, {"action": "resume"})) == "success"
+
+
+def _ended(stage: Stage, dag: str, run: str) -> str:
+    """How a run has ended."""
+    stage.api.wait(lambda: stage.api.state(dag, run) in ENDED, f"{dag} ended", deadline_seconds=PATIENCE_SECONDS)
+    return stage.api.state(dag, run)
 
 
 def _clear_the_task_of_the_mirror(stage: Stage) -> None:

@@ -116,6 +116,11 @@ def test_topics_that_the_migration_created_are_deleted_its_locks_given_up_and_it
     assert line.startswith("the migration was cancelled by ada at 2030-01-01")
     assert line.endswith("(too early)")
     assert "too early" in report.as_html(built)
+    # Who waits for an answer is not asked again and again about what is over.
+    for gate in set(GateName) - {GateName.PLAN}:
+        with pytest.raises(Refused, match="cancelled by ada"):
+            approvals.evidence(ctx, gate)
+    assert approvals.evidence(ctx, GateName.PLAN)
 
 
 def test_adopted_topic_stays_as_it_is_and_is_named_with_what_it_had_before() -> None:

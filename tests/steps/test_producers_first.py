@@ -14,6 +14,7 @@ from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.errors import BadInput
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Identity, TopicPartition
+from kafka_migration.groups import watch
 from kafka_migration.groups.record import GroupRecord
 from kafka_migration.link import ready, stragglers, switched
 from kafka_migration.link.stragglers import Stray
@@ -140,3 +141,20 @@ def test_group_that_read_what_is_not_mirrored_back_is_not_moved(fake_world: Fake
     (outcome,) = cutover.apply(fake_world.ctx(consumers=hooks.consumers), [group]).groups
     assert outcome.outcome is Fate.REFUSED
     assert not hooks.calls
+
+
+def test_group_that_has_records_to_read_on_the_target_shows_life_by_its_commits_alone(
+    fake_world: FakeWorld, hooks: HookServer
+) -> None:
+    tp, group = TopicPartition(fake_world.topic("orders"), 0), fake_world.group("app")
+    fake_world.cut(tp, WRITTEN)
+    fake_world.link.is_sealed, fake_world.link.last_word = True, None
+    fake_world.commit("source", group, {tp: 105})
+    leave: list[Callable[[], None]] = []
+    hooks.on("start", "target", lambda _: leave.append(fake_world.join("target", group, [tp.topic])))
+    ctx = fake_world.ctx(consumers=hooks.consumers, cutover={"watch_seconds": 0.5})
+    assert cutover.apply(ctx, [group]).groups[0].outcome is Fate.MOVED
+    assert watch.look(ctx, GroupRecord.load(ctx.journal, group)).life is not watch.Life.ALIVE
+    leave[0]()
+    fake_world.go_on("target", group, tp, 96)
+    assert watch.look(ctx, GroupRecord.load(ctx.journal, group)).life is watch.Life.ALIVE

@@ -493,3 +493,32 @@ def test_cutover_and_undo_leave_a_group_alone_that_is_on_its_way_back(fake_world
         move.Mover(shop.ctx()).move(shop.group)
     assert dict(fake_world.store.items("moving/group-owner/")) == claim, "the rollback still owns it"
     _assert_back_once(shop, _attempt(shop))
+
+
+def test_group_that_stands_stopped_when_the_gate_shuts_is_started_where_it_was(
+    fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = moved_shop(fake_world, hooks)
+    _killed_before(shop, Step.TRANSLATED)
+    assert shop.record.is_stopped
+    hooks.calls.clear()
+
+    def shut(_gate: object) -> str:
+        raise Refused("the gate is shut")
+
+    monkeypatch.setattr(RollbackGate, "ask", shut)
+    with pytest.raises(Refused, match="the gate is shut"):
+        shop.back()
+    assert [call[:2] for call in hooks.calls] == [("start", "target")]
+
+
+def test_remedy_of_a_group_that_stands_stopped_goes_by_its_wave_where_a_wave_is_moved(
+    fake_world: FakeWorld, hooks: HookServer
+) -> None:
+    shop = moved_shop(fake_world, hooks)
+    _killed_before(shop, Step.TRANSLATED)
+    back, problem = shop.ctx().reverse(), Refused("away", remedy="wait")
+    wave = back.within(Scope.wave("first", topics={shop.tp.topic}, groups={shop.group}))
+    for ctx, option in ((back, ""), (wave, " --wave first")):
+        remedy = cutover._remedy(ctx, shop.group, problem, is_stopped=True)
+        assert f"run `rollback --group {shop.group}{option}` again soon" in remedy
