@@ -3,7 +3,7 @@
 An offset with two values, and a value with two offsets, are faults of their own. For all other questions, offsets with
 two values are left out, and of several offsets of a value on one cluster the first counts. What a new leader cut off is
 no such fault, where whoever judges knows that leaders changed: an `acks=1` record that only its leader had, and whose
-offset was given to another record.
+offset was given to another record, or lies behind the log's end.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Verdict:
         unknown: sends, transactions and commits of offsets whose outcome nobody noted; no fault, whichever it was.
         unseen: acknowledged records that nobody received and nobody had to, as everybody stopped before them.
         retried: values that stand twice as the retries of their own acks=1 producer may leave them.
-        truncated: acknowledged records of acks=1 producers that went with their leader; their offset was given again.
+        truncated: acknowledged records of acks=1 producers that went with their leader when it changed.
         redelivered: receipts that repeat others as at-least-once allows.
         inconclusive: why nothing follows from these notes if no fault was found; empty if something does.
     """

@@ -238,7 +238,7 @@ class TestDrift:
         migration.target_lab.cluster.alter_configs(name, set={"retention.ms": "1000"}, delete=["cleanup.policy"])
 
         def found() -> set[tuple[str, str, str]]:
-            return {(it.what, it.declared, it.observed) for it in create.verify(migration.ctx())}
+            return {(drift.what, drift.declared, drift.observed) for drift in create.verify(migration.ctx())}
 
         # A broker may show a moment later what was set.
         changed = {("retention.ms", "-1", "1000"), ("cleanup.policy", "delete", "unset")}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_migration.migration.context import Context as MigrationContext
+    from kafka_migration.steps.step import Decision
 
 
 class WorksFromSnapshot:
@@ -83,6 +84,13 @@ class MigrationOperator(WorksFromSnapshot, BaseOperator):
         """``plan_file`` is what the run's snapshot is taken from, ``wave`` the one that the task is for, "" for all."""
         super().__init__(**kwargs)
         self.plan_file, self.wave = plan_file, wave
+
+    def facts_of(self, decision: Decision) -> dict[str, Any]:
+        """What a decision found; its notes go to the task's log. Fails the task by its exit code, or has it retried."""
+        for note in decision.notes:
+            self.log.info("%s", note)
+        require(decision.exit_code, decision.message)
+        return dict(decision.facts)
 
     def on_kill(self) -> None:
         """End as at Ctrl-C: what the step has started (a hook's command, a Spark job) ends with it.

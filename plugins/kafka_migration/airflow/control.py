@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.airflow.base import MigrationOperator, require
+from kafka_migration.airflow.base import MigrationOperator
+from kafka_migration.domain.controls import parse_rate
 from kafka_migration.domain.errors import BadInput, Refused
 
 if TYPE_CHECKING:
@@ -53,24 +54,15 @@ class ControlOperator(MigrationOperator):
                     decision = cancel.run(ctx, by=by, reason=reason, keep_topics=form["keep_topics"])
                 else:
                     decision = complete.run(ctx, by=by)
-                for note in decision.notes:
-                    self.log.info("%s", note)
-                require(decision.exit_code, decision.message)
-                return dict(decision.facts)
+                return self.facts_of(decision)
             link = behind(ctx) if form["reverse"] else ctx
             if action is Action.PAUSE:
                 held = controls.pause(link, by=by, reason=reason)
             elif action is Action.RESUME:
                 held = controls.resume(link, by=by)
             else:
-                held = controls.throttle(link, _rate(form["rate"]), by=by)
+                held = controls.throttle(link, parse_rate(form["rate"] or ""), by=by)
             return held.as_dict()
-
-
-def _rate(text: str | None) -> int | None:
-    from kafka_migration.domain.controls import parse_rate
-
-    return parse_rate(text or "")
 
 
 #: Field of the form -> the actions that take it.

@@ -69,10 +69,7 @@ class StepOperator(MigrationOperator):
         begins = row.gate is not None or not row.after or row.is_teardown
         with self.opened(context, make_state=not begins, to_check=is_check) as ctx:
             decision = runner.run(ctx, self.step, part=part, **self.options(context))
-        for note in decision.notes:
-            self.log.info("%s", note)
-        require(decision.exit_code, decision.message)
-        return dict(decision.facts)
+        return self.facts_of(decision)
 
 
 class WaitOperator(StepOperator):

@@ -230,7 +230,7 @@ def as_fields(value: Any) -> dict[str, Any]:
 def read(ctx: Context) -> Status:
     """The page as of now. Raises only what reading the target's state raises."""
     unknown: dict[str, str] = {}
-    topics = sorted(ctx.journal.all("topic"))
+    topics, done = sorted(ctx.journal.all("topic")), completion.read(ctx)
     return Status(
         migration=ctx.plan.name,
         plan_digest=ctx.plan.digest,
@@ -238,7 +238,7 @@ def read(ctx: Context) -> Status:
         phases=phases(ctx),
         mirror=_mirror(ctx),
         lag=_lag(ctx, unknown, "lag"),
-        way_back=_way_back(ctx, unknown),
+        way_back=None if done and done.ended else _way_back(ctx, unknown),
         halts=halts(ctx),
         losses=tuple(losses(ctx)),
         drift=_drift(ctx, unknown),
@@ -256,7 +256,7 @@ def read(ctx: Context) -> Status:
         states={topic: str(state) for topic, state in lifecycle.read(ctx).items()},
         locks=ctx.journal.holders(topics),
         unknown=unknown,
-        completion=str(completion.read(ctx) or ""),
+        completion=str(done or ""),
         cancelled=cancellation.read(ctx),
         switch=str(switched.last(ctx) or ""),
     )
@@ -337,8 +337,7 @@ def _sealed(ctx: Context) -> str:
 
 def _way_back(ctx: Context, unknown: dict[str, str]) -> WayBack | None:
     back = reverse.begun(ctx)
-    done = completion.read(ctx)
-    if back is None or (done is not None and done.ended):
+    if back is None:
         return None
     return WayBack(mirror=_mirror(back), lag=_lag(back, unknown, "way_back"), halts=halts(back))
 
