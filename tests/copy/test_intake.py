@@ -19,6 +19,7 @@ from kafka_migration.domain.codes import NOT_LEADER, OFFSET_OUT_OF_RANGE
 from kafka_migration.domain.types import Halt, Position, TopicPartition
 from kafka_migration.wire.cluster import EARLIEST, Leader
 from kafka_migration.wire.fetch_request import Fetched
+from tests.copy.clock import Clock
 
 TP = TopicPartition("t", 0)
 #: What was copied last was written under the fifth leader.
@@ -35,6 +36,10 @@ class Source:
 
     def __init__(self, epoch: int, *, log: tuple[int, int]) -> None:
         self.leaders, self.moves, self._log = {TP: Leader(1, epoch)}, 0, log
+        self.is_made_again = False
+
+    def is_another(self, _topic: str) -> bool:
+        return self.is_made_again
 
     async def list_offsets(self, _tps: Any, when: int, **_: Any) -> dict[TopicPartition, int]:
         return {TP: self._log[0] if when == EARLIEST else self._log[1]}
@@ -57,6 +62,7 @@ class World:
             source_epoch=EPOCH,
         )
         self.copy, self.loop, self.source = PartitionCopy(assignment, Limits()), Loop(), Source(leader_epoch, log=log)
+        self.clock = Clock()
 
         async def nothing(_openings: object) -> None:
             """No run begins here."""
@@ -68,6 +74,7 @@ class World:
             Limits(),
             RateLimit(is_paused=False, bytes_per_second=None),
             nothing,
+            clock=self.clock,
         )
 
     def answered(self, *answers: Fetched, between: Callable[[], None] = lambda: None) -> Halt | None:
@@ -80,17 +87,53 @@ class World:
     def metadata_came(self) -> None:
         self.source.moves += 1
 
+    def some_time_passes(self) -> None:
+        """Of two such times each is too short to be another trouble, and both are long enough for a halt."""
+        self.clock.now += 6
 
-def test_log_that_its_leader_calls_cut_twice_halts_once_metadata_were_asked_in_between() -> None:
+    def time_and_metadata_pass(self) -> None:
+        self.some_time_passes()
+        self.metadata_came()
+
+
+@pytest.mark.parametrize("answer", [CUT, OUT_OF_RANGE])
+def test_log_that_is_called_cut_for_some_time_halts_once_metadata_were_asked_in_between(answer: Fetched) -> None:
     it = World(EPOCH)
-    assert it.answered(CUT, CUT) is None
+    assert it.answered(answer, answer, between=it.time_and_metadata_pass) is None
     assert it.intake.is_stale, "who leads is asked"
-    assert it.answered(CUT, CUT, between=it.metadata_came) is Halt.TRUNCATED
+    assert it.answered(answer) is Halt.TRUNCATED
+
+
+@pytest.mark.parametrize("answer", [CUT, OUT_OF_RANGE])
+def test_log_that_is_called_cut_at_once_halts_nothing_however_often_metadata_come(answer: Fetched) -> None:
+    it = World(EPOCH)
+    assert it.answered(*[answer] * 5, between=it.metadata_came) is None
+
+
+@pytest.mark.parametrize("answer", [CUT, OUT_OF_RANGE])
+def test_without_metadata_it_stays_one_brokers_word(answer: Fetched) -> None:
+    it = World(EPOCH)
+    assert it.answered(*[answer] * 5, between=it.some_time_passes) is None
+
+
+@pytest.mark.parametrize("answer", [CUT, OUT_OF_RANGE])
+def test_log_of_another_topic_of_that_name_is_not_called_cut(answer: Fetched) -> None:
+    """The driver, which asks more brokers than one, halts it as what it is."""
+    it = World(EPOCH)
+    it.source.is_made_again = True
+    assert it.answered(*[answer] * 5, between=it.time_and_metadata_pass) is None
+
+
+def test_trouble_of_long_ago_does_not_count() -> None:
+    it = World(EPOCH)
+    assert it.answered(CUT, between=it.metadata_came) is None
+    it.clock.now += 100
+    assert it.answered(CUT) is None
 
 
 def test_good_answer_in_between_takes_the_doubt_away() -> None:
     it = World(EPOCH)
-    assert it.answered(CUT, GOOD, CUT, between=it.metadata_came) is None
+    assert it.answered(CUT, GOOD, CUT, between=it.time_and_metadata_pass) is None
 
 
 @pytest.mark.parametrize("answer", [CUT, OUT_OF_RANGE])
@@ -103,10 +146,15 @@ def test_leader_of_before_what_was_copied_halts_nothing_however_often_it_says_so
     assert it.intake.is_stale
 
 
-@pytest.mark.parametrize(("log", "halt"), [((0, 40), Halt.TRUNCATED), ((200, 300), Halt.DATA_LOSS)])
-def test_leader_of_today_whose_log_does_not_hold_the_position_halts_it(log: tuple[int, int], halt: Halt) -> None:
-    it = World(EPOCH, log)
-    assert it.answered(OUT_OF_RANGE, between=it.metadata_came) is halt
+def test_leader_of_before_is_no_reason_to_believe_the_next_one_at_once() -> None:
+    it = World(EPOCH - 1)
+    assert it.answered(CUT, CUT, between=it.time_and_metadata_pass) is None
+    it.source.leaders = {TP: Leader(1, EPOCH)}
+    assert it.answered(CUT) is None
+
+
+def test_leader_of_today_whose_log_begins_behind_the_position_halts_it_at_once() -> None:
+    assert World(EPOCH, (200, 300)).answered(OUT_OF_RANGE) is Halt.DATA_LOSS
 
 
 def test_trouble_of_many_partitions_in_one_answer_costs_the_others_one_pause(monkeypatch: pytest.MonkeyPatch) -> None:

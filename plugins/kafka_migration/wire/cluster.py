@@ -155,6 +155,13 @@ class WireCluster:
         """
         return self.pinned.get(topic) or self.topic_ids.get(topic, NO_TOPIC_ID)
 
+    def is_another(self, topic: str, reported: uuid.UUID | None = None) -> bool:
+        """True if the topic of this name is not the pinned one, by the ``reported`` id, else by the newest metadata. An
+        id that is not known is no proof of whose topic it is."""
+        pinned = self.pinned.get(topic, NO_TOPIC_ID)
+        known = self.topic_ids.get(topic, NO_TOPIC_ID) if reported is None else reported
+        return bool(pinned.int and known.int) and known != pinned
+
     def forget_leaders(self, partitions: Iterable[TopicPartition]) -> None:
         """Who led these does not any more, or does not answer: the next refresh finds their leaders again."""
         self.moves += 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kafka_migration.copy.driver.link import Link, PinnedTopic
-from kafka_migration.copy.driver.survey import BY_METADATA, is_pinned, recreated
+from kafka_migration.copy.driver.survey import BY_METADATA, is_pinned
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, NotAuthorized, Refused, TakenOver
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.cluster import WireCluster
@@ -111,7 +111,7 @@ class Newcomers:
         return new - self.link.halted() if new else new
 
     def _is_another(self, topic: str) -> bool:
-        return any(recreated(cluster, topic) for cluster in (self.source, self.target))
+        return any(cluster.is_another(topic) for cluster in (self.source, self.target))
 
     def _is_on_target(self, tp: TopicPartition) -> bool:
         return tp.partition in self.target.partitions.get(tp.topic, ())

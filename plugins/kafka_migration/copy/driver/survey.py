@@ -80,9 +80,7 @@ class Survey:
 def _loss(cluster: WireCluster, topic: str, error: int, topic_id: uuid.UUID) -> Loss | None:
     if error == UNKNOWN_TOPIC:
         return Halt.TOPIC_MISSING, f"the {cluster.role} has no topic of this name"
-    pinned = cluster.pinned.get(topic, NO_TOPIC_ID)
-    # A broker that gives no id is no proof of whose topic it is.
-    if not error and pinned.int and topic_id.int and topic_id != pinned:
+    if not error and cluster.is_another(topic, topic_id):
         return Halt.RECREATED, f"the {cluster.role} topic was deleted and created again"
     return None
 

@@ -51,15 +51,16 @@ class Intake:
         limits: Limits,
         rate_limit: RateLimit,
         write_ahead: Written,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.loop, self.source, self.copies, self.limits, self.write_ahead = loop, source, copies, limits, write_ahead
-        self.rate_limit = rate_limit
+        self.rate_limit, self._clock = rate_limit, clock
         self.is_stale = self.is_closed = False
         self._busy: set[int] = set()
         self._fetch_order = FetchOrder()
-        self._trouble: dict[TopicPartition, tuple[float, float]] = {}
-        # Logs that a leader called cut, and which metadata that was by.
-        self._cut: dict[TopicPartition, int] = {}
+        # When it began, when it was seen last, and by which metadata it began.
+        self._trouble: dict[TopicPartition, tuple[float, float, int]] = {}
         # Topics of which nothing is compacted away: what their brokers do not send, they will.
         self._whole: set[str] = set()
 
@@ -158,9 +159,8 @@ class Intake:
             if answer.error:
                 troubled.append((copy, answer.error))
                 continue
-            self._trouble.pop(answer.partition, None)
             if answer.diverging_end is None:
-                self._cut.pop(answer.partition, None)
+                self._trouble.pop(answer.partition, None)
             elif not self._is_cut(copy):
                 troubled.append((copy, FENCED_LEADER_EPOCH))
                 continue
@@ -212,19 +212,22 @@ class Intake:
         start = (await self.source.list_offsets([tp], EARLIEST, deadline=deadline))[tp]
         end = (await self.source.list_offsets([tp], LATEST, deadline=deadline))[tp]
         is_lasting = self._is_lasting(tp)
-        if self._is_deposed(copy) and not is_lasting:
+        if not is_lasting and self._is_deposed(copy):
             log.info("fetch %s: %d is out of range, by a leader of before", tp, offset)
         elif offset < start:
             copy.stop_after_queue(Halt.DATA_LOSS, f"the source's log now starts at {start}: retention was faster")
+        elif not is_lasting:
+            if offset == start:
+                # The broker knows nothing of our leader epoch any more: all of its records are gone from the source.
+                copy.last_epoch = -1
+        elif self.source.is_another(tp.topic):
+            log.info("fetch %s: this is another topic of that name", tp)
         elif offset > end:
             copy.stop_after_queue(Halt.TRUNCATED, f"the source's log now ends at {end}, below our position")
-        elif is_lasting:
+        else:
             copy.stop_after_queue(
                 Halt.TRUNCATED, f"the source, which has {start} to {end}, does not know what stood before our position"
             )
-        elif offset == start:
-            # The broker knows nothing of our leader epoch any more, since all of its records are gone from the source.
-            copy.last_epoch = -1
 
     def _is_deposed(self, copy: PartitionCopy) -> bool:
         """True if who leads by the newest metadata led before what was copied last was written: one that was cut off,
@@ -233,21 +236,26 @@ class Intake:
         return leader is not None and 0 <= leader.epoch < copy.last_epoch
 
     def _is_cut(self, copy: PartitionCopy) -> bool:
-        """True if a leader has called the log cut twice, and who leads was asked in between: no halt is founded on one
-        broker's word, and this one can only be lifted by copying all of it again."""
-        tp, moves = copy.partition, self.source.moves
+        """True if leaders of today have called the log of the pinned topic cut for some time."""
+        tp = copy.partition
         if self._is_deposed(copy):
-            self._cut.pop(tp, None)
+            self._trouble.pop(tp, None)
             return False
-        return self._cut.setdefault(tp, moves) != moves
+        return self._is_lasting(tp) and not self.source.is_another(tp.topic)
 
     def _is_lasting(self, tp: TopicPartition) -> bool:
-        """True if fetches of ``tp`` have brought nothing but such trouble for some time."""
-        now = time.monotonic()
-        since, newest = self._trouble.get(tp, (now, now))
-        # Long ago, and not asked since (paused, or enough in the queue): that was another trouble.
-        self._trouble[tp] = (now if now - newest > _TROUBLE_SECONDS else since, now)
-        return now - self._trouble[tp][0] > _TROUBLE_SECONDS
+        """True if fetches of ``tp`` have brought nothing but such trouble for some time, and metadata came in between.
+
+        No halt is founded on one broker's word, nor on a log whose topic may be another one by now: brokers that fetch
+        by names serve it before their metadata show its id.
+        """
+        now, moves = self._clock(), self.source.moves
+        since, newest, before = self._trouble.get(tp, (now, now, moves))
+        if now - newest > _TROUBLE_SECONDS:
+            # Long ago, and not asked since (paused, or enough in the queue): that was another trouble.
+            since, before = now, moves
+        self._trouble[tp] = (since, now, before)
+        return now - since > _TROUBLE_SECONDS and moves != before
 
     def _leads(self, node: int, tp: TopicPartition) -> bool:
         leader = self.source.leaders.get(tp)
