@@ -14,7 +14,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from kafka_migration.cli.app import app
-from kafka_migration.cli.commands import approvals
+from kafka_migration.cli.commands import prove
 from kafka_migration.migration import context
 from kafka_migration.migration.context import Context
 from kafka_migration.plans.model import Plan
@@ -68,7 +68,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
         yield ctx
 
     monkeypatch.setattr(context, "open_context", open_context)
-    monkeypatch.setattr(approvals, "answering", lambda: "ada")
+    monkeypatch.setattr(prove, "answering", lambda: "ada")
     monkeypatch.chdir(tmp_path)
     for conn_id in ("A", "B"):
         extra = {"bootstrap.servers": "127.0.0.1:1"}

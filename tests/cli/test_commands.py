@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from kafka_migration.cli import asking
 from kafka_migration.cli.app import COMMANDS, app
-from kafka_migration.cli.commands import approvals
+from kafka_migration.cli.commands import prove
 from kafka_migration.cli.render import status as render_status
 from kafka_migration.copy.driver.mirror import MirrorEnd
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
@@ -282,7 +282,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are(terminal: Terminal) -
 
 
 def test_name_of_an_approver_is_no_markup_either(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(approvals, "answering", lambda: "[bold]ada[/bold]")
+    monkeypatch.setattr(prove, "answering", lambda: "[bold]ada[/bold]")
     digest = evidence_digest(terminal, "plan")
     result = terminal.run(*answer_to(terminal, "plan"))
     assert result.stdout == f"approved by [bold]ada[/bold]: {digest}\n"
@@ -498,13 +498,13 @@ def test_answer_keeps_when_the_evidence_was_seen_and_that_a_command_gave_it(term
 @pytest.mark.parametrize("variable", ["LOGNAME", "USER", "LNAME", "USERNAME"])
 def test_who_answers_is_found_out_and_no_variable_changes_that(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "mallory")
-    assert approvals.answering() == pwd.getpwuid(os.getuid()).pw_name
+    assert prove.answering() == pwd.getpwuid(os.getuid()).pw_name
     assert "--as" not in CliRunner().invoke(app, ["approve", "--help"], env={"COLUMNS": "200"}).stdout
 
 
 def test_user_whom_the_password_database_does_not_know_answers_as_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
-    assert approvals.answering() == "uid 2147483641"
+    assert prove.answering() == "uid 2147483641"
 
 
 @pytest.mark.parametrize(("answer", "said"), [("--reject", "rejected"), ("--revoke", "revoked")])
@@ -881,7 +881,6 @@ def test_way_back_that_has_not_begun_is_refused_with_what_begins_it(terminal: Te
         ["mirror", "--reverse", "--unseal"],
         ["mirror", "--reverse", "--again", "t"],
         ["translate", "--reverse", "--offset", "shop.orders:0:1"],
-        ["resume", "--reverse", "--at", "shop.orders:0:1"],
     ],
 )
 def test_options_of_the_forward_link_do_not_go_with_reverse(terminal: Terminal, options: list[str]) -> None:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kafka_migration.copy.driver.assigning import balance
+from kafka_migration.copy.driver.active import balance
 from kafka_migration.copy.rate_limit import rate_share
 from kafka_migration.domain.types import TopicPartition
 

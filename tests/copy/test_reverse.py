@@ -18,13 +18,14 @@ from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.kafka.topic_log import TopicLog
 from kafka_migration.link import reverse, seal, stragglers
 from kafka_migration.link.lag import LagMeter
+from kafka_migration.link.losses import all_losses
 from kafka_migration.migration.context import Context
 from kafka_migration.state.link import LinkState
 from kafka_migration.state.store import TopicStore
-from kafka_migration.steps import mirror
+from kafka_migration.steps import mirror, resume
 from tests.copy.bench import ThreadRunner, records
 from tests.copy.test_changes import Made, made
-from tests.kafka_tools import produce, read_all
+from tests.kafka_tools import delete_records, produce, read_all
 
 
 @pytest.fixture
@@ -148,3 +149,33 @@ def test_reverse_link_begins_behind_a_seal_alone(source_cluster, target_cluster,
         with pytest.raises(Refused, match="has not begun"):
             mirror.apply(unarmed, ThreadRunner())
         link.close()
+
+
+def test_partition_that_halted_on_the_way_back_goes_on_behind_what_a_person_gives_up(
+    source_cluster, target_cluster, topic
+):
+    source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
+    tp, other = (TopicPartition(topic, n) for n in range(2))
+    with sealed(source, target, topic) as (_, ctx):
+        back = reverse.arm(ctx)
+        produce(target, topic, records(100, 2, seed=2))
+        assert mirror.apply(back, ThreadRunner(), until_caught_up=True).records == 100
+        produce(target, topic, records(100, 2, seed=3))
+        stands = back.link.positions()[tp].source
+        delete_records(target, {tp: stands + 20})
+        assert mirror.apply(back, ThreadRunner(), until_caught_up=True).halted == (tp,)
+        assert back.link.halts()[tp].reason == Halt.DATA_LOSS
+        (done,) = resume.apply(back, accept_loss=[topic], by="ada")
+        assert (done.stands, done.at, done.given_up) == (stands, stands + 20, 20)
+        again = reverse.arm(ctx)
+        assert mirror.apply(again, ThreadRunner(), until_caught_up=True).records == 30
+        assert (again.link.halts(), LagMeter(again).read().total) == ({}, 0)
+        there, here, maps = read_all(target, {topic: 2}), read_all(source, {topic: 2}), again.link.offset_maps()
+        left = [row for row in there[tp] if row.offset >= stands + 20]
+        copies = here[tp][-30:]
+        assert [row.without_offset() for row in copies] == [row.without_offset() for row in left]
+        # Who would read on within the gap reads on behind it.
+        assert {maps[tp].to_target(at) for at in range(stands, stands + 20)} == {copies[0].offset}
+        assert [row.without_offset() for row in here[other]] == [row.without_offset() for row in there[other]]
+        (loss,) = all_losses(ctx)
+        assert (loss["side"], loss["partition"], loss["start"], loss["end"]) == ("target", 0, stands, stands + 20)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kafka_migration.approvals import approvals
 from kafka_migration.approvals.evidence import GateName
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.openings import Openings
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Halt, TopicPartition
-from kafka_migration.link import lag
+from kafka_migration.link import halts, lag
+from kafka_migration.link.losses import losses, sentence
+from kafka_migration.migration.context import Context
 from kafka_migration.state.link import LinkState, LinkTopic
 from kafka_migration.steps import report, resume, status
 from tests.steps import histories
@@ -263,3 +267,65 @@ def test_losses_that_are_accepted_give_nothing_up_of_what_was_copied(
     _stood_at(shop, 50, monkeypatch)
     (done,) = resume.apply(shop.ctx(), accept_loss=["shop.orders:0"], by="ada")
     assert (done.stands, done.at, done.given_up) == (50, 50, 0), "and not at 40, where the source begins"
+
+
+# -- on the way back --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def back(shop: Migration) -> Context:
+    """As the reverse link sees it, which has copied up to offset 10 of the target; its log begins at 40 by now."""
+    ctx, link = shop.ctx(), LinkState(Direction.REVERSE.own("shop"), shop.links, None, None)
+    pins = [
+        LinkTopic(name=name, source_id=pin.target_id, target_id=pin.source_id)
+        for name, pin in ctx.link.topics().items()
+    ]
+    link.pin(source_cluster="t", target_cluster="s", topics=pins, at="")
+    shop.target.append(ORDERS, 100)
+    shop.target.delete_records(ORDERS, 40)
+    link.halt(ORDERS, "DATA_LOSS", "the log now starts at 40", 10, 1, ctx.stamp())
+    return replace(ctx, link=link, direction=Direction.REVERSE)
+
+
+def test_what_is_lost_on_the_target_is_given_up_for_the_way_back_and_the_forward_link_stays_halted(
+    shop: Migration, back: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stood_at(shop, 10, monkeypatch)
+    (done,) = resume.apply(back, accept_loss=["shop.orders"], by="ada")
+    assert (done.side, done.stands, done.at, done.given_up) == ("target", 10, 40, 30)
+    assert shop.told[-1].startswith("shop.orders-0: resume at target offset 40 (halted: DATA_LOSS at 10)")
+    assert (back.link.halts(), shop.ctx().link.halted()) == ({}, {ORDERS, OTHER})
+    monkeypatch.undo()
+    (loss,) = losses(back)
+    assert (loss["side"], "target offsets 10..40" in sentence(loss)) == ("target", True)
+
+
+@pytest.mark.parametrize("reason", [halt for halt in Halt if not halts.is_resumed(halt, Direction.REVERSE)])
+def test_halt_of_the_way_back_that_nothing_lifts_is_not_said_to_be_copied_again(back: Context, reason: Halt) -> None:
+    back.link.halt(OTHER, str(reason), "", 10, 11, "")
+    with pytest.raises(Refused, match=r"(?s)is halted for.*remedy: .*stays on the target") as caught:
+        resume.apply(back, at=[(OTHER, 50)], by="ada")
+    assert "--again" not in str(caught.value)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_topic_of_the_way_back_that_is_another_one_now_is_refused(shop: Migration, back: Context, side: str) -> None:
+    cluster = shop.source if side == "source" else shop.target
+    cluster.delete_topic("shop.orders")
+    cluster.add_topic("shop.orders", partitions=2)
+    with pytest.raises(Refused, match=f"topic shop.orders on the {side} is another one now"):
+        resume.check(back, at=[(ORDERS, 40)])
+
+
+def test_way_back_that_has_not_begun_has_nothing_to_resume(shop: Migration) -> None:
+    unarmed = replace(shop.ctx(), link=LinkState("other", shop.links, None, None), direction=Direction.REVERSE)
+    with pytest.raises(Refused, match="has not begun"):
+        resume.check(unarmed, at=[(ORDERS, 40)])
+
+
+@pytest.mark.parametrize("reason", list(Halt))
+def test_remedies_of_the_way_back_are_those_that_work_there(reason: Halt) -> None:
+    here, there = halts.meaning_of(reason), halts.meaning_of(reason, Direction.REVERSE)
+    assert "--again" not in there.remedy
+    assert ("resume --reverse --" in there.remedy) is halts.is_resumed(reason, Direction.REVERSE)
+    assert there.meaning != here.meaning or not {"source", "target"} & set(here.meaning.replace("'", " ").split())

@@ -70,7 +70,7 @@ def facts_of_scope(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Ev
             _every_topic_is_mirrored(taken, mirrored(ctx)),
             as_declared(drift),
             _nothing_halted({str(tp): halt.reason for tp, halt in halts.items()}),
-            _nothing_given_up(given_up),
+            nothing_given_up(given_up),
             *ready.checks(ctx),
             verdict.check(ctx),
             verdict.coverage(ctx),
@@ -83,7 +83,7 @@ def facts_of_scope(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Ev
         "topics": {name: item(facts.stable()) for name, facts in taken.topics.items()},
         "drift": {f"{one.topic} {one.what}": item(f"{one.declared} -> {one.observed}") for one in drift},
         "halts": {str(tp): halt.reason for tp, halt in halts.items()},
-        "given up": {f"{loss['topic']}-{loss['partition']} {loss['start']}": item(sentence(loss)) for loss in given_up},
+        "given up": given_up_facts(given_up),
         "groups": _what_groups_read(ctx, taken),
         "checks": verdicts(gate),
         # What was approved of an earlier generation does not let this one pass.
@@ -125,7 +125,13 @@ def _every_topic_is_mirrored(taken: Inventory, ours: Iterable[str]) -> CheckResu
     return CheckResult(name=name, verdict=Verdict.PASS, evidence=f"{len(taken.topics)} topics")
 
 
-def _nothing_given_up(given_up: Iterable[dict[str, Any]]) -> CheckResult:
+def given_up_facts(given_up: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """What stands for it in an approval's digest."""
+    return {f"{loss['topic']}-{loss['partition']} {loss['start']}": item(sentence(loss)) for loss in given_up}
+
+
+def nothing_given_up(given_up: Iterable[dict[str, Any]]) -> CheckResult:
+    """Whether all is copied, as a named check: a person sees what is not before clients move."""
     name = "no records were given up"
     found = [sentence(loss) for loss in given_up]
     if found:
@@ -133,7 +139,7 @@ def _nothing_given_up(given_up: Iterable[dict[str, Any]]) -> CheckResult:
             name=name,
             verdict=Verdict.WARN,
             evidence=listed(found),
-            remedy="nothing, if nobody needs these records on the target; their offsets are in the report",
+            remedy="nothing, if nobody needs these records where clients go; their offsets are in the report",
         )
     return CheckResult(name=name, verdict=Verdict.PASS, evidence="none")
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kafka_migration.approvals.cutover import given_up_facts, nothing_given_up
 from kafka_migration.approvals.evidence import Evidence, GateName, Table, item, limited, verdicts
 from kafka_migration.approvals.passing import require_passed
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
@@ -21,6 +22,7 @@ from kafka_migration.groups.record import GroupRecord
 from kafka_migration.groups.translate import preview, selected_groups
 from kafka_migration.link import reverse, switched
 from kafka_migration.link.lag import LagMeter, LagReport
+from kafka_migration.link.losses import losses
 from kafka_migration.migration import completion
 from kafka_migration.validation import verdict
 
@@ -88,8 +90,18 @@ def rollback_facts(back: Context, names: Sequence[str], lag: LagReport) -> Evide
     """The evidence without its tables."""
     _, forward = back.earlier[-1]
     seal = forward.seal()
+    given_up = [loss for loss in losses(back) if back.scope.has_topic(loss["topic"])]
     gate = Gate.of(
-        "rollback", (_sealed(back), _copied(lag), _halted(back), verdict.check_back(back), *check_hooks(back.plan))
+        "rollback",
+        (
+            _sealed(back),
+            _copied(lag),
+            _halted(back),
+            # Before anything was, the evidence stays what it is without this check, and approvals of it count.
+            *([nothing_given_up(given_up)] if given_up else []),
+            verdict.check_back(back),
+            *check_hooks(back.plan),
+        ),
     )
     return Evidence(
         gate=GateName.ROLLBACK,
@@ -100,6 +112,7 @@ def rollback_facts(back: Context, names: Sequence[str], lag: LagReport) -> Evide
             "plan": {"digest": back.plan.digest},
             "link": {back.link.name: item(seal.as_dict() if seal else None)},
             "groups": dict.fromkeys(names, "goes back"),
+            **({"given up": given_up_facts(given_up)} if given_up else {}),
             "checks": verdicts(gate),
         },
         checks=gate,
@@ -142,7 +155,7 @@ def _halted(back: Context) -> CheckResult:
         name=HALTED,
         verdict=Verdict.WARN,
         evidence=listed(f"{tp} {reason}" for tp, reason in halts.items()),
-        remedy="groups that read behind a halt stay where they are; its cause is in the log of `mirror --reverse`",
+        remedy="groups that read behind a halt stay where they are; `status` has its cause, and what can be done",
     )
 
 

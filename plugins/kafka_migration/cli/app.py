@@ -1,69 +1,37 @@
-"""The commands, as a table: what each is called, where it stands in ``--help``, and what it runs."""
+"""The commands: where each stands in ``--help``; those of one panel stand in one module."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from kafka_migration.cli.command import Command
-from kafka_migration.cli.commands import (
-    access,
-    approvals,
-    controls,
-    ending,
-    groups,
-    mirror,
-    prepare,
-    producers,
-    report,
-    run,
-    translation,
-    validation,
-    waves,
-)
+from kafka_migration.cli.commands import copy, end, look, move, producers, prove, run
 
-_MIGRATE, _LOOK, _COPY, _PROVE = "Migrate", "Look", "Copy topics", "Prove and approve"
-_MOVE, _PRODUCERS = "Move consumer groups", "Move producers"
-_END = "End a migration"
-
-#: In the order of a migration, within each panel.
-COMMANDS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
-    ("run", _MIGRATE, run.run),
-    ("check", _LOOK, prepare.check),
-    ("waves", _LOOK, waves.waves),
-    ("status", _LOOK, report.status),
-    ("lag", _LOOK, mirror.lag),
-    ("report", _LOOK, report.report),
-    ("acls", _LOOK, access.acls),
-    ("schema", _LOOK, prepare.schema),
-    ("create", _COPY, prepare.create),
-    ("mirror", _COPY, mirror.mirror),
-    ("pause", _COPY, controls.pause),
-    ("resume", _COPY, controls.resume),
-    ("throttle", _COPY, controls.throttle),
-    ("stop", _COPY, mirror.stop),
-    ("executors", _COPY, mirror.executors),
-    ("restore", _COPY, prepare.restore),
-    ("release", _COPY, prepare.release),
-    ("validate", _PROVE, validation.validate),
-    ("parity", _PROVE, validation.parity),
-    ("approve", _PROVE, approvals.approve),
-    ("translate", _MOVE, translation.translate),
-    ("cutover", _MOVE, groups.cutover),
-    ("watch", _MOVE, groups.watch),
-    ("undo", _MOVE, groups.undo),
-    ("rollback", _MOVE, groups.rollback),
-    ("fence", _PRODUCERS, producers.fence),
-    ("switch", _PRODUCERS, producers.switch),
-    ("stragglers", _PRODUCERS, producers.stragglers),
-    ("cancel", _END, ending.cancel),
-    ("complete", _END, ending.complete),
-    ("retire", _END, ending.retire),
-)
+#: By the panel of ``--help``, in the order of a migration; a command is called as its function is.
+PANELS: Mapping[str, tuple[Callable[..., Any], ...]] = {
+    "Migrate": (run.run,),
+    "Look": (look.check, look.waves, look.status, look.lag, look.report, look.acls, look.schema),
+    "Copy topics": (
+        copy.create,
+        copy.mirror,
+        copy.pause,
+        copy.resume,
+        copy.throttle,
+        copy.stop,
+        copy.executors,
+        copy.restore,
+        copy.release,
+    ),
+    "Prove and approve": (prove.validate, prove.parity, prove.approve),
+    "Move consumer groups": (move.translate, move.cutover, move.watch, move.undo, move.rollback),
+    "Move producers": (producers.fence, producers.switch, producers.stragglers),
+    "End a migration": (end.cancel, end.complete, end.retire),
+}
 
 app = typer.Typer(
     name="kafka_migration",
@@ -75,8 +43,9 @@ app = typer.Typer(
     # Our own handler prints what to do; a traceback is for --debug.
     pretty_exceptions_enable=False,
 )
-for _name, _panel, _run in COMMANDS:
-    app.command(_name, cls=Command, rich_help_panel=_panel)(_run)
+for _panel, _commands in PANELS.items():
+    for _run in _commands:
+        app.command(_run.__name__, cls=Command, rich_help_panel=_panel)(_run)
 
 
 def main() -> None:

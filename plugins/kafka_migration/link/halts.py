@@ -16,10 +16,14 @@ _AGAIN = (
     "then copy it again: `mirror --again TOPIC` (before groups that read it are moved), or exclude it from the plan"
 )
 _AT = "`resume --at TOPIC:PARTITION:OFFSET`, with the offset at which it stands (given in the halt) to try again"
-_NOT_BACK = (
+NOT_BACK = (
     "it is not mirrored back any more, and cannot be resumed there: what reads and writes it stays on the target; to"
     " take everything else back, exclude its topic from the plan"
 )
+#: After these, what was copied and what is on the link's origin do not belong together any more.
+COPY_AGAIN = frozenset({Halt.FOREIGN_WRITER, Halt.DUPLICATED, Halt.LOG_REGRESSED, Halt.ALTERED, Halt.TRUNCATED})
+#: What halts for these can be resumed on the way back, too, where no topic is copied again.
+_RESUMED_BACK = frozenset({Halt.CORRUPT, Halt.UNREADABLE, Halt.DATA_LOSS, Halt.REFUSED, Halt.CONFIG_DRIFT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +109,19 @@ def meaning_of(reason: str, direction: Direction = Direction.FORWARD) -> Meaning
     if direction is Direction.FORWARD:
         return found
     # It copies from the target to the source, and nothing of it is copied again.
-    swapped = re.sub(r"\b(source|target)\b", lambda side: TARGET if side[1] == SOURCE else SOURCE, found.meaning)
-    return Meaning(meaning=swapped, remedy=_NOT_BACK)
+    remedy = NOT_BACK
+    if is_resumed(reason, direction):
+        remedy = _swapped(found.remedy).replace("`resume --", "`resume --reverse --").replace(_AGAIN, NOT_BACK)
+    return Meaning(meaning=_swapped(found.meaning), remedy=remedy)
+
+
+def is_resumed(reason: str, direction: Direction) -> bool:
+    """True if a partition of a link of that ``direction`` may be resumed that halted for ``reason``."""
+    return reason not in COPY_AGAIN if direction is Direction.FORWARD else reason in _RESUMED_BACK
+
+
+def _swapped(text: str) -> str:
+    return re.sub(r"\b(source|target)\b", lambda side: TARGET if side[1] == SOURCE else SOURCE, text)
 
 
 def _known(reason: str) -> Meaning:

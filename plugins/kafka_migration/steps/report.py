@@ -26,7 +26,7 @@ from kafka_migration.groups import sides
 from kafka_migration.groups.record import GroupRecord, Step, commits_from_evidence
 from kafka_migration.link import stragglers, switched
 from kafka_migration.link.flight import was_drained
-from kafka_migration.link.losses import losses, sentence
+from kafka_migration.link.losses import all_losses, sentence
 from kafka_migration.migration import cancellation, completion
 from kafka_migration.migration.cancellation import Cancellation, State
 from kafka_migration.migration.history import KIND as PHASE
@@ -88,7 +88,7 @@ def build(ctx: Context, *, extra: Mapping[str, Mapping[str, Any]] | None = None)
         "topics": [_topic(name, value) for name, value in sorted(topics.items())],
         "mirror": _mirror(ctx),
         "halts": halts,
-        "losses": losses(ctx),
+        "losses": all_losses(ctx),
         "validation": validation,
         "data_docs": None,
         "groups": groups,

@@ -8,47 +8,43 @@ again (:mod:`kafka_migration.steps.recopy`).
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.copy.driver.survey import BY_METADATA
+from kafka_migration.domain.direction import Direction, Side
 from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.held_open import KEEPS_RECORDS
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Halt, PartitionEnds, TopicPartition
 from kafka_migration.inventory import plan_changes
-from kafka_migration.link import seal
+from kafka_migration.link import halts as meanings
+from kafka_migration.link import reverse, seal
 from kafka_migration.topics.declared import KIND, topic_ids
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
     from kafka_migration.state.link import HaltRecord
 
-#: After these, what was copied and what is on the source do not belong together any more.
-_COPY_AFRESH = frozenset(
-    {
-        Halt.FOREIGN_WRITER,
-        Halt.DUPLICATED,
-        Halt.LOG_REGRESSED,
-        Halt.ALTERED,
-        Halt.TRUNCATED,
-    }
-)
 
-
-def _again(topic: str) -> str:
+def _again(ctx: Context, topic: str) -> str:
+    if ctx.direction is Direction.REVERSE:
+        return meanings.NOT_BACK
     return f"copy it again: `mirror --again {topic}`, or exclude it from the plan"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """A partition whose halt is lifted: it stood at source offset ``stands``, and resumes at ``at``.
+    """A partition whose halt is lifted: it stood at offset ``stands`` of the link's origin ``side``, and resumes at
+    ``at``.
 
-    ``still_there`` are the offsets in between that the source has not lost.
+    ``still_there`` are the offsets in between that the origin has not lost.
     """
 
     tp: TopicPartition
+    side: Side
     halt: str
     detail: str
     stands: int
@@ -57,15 +53,15 @@ class Resumed:
 
     @property
     def given_up(self) -> int:
-        """Source offsets that are never copied: as many records at most."""
+        """Offsets of the origin that are never copied: as many records at most."""
         return self.at - self.stands
 
     def __str__(self) -> str:
         """One line for people: the same in a dry run and in earnest."""
-        where = f"{self.tp}: resume at source offset {self.at} (halted: {self.halt} at {self.stands})"
+        where = f"{self.tp}: resume at {self.side} offset {self.at} (halted: {self.halt} at {self.stands})"
         if not self.given_up:
             return f"{where}; nothing is given up"
-        there = f", {self.still_there:,} of them still on the source" if self.still_there else ""
+        there = f", {self.still_there:,} of them still on the {self.side}" if self.still_there else ""
         return f"{where}; offsets {self.stands}..{self.at} are given up: {self.given_up:,}{there}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -73,6 +69,7 @@ class Resumed:
         return {
             "topic": self.tp.topic,
             "partition": self.tp.partition,
+            "side": self.side,
             "halt": self.halt,
             "stands": self.stands,
             "at": self.at,
@@ -87,10 +84,13 @@ def check(
     """What would be done. Changes nothing.
 
     ``at``: where to resume, by partition; ``accept_loss``: TOPIC or TOPIC:PARTITION, whose halts of DATA_LOSS resume at
-    the source's log start. Raises BadInput for a partition that is named twice, or an offset that the source does not
+    the origin's log start. Raises BadInput for a partition that is named twice, or an offset that the origin does not
     have, Refused for one that is not halted, or that can only be copied again.
     """
-    plan_changes.to_mirror(ctx)
+    if ctx.direction is Direction.FORWARD:
+        plan_changes.to_mirror(ctx)
+    else:
+        reverse.check(ctx)
     seal.check(ctx)
     halts = ctx.link.halts()
     wanted: dict[TopicPartition, int | None] = {}
@@ -101,24 +101,24 @@ def check(
             )
         wanted[tp] = offset
     for tp in wanted:
-        _require_resumable(halts, tp)
+        _require_resumable(ctx, halts, tp)
     _refuse_others(ctx, wanted)
     _refuse_unproved(ctx, {tp.topic for tp in wanted if halts[tp].reason in BY_METADATA})
     _refuse_drifted(ctx, sorted(tp for tp in wanted if halts[tp].reason == Halt.CONFIG_DRIFT))
-    ends, positions = ctx.source.ends(wanted), ctx.link.positions()
-    return tuple(
-        _one(tp, halts[tp], ends[tp], positions[tp].source if tp in positions else ends[tp].start, wanted[tp])
-        for tp in sorted(wanted)
-    )
+    ends, positions = ctx.origin.ends(wanted), ctx.link.positions()
+    stands = {tp: positions[tp].source if tp in positions else ends[tp].start for tp in wanted}
+    return tuple(_one(ctx, tp, halts[tp], ends[tp], stands[tp], wanted[tp]) for tp in sorted(wanted))
 
 
-def _require_resumable(halts: Mapping[TopicPartition, HaltRecord], tp: TopicPartition) -> None:
+def _require_resumable(ctx: Context, halts: Mapping[TopicPartition, HaltRecord], tp: TopicPartition) -> None:
     if tp not in halts:
         raise Refused(f"{tp} is not halted, so there is nothing to resume", remedy="run `status`: it names halted ones")
-    if halts[tp].reason in _COPY_AFRESH:
+    reason, (here, there) = halts[tp].reason, (ctx.direction.origin, ctx.direction.destination)
+    if not meanings.is_resumed(reason, ctx.direction):
+        why = f"the {there}'s log no longer belongs to the {here}'s"
         raise Refused(
-            f"{tp} is halted for {halts[tp].reason}: the target's log no longer belongs to the source's",
-            remedy=_again(tp.topic),
+            f"{tp} is halted for {reason}" + (f": {why}" if reason in meanings.COPY_AGAIN else ""),
+            remedy=_again(ctx, tp.topic),
         )
 
 
@@ -158,7 +158,7 @@ def _lossy(halts: Mapping[TopicPartition, HaltRecord], text: str) -> list[TopicP
     if not lossy:
         seen = ", ".join(f"{tp} {reason}" for tp, reason in named.items()) or "not halted"
         raise Refused(
-            f"no records of {text} were lost on the source before they were copied ({seen})",
+            f"no records of {text} were lost before they were copied ({seen})",
             remedy="for other halts name the offset to resume at: `resume --at TOPIC:PARTITION:OFFSET`; see `status`",
         )
     return lossy
@@ -166,71 +166,80 @@ def _lossy(halts: Mapping[TopicPartition, HaltRecord], text: str) -> list[TopicP
 
 def _refuse_others(ctx: Context, wanted: dict[TopicPartition, int | None]) -> None:
     """A topic that is another one now, or gone, would only halt again."""
-    pinned = ctx.link.topics()
+    pinned = _pinned_ids(ctx)
     for name, ids in topic_ids(ctx, {tp.topic for tp in wanted}).items():
-        expected = [str(pinned[name].source_id), str(pinned[name].target_id)] if name in pinned else ids
-        for side, now, then in zip(("source", "target"), ids, expected, strict=True):
+        for side, now, then in zip(("source", "target"), ids, map(str, pinned.get(name, ids)), strict=True):
             if now is None or (now and then and now != then):
                 raise Refused(
                     f"topic {name} on the {side} is {'gone' if now is None else 'another one'} now",
-                    remedy=_again(name),
+                    remedy=_again(ctx, name),
                 )
 
 
 def _refuse_unproved(ctx: Context, topics: set[str]) -> None:
     """What was gone, or another one, resumes where both clusters have the pinned topic: an id is given only once."""
-    pinned = ctx.link.topics()
+    pinned = _pinned_ids(ctx)
     for name, ids in topic_ids(ctx, topics).items():
-        expected = [pinned[name].source_id, pinned[name].target_id] if name in pinned else []
+        expected = pinned.get(name, ())
         if ids != [str(pin) for pin in expected] or not all(pin.int for pin in expected):
             raise Refused(
                 f"topic {name}: nothing proves that source and target have the topics that were mirrored",
-                remedy=_again(name),
+                remedy=_again(ctx, name),
             )
+
+
+def _pinned_ids(ctx: Context) -> dict[str, tuple[uuid.UUID, uuid.UUID]]:
+    """On source and target, whichever way the link copies."""
+    pins = {name: (pin.source_id, pin.target_id) for name, pin in ctx.link.topics().items()}
+    return pins if ctx.direction is Direction.FORWARD else {name: (to, of) for name, (of, to) in pins.items()}
 
 
 def _refuse_drifted(ctx: Context, halted: Sequence[TopicPartition]) -> None:
     """While the config is what it is they would only halt again. Afterwards records may be gone already, and a running
-    mirror takes the target's log as it finds it."""
-    for topic, configs in ctx.target.topic_configs(sorted({tp.topic for tp in halted})).items():
+    mirror takes the destination's log as it finds it."""
+    for topic, configs in ctx.destination.topic_configs(sorted({tp.topic for tp in halted})).items():
         wrong = [f"{n}={v}" for n, v in KEEPS_RECORDS.items() if n in configs and configs[n].value != v]
         if wrong:
             raise Refused(
-                f"topic {topic} on the target has configs under which copied records are deleted or altered",
+                f"topic {topic} on the {ctx.direction.destination} has configs under which copied records are deleted"
+                " or altered",
                 remedy=f"set {', '.join(wrong)} on it, then run this again",
             )
-    _refuse_lost_on_target(ctx, halted)
+    _refuse_lost_copies(ctx, halted)
 
 
-def _refuse_lost_on_target(ctx: Context, halted: Sequence[TopicPartition]) -> None:
-    openings, ends = ctx.link.openings(), ctx.target.ends(halted)
+def _refuse_lost_copies(ctx: Context, halted: Sequence[TopicPartition]) -> None:
+    openings, ends = ctx.link.openings(), ctx.destination.ends(halted)
     for tp in halted:
         mine = openings.get(tp, ())
-        # What expired after restoring was meant to.
-        is_restored = "restored_at" in (ctx.journal.read(KIND, tp.topic) or {})
+        # What expired on the target after restoring was meant to.
+        is_restored = ctx.is_first and "restored_at" in (ctx.journal.read(KIND, tp.topic) or {})
         if mine and ends[tp].start > mine[0].target and not is_restored:
             raise Refused(
-                f"{tp}: records are gone on the target: its log begins at {ends[tp].start}, and what was copied at"
-                f" {mine[0].target}",
-                remedy=_again(tp.topic),
+                f"{tp}: records are gone on the {ctx.direction.destination}: its log begins at {ends[tp].start}, and"
+                f" what was copied at {mine[0].target}",
+                remedy=_again(ctx, tp.topic),
             )
 
 
-def _one(tp: TopicPartition, halt: HaltRecord, ends: PartitionEnds, stands: int, offset: int | None) -> Resumed:
+def _one(
+    ctx: Context, tp: TopicPartition, halt: HaltRecord, ends: PartitionEnds, stands: int, offset: int | None
+) -> Resumed:
+    side = ctx.direction.origin
     at = max(stands, ends.start) if offset is None else offset
     if at < stands:
         raise BadInput(
-            f"{tp} is copied up to source offset {stands} already",
+            f"{tp} is copied up to {side} offset {stands} already",
             field="--at",
             value=at,
             remedy=f"resume at {stands} (nothing is given up) or later",
         )
     if not ends.start <= at <= ends.end:
         raise BadInput(
-            f"{tp} has source offsets {ends.start}..{ends.end}",
+            f"{tp} has {side} offsets {ends.start}..{ends.end}",
             field="--at",
             value=at,
             remedy=f"resume at {max(stands, ends.start)} or later, up to {ends.end}",
         )
-    still_there = max(0, at - max(stands, ends.start))
-    return Resumed(tp=tp, halt=halt.reason, detail=halt.detail, stands=stands, at=at, still_there=still_there)
+    there = max(0, at - max(stands, ends.start))
+    return Resumed(tp=tp, side=side, halt=halt.reason, detail=halt.detail, stands=stands, at=at, still_there=there)

@@ -26,7 +26,7 @@ from kafka_migration.link import lifecycle, reverse, stragglers, switched
 from kafka_migration.link.halts import meaning_of
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.link.lag import LagMeter, undecided
-from kafka_migration.link.losses import losses
+from kafka_migration.link.losses import all_losses
 from kafka_migration.link.stragglers import Stray
 from kafka_migration.migration import cancellation, completion
 from kafka_migration.migration.cancellation import Cancellation
@@ -240,7 +240,7 @@ def read(ctx: Context) -> Status:
         lag=_lag(ctx, unknown, "lag"),
         way_back=None if done and done.ended else _way_back(ctx, unknown),
         halts=halts(ctx),
-        losses=tuple(losses(ctx)),
+        losses=tuple(all_losses(ctx)),
         drift=_drift(ctx, unknown),
         groups=_groups(ctx, unknown),
         approvals=(

@@ -17,7 +17,7 @@ import typer
 
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.cli.asking import can_be_asked
-from kafka_migration.cli.commands.approvals import approve
+from kafka_migration.cli.commands.prove import approve
 from kafka_migration.cli.opening import loaded, opened
 from kafka_migration.cli.options import Debug, DryRun, Json, Master, PlanFile, ReportsDirectory
 from kafka_migration.cli.output import Output

@@ -1,8 +1,8 @@
-"""Inventory, preflight, what an approver sees, and a validation's verdict with what is not equal."""
+"""Inventory, waves, checks and what came of them, what an approver sees, and what a validation found."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -10,13 +10,22 @@ from rich.text import Text
 
 from kafka_migration.cli.render.tables import checks, digest, facts, grid, number
 from kafka_migration.domain.checks import Verdict
+from kafka_migration.domain.listing import listed
+from kafka_migration.steps.retire import CONNECTIONS
+from kafka_migration.waves import sizing
+from kafka_migration.waves.order import WHOLE
 
 if TYPE_CHECKING:
     from kafka_migration.approvals.evidence import Evidence
+    from kafka_migration.domain.checks import Gate
     from kafka_migration.inventory.preflight import Preflight
     from kafka_migration.kafka.facts import Inventory
+    from kafka_migration.steps.cancel import Cancelled
+    from kafka_migration.steps.complete import Completed
     from kafka_migration.topics.create import Created
     from kafka_migration.validation.validate import Validation
+    from kafka_migration.waves.links import Link
+    from kafka_migration.waves.order import Wave, Waves
 
 _STYLES = {"EQUAL": "bold green", "DIFFERENT": "bold red"}
 _SHOWN = 20
@@ -175,3 +184,63 @@ def _remarks(partitions: Sequence[Any]) -> list[RenderableType]:
         (str(one.tp), Text(one.drilled.text)) for one in partitions if one.drilled is not None and one.drilled.text
     ]
     return [facts(notes[:_SHOWN])] if notes else []
+
+
+def sizes(sized: Sequence[sizing.WaveSize]) -> RenderableType:
+    """A row for each wave."""
+    texts = {"wave", "ETA", "retention"}
+    columns = [name if name in texts else f">{name}" for name in sizing.COLUMNS]
+    return grid("Waves, in their order", columns, (sizing.row(one) for one in sized), note=sizing.note(sized))
+
+
+def members(waves: Waves) -> RenderableType:
+    """The first topics and groups of each wave."""
+    rows = (
+        (sizing.title(wave), listed(sorted(wave.topics)) or "none", listed(sorted(wave.groups)) or "none")
+        for wave in waves.waves
+    )
+    return grid("What moves together", ("wave", "topics", "groups"), rows, note="--why TOPIC shows what holds it")
+
+
+def why_topic(topic: str, wave: Wave | None, held: Mapping[str, Sequence[Link]]) -> RenderableType:
+    """The topics that cannot move apart from ``topic``, each with the row of links that leads to it."""
+    where = "no wave" if wave is None else "the whole plan" if wave.name == WHOLE else f"wave {wave.name}"
+    rows = ((other, "\nthen ".join(link.title for link in links)) for other, links in held.items())
+    note = "" if held else "nothing that is known holds it together with another topic"
+    return grid(f"{topic}, in {where}, cannot move apart from", ("topic", "held by"), rows, note=note)
+
+
+def why_wave(wave: Wave, links: Iterable[Link]) -> RenderableType:
+    """What holds topics of a wave together."""
+    rows = ((link.title, listed(sorted(link.topics))) for link in links)
+    return grid(f"What holds topics of wave {wave.name} together", ("what", "topics"), rows)
+
+
+def cancelled(result: Cancelled) -> RenderableType:
+    """What became of each topic."""
+    if not result.is_new:
+        return Text(f"nothing to do: the migration was {result.cancellation}")
+    rows = [(one.topic, str(one.action), one.why) for one in result.topics]
+    if result.dry_run:
+        return Group(grid("Topics on the target", ("topic", "would be", "why"), rows), Text("nothing was changed"))
+    left = [Text(text, "yellow") for text in (result.cancellation.left if result.cancellation else ())]
+    done = Text(f"the migration was {result.cancellation}", "bold green")
+    return Group(grid("Topics on the target", ("topic", "done", "why"), rows), *left, done)
+
+
+def completed(result: Completed) -> RenderableType:
+    """The checks, what else uses the source, and how far it is."""
+    parts: list[RenderableType] = []
+    if result.checks:
+        parts.append(checks("May it be completed?", result.checks))
+    if result.uses:
+        parts += [checks("What else uses the source, or may", result.uses), Text(CONNECTIONS, "dim")]
+    if result.completion is not None:
+        parts.append(Text(f"the migration is {result.completion}", "bold green"))
+    return Group(*parts)
+
+
+def retired(gate: Gate) -> RenderableType:
+    """The checklist, and what it cannot show."""
+    end = Text("nothing uses the source", "bold green") if gate.is_open else Text("not to be switched off", "bold red")
+    return Group(checks("Uses of the source", gate.results), Text(CONNECTIONS, "dim"), end)

@@ -210,14 +210,14 @@ def _losses(page: Status) -> list[RenderableType]:
     rows = [
         (
             f"{loss['topic']}-{loss['partition']}",
-            f"{loss['start']}..{loss['end']}",
+            f"{loss['side']} {loss['start']}..{loss['end']}",
             loss["halt"],
             loss["by"],
             moment(loss["at"]),
         )
         for loss in page.losses
     ]
-    return _table("Given up", ("partition", "source offsets", "after", "by", "at (UTC)"), rows)
+    return _table("Given up", ("partition", "offsets", "after", "by", "at (UTC)"), rows)
 
 
 def lag(report: LagReport, changes: Sequence[DriftStatus] = ()) -> RenderableType:

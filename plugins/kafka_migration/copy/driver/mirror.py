@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from kafka_migration.copy.driver.assigning import Assigner
+from kafka_migration.copy.driver.active import Assigner
 from kafka_migration.copy.driver.attempts import Attempts
 from kafka_migration.copy.driver.fencing import Fences, now
 from kafka_migration.copy.driver.health import (

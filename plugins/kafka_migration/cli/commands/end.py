@@ -28,7 +28,7 @@ def cancel(
     debug: Debug = False,
 ) -> None:
     """End a migration before any client moved: end and fence the mirror, delete the topics that it created."""
-    from kafka_migration.cli.render.ending import cancelled
+    from kafka_migration.cli.render.evidence import cancelled
     from kafka_migration.steps import cancel as phase_cancel
 
     output = Output(as_json=as_json)
@@ -55,7 +55,7 @@ def complete(
     debug: Debug = False,
 ) -> None:
     """Give up the way back for good: cut the reverse mirror off, give configs back, release the topics."""
-    from kafka_migration.cli.render.ending import completed
+    from kafka_migration.cli.render.evidence import completed
     from kafka_migration.migration import completion
     from kafka_migration.steps import complete as step
 
@@ -79,7 +79,7 @@ def retire(
     debug: Debug = False,
 ) -> None:
     """Check what still uses the source, before it is switched off. Changes nothing."""
-    from kafka_migration.cli.render.ending import retired
+    from kafka_migration.cli.render.evidence import retired
     from kafka_migration.steps import retire as phase_retire
 
     output = Output(as_json=as_json)

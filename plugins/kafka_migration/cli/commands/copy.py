@@ -1,8 +1,9 @@
-"""mirror, lag, stop, executors: the running copy, and what its executors on other machines need."""
+"""create, mirror, pause, resume, throttle, stop, executors, restore, release: topics, and the running copy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import getpass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,13 +12,77 @@ import typer
 from kafka_migration.cli.asking import demand_yes
 from kafka_migration.cli.command import INTERRUPTED
 from kafka_migration.cli.opening import loaded, opened
-from kafka_migration.cli.options import Debug, DryRun, Json, Master, PlanFile, Reverse
+from kafka_migration.cli.options import By, Debug, DryRun, Json, Master, PlanFile, Reverse, read_offset
 from kafka_migration.cli.output import Output
-from kafka_migration.domain.errors import MigrationError
 from kafka_migration.domain.types import Desired
 
 if TYPE_CHECKING:
+    from kafka_migration.domain.controls import Controls
+    from kafka_migration.domain.types import TopicPartition
     from kafka_migration.migration.context import Context
+    from kafka_migration.topics.restore import Restored
+
+
+def create(plan: PlanFile, dry_run: DryRun = False, as_json: Json = False, debug: Debug = False) -> None:
+    """Create the plan's topics on the target, as on the source, with retention disabled while mirroring."""
+    from kafka_migration.cli.render.evidence import created
+    from kafka_migration.steps import runner
+
+    output = Output(as_json=as_json)
+    with opened(plan, output, dry_run=dry_run) as ctx:
+        result = runner.run(ctx, "create_targets").value
+    output.result(result.as_dict(), created(result))
+
+
+def release(
+    plan: PlanFile,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Release although a mirror run did not record its end; first verify that none of its processes runs.",
+        ),
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Give up the migration's locks on its topics, so that another plan may have them. Deletes nothing."""
+    from kafka_migration.steps import runner
+
+    output = Output(as_json=as_json)
+    with opened(plan, output, dry_run=dry_run) as ctx:
+        decision = runner.run(ctx, "release", forced=force)
+    topics, left = list(decision.value), list(decision.notes)
+    output.result({"dry_run": dry_run, "topics": topics, "left_open": left}, f"{len(topics)} topics released")
+
+
+def restore(
+    plan: PlanFile,
+    yes: Annotated[bool, typer.Option("--yes", help="Restore without being asked.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Give the target topics their sources' configs; retention was disabled while mirroring. After `stop`."""
+    from kafka_migration.steps import runner
+    from kafka_migration.topics import restore as restoring
+
+    output = Output(as_json=as_json)
+    with opened(plan, output, dry_run=dry_run) as ctx:
+        todo = restoring.check(ctx)
+        if _changed(todo) and not (dry_run or yes):
+            question = "Restore them? The target then deletes what its retention does not keep."
+            demand_yes(output, question, shown=todo, declined="nothing was restored")
+        done = runner.run(ctx, "restore").value
+    would = "would be" if dry_run else "were"
+    text = f"{_changed(done)} of {len(done)} topics {would} given their sources' configs"
+    output.result({"dry_run": dry_run, "topics": [topic.as_dict() for topic in done]}, text)
+
+
+def _changed(topics: Iterable[Restored]) -> int:
+    """How many topics get other configs than they have."""
+    return sum(bool(topic.set or topic.delete) for topic in topics)
 
 
 def mirror(
@@ -130,47 +195,6 @@ def _copy_again(ctx: Context, output: Output, again: Sequence[str], *, yes: bool
     return sorted({*mirrored(ctx), *again}) if ctx.dry_run else phase_mirror.check(ctx)
 
 
-def lag(
-    plan: PlanFile,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on until interrupted.")] = False,
-    gate: Annotated[
-        bool, typer.Option("--gate", help="Wait until the plan's lag gate passes (0), or gives up (1).")
-    ] = False,
-    reverse: Reverse = False,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Show how far the mirror is behind the source, and how fast it closes in."""
-    from kafka_migration.cli.render.status import lag as shown
-    from kafka_migration.cli.render.status import watch_lag
-    from kafka_migration.link import lag as phase_lag
-    from kafka_migration.topics import drift as phase_drift
-
-    output = Output(as_json=as_json)
-    if watch and gate:
-        raise typer.BadParameter("give either --watch, which never ends, or --gate")
-    with opened(plan, output, reverse=reverse) as ctx:
-        if watch:
-            watch_lag(ctx, output)
-        if gate:
-            result = phase_lag.verify(ctx)
-            output.result(result.as_dict(), shown(result.report), result.reason)
-            raise typer.Exit(0 if result.passed else 1)
-        meter = phase_lag.LagMeter(ctx)
-        meter.read()
-        # A rate takes two samples.
-        ctx.clock.sleep(min(1.0, ctx.plan.lag_gate.interval_seconds))
-        report = meter.read()
-        try:
-            changes = phase_drift.read(ctx)
-        except MigrationError as error:
-            # Lag is what was asked for.
-            changes = ()
-            output.log(f"whether topics have changed is unknown: {error.message}")
-    drift = {"drift": [phase_drift.as_dict(change) for change in changes]}
-    output.result({**report.as_dict(), **drift}, shown(report, changes))
-
-
 def stop(
     plan: PlanFile,
     now: Annotated[
@@ -241,3 +265,124 @@ def executors(
         "# environment of the driver; the workers' interpreter:",
         *(f"{key}={value}" for key, value in variable.items()),
     )
+
+
+def pause(
+    plan: PlanFile,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Shown by `status` and `lag`.", show_default=False)] = "",
+    reverse: Reverse = False,
+    by: By = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Hold the mirror: within two seconds nothing is fetched or sent. Its processes stay, and so does its state."""
+    from kafka_migration.steps import controls
+
+    _apply(plan, lambda ctx: controls.pause(ctx, by=by or getpass.getuser(), reason=reason), dry_run, as_json, reverse)
+
+
+def resume(
+    plan: PlanFile,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--at",
+            metavar="TOPIC:PARTITION:OFFSET",
+            help="Resume this halted partition at this offset of the source, or, with --reverse, of the target; may be"
+            " given again.",
+            show_default=False,
+        ),
+    ] = None,
+    accept_loss: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--accept-loss",
+            metavar="TOPIC[:PARTITION]",
+            help="Resume partitions that halted for DATA_LOSS, where the log begins now; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Give up what is lost without being asked.")] = False,
+    reverse: Reverse = False,
+    by: By = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Resume a paused mirror, where it stands; or, with --at or --accept-loss, halted partitions."""
+    from kafka_migration.steps import controls
+
+    who = by or getpass.getuser()
+    if at or accept_loss:
+        offsets = [read_offset(text, option="--at") for text in at or ()]
+        output = Output(as_json=as_json)
+        _resume_halted(
+            plan,
+            output,
+            offsets,
+            accept_loss or (),
+            by=who,
+            needs_yes=not (dry_run or yes),
+            dry_run=dry_run,
+            reverse=reverse,
+        )
+    else:
+        _apply(plan, lambda ctx: controls.resume(ctx, by=who), dry_run, as_json, reverse)
+
+
+def _resume_halted(
+    plan: Path,
+    output: Output,
+    at: Sequence[tuple[TopicPartition, int]],
+    accept_loss: Sequence[str],
+    *,
+    by: str,
+    needs_yes: bool,
+    dry_run: bool,
+    reverse: bool,
+) -> None:
+    """Resume halted partitions; where offsets are given up, and ``needs_yes``, a person is asked first."""
+    from kafka_migration.link.heartbeat import mirror_state
+    from kafka_migration.steps import resume as phase_resume
+
+    with opened(plan, output, dry_run=dry_run, reverse=reverse) as ctx:
+        todo = phase_resume.check(ctx, at=at, accept_loss=accept_loss)
+        if needs_yes and any(partition.given_up for partition in todo):
+            declined = "nothing was given up, and the partitions are still halted"
+            demand_yes(output, "Give these offsets up, and resume?", shown=todo, declined=declined)
+        done = phase_resume.apply(ctx, at=at, accept_loss=accept_loss, by=by)
+        state, _ = mirror_state(ctx)
+    then = "resumes them by itself" if state == "running" else "resumes them once it is started"
+    text = f"would resume: {len(done)} partitions" if dry_run else f"{len(done)} partitions; the mirror {then}"
+    output.result({"partitions": [one.as_dict() for one in done], "mirror": state, "dry_run": dry_run}, text)
+
+
+def throttle(
+    plan: PlanFile,
+    rate: Annotated[
+        str, typer.Argument(metavar="RATE", help="Bytes a second, such as 50MB or 1.5MiB; or off.", show_default=False)
+    ],
+    reverse: Reverse = False,
+    by: By = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Limit what the mirror sends, over all of its tasks, from now on and in later runs; `off` for no limit."""
+    from kafka_migration.domain.controls import parse_rate
+    from kafka_migration.steps import controls
+
+    bytes_per_second = parse_rate(rate)
+    who = by or getpass.getuser()
+    _apply(plan, lambda ctx: controls.throttle(ctx, bytes_per_second, by=who), dry_run, as_json, reverse)
+
+
+def _apply(plan: Path, change: Callable[[Context], Controls], dry_run: bool, as_json: bool, reverse: bool) -> None:
+    output = Output(as_json=as_json)
+    with opened(plan, output, dry_run=dry_run, reverse=reverse) as ctx:
+        found = change(ctx)
+        state = str((ctx.link.run() or {}).get("state", "not started"))
+    mirror = "reverse mirror" if reverse else "mirror"
+    held = found.describe() or f"nothing holds the {mirror} back"
+    output.result({**found.as_dict(), "mirror": state, "dry_run": dry_run}, f"{mirror}: {state}; {held}")

@@ -1,0 +1,287 @@
+"""check, waves, status, lag, report, acls, schema: what there is, and how far it came."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kafka_migration.cli.opening import loaded, opened
+from kafka_migration.cli.options import Debug, DryRun, Json, PlanFile, ReportsDirectory, Reverse
+from kafka_migration.cli.output import Output
+from kafka_migration.domain.errors import BadInput, MigrationError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from kafka_migration.inventory.permissions import Names, Rule, Side
+    from kafka_migration.plans.model import Plan
+
+
+def check(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
+    """Take the inventory of the source and check both clusters. Changes nothing."""
+    from kafka_migration.cli.render.evidence import preflight as shown
+    from kafka_migration.inventory import preflight
+
+    output = Output(as_json=as_json)
+    with opened(plan, output, to_check=True) as ctx:
+        seen = preflight.check(ctx)
+    output.result(seen.as_dict(), shown(seen))
+    raise typer.Exit(seen.exit_code)
+
+
+def schema() -> None:
+    """Print the JSON schema of a plan, for editors."""
+    from kafka_migration.plans.load import schema_text
+
+    sys.stdout.write(schema_text())
+
+
+def waves(
+    plan: PlanFile,
+    why: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOPIC|WAVE",
+            help="Show what holds this topic together with others, or the topics of this wave.",
+            show_default=False,
+        ),
+    ] = None,
+    given: Annotated[
+        bool, typer.Option("--given", help="Print computed waves as the section of a plan that names them.")
+    ] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show the waves of the plan, with their sizes, and check them against the source. Changes nothing."""
+    import yaml
+
+    from kafka_migration.cli.render import evidence as shown
+    from kafka_migration.cli.render.tables import checks
+    from kafka_migration.inventory import preflight
+    from kafka_migration.inventory.facts import Facts
+    from kafka_migration.waves import order, sizing
+
+    output = Output(as_json=as_json)
+    with opened(plan, output, to_check=True) as ctx:
+        facts = Facts(ctx)
+        found, taken = facts.waves, facts.inventory
+        if given:
+            section = {"waves": order.as_given(ctx.plan, found)}
+            output.result(section, yaml.safe_dump(section, sort_keys=False).rstrip())
+            return
+        gate = preflight.wave_checks(facts)
+        if why is None:
+            sized = sizing.sizes(ctx, found, taken)
+            output.result(
+                {
+                    "waves": [one.as_dict() for one in sized],
+                    "links": [link.as_dict() for link in found.links],
+                    "checks": [check.as_dict() for check in gate.results],
+                },
+                shown.sizes(sized),
+                shown.members(found),
+                *([checks("Checks", gate.results)] if gate.results else []),
+            )
+            # A plan without waves has nothing to be checked.
+            raise typer.Exit(gate.exit_code if gate.results else 0)
+    if why in taken.topics:
+        wave, held = found.wave_of(why), found.why(why)
+        value = {other: [link.as_dict() for link in links] for other, links in held.items()}
+        output.result(
+            {"topic": why, "wave": wave.name if wave else None, "held_together_with": value},
+            shown.why_topic(why, wave, held),
+        )
+        return
+    named = found.named(why)
+    if named is None:
+        raise BadInput(
+            f"{why} is neither a topic that the plan selects on the source nor one of its waves",
+            field="--why",
+            value=why,
+            remedy=f"`waves {plan}` lists waves and topics",
+        )
+    links = [link for link in found.links if link.topics & named.topics and (link.group or len(link.topics) > 1)]
+    output.result({"wave": why, "links": [link.as_dict() for link in links]}, shown.why_wave(named, links))
+
+
+def status(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
+    """Show one page: phases, mirror, lag, halts with remedies, groups, approvals, verdict, locks."""
+    from kafka_migration.cli.render.status import status as shown
+    from kafka_migration.steps import status as phase_status
+
+    output = Output(as_json=as_json)
+    with opened(plan, output) as ctx:
+        page = phase_status.read(ctx)
+    output.result(page.as_dict(), shown(page))
+    raise typer.Exit(1 if page.stragglers else 0)
+
+
+def report(
+    plan: PlanFile,
+    output_directory: ReportsDirectory = "reports",
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write report.json and report.html."""
+    from kafka_migration.migration.reports import place_of
+    from kafka_migration.steps import runner
+
+    output, place = Output(as_json=as_json), place_of(output_directory, field="--output")
+    with opened(plan, output, dry_run=dry_run) as ctx:
+        written = runner.run(ctx, "report", reports=place).value
+    exceptions = [f"exception: {text}" for text in written.report["exceptions"]]
+    lines = [
+        f"{'would be written' if dry_run else 'written'}: {path}" for path in (written.html_path, written.json_path)
+    ]
+    if as_json:
+        output.json(written.report)
+    for line in () if as_json else (*exceptions, *lines):
+        output.line(line)
+
+
+def lag(
+    plan: PlanFile,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on until interrupted.")] = False,
+    gate: Annotated[
+        bool, typer.Option("--gate", help="Wait until the plan's lag gate passes (0), or gives up (1).")
+    ] = False,
+    reverse: Reverse = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show how far the mirror is behind the source, and how fast it closes in."""
+    from kafka_migration.cli.render.status import lag as shown
+    from kafka_migration.cli.render.status import watch_lag
+    from kafka_migration.link import lag as phase_lag
+    from kafka_migration.topics import drift as phase_drift
+
+    output = Output(as_json=as_json)
+    if watch and gate:
+        raise typer.BadParameter("give either --watch, which never ends, or --gate")
+    with opened(plan, output, reverse=reverse) as ctx:
+        if watch:
+            watch_lag(ctx, output)
+        if gate:
+            result = phase_lag.verify(ctx)
+            output.result(result.as_dict(), shown(result.report), result.reason)
+            raise typer.Exit(0 if result.passed else 1)
+        meter = phase_lag.LagMeter(ctx)
+        meter.read()
+        # A rate takes two samples.
+        ctx.clock.sleep(min(1.0, ctx.plan.lag_gate.interval_seconds))
+        report = meter.read()
+        try:
+            changes = phase_drift.read(ctx)
+        except MigrationError as error:
+            # Lag is what was asked for.
+            changes = ()
+            output.log(f"whether topics have changed is unknown: {error.message}")
+    drift = {"drift": [phase_drift.as_dict(change) for change in changes]}
+    output.result({**report.as_dict(), **drift}, shown(report, changes))
+
+
+class SideOption(StrEnum):
+    """As typed."""
+
+    SOURCE = "source"
+    TARGET = "target"
+
+
+Principal = Annotated[
+    str,
+    typer.Option(
+        metavar="TYPE:NAME", help="Whom to grant it, such as User:migration or User:CN=migration.", show_default=False
+    ),
+]
+OneSide = Annotated[SideOption | None, typer.Option("--side", help="This cluster only. (default: both)")]
+AskForNames = Annotated[
+    bool,
+    typer.Option(
+        "--names", help="Ask the source which topics and groups there are now, and name each, instead of prefixes."
+    ),
+]
+
+
+def acls(
+    plan: PlanFile,
+    principal: Principal,
+    side: OneSide = None,
+    names: AskForNames = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Print the ACLs that the migration needs, and no more. Changes nothing, and grants nothing."""
+    from kafka_migration.domain.listing import listed
+    from kafka_migration.inventory import permissions
+    from kafka_migration.plans.load import load_plan
+
+    kind, separator, name = principal.partition(":")
+    if not (kind and separator and name) or principal != principal.strip():
+        raise BadInput(
+            "a principal is a type and a name",
+            field="--principal",
+            value=principal,
+            remedy='write it like User:migration, or with certificates "User:CN=migration,O=Shop"',
+        )
+    output = Output(as_json=as_json)
+    loaded = load_plan(plan)
+    known = _names_there(plan, output) if names else permissions.names_of(loaded)
+    wanted: tuple[permissions.Side, ...] = permissions.SIDES if side is None else (side.value,)
+    value: dict[str, Any] = {"principal": principal, "rules": [], "commands": [], "optional": []}
+    parts: list[RenderableType] = []
+    for cluster in wanted:
+        servers = _servers(loaded, cluster)
+        rules = permissions.rules(loaded, cluster, known)
+        commands = permissions.commands(rules, principal=principal, servers=servers)
+        value["rules"] += [rule.as_dict() for rule in rules]
+        value["commands"] += commands
+        parts += _rules_shown(cluster, rules, commands)
+        if more := permissions.rules(loaded, cluster, known, optional=True):
+            value["optional"] += [rule.as_dict() for rule in more]
+            commands = permissions.commands(more, principal=principal, servers=servers)
+            why = listed(sorted({rule.right.why for rule in more}))
+            parts += _rules_shown(f"{cluster}, optional ({why})", more, commands)
+    output.result(value, *parts)
+
+
+def _names_there(plan: Path, output: Output) -> Names:
+    """Names on the source now, as far as the connection's principal may see them."""
+    from kafka_migration.inventory import permissions
+    from kafka_migration.kafka.cluster import Cluster
+    from kafka_migration.kafka.lookup import find_connection
+
+    what = loaded(plan)
+    with Cluster("source", find_connection(what.source)) as source:
+        topics, groups = what.topics.select(source.topics()), what.groups.select(source.groups())
+    output.log(f"the source shows {len(topics)} topics and {len(groups)} groups of the plan")
+    return permissions.named(topics, groups)
+
+
+def _servers(plan: Plan, side: Side) -> str:
+    """The connection's servers, or a variable to be set: rules can be printed before there is any connection."""
+    from kafka_migration.kafka.lookup import find_connection
+
+    try:
+        return find_connection(plan.connection(side)).servers
+    except BadInput:
+        return f'"${side.upper()}_SERVERS"'
+
+
+def _rules_shown(side: str, rules: Iterable[Rule], commands: Iterable[str]) -> tuple[RenderableType, ...]:
+    """Everything of one side; each command is a line of its own, never wrapped."""
+    from rich.text import Text
+
+    from kafka_migration.cli.render.tables import grid
+    from kafka_migration.inventory.permissions import by_resource
+
+    rows = [
+        (kind, name, "prefixed" if prefixed else "literal", ", ".join(operations))
+        for (kind, name, prefixed), operations in by_resource(rules).items()
+    ]
+    return (grid(f"{side}: allow", ("resource", "name", "pattern", "operations"), rows), *commands, Text())
