@@ -16,8 +16,9 @@ from airflow.sdk.serde import deserialize, serialize
 
 from kafka_migration.airflow import trigger as triggers
 from kafka_migration.airflow.trigger import StepTrigger
+from kafka_migration.domain import waiting
 from kafka_migration.domain.digest import digest_of
-from kafka_migration.domain.errors import ClusterUnreachable, Refused
+from kafka_migration.domain.errors import AuthenticationFailed, ClusterUnreachable, Refused
 from kafka_migration.migration import context
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.snapshot import Snapshot, write_plan
@@ -179,6 +180,15 @@ def test_outage_is_borne_as_long_as_there_is_time(world):
     outage = ClusterUnreachable("target", "h:1", "gone")
     (event,) = asyncio.run(events(trigger(world, outage, None, outage, PASSED)))
     assert event["exit_code"] == 0
+
+
+def test_credentials_that_stay_rejected_end_it_and_a_change_of_them_does_not(world, monkeypatch):
+    rejected = AuthenticationFailed("target", "h:1", "bad password")
+    (event,) = asyncio.run(events(trigger(world, rejected, None, rejected, PASSED)))
+    assert event["exit_code"] == 0
+    monkeypatch.setattr(waiting, "REJECTED_SECONDS", 0.0)
+    (event,) = asyncio.run(events(trigger(world, rejected, PASSED)))
+    assert (event["exit_code"], "authentication failed" in event["message"]) == (1, True)
 
 
 def test_error_that_waiting_does_not_heal_ends_it_at_once(world):

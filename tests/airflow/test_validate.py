@@ -31,14 +31,18 @@ def validated(monkeypatch):
     return found
 
 
-def operator(plan_file):
-    return SparkValidateOperator(task_id="validate", step="validate", plan_file=plan_file, conn_id="spark_here")
+def operator(plan_file, *, by_form=False):
+    return SparkValidateOperator(
+        task_id="validate", step="validate", plan_file=plan_file, conn_id="spark_here", by_form=by_form
+    )
 
 
 def test_validation_within_a_migration_is_of_everything(
     plan_file, opened, validated, task_context, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("KAFKA_MIGRATION_REPORTS_DIR", str(tmp_path))
+    # Airflow takes whatever a run of the migration was triggered with for parameters.
+    task_context["params"] = {"topics": ["orders"], "level": "x", "full": True}
     assert operator(plan_file).execute(task_context) == {"verdict": "EQUAL", "folder": "/reports/played"}
     everything = {"topics": (), "level": None, "full": False}
     assert validated.calls == [{"spark_master": "spark://h:7077", "reports": tmp_path, **everything}]
@@ -47,7 +51,7 @@ def test_validation_within_a_migration_is_of_everything(
 
 def test_form_names_topics_and_level_and_may_ask_for_everything(plan_file, opened, validated, task_context):
     task_context["params"] = {"topics": ["orders", "payments"], "level": "record", "full": True}
-    operator(plan_file).execute(task_context)
+    operator(plan_file, by_form=True).execute(task_context)
     (call,) = validated.calls
     assert (call["topics"], call["level"], call["full"]) == (["orders", "payments"], Level.RECORD, True)
 

@@ -186,3 +186,10 @@ def test_interrupted_command_exits_130(
     assert json.loads(watching.stdout.readline())["partitions"] == {"interrupted.a-0": 0}
     watching.send_signal(signal.SIGINT)
     assert finish(watching).code == 130
+    # Who closes the terminal, or ends the container, has it leave nothing half done, either.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        ended = start("lag", "plan.yaml", "--watch", "--json", connections=both, directory=plan.parent)
+        assert ended.stdout is not None
+        ended.stdout.readline()
+        ended.send_signal(number)
+        assert finish(ended).code == 130

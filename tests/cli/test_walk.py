@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from kafka_migration.cli.commands.run import _Walk
+from kafka_migration.cli.commands.run import _done, _Walk
 from kafka_migration.cli.output import Output
 from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.seal import Seal
+from kafka_migration.domain.types import Identity
+from kafka_migration.fence import record
+from kafka_migration.fence.bans import EARLY_WRITES
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.steps.step import Decision, Step
 from kafka_migration.steps.table import workflow
+from tests.steps import histories
+from tests.steps.gates import Migration
 
 PLAN = restore_plan(
     {
@@ -66,3 +72,16 @@ def test_all_steps_are_made_in_their_order(monkeypatch: pytest.MonkeyPatch) -> N
     found, steps = walk(monkeypatch, {})
     assert found.through(workflow(PLAN)) == 0
     assert steps[-5:] == ["switch_producers", "lift_fence", "validate_end", "restore", "report"]
+
+
+def test_stop_that_died_behind_the_seal_is_gone_on_with_as_long_as_the_target_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shop = Migration()
+    histories.created(shop)
+    ctx = shop.ctx()
+    histories.pinned(ctx)
+    ctx.link.record_seal(Seal(at="noon", identity=Identity(7, 9), ends={histories.PAYMENTS: 5}))
+    assert _done(ctx) == "stop_mirror"
+    monkeypatch.setattr(record, "standing", lambda _ctx: {EARLY_WRITES.key: object()})
+    assert _done(ctx) == "watch_groups"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from kafka_migration.domain.types import Position, TopicPartition
 from kafka_migration.kafka.cluster import Cluster, Role
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.migration.context import Context
+from kafka_migration.validation import record
 from kafka_migration.validation.tail import Tail
 from tests.compare.lab import Copy, Lab, Wanted, source_offset
 
@@ -41,7 +43,7 @@ def copies(lab: Lab) -> dict[str, Copy]:
     return lab.copies(wanted)
 
 
-def _tail(lab: Lab, copy: Copy, said: list[str]) -> tuple[Tail, dict[TopicPartition, int]]:
+def _tail(lab: Lab, copy: Copy, said: list[str], *, kept: int | None = None) -> tuple[Tail, dict[TopicPartition, int]]:
     """The tail of a link that has copied ``copy``, the first records of which were validated."""
     roles: tuple[Role, ...] = ("source", "target")
     sides = {role: Cluster(role, ClusterConnection(role, lab.connections[role])) for role in roles}
@@ -66,7 +68,7 @@ def _tail(lab: Lab, copy: Copy, said: list[str]) -> tuple[Tail, dict[TopicPartit
         direction=Direction.FORWARD,
         is_first=True,
         on_open_link=None,
-        journal=SimpleNamespace(read=lambda *_: {"partitions": validated}),
+        journal=SimpleNamespace(read=lambda *_: {"partitions": validated[:kept], "left_out": len(validated[kept:])}),
         selects_topic=lambda _topic: True,
         log=said.append,
     )
@@ -82,6 +84,27 @@ def test_right_copy_is_equal_from_where_it_was_validated_on(lab: Lab, copies: di
     # Nothing is left of it.
     tail.begin(ends)
     assert tail.equal(30).startswith("0 records of 0 partitions")
+
+
+def test_verdict_that_the_journal_has_in_part_says_that_nothing_is_compared_before_this_moment(
+    lab: Lab, copies: dict[str, Copy]
+) -> None:
+    said: list[str] = []
+    tail, _ = _tail(lab, copies["right"], said, kept=1)
+    tail.catch_up()
+    assert "is not compared in between: run `validate` right before" in said[0]
+    assert said[1].startswith("0 records of 0 partitions")
+
+
+def test_verdict_of_very_many_partitions_keeps_up_to_where_each_was_found_equal() -> None:
+    found = [
+        {"topic": f"t{n:05}", "partition": 0, "source_end": n, "verdict": "EQUAL", "equal": True, "digest": "x" * 500}
+        for n in range(5_000)
+    ]
+    value = record._bounded({"partitions": found, "verdict": "EQUAL"})
+    assert value["left_out"] > 0
+    assert record.equal_up_to(value) == {TopicPartition(f"t{n:05}", 0): n for n in range(5_000)}
+    assert len(json.dumps(value)) < 1_000_000
 
 
 @pytest.mark.parametrize("name", ["wrong behind", "short"])

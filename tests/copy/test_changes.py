@@ -350,7 +350,7 @@ def _make_again(servers: str, topics: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_topic_that_is_made_again_while_the_mirror_runs_halts_alone(any_source, target_cluster, prefix, side):
+def test_topic_that_is_made_again_while_the_mirror_runs_halts_alone(request, any_source, target_cluster, prefix, side):
     topic, other = f"{prefix}.renewed", f"{prefix}.stays"
     tp, neighbour = TopicPartition(topic, 0), TopicPartition(other, 0)
     servers = (any_source.bootstrap_servers, target_cluster.bootstrap_servers)
@@ -365,7 +365,10 @@ def test_topic_that_is_made_again_while_the_mirror_runs_halts_alone(any_source, 
             _make_again(where, {topic: 2})
             produce(where, topic, records(100, 1, 2))
             _until_halted(it, tp)
-            assert it.ctx.link.halts()[tp].reason == Halt.RECREATED
+            # A broker that is asked by names serves the new log, which is shorter, before metadata show another id.
+            is_by_name = (request.node.callspec.params["any_source"], side) == ("2.8", "source")
+            by_name = {Halt.TRUNCATED} if is_by_name else set()
+            assert it.ctx.link.halts()[tp].reason in {Halt.RECREATED, *by_name}
             produce(it.bench.source, other, records(100, 1, 3))
             _until_copied(it.bench, {neighbour: 200})
             assert set(it.ctx.link.halts()) == {tp}

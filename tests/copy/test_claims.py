@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from kafka_migration.copy.driver import attempts
 from kafka_migration.copy.driver.attempts import Attempts
 from kafka_migration.copy.orders import Limits
-from kafka_migration.domain.errors import TakenOver
+from kafka_migration.domain.errors import StateConflict, TakenOver
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.state.link import LinkState
 from kafka_migration.state.store import MemoryStore
@@ -86,3 +87,21 @@ def test_half_of_the_brokers_memory_less_the_hold_is_young(
     mine.lost(1)
     mine.hold([TP])
     assert mine.young_ms() == 43_200_000 - 1000 * UNSEEN
+
+
+@pytest.mark.parametrize(
+    ("ids", "is_another"),
+    [([1, 1], False), ([0, 1, 1], False), ([1, 0, 1], False), ([1, 2], True), ([0, 1, 2], True)],
+    ids=["the same", "upgraded meanwhile", "asked of an old broker in between", "another", "another, since upgraded"],
+)
+def test_state_is_another_one_by_an_id_alone(link: LinkState, clock: Clock, ids: list[int], is_another: bool) -> None:
+    home = SimpleNamespace(role="target", topic_ids={}, refresh=None)
+    home.net = SimpleNamespace(run=lambda *_: {})
+    mine, errors = of(link, clock, home), []
+    for number in ids:
+        home.topic_ids = dict.fromkeys(attempts._STATE, uuid.UUID(int=number))
+        try:
+            mine.check_state()
+        except StateConflict as error:
+            errors.append(error)
+    assert bool(errors) is is_another

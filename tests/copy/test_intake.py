@@ -12,14 +12,15 @@ import pytest
 
 from kafka_migration.copy.orders import Assignment, Limits
 from kafka_migration.copy.rate_limit import RateLimit
+from kafka_migration.copy.task import intake
 from kafka_migration.copy.task.intake import Intake
 from kafka_migration.copy.task.loop import Loop
 from kafka_migration.copy.task.partition import PartitionCopy
 from kafka_migration.domain.codes import NOT_LEADER, OFFSET_OUT_OF_RANGE
+from kafka_migration.domain.errors import AuthenticationFailed
 from kafka_migration.domain.types import Halt, Position, TopicPartition
 from kafka_migration.wire.cluster import EARLIEST, Leader
 from kafka_migration.wire.fetch_request import Fetched
-from tests.copy.clock import Clock
 
 TP = TopicPartition("t", 0)
 #: What was copied last was written under the fifth leader.
@@ -36,10 +37,11 @@ class Source:
 
     def __init__(self, epoch: int, *, log: tuple[int, int]) -> None:
         self.leaders, self.moves, self._log = {TP: Leader(1, epoch)}, 0, log
-        self.is_made_again = False
+        self.heard: list[dict[str, Any]] = []
 
-    def is_another(self, _topic: str) -> bool:
-        return self.is_made_again
+    async def reports(self, _topics: Any) -> list[dict[str, Any]]:
+        """What brokers report, if more than the one that is cut off are heard."""
+        return self.heard
 
     async def list_offsets(self, _tps: Any, when: int, **_: Any) -> dict[TopicPartition, int]:
         return {TP: self._log[0] if when == EARLIEST else self._log[1]}
@@ -62,7 +64,6 @@ class World:
             source_epoch=EPOCH,
         )
         self.copy, self.loop, self.source = PartitionCopy(assignment, Limits()), Loop(), Source(leader_epoch, log=log)
-        self.clock = Clock()
 
         async def nothing(_openings: object) -> None:
             """No run begins here."""
@@ -74,7 +75,6 @@ class World:
             Limits(),
             RateLimit(is_paused=False, bytes_per_second=None),
             nothing,
-            clock=self.clock,
         )
 
     def answered(self, *answers: Fetched, between: Callable[[], None] = lambda: None) -> Halt | None:
@@ -87,53 +87,17 @@ class World:
     def metadata_came(self) -> None:
         self.source.moves += 1
 
-    def some_time_passes(self) -> None:
-        """Of two such times each is too short to be another trouble, and both are long enough for a halt."""
-        self.clock.now += 6
 
-    def time_and_metadata_pass(self) -> None:
-        self.some_time_passes()
-        self.metadata_came()
-
-
-@pytest.mark.parametrize("answer", [CUT, OUT_OF_RANGE])
-def test_log_that_is_called_cut_for_some_time_halts_once_metadata_were_asked_in_between(answer: Fetched) -> None:
+def test_log_that_its_leader_calls_cut_twice_halts_once_metadata_were_asked_in_between() -> None:
     it = World(EPOCH)
-    assert it.answered(answer, answer, between=it.time_and_metadata_pass) is None
+    assert it.answered(CUT, CUT) is None
     assert it.intake.is_stale, "who leads is asked"
-    assert it.answered(answer) is Halt.TRUNCATED
-
-
-@pytest.mark.parametrize("answer", [CUT, OUT_OF_RANGE])
-def test_log_that_is_called_cut_at_once_halts_nothing_however_often_metadata_come(answer: Fetched) -> None:
-    it = World(EPOCH)
-    assert it.answered(*[answer] * 5, between=it.metadata_came) is None
-
-
-@pytest.mark.parametrize("answer", [CUT, OUT_OF_RANGE])
-def test_without_metadata_it_stays_one_brokers_word(answer: Fetched) -> None:
-    it = World(EPOCH)
-    assert it.answered(*[answer] * 5, between=it.some_time_passes) is None
-
-
-@pytest.mark.parametrize("answer", [CUT, OUT_OF_RANGE])
-def test_log_of_another_topic_of_that_name_is_not_called_cut(answer: Fetched) -> None:
-    """The driver, which asks more brokers than one, halts it as what it is."""
-    it = World(EPOCH)
-    it.source.is_made_again = True
-    assert it.answered(*[answer] * 5, between=it.time_and_metadata_pass) is None
-
-
-def test_trouble_of_long_ago_does_not_count() -> None:
-    it = World(EPOCH)
-    assert it.answered(CUT, between=it.metadata_came) is None
-    it.clock.now += 100
-    assert it.answered(CUT) is None
+    assert it.answered(CUT, CUT, between=it.metadata_came) is Halt.TRUNCATED
 
 
 def test_good_answer_in_between_takes_the_doubt_away() -> None:
     it = World(EPOCH)
-    assert it.answered(CUT, GOOD, CUT, between=it.time_and_metadata_pass) is None
+    assert it.answered(CUT, GOOD, CUT, between=it.metadata_came) is None
 
 
 @pytest.mark.parametrize("answer", [CUT, OUT_OF_RANGE])
@@ -146,15 +110,53 @@ def test_leader_of_before_what_was_copied_halts_nothing_however_often_it_says_so
     assert it.intake.is_stale
 
 
-def test_leader_of_before_is_no_reason_to_believe_the_next_one_at_once() -> None:
+@pytest.mark.parametrize("heard", [True, False])
+def test_leader_of_before_that_goes_on_alone_halts_nothing_however_long(
+    monkeypatch: pytest.MonkeyPatch, heard: bool
+) -> None:
+    monkeypatch.setattr(intake, "_TROUBLE_SECONDS", -1.0)
     it = World(EPOCH - 1)
-    assert it.answered(CUT, CUT, between=it.time_and_metadata_pass) is None
-    it.source.leaders = {TP: Leader(1, EPOCH)}
-    assert it.answered(CUT) is None
+    it.source.heard = [{"t": None}] if heard else []
+    assert (it.answered(OUT_OF_RANGE, OUT_OF_RANGE) is Halt.TRUNCATED) is heard
 
 
-def test_leader_of_today_whose_log_begins_behind_the_position_halts_it_at_once() -> None:
-    assert World(EPOCH, (200, 300)).answered(OUT_OF_RANGE) is Halt.DATA_LOSS
+@pytest.mark.parametrize("others", [True, False])
+def test_broker_that_rejects_our_credentials_ends_the_task_only_where_it_leads_all(
+    monkeypatch: pytest.MonkeyPatch, others: bool
+) -> None:
+    it, pauses = World(EPOCH), list[float]()
+    if others:
+        other = TopicPartition("t", 1)
+        it.source.leaders[other] = Leader(2, EPOCH)
+        it.intake.copies = {
+            tp: PartitionCopy(replace(it.copy.assignment, partition=tp), Limits()) for tp in (TP, other)
+        }
+
+    class Rejected:
+        def __init__(self, *_: object) -> None:
+            self.begins, self.close = True, lambda: None
+
+        async def fetch(self, *_: object, **__: object) -> None:
+            raise AuthenticationFailed("source", "h:1", "bad password")
+
+    async def paused(seconds: float) -> None:
+        pauses.append(seconds)
+        it.intake.is_closed = True
+
+    monkeypatch.setattr(intake, "FetchSession", Rejected)
+    monkeypatch.setattr(it.loop, "woken", paused)
+    if others:
+        it.loop.run(partial(it.intake._fetch_from, 1))
+        assert (len(pauses), it.intake.is_stale) == (1, True)
+    else:
+        with pytest.raises(AuthenticationFailed):
+            it.loop.run(partial(it.intake._fetch_from, 1))
+
+
+@pytest.mark.parametrize(("log", "halt"), [((0, 40), Halt.TRUNCATED), ((200, 300), Halt.DATA_LOSS)])
+def test_leader_of_today_whose_log_does_not_hold_the_position_halts_it(log: tuple[int, int], halt: Halt) -> None:
+    it = World(EPOCH, log)
+    assert it.answered(OUT_OF_RANGE, between=it.metadata_came) is halt
 
 
 def test_trouble_of_many_partitions_in_one_answer_costs_the_others_one_pause(monkeypatch: pytest.MonkeyPatch) -> None:

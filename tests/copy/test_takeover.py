@@ -158,14 +158,30 @@ def test_opening_that_became_durable_after_the_fence_began_counts():
         _batch(24, producer=-1, epoch=-1, sequence=-1),
         _batch(24, epoch=4),
         _batch(24, epoch=6),
-        _marker(24, producer=78),
         _marker(24, producer=78, transactional=False),
     ],
-    ids=["other producer", "no producer", "earlier epoch", "later epoch", "other marker", "other control record"],
+    ids=["other producer", "no producer", "earlier epoch", "later epoch", "other control record"],
 )
 def test_what_the_link_did_not_write_is_foreign(foreign):
     stopped = _stopped(_batch(21, 3), foreign, _marker(27))
     assert (stopped.reason, stopped.target_offset) == (Halt.FOREIGN_WRITER, 24)
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_marker_of_a_transaction_that_wrote_nothing_here_is_passed_over(count):
+    """As of a producer that its own fence has cut short: it aborts behind the cut, where the way back begins."""
+    end = 21 + count
+    tail = _tail(*([_batch(21, count)] if count else []), _marker(end, producer=78), _marker(end + 1))
+    assert _resume(tail, end + 1) == (
+        Position(source=1_000 + count, target=end + 2, fence=9, records=0),
+        RunOpening(fence=9, records=0, source=1_000 + count, target=end + 2, closes=end),
+    )
+    assert not tail.shows(Identity(78, 6))
+
+
+def test_own_batch_behind_a_marker_of_another_is_not_at_its_place():
+    stopped = _stopped(_batch(21, 3), _marker(24, producer=78), _batch(25, sequence=3))
+    assert (stopped.reason, stopped.target_offset) == (Halt.FOREIGN_WRITER, 25)
 
 
 def test_own_batch_behind_a_marker_got_past_the_fence():

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kafka_migration.copy.task import intake
 from kafka_migration.domain.errors import HaltedPartition
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.state.link import LinkTopic
@@ -179,9 +178,8 @@ def test_target_that_lost_its_tail_is_copied_again_from_there_unless_a_group_dep
 
 @pytest.mark.timeout(150)  # without the leader epoch it never ends
 @pytest.mark.parametrize("grown", ["below our position", "beyond our position"])
-def test_source_that_was_truncated_between_two_runs_halts_by_name(lossy, target_cluster, topic, grown, monkeypatch):
+def test_source_that_was_truncated_between_two_runs_halts_by_name(lossy, target_cluster, topic, grown):
     """Its other records at offsets that were copied already, and behind them, must not pass for the continuation."""
-    monkeypatch.setattr(intake, "_TROUBLE_SECONDS", 1.0)
     tp = TopicPartition(topic, 0)
     with bench(
         lossy.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}, config=UNCLEAN, source_brokers=[1, 2]

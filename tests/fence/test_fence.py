@@ -6,11 +6,13 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
 from kafka_migration.domain.checks import Verdict
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import (
     BadInput,
     CouldNotFindOut,
@@ -21,12 +23,14 @@ from kafka_migration.domain.errors import (
     TakenOver,
 )
 from kafka_migration.domain.lifecycle import TopicState
+from kafka_migration.domain.seal import Seal
 from kafka_migration.fence import fence, record
-from kafka_migration.fence.bans import EARLY_WRITES, GROUP_READS, WRITES
+from kafka_migration.fence.bans import BACK_WRITES, EARLY_WRITES, GROUP_READS, WRITES
 from kafka_migration.fence.proof import Straggler
 from kafka_migration.fence.record import FenceState
 from kafka_migration.kafka import acls as kafka_acls
 from kafka_migration.link import lifecycle
+from kafka_migration.migration.context import Context
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore
 from tests.fakes.cluster import FakeCluster
@@ -735,6 +739,43 @@ class TestOtherBans:
         assert not shop.source.write_as("User:web", FIRST)
         assert shop.source.write_as(OWN, FIRST)
         assert fence.lift(ctx, shop.run_hooks, EARLY_WRITES).equal
+
+
+class TestTargetThatIsClosed:
+    """Until producers are switched; nobody who may be there by then is shut out."""
+
+    @pytest.fixture
+    def closed(self, shop: FencedShop, monkeypatch: pytest.MonkeyPatch) -> tuple[Context, list[str]]:
+        applied: list[str] = []
+        monkeypatch.setattr(fence, "apply", lambda _ctx, _hooks, ban: applied.append(ban.key))
+        return shop.ctx(producers={"target_fence": {"probe": "probe"}, "target_closed": True}), applied
+
+    def test_it_is_closed_before_producers_are_there(self, closed: tuple[Context, list[str]]) -> None:
+        ctx, applied = closed
+        fence.keep_off_target(ctx)
+        assert applied == [EARLY_WRITES.key]
+
+    def test_it_stays_open_behind_the_seal_of_stop(
+        self, closed: tuple[Context, list[str]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ctx, applied = closed
+        monkeypatch.setattr(ctx.link, "seal", lambda: Seal(at="noon", ends={}))
+        fence.keep_off_target(ctx)
+        assert (applied, fence.check_target(ctx)) == ([], ())
+
+    def test_it_stays_open_on_the_way_back(self, closed: tuple[Context, list[str]]) -> None:
+        ctx, applied = closed
+        fence.keep_off_target(replace(ctx, direction=Direction.REVERSE))
+        assert applied == []
+
+    def test_what_keeps_producers_off_since_they_went_back_stands_for_it(
+        self, closed: tuple[Context, list[str]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ctx, applied = closed
+        standing = SimpleNamespace(stands=True)
+        monkeypatch.setattr(record, "read", lambda _ctx, ban: standing if ban is BACK_WRITES else None)
+        fence.keep_off_target(ctx)
+        assert (applied, fence.check_target(ctx)) == ([], ())
 
 
 class TestOtherKinds:

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from kafka_migration.domain.errors import BadInput
-from kafka_migration.kafka.lookup import find_connection
+from kafka_migration.kafka.lookup import find_connection, find_password
 
 EXTRA = {"bootstrap.servers": "one:9092", "client.id": "me"}
 
@@ -132,6 +132,16 @@ def test_broken_json_is_not_quoted() -> None:
     with pytest.raises(BadInput) as caught:
         found('{"conn_type": "kafka", "extra": {"sasl.password": "hunter22"')
     assert "hunter22" not in str(caught.value)
+
+
+@pytest.mark.parametrize("password", ["p[hunter22", "p\uff20hunter22"])
+def test_uri_that_cannot_be_taken_apart_is_bad_input_and_not_quoted(password: str) -> None:
+    variable = {"AIRFLOW_CONN_KAFKA_SOURCE": f"kafka-cluster://user:{password}@h:9092"}
+    for find in (find_connection, find_password):
+        with pytest.raises(BadInput, match="percent-encode") as caught:
+            find("kafka_source", variable)
+        assert "hunter22" not in str(caught.value)
+        assert caught.value.file == "AIRFLOW_CONN_KAFKA_SOURCE"
 
 
 def test_lookup_outside_airflow_does_not_import_it() -> None:

@@ -63,6 +63,17 @@ def test_redirect_is_refused_and_the_secret_goes_nowhere_else(
     assert Redirecting.arrived == []
 
 
+def test_secret_goes_by_no_proxy_of_the_environment(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Redirecting, "code", 200)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) as proxy:
+        # Nobody answers there.
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.setattr(oauth, "_TIMEOUT_SECONDS", 5.0)
+        tokens = ClientCredentialsTokens(url=server, client_id="mover", client_secret="s3cret")
+        assert tokens.token() == "token 0"
+
+
 def test_token_is_renewed_before_it_expires_and_not_each_time(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(Redirecting, "code", 200)

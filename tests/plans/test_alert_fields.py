@@ -60,6 +60,31 @@ BAD: dict[str, tuple[Any, str, str]] = {
         "notifiers[0].arguments.Attachments",
         "a file could send a secret away",
     ),
+    "file that is sent along": (
+        {"notifiers": [{"notifier": SMTP, "arguments": {"attach": "/opt/airflow/approval.key"}}]},
+        "notifiers[0].arguments.attach",
+        "a file could send a secret away",
+    ),
+    "another place": (
+        {"notifiers": [{"notifier": SMTP, "arguments": {"base_url": "https://elsewhere.example/"}}]},
+        "notifiers[0].arguments.base_url",
+        "another address would get the connection's secret",
+    ),
+    "proxy": (
+        {"notifiers": [{"notifier": SMTP, "arguments": {"proxy": "http://elsewhere.example:1"}}]},
+        "notifiers[0].arguments.proxy",
+        "another address would get the connection's secret",
+    ),
+    "connection of a cluster": (
+        {"notifiers": [{"notifier": SMTP, "arguments": {"smtp_conn_id": "KAFKA_TARGET"}}]},
+        "notifiers[0].arguments.smtp_conn_id",
+        "the connection of something else",
+    ),
+    "approval key": (
+        {"notifiers": [{"notifier": SMTP, "arguments": {"smtp_conn_id": "kafka_migration_approvals"}}]},
+        "notifiers[0].arguments.smtp_conn_id",
+        "the connection of something else",
+    ),
     "credentials": (
         {"notifiers": [{"notifier": SMTP, "arguments": {"webhook": "https://me:x@hooks.example/1"}}]},
         "notifiers[0].arguments.webhook",

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from kafka_migration.approvals.rollback import RollbackGate
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, Identity
+from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link import lifecycle, reverse, seal
 from kafka_migration.migration import completion
 from kafka_migration.migration.context import Context
@@ -181,6 +183,45 @@ def test_what_is_left_is_refused_by_name_before_anything_is_changed(
     assert name in failed, decision.message
     assert failed[name].remedy
     assert (found.effects, found.source.changes) == ([], [])
+
+
+def _went_back(shop: DoneShop, *, by_undo: bool) -> None:
+    """It stands on the source, with members or without."""
+    record = GroupRecord.own(shop.ctx().journal, "shop.app", at=shop.ctx().stamp())
+    if by_undo:
+        record.mark(Step.UNDONE, shop.clock.now())
+        return
+    record.take_leg(Direction.REVERSE, 1)
+    record.mark(Step.READ_BACK, shop.clock.now(), offsets=[])
+
+
+@pytest.mark.parametrize("by_undo", [True, False])
+def test_group_that_went_back_to_the_source_is_not_left_there_without_a_way(
+    shop: Callable[[], DoneShop], by_undo: bool
+) -> None:
+    found = shop()
+    found.source.consumer_commits("shop.app", histories.ORDERS[0], 55)
+    _went_back(found, by_undo=by_undo)
+    decision = found.complete()
+    assert (decision.exit_code, "no group went back to the source" in decision.message) == (1, True)
+    assert (completion.read(found.ctx()), found.back().link.seal()) == (None, None)
+
+
+def test_rollback_that_passed_its_gate_before_the_record_came_is_seen_behind_it(shop: Callable[[], DoneShop]) -> None:
+    found = shop()
+    found.source.consumer_commits("shop.app", histories.ORDERS[0], 40)
+    note, done = found.store.note, list[str]()
+
+    def noted(what: str) -> None:
+        note(what)
+        if what.startswith("shop/completed/migration") and not done:
+            done.append(what)
+            _went_back(found, by_undo=False)
+
+    found.store.note = noted
+    decision = found.complete()
+    assert (decision.exit_code, len(done)) == (1, 1)
+    assert (completion.read(found.ctx()), found.back().link.seal()) == (None, None)
 
 
 def test_mirror_of_the_way_back_does_not_count_as_a_producer_and_others_are_shown(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups import watch
 from kafka_migration.groups.move import Mover
+from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.steps import cutover
 from kafka_migration.steps.cutover import Fate
 from tests.steps.hook_server import HookServer
+from tests.steps.killing import Killed
 from tests.steps.worlds import FakeWorld, World
 
 
@@ -58,11 +62,11 @@ def test_group_whose_offsets_expired_while_it_stood_stopped_is_started_on_the_so
     fields: dict[str, Any] = {"consumers": hooks.consumers}
 
     def dies(*_: object) -> None:
-        raise KeyboardInterrupt
+        raise Killed
 
     with monkeypatch.context() as patch:
         patch.setattr(Mover, "_write", dies)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(Killed):
             cutover.apply(world.ctx(**fields))
     world.source.expire_commit(group, gone)
     # It went on there since: what stands there is never replaced.
@@ -153,6 +157,48 @@ def test_group_that_commits_on_the_target_without_members_is_not_started_on_the_
     with world.restless("target", group, tp), pytest.raises(Refused, match="no members on the target, but still"):
         cutover.undo(world.ctx(**fields), group)
     assert hooks.calls == [("stop", "target", "undo", group)]
+
+
+def test_move_that_is_interrupted_starts_the_group_where_it_was(
+    fake_world: FakeWorld, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Ctrl-C, or by who ends the process by a signal."""
+    world = fake_world
+    group = world.group("app")
+    world.commit("source", group, {TopicPartition(world.topic("orders"), 0): 20})
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Mover, "_write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cutover.apply(world.ctx(consumers=hooks.consumers))
+    assert hooks.calls == [("stop", "source", "cutover", group), ("start", "source", "undo", group)]
+    record = GroupRecord.load(world.ctx().journal, group)
+    assert record.evidence(Step.UNDONE, "because") == "the move was interrupted"
+
+
+@pytest.mark.parametrize("undoes", [True, False])
+def test_rollback_that_takes_the_group_up_before_the_claim_keeps_it(
+    world: World, hooks: HookServer, monkeypatch: pytest.MonkeyPatch, undoes: bool
+) -> None:
+    group, _, fields = sick_shop(world, hooks)
+    ctx, own = world.ctx(**fields), GroupRecord.own
+
+    def taken_up(journal: Any, name: str, *, at: str) -> GroupRecord:
+        record = own(journal, name, at=at)
+        record.take_leg(Direction.REVERSE, 1)
+        record.mark(Step.STOPPING, ctx.clock.now())
+        return own(journal, name, at=at)
+
+    if not undoes:
+        GroupRecord.own(ctx.journal, group, at=ctx.stamp()).forget(Step.STARTED)
+    monkeypatch.setattr(GroupRecord, "own", taken_up)
+    shut = Refused("the gate is shut")
+    act = partial(cutover.undo, ctx, group) if undoes else partial(Mover(ctx).leave_running, group, shut)
+    with pytest.raises(Refused, match="back to the source since"):
+        act()
+    assert hooks.calls == []
 
 
 def test_group_in_the_middle_of_an_undo_is_not_cut_over(world: World, hooks: HookServer) -> None:

@@ -211,6 +211,27 @@ def test_rollback_of_the_whole_that_is_closed_closes_its_waves_and_an_answer_of_
     assert RollbackGate(wave.reverse()).ask()
 
 
+def test_rollback_of_the_whole_closes_its_waves_whatever_the_clocks_say_and_whoever_removes_it(
+    ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reverse.arm(ctx)
+    _seven_to_copy(monkeypatch)
+    wave = ctx.within(Scope.wave("first", topics={ORDERS.topic}, groups={"shop.app"}))
+    seen = approvals.evidence(ctx, GateName.ROLLBACK)
+    approvals.record(ctx, GateName.ROLLBACK, seen.digest, "ada", seen_at=seen.taken_at)
+    # By a machine whose clock is ahead.
+    ctx.clock.sleep(40)
+    seen = approvals.evidence(wave, GateName.ROLLBACK)
+    approvals.record(wave, GateName.ROLLBACK, seen.digest, "ada", seen_at=seen.taken_at)
+    ctx.clock.sleep(-35)
+    approvals.revoke(ctx, GateName.ROLLBACK, "ben")
+    with pytest.raises(NotApproved, match="ben revoked it"):
+        RollbackGate(wave.reverse()).ask()
+    ctx.journal.forget("approval", "rollback/2-revoked")
+    with pytest.raises(NotApproved, match=r"(?s)answer 2 was removed from the journal.*approve rollback"):
+        RollbackGate(wave.reverse()).ask()
+
+
 def test_topics_are_not_released_while_the_reverse_mirror_runs(ctx: Context) -> None:
     back = reverse.arm(ctx).link
     assert release.check(ctx) == ()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, Identity
-from kafka_migration.link import flight, seal
+from kafka_migration.link import flight, lifecycle, seal, switched
+from kafka_migration.link.switched import Switch, SwitchState
 from kafka_migration.migration.context import Context
 from kafka_migration.steps import stop
 from tests.steps import histories
@@ -240,3 +242,46 @@ def test_source_that_does_not_tell_of_moved_groups_leaves_the_gate_shut() -> Non
     unchecked = ["moved groups rest on the cluster that they left", "every group of the plan was moved"]
     assert [(it.name, str(it.verdict)) for it in gate.blockers] == [(name, "UNCHECKED") for name in unchecked]
     assert gate.exit_code == 3
+
+
+def _switches(ctx: Context) -> None:
+    """Its fence has the source rest, and its process may be dead."""
+    switched.write(ctx, Switch(state=SwitchState.SWITCHING, begun_at=ctx.stamp()))
+
+
+def test_source_that_rests_for_a_switch_under_way_is_left_to_that(sealed: list[Context]) -> None:
+    ctx, link = mirrored(Migration(), at=100, **DRAIN)
+    _switches(ctx)
+    result = stop.apply(ctx)
+    (evidence,) = failed(result).values()
+    assert (evidence.startswith("a switch begun at"), result.may_pass, sealed) == (True, True, [])
+    assert "`switch` again" in result.gate.blockers[0].remedy
+    assert link.wished().desired is Desired.RUN
+
+
+def test_switch_that_begins_while_the_mirror_drains_keeps_it_from_being_sealed(sealed: list[Context]) -> None:
+    shop = Migration()
+    ctx, link = mirrored(shop, at=100, **DRAIN)
+    link.record_run({"at": ctx.stamp(), "state": "running"})
+    shop.clock.at(20, lambda: _switches(ctx))
+    shop.clock.at(30, lambda: link.record_run({"at": ctx.stamp(), "state": "ended", "reason": "drained"}))
+    with pytest.raises(CouldNotFindOut, match="not sealed: since the drain began, a switch begun at"):
+        stop.apply(ctx)
+    assert not sealed
+    assert TopicState.DRAINED not in lifecycle.read(ctx).values()
+
+
+def test_wait_for_a_still_source_does_not_end_by_the_fence_of_a_switch() -> None:
+    shop = Migration()
+    ctx, _ = mirrored(shop, at=100, **DRAIN)
+    wait = stop.Wait(ctx)
+    _switches(ctx)
+    for _ in range(10):
+        assert wait.look() is None
+        shop.clock.sleep(5)
+    overdue = wait.too_late("gave up")
+    assert (overdue.exit_code, "`switch` again" in overdue.message) == (3, True)
+    switched.write(ctx, Switch(state=SwitchState.GIVEN_UP, begun_at=ctx.stamp()))
+    assert wait.look() is None, "producers write again, and the window begins anew"
+    shop.clock.sleep(11)
+    assert wait.look() is not None

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -25,7 +26,7 @@ from kafka_migration.compare.digests import Digest, SegmentOutcome
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain import ledger
 from kafka_migration.domain import seal as kept_seal
-from kafka_migration.domain.checks import CheckResult
+from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.controls import Pause
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import (
@@ -47,14 +48,15 @@ from kafka_migration.fence.fence import Lifted
 from kafka_migration.fence.proof import Straggler
 from kafka_migration.fence.record import FenceState
 from kafka_migration.groups.hooks import ALLOWED_COMMANDS, HookCall, HookFailed, HookRun
-from kafka_migration.groups.record import Step
+from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link import lifecycle, reverse, seal, switched
 from kafka_migration.link.switched import SwitchState
+from kafka_migration.migration import completion
 from kafka_migration.migration.context import Context, Scope
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.link import LinkState, Wish
+from kafka_migration.steps import cutover, outlook, release, report, status, stop, switch, unfence
 from kafka_migration.steps import fence as fence_step
-from kafka_migration.steps import outlook, release, report, status, stop, switch, unfence
 from kafka_migration.steps.draining import short_of
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import restore
@@ -636,6 +638,58 @@ def test_fence_that_somebody_lifts_meanwhile_is_noticed(shop: Shop) -> None:
     with pytest.raises(StateConflict, match="does not stand any more"):
         shop.switch()
     given_up(shop)
+
+
+def test_topics_that_stop_has_drained_meanwhile_are_neither_sealed_nor_armed_by_a_switch(shop: Shop) -> None:
+    _after(shop, "shop/desired drain", lambda: lifecycle.note(shop.ctx(), TOPICS, TopicState.DRAINED))
+    with pytest.raises(StateConflict):
+        shop.switch()
+    assert "seal" not in shop.effects
+    given_up(shop)
+
+
+def test_group_that_is_moved_back_while_the_switch_goes_on_ends_it(shop: Shop) -> None:
+    def undo() -> None:
+        record = GroupRecord.own(shop.ctx().journal, "shop.app", at=shop.ctx().stamp())
+        record.mark(Step.UNDONE, shop.clock.now())
+
+    _after(shop, "shop/desired drain", undo)
+    with pytest.raises(Refused, match=r"groups were moved back since the switch began: shop\.app"):
+        shop.switch()
+    given_up(shop)
+
+
+def test_groups_that_cannot_be_kept_on_the_target_are_named_before_anything_is_changed(
+    make: Callable[..., Shop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Staying(Shop):
+        more: ClassVar[Mapping[str, Any]] = {"groups_stay": True}
+
+    shop = make(Staying)
+    assert switch.check(shop.ctx())
+    # It may write to topics, which it is asked about for the fence of producers; it may not read as the group.
+    monkeypatch.setattr(fence, "check", partial(_but_groups, fence.check))
+    decision = shop.switch()
+    assert (decision.exit_code, "groups that stay: probe" in decision.message) == (1, True)
+    assert shop.denials() == 0
+
+
+def _but_groups(real: Callable[..., Any], ctx: Context, ban: Any = WRITES, names: tuple[str, ...] = ()) -> Any:
+    if ban.kind != "GROUP":
+        return real(ctx, ban, names)
+    refused = CheckResult(name="probe", verdict=Verdict.FAIL, evidence="may not read", remedy="grant it")
+    return SimpleNamespace(checks=(refused,), denials=())
+
+
+def test_undo_does_not_lead_to_a_source_that_no_producer_writes_to(shop: Shop) -> None:
+    shop.switch()
+    shop.effects.clear()
+    with pytest.raises(Refused, match=r"(?s)a source to which no producer writes.*`rollback --group shop\.app`"):
+        cutover.undo(shop.ctx(), "shop.app", environ={})
+    completion.begin(shop.ctx(), by="ada")
+    with pytest.raises(Refused, match="there is no way back any more"):
+        cutover.undo(shop.ctx(), "shop.app", environ={})
+    assert shop.hooks() == []
 
 
 def test_other_process_that_switches_meanwhile_ends_this_one_before_it_changes_anything(shop: Shop) -> None:

@@ -11,6 +11,8 @@ from kafka_migration.domain.controls import parse_rate
 from kafka_migration.domain.errors import BadInput, Refused
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from airflow.sdk import Context
 
     from kafka_migration.migration.context import Context as MigrationContext
@@ -48,7 +50,8 @@ class ControlOperator(MigrationOperator):
         with self.opened(context) as ctx:
             _require_fitting(action, form)
             if action.is_final:
-                _require_asked_now(ctx, action, run)
+                is_cleared = run.clear_number or context["ti"].max_tries > context["task"].retries
+                _require_asked_now(ctx, action, run.run_after, is_cleared=bool(is_cleared))
                 _require_confirmed(ctx, action, by=by, confirmed=form["confirm"])
                 if action is Action.CANCEL:
                     decision = cancel.run(ctx, by=by, reason=reason, keep_topics=form["keep_topics"])
@@ -86,15 +89,15 @@ def _require_fitting(action: Action, form: Mapping[str, Any]) -> None:
             )
 
 
-def _require_asked_now(ctx: MigrationContext, action: Action, run: Any) -> None:
+def _require_asked_now(ctx: MigrationContext, action: Action, asked: datetime, *, is_cleared: bool) -> None:
     """Raise Refused for a task that was cleared, or was triggered long ago: what nothing brings back is done once, in
     the name of who asked for it and has seen how things are."""
-    if run.clear_number:
+    if is_cleared:
         raise Refused(
             f"this task was cleared, and `{action}` is done in the name of who triggered the run",
             remedy="trigger the DAG again, in your own name",
         )
-    age = (ctx.clock.now() - run.run_after).total_seconds()
+    age = (ctx.clock.now() - asked).total_seconds()
     if age > FINAL_SECONDS:
         raise Refused(
             f"`{action}` was asked for {age / 60:,.0f} minutes ago, and much may have happened since",

@@ -300,6 +300,7 @@ def validate_dag(plan: Plan, file: Path) -> DAG:
             step="validate",
             plan_file=str(file),
             conn_id=plan.validation.spark_connection,
+            by_form=True,
             execution_timeout=timedelta(days=2),
         )
         in_flight >> snapshot >> validate

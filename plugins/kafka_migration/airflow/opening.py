@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput
+from kafka_migration.domain.printable import in_one_line
 from kafka_migration.plans.load import load_plan
 from kafka_migration.plans.snapshot import Snapshot, require_own
 
@@ -25,7 +26,7 @@ def opened_context(plan: Plan, log: Any, **options: bool) -> Iterator[MigrationC
 
     # Warnings only: each connection of kafka-python would be a dozen lines of a task's log.
     logging.getLogger("kafka").setLevel(logging.WARNING)
-    with open_context(plan, log=lambda text: log.info("%s", text), **options) as ctx:
+    with open_context(plan, log=lambda text: log.info("%s", in_one_line(text)), **options) as ctx:
         # Airflow masks what it hands out itself; a connection that came from the environment it has never seen. Other
         # libraries write to the task's log, too.
         for cluster in (ctx.source, ctx.target):

@@ -132,17 +132,17 @@ class ReportOperator(StepOperator):
 
 
 class SparkValidateOperator(StepOperator):
-    """Compares source and target, with Spark in a process of its own. The DAG's form, if it has one, names topics and
-    level, and asks for everything or for what is new."""
+    """Compares source and target, with Spark in a process of its own."""
 
-    def __init__(self, *, conn_id: str, **kwargs: Any) -> None:
-        """``conn_id`` names the Spark connection."""
+    def __init__(self, *, conn_id: str, by_form: bool = False, **kwargs: Any) -> None:
+        """``conn_id`` names the Spark connection. ``by_form``: the DAG's form names topics and level, and asks for
+        everything or for what is new. Within a migration all is validated, whatever its run was triggered with."""
         super().__init__(**kwargs)
-        self.conn_id = conn_id
+        self.conn_id, self.by_form = conn_id, by_form
 
     def options(self, context: Context) -> dict[str, Any]:
         """What the form asks for."""
-        form = context["params"]
+        form = context["params"] if self.by_form else {}
         return {
             "reports": reports_directory(),
             "spark_master": spark_master(self.conn_id, field="validation.spark_connection"),

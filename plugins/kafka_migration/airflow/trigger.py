@@ -16,6 +16,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_migration.airflow.opening import opened_for_run
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, Retryable
+from kafka_migration.domain.waiting import Rejections
 from kafka_migration.plans.snapshot import Snapshot
 from kafka_migration.steps.step import Decision, part_of
 from kafka_migration.steps.table import step_named
@@ -119,6 +120,7 @@ class _Session:
         self._watch: Waiting | None = None
         self._run: PhaseRun | None = None
         self._decision: Decision | None = None
+        self._rejections = Rejections(time)
 
     def look(self) -> Decision | None:
         """Look once; an error that another look cannot heal is a decision, too."""
@@ -127,9 +129,12 @@ class _Session:
                 self._watch = self._start()
                 self.interval_seconds = self._watch.interval_seconds
             self._decision = self._watch.look()
+            self._rejections.last(None)
         except Retryable as error:
             # A broker that restarts is no reason to give up, as long as there is time.
             self._trigger.log.warning("%s", error)
+            if self._rejections.last(error):
+                self._decision = Decision(exit_code=Refused.exit_code, message=str(error))
         except MigrationError as error:
             # The code for what could not be found out is for what another look may heal.
             final = Refused.exit_code if error.exit_code == CouldNotFindOut.exit_code else error.exit_code

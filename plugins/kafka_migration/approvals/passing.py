@@ -90,7 +90,7 @@ def require_passed(ctx: Context, now: Evidence) -> Passed:
         reason = f"the plan asks nobody here ({asks.get(gate, f'approvals.{gate}')} is false)"
         return Passed(gate=gate, reason=reason, evidence=now, approval=None)
     approval = answers(ctx).get(gate)
-    _require_nothing_removed(ctx, gate, approval)
+    _require_nothing_removed(ctx, gate)
     if approval is None:
         raise NotApproved(gate, "nobody has approved it yet", digest=now.digest, wave=ctx.scope.key)
     if approval.answer != APPROVED:
@@ -121,14 +121,13 @@ def require_passed(ctx: Context, now: Evidence) -> Passed:
     return Passed(gate=gate, reason=reason, evidence=now, approval=approval)
 
 
-def _require_nothing_removed(ctx: Context, gate: GateName, newest: Approval | None) -> None:
-    number = removed(ctx, gate)
-    if number >= (newest.number if newest else 0):
+def _require_nothing_removed(ctx: Context, gate: GateName) -> None:
+    if (gone := removed(ctx, gate)) is not None:
+        scope, number = gone
         raise NotApproved(
             gate,
             f"answer {number} was removed from the journal, which this tool never does",
-            remedy=f"find out who writes to {ledger.JOURNAL_TOPIC} on the target, then"
-            f" {command(gate, ctx.scope.key)} again",
+            remedy=f"find out who writes to {ledger.JOURNAL_TOPIC} on the target, then {command(gate, scope)} again",
         )
 
 

@@ -73,19 +73,24 @@ def answers(ctx: Context) -> dict[GateName, Approval]:
     Who rejects or revokes the rollback of the whole plan means its waves as well.
     """
     found = _newest(ctx)
-    own = {gate: answer for (gate, scope), answer in found.items() if scope == ctx.scope.key}
-    whole, mine = found.get((GateName.ROLLBACK, "")), own.get(GateName.ROLLBACK)
-    if whole is not None and whole.answer != APPROVED and (mine is None or whole.at >= mine.at):
+    own = {gate: answer for (gate, scope), (_, answer) in found.items() if scope == ctx.scope.key}
+    nowhere = -1, None
+    whole_at, whole = found.get((GateName.ROLLBACK, ""), nowhere)
+    mine_at, _ = found.get((GateName.ROLLBACK, ctx.scope.key), nowhere)
+    # By their places in the journal: they may be of machines whose clocks differ.
+    if whole is not None and whole.answer != APPROVED and whole_at >= mine_at:
         own[GateName.ROLLBACK] = whole
     return own
 
 
 def of_waves(ctx: Context, gate: GateName) -> list[Approval]:
     """The newest answer at ``gate`` of each wave that has one."""
-    return [answer for (of, scope), answer in sorted(_newest(ctx).items()) if of is gate and scope]
+    found = _newest(ctx)
+    return [found[key][1] for key in sorted(found) if key[0] is gate and key[1]]
 
 
-def _newest(ctx: Context) -> dict[tuple[GateName, str], Approval]:
+def _newest(ctx: Context) -> dict[tuple[GateName, str], tuple[int, Approval]]:
+    """By gate and scope, with its place among all answers: which was written later."""
     newest: dict[tuple[GateName, str], tuple[tuple[int, bool], str]] = {}
     values = ctx.journal.all(KIND)
     for name in values:
@@ -94,7 +99,8 @@ def _newest(ctx: Context) -> dict[tuple[GateName, str], Approval]:
             # Of two that were given at once, the one that closes the gate.
             rank, key = (place.number, place.answer != APPROVED), (place.gate, place.scope)
             newest[key] = max(newest.get(key, ((-1, False), "")), (rank, name))
-    return {key: _read(name, values[name]) for key, (_, name) in newest.items()}
+    places = {name: at for at, name in enumerate(values)}
+    return {key: (places[name], _read(name, values[name])) for key, (_, name) in newest.items()}
 
 
 def history(ctx: Context) -> list[dict[str, Any]]:
@@ -125,14 +131,19 @@ def _place(name: str) -> _Place | None:
     return _Place(GateName(found["gate"]), found["scope"] or "", int(found["number"]), found["answer"])
 
 
-def removed(ctx: Context, gate: GateName) -> int:
-    """The highest number of an answer at ``gate`` that was removed from the journal; -1 if none was."""
-    return max(_numbers(ctx, gate, ctx.journal.deleted(KIND)), default=-1)
+def removed(ctx: Context, gate: GateName) -> tuple[str, int] | None:
+    """Scope and number of an answer at ``gate`` that was removed from the journal and would count otherwise; None if
+    none was. At the rollback gate of a wave those of the whole plan count, too."""
+    for scope in (ctx.scope.key, "") if gate is GateName.ROLLBACK else (ctx.scope.key,):
+        gone = max(_numbers(gate, scope, ctx.journal.deleted(KIND)), default=-1)
+        if gone >= max(_numbers(gate, scope, ctx.journal.all(KIND)), default=0):
+            return scope, gone
+    return None
 
 
-def _numbers(ctx: Context, gate: GateName, names: Iterable[str]) -> list[int]:
+def _numbers(gate: GateName, scope: str, names: Iterable[str]) -> list[int]:
     places = (place for place in map(_place, names) if place is not None)
-    return [place.number for place in places if place.gate is gate and place.scope == ctx.scope.key]
+    return [place.number for place in places if (place.gate, place.scope) == (gate, scope)]
 
 
 def write(
@@ -162,7 +173,7 @@ def write(
         facts=facts,
         via=via,
         reason=reason,
-        number=max(_numbers(ctx, gate, (*ctx.journal.all(KIND), *ctx.journal.deleted(KIND))), default=0) + 1,
+        number=max(_numbers(gate, ctx.scope.key, (*ctx.journal.all(KIND), *ctx.journal.deleted(KIND))), default=0) + 1,
         scope=ctx.scope.key,
     )
     keys = ctx.approval_keys() if ctx.plan.approvals.signed else None

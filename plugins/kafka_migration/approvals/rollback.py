@@ -38,7 +38,7 @@ class RollbackGate:
 
     def __init__(self, back: Context) -> None:
         self._back = back
-        self._seen: tuple[float, tuple[str, ...]] | None = None
+        self._seen: tuple[float, tuple[str, ...], LagReport] | None = None
 
     def ask(self) -> str:
         """Why the next group may go back, and the reverse link's lag. Raises NotApproved if not, Refused without a way
@@ -48,9 +48,9 @@ class RollbackGate:
         reverse.check(back)
         now = back.clock.monotonic()
         if self._seen is None or now - self._seen[0] > _FACTS_SECONDS:
-            self._seen = (now, selected(back))
-        lag = LagMeter(back).read()
-        passed = require_passed(back, rollback_facts(back, self._seen[1], lag))
+            self._seen = (now, selected(back), LagMeter(back).read())
+        _, groups, lag = self._seen
+        passed = require_passed(back, rollback_facts(back, groups, lag))
         return f"{passed.reason}; {_lag(lag)}; each group waits for its own records"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -49,6 +50,15 @@ for _panel, _commands in PANELS.items():
 
 
 def main() -> None:
-    """Run the command that the process's arguments name."""
+    """Run the command that the process's arguments name. Who ends it by SIGTERM, or by closing its terminal, has it
+    leave nothing half done, as by Ctrl-C: a fence would keep producers out, and a stopped group would stay so."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # nohup means that it is to go on.
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _interrupt)
     is_module = Path(sys.argv[0]).name == "__main__.py"
     app(prog_name="python -m kafka_migration" if is_module else None)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt

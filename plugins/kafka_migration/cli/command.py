@@ -16,6 +16,7 @@ from typer.core import TyperCommand
 
 from kafka_migration.cli.output import Output
 from kafka_migration.domain.errors import BadInput, MigrationError
+from kafka_migration.domain.printable import printable
 
 UNEXPECTED = 3
 INTERRUPTED = 130
@@ -49,7 +50,7 @@ class Command(TyperCommand):
 
 
 def _report(output: Output, error: MigrationError) -> None:
-    output.err.print(Text("error: ", "bold red") + Text(str(error)), soft_wrap=True)
+    output.err.print(Text("error: ", "bold red") + Text(printable(str(error))), soft_wrap=True)
     if output.as_json:
         value: dict[str, Any] = {
             "kind": type(error).__name__,
@@ -65,7 +66,7 @@ def _report(output: Output, error: MigrationError) -> None:
 
 def _report_unexpected(output: Output, error: Exception, *, debug: bool) -> None:
     lines = str(error).strip().splitlines()
-    message = f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}"
+    message = printable(f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}")
     hint = "" if debug else "\n  remedy: run it again with --debug to see where this comes from, and report it"
     output.err.print(Text("unexpected error: ", "bold red") + Text(message + hint), soft_wrap=True)
     if output.as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,15 @@ PlanFile = Annotated[
     Path, typer.Argument(metavar="PLAN", help="The plan file, such as migration_plans/demo.yaml.", show_default=False)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
+
+
+def _finite(seconds: float) -> float:
+    if not math.isfinite(seconds):
+        raise typer.BadParameter(f"{seconds} is not a number of seconds")
+    return seconds
+
+
+Seconds = Annotated[float, typer.Option(min=0, callback=_finite, help="Between the two looks that are compared.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
 Check = Annotated[bool, typer.Option("--check", help="Only check whether it may be done.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from (traceback, clients' own logs).")]

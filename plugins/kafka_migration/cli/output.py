@@ -6,12 +6,17 @@ With ``--json`` standard output holds JSON alone, whatever happens, so that a ma
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.text import Text
+
+from kafka_migration.domain.printable import printable
+
+_OBEYED = re.compile(r"[\x7f-\x9f]")
 
 
 class Output:
@@ -24,11 +29,11 @@ class Output:
 
     def log(self, text: str) -> None:
         """Progress: one line, never wrapped, so that it can be searched for."""
-        self.err.print(Text(text), soft_wrap=True)
+        self.err.print(Text(printable(text)), soft_wrap=True)
 
     def line(self, text: str) -> None:
         """A line of the result, in the form for people."""
-        self.out.print(Text(text), soft_wrap=True)
+        self.out.print(Text(printable(text)), soft_wrap=True)
 
     def result(self, value: Mapping[str, Any], *shown: RenderableType) -> None:
         """The result: ``value`` with ``--json``, else what is ``shown``; a text is a line, and never markup."""
@@ -43,7 +48,9 @@ class Output:
 
     def json(self, value: Mapping[str, Any], *, indent: int | None = 2) -> None:
         """A JSON document on standard output; ``indent`` None for one line of many."""
-        sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+        text = json.dumps(value, indent=indent, ensure_ascii=False)
+        # JSON itself escapes the rest of what a terminal obeys.
+        sys.stdout.write(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
         sys.stdout.flush()
 
     @property

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+#: Orders travel inside of what tasks run, credentials included. Above a megabyte PySpark would write them to a file,
+#: one for each round, and leave it there.
+_ALWAYS = {"spark.broadcast.UDFCompressionThreshold": "1g"}
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -17,7 +20,7 @@ _ENCRYPTION = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 
 def settings_for(master: str) -> dict[str, str]:
     """Settings of a session on ``master``. On a local one nothing listens beyond loopback, Spark's pages included."""
-    return dict(_LOCAL) if is_local(master) else {}
+    return _ALWAYS | _LOCAL if is_local(master) else dict(_ALWAYS)
 
 
 def is_local(master: str) -> bool:

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
-from kafka_migration.domain.direction import Side
+from kafka_migration.domain.direction import Direction, Side
 from kafka_migration.domain.errors import (
     CouldNotFindOut,
     MigrationError,
@@ -179,7 +179,7 @@ def keep_off_target(ctx: Context) -> None:
     """Deny writing to the plan's topics on the target to all but the migration, if the plan has that, until producers
     are switched. A second call proves it again, for all topics that there are by then. Raises what :func:`apply` does.
     """
-    if ctx.dry_run or not _is_kept_off(ctx) or switched.away_from(ctx, "source") is not None:
+    if ctx.dry_run or not _is_kept_off(ctx):
         return
     apply(ctx, _no_hooks, EARLY_WRITES)
     ctx.log("clients are denied writing to the plan's topics on the target, until producers are switched")
@@ -187,7 +187,7 @@ def keep_off_target(ctx: Context) -> None:
 
 def check_target(ctx: Context) -> tuple[CheckResult, ...]:
     """The checks of :func:`keep_off_target`; before topics are there, the probe is not asked about them, which warns:
-    names and verdicts, which an approval is bound to, are the same after them. None for a plan that does not have it.
+    names and verdicts, which an approval is bound to, are the same after them. None where producers are not kept off.
     """
     if not _is_kept_off(ctx):
         return ()
@@ -207,8 +207,14 @@ def check_target(ctx: Context) -> tuple[CheckResult, ...]:
 
 
 def _is_kept_off(ctx: Context) -> bool:
-    """Whether the plan has the target deny clients writing until producers are switched."""
-    return ctx.plan.producers is not None and ctx.plan.producers.target_closed
+    """Whether the plan has the target deny clients writing until producers are switched, and none may be there yet.
+    Behind the seal of `stop` their owners have moved them; what keeps them off since they went back stands still."""
+    producers = ctx.plan.producers
+    if producers is None or not producers.target_closed or ctx.direction is Direction.REVERSE:
+        return False
+    back = record.read(ctx, BACK_WRITES)
+    may_be_there = switched.away_from(ctx, "source") is not None or ctx.link.seal() is not None
+    return not may_be_there and not (back is not None and back.stands)
 
 
 def let_in_on_target(ctx: Context, hooks: Hooks) -> None:
@@ -304,13 +310,13 @@ def require_none(ctx: Context) -> None:
     """Raise Refused while a fence keeps producers out that could still be lifted: whoever gives the migration up would
     leave them shut out. Behind a seal they are to stay away."""
     standing = record.standing(ctx)
-    for ban in (WRITES, BACK_WRITES):
+    for ban in (WRITES, BACK_WRITES, EARLY_WRITES):
         last, now = standing.get(ban.key), _states(ctx, ban)
         if last is not None and not any(now.get(name) in _UNOPENABLE[ban.side] for name in last.names):
             raise Refused(
                 f"a fence of {len(last.names)} topics on the {ban.side} is {last.state} since {last.at}: producers"
                 " would be kept from them",
-                remedy="`fence --lift` first",
+                remedy="`stop` or `cancel` lifts it" if ban is EARLY_WRITES else "`fence --lift` first",
             )
 
 

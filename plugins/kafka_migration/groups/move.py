@@ -135,6 +135,9 @@ class Mover:
         except MigrationError as error:
             self._start_again(record, error)
             raise
+        except KeyboardInterrupt:
+            self._start_again(record, Refused("the move was interrupted", remedy="run this again"))
+            raise
         self._start(record)
         return record
 
@@ -143,6 +146,8 @@ class Mover:
         found = GroupRecord.load(self.ctx.journal, group)
         if found.leg.is_of(self.ctx.direction, self.ctx.generation) and found.is_stopped:
             record = GroupRecord.own(self.ctx.journal, group, at=self.ctx.stamp())
+            # The other way may have taken it up between that look and the claim.
+            record.require_leg(self.ctx.direction, self.ctx.generation)
             if record.has(Step.READ_BACK):
                 self._start(record)
             else:

@@ -34,6 +34,7 @@ EVERY_SECONDS = 20.0
 STOPPED_SECONDS = 60.0
 
 CHECK_BACK = "moved groups rest on the cluster that they left"
+CHECK_WENT_BACK = "no group went back to the source"
 CHECK_SIDES = "groups that were not moved run on the source, and there alone"
 CHECK_MOVED = "every group of the plan was moved"
 REMEDY_STOPPED = (
@@ -177,6 +178,11 @@ def check_back(ctx: Context) -> CheckResult:
     return _checked(ctx, CHECK_BACK, _check_back)
 
 
+def check_went_back(ctx: Context) -> CheckResult:
+    """No group stands on the source by an undo or a rollback, as a named check of whoever gives the way back up."""
+    return _checked(ctx, CHECK_WENT_BACK, _check_went_back)
+
+
 def _checked(ctx: Context, name: str, look: Callable[[Context], CheckResult]) -> CheckResult:
     try:
         return look(ctx)
@@ -213,6 +219,17 @@ def _check_moved(ctx: Context) -> CheckResult:
         return CheckResult(name=CHECK_MOVED, verdict=Verdict.PASS, evidence="none is left on the source")
     verdict = Verdict.FAIL if active else Verdict.WARN
     return CheckResult(name=CHECK_MOVED, verdict=verdict, evidence=_rows(active or found), remedy=REMEDY_UNMOVED)
+
+
+def _check_went_back(ctx: Context) -> CheckResult:
+    found = {group: left for group, left in unmoved(ctx).items() if left.was_moved_back}
+    if not found:
+        return CheckResult(name=CHECK_WENT_BACK, verdict=Verdict.PASS, evidence="none")
+    remedy = (
+        "after `undo`, move it again (`cutover --group GROUP`); after `rollback`, take producers back, too (`switch"
+        " --back`), and all of it forward again; or delete the group on the source, if nobody needs it"
+    )
+    return CheckResult(name=CHECK_WENT_BACK, verdict=Verdict.FAIL, evidence=_rows(found), remedy=remedy)
 
 
 def _rows(found: Mapping[str, object]) -> str:

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from kafka_migration.domain.errors import BadInput
 from kafka_migration.kafka.connections import ClusterConnection
@@ -49,7 +49,7 @@ def find_password(conn_id: str, environ: Mapping[str, str] | None = None) -> str
         if text.lstrip().startswith("{"):
             password = str(_json_of(variable, text).get("password") or "")
         else:
-            password = unquote(urlsplit(text).password or "")
+            password = unquote(_parts_of(variable, text).password or "")
     elif (connection := _from_airflow(conn_id)) is not None:
         password = connection.password or ""
     else:
@@ -79,7 +79,7 @@ def _stated(variable: str, text: str) -> dict[str, Any]:
     """The fields of a connection, from either of Airflow's forms."""
     if text.lstrip().startswith("{"):
         return _json_of(variable, text)
-    parts = urlsplit(text)
+    parts = _parts_of(variable, text)
     login, _, servers = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -91,6 +91,18 @@ def _stated(variable: str, text: str) -> dict[str, Any]:
         "password": unquote(password),
         "extra": query.get("__extra__", query),
     }
+
+
+def _parts_of(variable: str, text: str) -> SplitResult:
+    try:
+        return urlsplit(text)
+    except ValueError:
+        # Not its message, which has the password in it.
+        raise BadInput(
+            "is not a connection URI",
+            file=variable,
+            remedy="percent-encode user name and password, or write the connection as JSON",
+        ) from None
 
 
 def _properties(where: str, stated: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,11 @@ def begin(ctx: Context, *, by: str) -> Completion:
     return found
 
 
+def take_back(ctx: Context) -> None:
+    """Forget that it was begun, as long as nothing else was done for it."""
+    ctx.journal.forget(KIND, NAME)
+
+
 def end(ctx: Context, begun: Completion, kept: Iterable[str] = ()) -> Completion:
     """Record that all is done, and what was ``kept``."""
     done = replace(begun, ended=ctx.stamp(), kept=tuple(kept))

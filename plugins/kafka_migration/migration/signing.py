@@ -19,9 +19,9 @@ from typing import Any
 
 from kafka_migration.domain.errors import BadInput
 from kafka_migration.kafka.lookup import find_password, variable_of
+from kafka_migration.plans.places import APPROVALS_CONNECTION as CONNECTION
 
 FILE_VARIABLE = "KAFKA_MIGRATION_APPROVAL_KEYS_FILE"
-CONNECTION = "kafka_migration_approvals"
 HOW_TO_SET = f"name the file that holds it in {FILE_VARIABLE} (docs/security.md, Approvals)"
 
 _SCHEME = "hmac-sha256"

@@ -15,8 +15,11 @@ from kafka_migration.plans.problems import is_secret_name
 _NOTIFIER = re.compile(r"airflow\.providers\.[a-z0-9_.]+\.notifications\.[a-z0-9_.]+\.[A-Za-z0-9_]*Notifier")
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 _CREDENTIALS = re.compile(r"://[^/\s]*@")
-_FILES = re.compile(r"file|template|path|attachment", re.IGNORECASE)
+_FILES = re.compile(r"file|template|path|attach|config", re.IGNORECASE)
 """Names of arguments that notifiers read from disk, where secrets lie."""
+_ADDRESSES = re.compile(r"url|uri|host|proxy|proxies|endpoint|server|gateway", re.IGNORECASE)
+"""Names of arguments by which what a connection keeps secret would be sent to another place than its own."""
+_CONNECTION = re.compile(r"conn(ection)?(_id)?$", re.IGNORECASE)
 _SCALARS = (str, int, float, bool, type(None))
 
 
@@ -74,8 +77,16 @@ class Notifier(PlanModel):
                 found.add((name,), "", "a secret must not stand in a plan", remedy)
             elif _FILES.search(name):
                 found.add((name,), "", "a file could send a secret away", "write the text itself, without a file")
+            elif _ADDRESSES.search(name):
+                remedy = "put the address into the Airflow connection that is named here"
+                found.add((name,), "", "another address would get the connection's secret", remedy)
         found.raise_any("arguments")
         return arguments
+
+    @property
+    def connections(self) -> dict[str, Argument]:
+        """The arguments that name a connection."""
+        return {name: value for name, value in self.arguments.items() if _CONNECTION.search(name)}
 
     def filled(self, *, migration: str, dag: str, what: str) -> dict[str, Any]:
         """The arguments with their placeholders replaced, as JSON types. ``what`` happened, such as "mirror failed"."""

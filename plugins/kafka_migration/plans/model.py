@@ -13,11 +13,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from kafka_migration.domain.digest import digest_of
-from kafka_migration.domain.direction import SOURCE, Side
+from kafka_migration.domain.direction import SOURCE, TARGET, Side
 from kafka_migration.plans.alerts import Alerts
 from kafka_migration.plans.base import ConnectionId, Contradictions, Name, PlanModel, Seconds, each_once, wrong
 from kafka_migration.plans.hooks import Hook
 from kafka_migration.plans.patterns import GroupSelection, TopicSelection
+from kafka_migration.plans.places import APPROVALS_CONNECTION
 from kafka_migration.plans.producers import Producers
 from kafka_migration.plans.waves import Waves
 
@@ -388,6 +389,23 @@ class Plan(PlanModel):
                     found.add((name,), None, "hooks are given, but no group is moved", "fill groups.include")
         found.raise_any("consumers")
         return consumers
+
+    @field_validator("alerts")
+    @classmethod
+    def _notifiers_have_connections_of_their_own(cls, alerts: Alerts, info: ValidationInfo) -> Alerts:
+        found, data = Contradictions(), info.data
+        producers = data.get("producers")
+        fences = [producers.fence_on(SOURCE), producers.fence_on(TARGET)] if isinstance(producers, Producers) else []
+        # A notifier would send what they keep secret to the service that it knows. Ids differ by case alone nowhere.
+        named = (data.get("source"), data.get("target"), APPROVALS_CONNECTION, *(fence.probe for fence in fences))
+        others = {name.upper() for name in named if isinstance(name, str)}
+        for at, one in enumerate(alerts.notifiers):
+            for name, value in one.connections.items():
+                if isinstance(value, str) and value.upper() in others:
+                    remedy = "name the connection of the service that is notified"
+                    found.add(("notifiers", at, "arguments", name), value, "the connection of something else", remedy)
+        found.raise_any("alerts")
+        return alerts
 
     @property
     def digest(self) -> str:

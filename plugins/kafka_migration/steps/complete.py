@@ -8,7 +8,7 @@ given up. The journal's record comes first: from there on the same command finis
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -81,14 +81,14 @@ def check(ctx: Context, *, seconds: float = 10.0) -> Completed:
         blocking.add(retire.ENDS)
     return Completed(
         completion=completion.read(ctx),
-        checks=(_served(ctx), _validated(ctx), _none_under_way(ctx), *(one for one in found if one.name in blocking)),
+        checks=(_served(ctx), _validated(ctx), *_groups_stay(ctx), *(one for one in found if one.name in blocking)),
         uses=tuple(one for one in found if one.name not in blocking),
     )
 
 
-def run(ctx: Context, *, by: str, seconds: float = 10.0, checked: Completed | None = None) -> Decision:
+def run(ctx: Context, *, by: str, seconds: float = 10.0) -> Decision:
     """Complete the migration, as ``by``; in a dry run check only. A second call changes nothing, and one after a kill
-    goes on. ``checked`` are the checks of just now, which are made otherwise.
+    goes on.
 
     Raises what clusters answer; Refused for a wave, or a plan that the migration may not go on with.
     """
@@ -99,12 +99,21 @@ def run(ctx: Context, *, by: str, seconds: float = 10.0, checked: Completed | No
     found = Completed(completion=before)
     if before is None:
         plan_changes.require(ctx)
-        found = checked or check(ctx, seconds=seconds)
+        found = check(ctx, seconds=seconds)
         gate = Gate.of("complete", found.checks)
         if ctx.dry_run or not gate.is_open:
             return Decision(exit_code=gate.exit_code, message=gate.shut_by, value=found)
     with phase(ctx, PHASE) as account:
         begun = completion.begin(ctx, by=by)
+        if before is None:
+            # Once more: who was on the way back when the record came went on. Behind it nobody begins.
+            gate = Gate.of("complete", (_served(ctx), *_groups_stay(ctx)))
+            if not gate.is_open:
+                completion.take_back(ctx)
+                account.ends(gate.exit_code, gate.shut_by)
+                return Decision(
+                    exit_code=gate.exit_code, message=gate.shut_by, value=replace(found, checks=gate.results)
+                )
         _cut_off_way_back(ctx)
         given = keeping.give_back(ctx)
         if held := release.check(ctx):
@@ -151,6 +160,10 @@ def _validated(ctx: Context) -> CheckResult:
             remedy="run `validate` again",
         )
     return CheckResult(name=VALIDATED, verdict=Verdict.PASS, evidence=found.evidence)
+
+
+def _groups_stay(ctx: Context) -> tuple[CheckResult, ...]:
+    return _none_under_way(ctx), sides.check_went_back(ctx)
 
 
 def _none_under_way(ctx: Context) -> CheckResult:

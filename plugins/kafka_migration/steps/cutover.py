@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kafka_migration.approvals import waves
 from kafka_migration.approvals.cutover import CutoverGate
 from kafka_migration.domain.checks import CheckResult, Verdict
-from kafka_migration.domain.direction import Direction, Side
+from kafka_migration.domain.direction import SOURCE, Direction, Side
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, TakenOver
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups import looks, watch
@@ -26,7 +26,9 @@ from kafka_migration.groups.move import POLL_SECONDS, Mover, phase_of
 from kafka_migration.groups.proof import GroupNotEmpty, require_not_ahead_at_destination
 from kafka_migration.groups.record import GroupRecord, Step, Translation
 from kafka_migration.groups.translate import GroupView, selected_groups, view_groups
+from kafka_migration.link import switched
 from kafka_migration.link.ready import NotCopied, require_keeping_up
+from kafka_migration.migration import completion
 from kafka_migration.plans.hooks import Hook
 from kafka_migration.steps.step import Decision
 
@@ -372,7 +374,8 @@ def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) 
     written again.
 
     Refused once it has committed past its translation on the target: what it processed there would be processed
-    again. Its offsets on the target stay; they are not ahead of anything. A kill at any step is finished by a rerun.
+    again; and where nobody writes to the source any more. Its offsets on the target stay; they are not ahead of
+    anything. A kill at any step is finished by a rerun.
     """
     selected_groups(ctx, [group])
     # Before the claim, which ends whoever moves the group now.
@@ -385,6 +388,8 @@ def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) 
             f"group {group} was not touched by this migration",
             remedy="there is nothing to undo; check the group's name (`status` lists those that were moved)",
         )
+    if not record.has(Step.UNDOING):
+        _require_source_in_use(ctx, group)
     require_not_ahead_at_destination(ctx, record)
     stop, start = ctx.plan.stop_hooks(group), ctx.plan.start_hooks(group)
     mover = Mover(ctx, environ=environ)
@@ -395,9 +400,21 @@ def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) 
         return UndoResult(group=group, outcome="would_undo", hooks=tuple(calls))
     mover.require_hooks(group, stop_on="target", start_on="source", phase="undo")
     record = GroupRecord.own(ctx.journal, group, at=ctx.stamp())
+    # A rollback may have taken it up between that look and the claim.
+    record.require_leg(ctx.direction, ctx.generation)
     if not record.has(Step.UNDONE):
         mover.move_back(record)
     return UndoResult(group=group, outcome="undone", hooks=tuple(calls))
+
+
+def _require_source_in_use(ctx: Context, group: str) -> None:
+    completion.require_none(ctx)
+    switch = switched.away_from(ctx, SOURCE)
+    if switch is not None and not (ctx.plan.producers and ctx.plan.producers.first):
+        raise Refused(
+            f"group {group} would read a source to which no producer writes: {switch}",
+            remedy=f"`rollback --group {group}` moves it there, once `mirror --reverse` has copied what it reads",
+        )
 
 
 def run(ctx: Context, *, groups: Sequence[str] | None = None) -> Decision:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.domain.errors import Retryable
+from kafka_migration.domain.waiting import Rejections
 from kafka_migration.inventory import plan_changes
 from kafka_migration.migration import cancellation
 from kafka_migration.migration.history import phase
@@ -62,11 +63,15 @@ def wait(ctx: Context, name: str, *, part: str = "") -> Decision:
 
 def _decided(ctx: Context, step: Step) -> Decision:
     watch, began, limit = step.verbs.Wait(step.seen(ctx)), ctx.clock.monotonic(), step.seconds(ctx.plan)
+    rejections = Rejections(ctx.clock)
     while True:
         try:
             if decision := watch.look():
                 return decision
+            rejections.last(None)
         except Retryable as error:
+            if rejections.last(error):
+                raise
             # A broker that restarts is no reason to give up, as long as there is time.
             ctx.log(str(error))
         waited = ctx.clock.monotonic() - began

@@ -25,6 +25,7 @@ from kafka_migration.groups import sides
 from kafka_migration.link import lifecycle, seal, switched
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.link.lag import LagMeter, LagReport, undecided
+from kafka_migration.link.switched import SwitchState
 from kafka_migration.state.link import Wish
 from kafka_migration.steps.draining import NOW_SECONDS, all_mirrored, end_mirror, none_halted
 from kafka_migration.steps.fence import run_hooks
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
 
-SERVED = "producers were switched to the target"
+SERVED, SWITCHING = "producers were switched to the target", "no switch of producers is under way"
 STILL, DECIDED, COPIED = "source log ends are still", "no transaction is open", "no lag remains"
 
 
@@ -63,7 +64,8 @@ class StopResult:
         """Whether all that shuts the gate can pass by itself (producers stop, records are copied, a cluster answers
         again). What else shuts it needs a person."""
         return all(
-            check.name in (STILL, DECIDED, COPIED) or check.verdict is Verdict.UNCHECKED for check in self.gate.blockers
+            check.name in (STILL, DECIDED, COPIED, SWITCHING) or check.verdict is Verdict.UNCHECKED
+            for check in self.gate.blockers
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -95,6 +97,7 @@ def check(ctx: Context) -> tuple[Gate, LagReport, dict[TopicPartition, Partition
     moved = {tp: by for tp, by in moves.items() if by}
     checks = (
         all_mirrored(ctx),
+        _none_switches(ctx),
         _still(moved, window),
         _decided(report),
         _lag(report),
@@ -137,6 +140,8 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
         _require_drained(ctx, ends)
         if (late := all_mirrored(ctx)).verdict is not Verdict.PASS:
             raise Refused(f"not sealed: since the drain began, {late.evidence}", remedy=late.remedy)
+        if (switch := _none_switches(ctx)).verdict is not Verdict.PASS:
+            raise CouldNotFindOut(f"not sealed: since the drain began, {switch.evidence}", remedy=switch.remedy)
         topics = {tp.topic for tp in ends}
         if ctx.link.seal() is None:
             lifecycle.note(ctx, topics, TopicState.DRAINED)
@@ -150,6 +155,15 @@ def _served(ctx: Context) -> str:
     """Since when a switch of producers has the mirror ended and the link sealed; "" where none has."""
     switch = switched.read(ctx)
     return str(switch) if switch is not None and switch.is_served else ""
+
+
+def _none_switches(ctx: Context) -> CheckResult:
+    """Its fence makes the source rest, and what it has not done yet, or undone, is its own to go on with."""
+    switch = switched.read(ctx)
+    if switch is None or switch.state is not SwitchState.SWITCHING:
+        return CheckResult(name=SWITCHING, verdict=Verdict.PASS, evidence="none")
+    remedy = f"wait for it, or run `{switch.command}` again if its process has died: it goes on, or gives it up"
+    return CheckResult(name=SWITCHING, verdict=Verdict.FAIL, evidence=f"a switch {switch}", remedy=remedy)
 
 
 def _require_drained(ctx: Context, ends: dict[TopicPartition, PartitionEnds]) -> None:
@@ -252,15 +266,17 @@ class Wait:
         self._groups_at: float | None = None
         self._hanging = ""
         self._unmirrored = 0
+        self._switching = _none_switches(ctx)
 
     def look(self) -> Decision | None:
         """Compare with the look before."""
         if served := _served(self._ctx):
             return Decision(message=served)
+        self._switching = _none_switches(self._ctx)
         report = self._meter.read()
         now, ends = report.sample.at, dict(report.sample.source_ends)
         moved = [tp for tp in ends if self._ends.get(tp) != ends[tp]]
-        if moved:
+        if moved or self._switching.verdict is not Verdict.PASS:
             self._still_since = now
         first, self._ends = not self._ends, ends
         self._report(report, 0 if first else len(moved))
@@ -291,6 +307,9 @@ class Wait:
         if self._hanging:
             remedy = "find it and abort it with kafka-transactions.sh (find-hanging, abort); then clear this task"
             return Decision(exit_code=1, message=f"{overdue}: {self._hanging}\n  remedy: {remedy}. The mirror runs on")
+        if self._switching.verdict is not Verdict.PASS:
+            message = f"{overdue}: {self._switching.evidence}\n  remedy: {self._switching.remedy}"
+            return Decision(exit_code=3, message=message)
         remedy = "stop the producers of the plan's topics on the source; the mirror copies what they write until then"
         return Decision(exit_code=3, message=f"{overdue}: {self._state}\n  remedy: {remedy}")
 

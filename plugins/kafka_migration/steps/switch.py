@@ -133,9 +133,23 @@ def check_ground(ctx: Context, *, environ: Mapping[str, str] | None = None) -> t
     is_back = ctx.direction is Direction.REVERSE
     return (
         *_asked_all("fence", lambda: fence.check(ctx, ban_of(ctx), names_of(ctx)).checks),
+        *_groups_can_stay(ctx),
         *_hooks_runnable(ctx, environ),
         _asked(STATES, lambda: _may_be_reversed(ctx)) if is_back else _asked(WAY_BACK, lambda: _way_back(ctx)),
     )
+
+
+def _groups_can_stay(ctx: Context) -> tuple[CheckResult, ...]:
+    """Whether moved groups can be kept from reading there, which is done behind the point of no return."""
+    if ctx.direction is Direction.REVERSE or not require_producers(ctx).groups_stay or not (moved := _moved(ctx)):
+        return ()
+    found = _asked_all("fence", lambda: fence.check(ctx, GROUP_READS, moved).checks)
+    return tuple(replace(one, name=f"groups that stay: {one.name}") for one in found)
+
+
+def _moved(ctx: Context) -> tuple[str, ...]:
+    records = GroupRecord.all(ctx.journal)
+    return tuple(sorted(name for name, record in records.items() if ctx.selects_group(name) and record.is_moved))
 
 
 def ban_of(ctx: Context) -> Ban:
@@ -381,6 +395,7 @@ class _Work:
     _gate: GroupGate = field(init=False)
     _back: Context | None = field(init=False, default=None)
     _tail: Tail | None = field(init=False, default=None)
+    _moved_before: frozenset[str] = field(init=False, default=frozenset())
     _seal: Callable[[], Seal] = field(init=False)
     _began: float = field(init=False, default=0.0)
     _after: dict[str, float] = field(init=False, default_factory=dict)
@@ -426,7 +441,7 @@ class _Work:
         ctx = self.ctx
         # Topics may have joined since they were created.
         fence.keep_off_target(ctx)
-        self._back = reverse.prepare(ctx)
+        self._back, self._moved_before = reverse.prepare(ctx), frozenset(_moved(self.ctx))
         ctx.link.warm()
         self._tail = Tail(ctx)
         self._tail.catch_up()
@@ -475,6 +490,8 @@ class _Work:
         # Read while the rest is done.
         tail.begin(proof.ends)
         self._require()
+        # Before the seal: where `stop` has drained the topics meanwhile, there is nothing to be sealed by this one.
+        self._note_fenced(fenced)
         sealed = self._seal()
         self._is_done("sealed")
         self._require()
@@ -547,11 +564,19 @@ class _Work:
                 f"{len(standing.missing)} denials of the fence {ban_of(self.ctx).key} are gone: somebody removed them",
                 remedy="find out who removes ACLs (another migration's `fence --lift`?), then run this again",
             )
+        self._note_fenced(fenced)
+
+    def _note_fenced(self, fenced: Fenced) -> None:
+        """A mirror that was started again meanwhile has its topics back in an earlier state."""
         if self.ctx.direction is Direction.FORWARD:
-            # A mirror that was started again meanwhile has its topics back in an earlier state.
             lifecycle.note(self.ctx, fenced.names, TopicState.FENCED)
 
     def _require_groups_rest(self) -> None:
+        if back := self._moved_before - frozenset(_moved(self.ctx)):
+            raise Refused(
+                f"groups were moved back since the switch began: {listed(sorted(back))}",
+                remedy="move them (`cutover`), or leave them out of the plan; then run this again",
+            )
         found = sides.check_back(self.ctx)
         if found.verdict is Verdict.FAIL:
             raise Refused(f"{found.name}: {found.evidence}", remedy=found.remedy)
@@ -639,7 +664,7 @@ class _Work:
             self._start(call, served.command)
             if not served.started_at:
                 served = self._started(served)
-        if not is_back and require_producers(ctx).groups_stay and (groups := self._moved()):
+        if not is_back and require_producers(ctx).groups_stay and (groups := _moved(ctx)):
             self._require()
             fence.apply(ctx, self._hooks("source"), GROUP_READS, groups)
         self._require()
@@ -649,11 +674,6 @@ class _Work:
         switched.write(ctx, done)
         ctx.log(str(done))
         return done
-
-    def _moved(self) -> tuple[str, ...]:
-        ctx = self.ctx
-        records = GroupRecord.all(ctx.journal)
-        return tuple(sorted(name for name, record in records.items() if ctx.selects_group(name) and record.is_moved))
 
     def _start(self, call: HookCall, command: str) -> None:
         try:

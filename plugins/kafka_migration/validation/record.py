@@ -9,13 +9,15 @@ saw it when it began; no run overrules what was found while it read, since it ma
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.compare.result import Equality
 from kafka_migration.domain.errors import MigrationError
+from kafka_migration.domain.ledger import pack_ends, unpack_ends
+from kafka_migration.domain.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafka_migration.compare.digests import SegmentOutcome
@@ -166,7 +168,23 @@ def _append(ctx: Context, name: str, validation: Validation) -> None:
     ctx.journal.record(KIND, name, _bounded(value))
 
 
+def equal_up_to(value: Mapping[str, Any]) -> dict[TopicPartition, int] | None:
+    """Source offsets up to which a kept verdict found partitions equal; None if it does not have them all."""
+    if "equal_to" in value:
+        return unpack_ends(value["equal_to"])
+    return None if value.get("left_out") else unpack_ends(_equal_to(value))
+
+
+def _equal_to(value: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    equal = (one for one in value.get("partitions", ()) if one["verdict"] == Equality.EQUAL)
+    return pack_ends({TopicPartition(one["topic"], one["partition"]): one["source_end"] for one in equal})
+
+
 def _bounded(value: dict[str, Any]) -> dict[str, Any]:
+    # Small beside the partitions themselves, and whoever moves producers begins there.
+    value = {**value, "equal_to": _equal_to(value)}
+    if len(json.dumps({**value, "partitions": []})) > _MOST_BYTES:
+        del value["equal_to"]
     # Those that are not equal are what a person looks for: they stay longest.
     partitions = sorted(value["partitions"], key=lambda partition: partition["equal"])
     while partitions and len(json.dumps({**value, "partitions": partitions})) > _MOST_BYTES:

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 from kafka_migration.compare.digests import SOURCE, TARGET, SegmentOutcome
 from kafka_migration.compare.request import PartitionRange
-from kafka_migration.compare.result import Equality
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.validation.pins import compaction, own
-from kafka_migration.validation.record import kept
+from kafka_migration.validation.record import equal_up_to, kept
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -35,7 +34,13 @@ class Tail:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        here, before = _here(ctx), _validated(ctx)
+        here, before = _here(ctx), equal_up_to(kept(ctx) or {})
+        if before is None:
+            ctx.log(
+                "the last validation was of more partitions than the journal keeps of one, so what was copied before"
+                " this moment is not compared in between: run `validate` right before"
+            )
+            before = {}
         offsets = sum(max(0, end - before.get(tp, end)) for tp, end in here.items())
         if offsets > MOST_OFFSETS:
             ctx.log(
@@ -129,12 +134,3 @@ def read(ctx: Context, ranges: Sequence[PartitionRange]) -> list[SegmentOutcome]
 def _here(ctx: Context) -> dict[TopicPartition, int]:
     """Source offsets up to which the mirror has copied."""
     return {tp: position.source for tp, position in ctx.link.positions().items() if ctx.selects_topic(tp.topic)}
-
-
-def _validated(ctx: Context) -> dict[TopicPartition, int]:
-    """Source offsets up to which the last validation of everything found partitions equal."""
-    return {
-        TopicPartition(one["topic"], one["partition"]): one["source_end"]
-        for one in (kept(ctx) or {}).get("partitions", ())
-        if one["verdict"] == Equality.EQUAL
-    }

@@ -396,7 +396,7 @@ class WireCluster:
         the others asked again, and no broker is waited for longer than ``answer_seconds``. What may not be described is
         left out like what does not answer.
 
-        Raises ClusterUnreachable if no broker names the leaders.
+        Raises ClusterUnreachable if no broker names the leaders, AuthenticationFailed if all that lead reject us.
         """
         pending, found, until = set(partitions), dict[TopicPartition, int](), time.monotonic() + seconds
         while pending:
@@ -405,11 +405,15 @@ class WireCluster:
                 node: partial(self._offsets_of, group=group, when=when, committed=committed)
                 for node, group in self.by_leader(pending).items()
             }
+            refused: list[MigrationError] = []
             for answer in (await self.ask_each(asks, answer_seconds)).values():
                 if isinstance(answer.exception, MigrationError):
-                    raise answer.exception
+                    refused.append(answer.exception)
                 if answer.succeeded():
                     found |= {tp: offset for tp, (offset, code) in answer.value.items() if code == 0}
+            if refused and not found:
+                # One broker that rejects our credentials is like one that is away; all of them are not.
+                raise refused[0]
             pending -= found.keys()
             if time.monotonic() >= until:
                 break
@@ -446,7 +450,10 @@ def _list_offsets_topics(group: list[TopicPartition], when: int, leaders: Mappin
     topics: dict[str, list[Any]] = {}
     for tp in group:
         partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
-            partition_index=tp.partition, current_leader_epoch=leaders[tp].epoch, timestamp=when
+            partition_index=tp.partition,
+            # Forgotten by now, where metadata came meanwhile: then the broker says whether it leads.
+            current_leader_epoch=leaders[tp].epoch if tp in leaders else -1,
+            timestamp=when,
         )
         topics.setdefault(tp.topic, []).append(partition)
     return [ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()]

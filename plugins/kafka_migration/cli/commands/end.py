@@ -9,7 +9,7 @@ import typer
 
 from kafka_migration.cli.asking import demand_yes
 from kafka_migration.cli.opening import opened
-from kafka_migration.cli.options import By, Debug, DryRun, Json, PlanFile
+from kafka_migration.cli.options import By, Debug, DryRun, Json, PlanFile, Seconds
 from kafka_migration.cli.output import Output
 
 
@@ -47,7 +47,7 @@ def complete(
     check: Annotated[
         bool, typer.Option("--check", help="Only check whether it may be done, and what still uses the source.")
     ] = False,
-    seconds: Annotated[float, typer.Option(min=0, help="Between the two looks at the source.")] = 10.0,
+    seconds: Seconds = 10.0,
     yes: Annotated[bool, typer.Option("--yes", help="Complete without being asked.")] = False,
     by: By = None,
     dry_run: DryRun = False,
@@ -61,20 +61,19 @@ def complete(
 
     output = Output(as_json=as_json)
     with opened(plan, output, dry_run=dry_run or check) as ctx:
-        checked = None
         if completion.read(ctx) is None and not (check or dry_run or yes):
             checked = step.check(ctx, seconds=seconds)
             question = f"Complete migration {ctx.plan.name}? Nothing goes back to the source after that."
             shown = [f"{one.name} {one.verdict}: {one.evidence}" for one in (*checked.checks, *checked.uses)]
             demand_yes(output, question, shown=shown, declined="nothing was changed")
-        decision = step.run(ctx, by=by or getpass.getuser(), seconds=seconds, checked=checked)
+        decision = step.run(ctx, by=by or getpass.getuser(), seconds=seconds)
     output.result(decision.value.as_dict() | {"dry_run": dry_run or check}, completed(decision.value))
     raise typer.Exit(decision.exit_code)
 
 
 def retire(
     plan: PlanFile,
-    seconds: Annotated[float, typer.Option(min=0, help="Between the two looks that are compared.")] = 10.0,
+    seconds: Seconds = 10.0,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:

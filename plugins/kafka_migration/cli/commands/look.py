@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterable
 from enum import StrEnum
@@ -268,7 +269,7 @@ def _servers(plan: Plan, side: Side) -> str:
     from kafka_migration.kafka.lookup import find_connection
 
     try:
-        return find_connection(plan.connection(side)).servers
+        return shlex.quote(find_connection(plan.connection(side)).servers)
     except BadInput:
         return f'"${side.upper()}_SERVERS"'
 

@@ -225,6 +225,8 @@ class _Walk:
 def _done(ctx: Context) -> str:
     """The last step that cannot be made twice: the seal ends the copy for good, and what was restored may be released.
     "" before that, and where the plan selects topics by now that were never mirrored."""
+    from kafka_migration.fence import record as fences
+    from kafka_migration.fence.bans import BACK_WRITES, EARLY_WRITES
     from kafka_migration.link import switched
     from kafka_migration.link.switched import SwitchState
     from kafka_migration.topics.declared import KIND, is_restored
@@ -234,15 +236,19 @@ def _done(ctx: Context) -> str:
         return ""
     if set(ctx.plan.topics.select(ctx.source.topics())) - set(ctx.link.topics()):
         return ""
+    is_switched = ctx.plan.producers is not None and ctx.plan.producers.in_workflow
+    if not is_switched and {EARLY_WRITES.key, BACK_WRITES.key} & fences.standing(ctx).keys():
+        # `stop_mirror` lets producers in behind the seal, which is left to do.
+        return "watch_groups"
     if all(is_restored(record) for record in records.values()):
         return "restore"
-    if ctx.plan.producers is None or not ctx.plan.producers.in_workflow:
+    if not is_switched:
         return "stop_mirror"
     # The switch seals before the point of no return: until it is done, it is gone on with.
     switch = switched.read(ctx)
     if switch is not None and switch.state is SwitchState.DONE:
         return "switch_producers"
-    return "validate" if ctx.plan.producers.first else "watch_groups"
+    return "validate" if ctx.plan.producers and ctx.plan.producers.first else "watch_groups"
 
 
 class MirrorProcess:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.printable import printable
 
 if TYPE_CHECKING:
     from kafka_migration.topics.drift import DriftStatus
@@ -43,7 +44,7 @@ def grid(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, 
             Text(name.removeprefix(">")), justify="right" if number else "left", overflow="fold", no_wrap=number
         )
     for row in every:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(printable(cell)) for cell in row))
     return Group(heading, table, *below)
 
 
@@ -53,7 +54,7 @@ def facts(rows: Iterable[tuple[str, Cell]]) -> RenderableType:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
-        table.add_row(Text(name), value if isinstance(value, Text) else Text(value))
+        table.add_row(Text(name), value if isinstance(value, Text) else Text(printable(value)))
     return table
 
 

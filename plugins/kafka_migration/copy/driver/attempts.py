@@ -143,7 +143,13 @@ class Attempts:
         problems = self._home.net.run(self._home.refresh, _STATE)
         found = {name: self._home.topic_ids.get(name, NO_TOPIC_ID) for name in _STATE if name not in problems}
         for name, topic_id in found.items():
-            if self.state_ids.setdefault(name, topic_id) != topic_id:
+            if not topic_id.int:
+                # Of a broker that gives none, as one that is not upgraded yet: no proof of whose topic it is.
+                self.state_ids.setdefault(name, topic_id)
+                continue
+            if not self.state_ids.get(name, NO_TOPIC_ID).int:
+                self.state_ids[name] = topic_id
+            if self.state_ids[name] != topic_id:
                 raise StateConflict(
                     f"{HOME}: internal topic {name} was deleted and created again while the mirror ran",
                     remedy="find out who deleted it, and start the mirror again: it halts each partition whose records"

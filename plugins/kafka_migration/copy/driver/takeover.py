@@ -149,15 +149,18 @@ class Tail:
             return
         # The writer's own id is another one only where brokers forgot it.
         is_marker = header.is_control and header.producer_id in (producer_id, writer.producer_id if writer else -1)
+        # Of a transaction that wrote nothing here: one that a fence of producers has cut short ends so behind the cut.
+        is_gap = not is_marker and header.is_control and header.is_transactional
         is_ours = not header.is_control and author == writer
-        trouble = self._trouble(header, is_marker=is_marker, is_ours=is_ours)
+        trouble = self._trouble(header, is_marker=is_marker or is_gap, is_ours=is_ours)
         if trouble is not None:
             self._stop(trouble[0], header, trouble[1])
             return
         self._next = header.next_offset
-        if is_marker:
+        if is_marker or is_gap:
+            # What of ours follows is not at its place.
             self.marker_seen = True
-            self.markers.add(author)
+            self.markers |= {author} if is_marker else set()
         else:
             self.data_end = header.next_offset
             self.records = header.base_offset - self.known.fence_end + header.records

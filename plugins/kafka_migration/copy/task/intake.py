@@ -15,7 +15,7 @@ from kafka_migration.copy.task.fairness import FetchOrder
 from kafka_migration.copy.task.loop import Loop
 from kafka_migration.copy.task.partition import PartitionCopy, Stand
 from kafka_migration.domain.codes import FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE, STALE_LEADER, UNAUTHORIZED
-from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
+from kafka_migration.domain.errors import AuthenticationFailed, CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster, code_name
@@ -36,6 +36,8 @@ costs most of a millisecond, whether it brings one record or ten: without a paus
 second takes a whole core, and then each waits for the one before it."""
 _TROUBLE_SECONDS = 10.0
 _TROUBLED_SECONDS = 0.05
+_REJECTED_SECONDS = 5.0
+"""Before credentials are tried again that a broker rejects: some count such attempts, and lock the account."""
 
 Written = Callable[[list[tuple[PartitionCopy, list[RunOpening]]]], Awaitable[None]]
 
@@ -51,24 +53,27 @@ class Intake:
         limits: Limits,
         rate_limit: RateLimit,
         write_ahead: Written,
-        *,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.loop, self.source, self.copies, self.limits, self.write_ahead = loop, source, copies, limits, write_ahead
-        self.rate_limit, self._clock = rate_limit, clock
+        self.rate_limit = rate_limit
         self.is_stale = self.is_closed = False
         self._busy: set[int] = set()
+        self._rejected: set[int] = set()
         self._fetch_order = FetchOrder()
-        # When it began, when it was seen last, and by which metadata it began.
-        self._trouble: dict[TopicPartition, tuple[float, float, int]] = {}
+        self._trouble: dict[TopicPartition, tuple[float, float]] = {}
+        # Logs that a leader called cut, and which metadata that was by.
+        self._cut: dict[TopicPartition, int] = {}
         # Topics of which nothing is compacted away: what their brokers do not send, they will.
         self._whole: set[str] = set()
 
     def start(self) -> None:
         """See that every broker which leads something of ours has its coroutine."""
-        for node in {leader.node for tp, leader in self.source.leaders.items() if tp in self.copies} - self._busy:
+        for node in self._leading() - self._busy:
             self._busy.add(node)
             self.loop.spawn(self._fetch_from, node)
+
+    def _leading(self) -> set[int]:
+        return {leader.node for tp, leader in self.source.leaders.items() if tp in self.copies}
 
     @property
     def needs_leaders(self) -> bool:
@@ -115,6 +120,15 @@ class Intake:
                         # Up to the last stable offset: a record that may still be taken back must not reach the target.
                         committed=True,
                     )
+                except AuthenticationFailed as error:
+                    # Like one that does not answer, as long as others let us in.
+                    self._rejected.add(node)
+                    if self._rejected >= self._leading():
+                        raise
+                    log.warning("fetch from source broker %s: %s", node, error.message)
+                    self.is_stale = True
+                    await self.loop.woken(_REJECTED_SECONDS)
+                    continue
                 except kafka_errors.KafkaError as error:
                     log.info("fetch from source broker %s: %s", node, error)
                     self.is_stale = True
@@ -123,6 +137,7 @@ class Intake:
                     else:
                         await self.loop.woken(0.2)
                     continue
+                self._rejected.discard(node)
                 if suspects:
                     suspects.answered({c.partition.topic for c in wanted})
                 if self._is_over:
@@ -159,8 +174,9 @@ class Intake:
             if answer.error:
                 troubled.append((copy, answer.error))
                 continue
+            self._trouble.pop(answer.partition, None)
             if answer.diverging_end is None:
-                self._trouble.pop(answer.partition, None)
+                self._cut.pop(answer.partition, None)
             elif not self._is_cut(copy):
                 troubled.append((copy, FENCED_LEADER_EPOCH))
                 continue
@@ -212,22 +228,20 @@ class Intake:
         start = (await self.source.list_offsets([tp], EARLIEST, deadline=deadline))[tp]
         end = (await self.source.list_offsets([tp], LATEST, deadline=deadline))[tp]
         is_lasting = self._is_lasting(tp)
-        if not is_lasting and self._is_deposed(copy):
+        if self._is_deposed(copy) and not (is_lasting and await self.source.reports({tp.topic})):
+            # One that is cut off goes on for as long as nobody else is heard.
             log.info("fetch %s: %d is out of range, by a leader of before", tp, offset)
         elif offset < start:
             copy.stop_after_queue(Halt.DATA_LOSS, f"the source's log now starts at {start}: retention was faster")
-        elif not is_lasting:
-            if offset == start:
-                # The broker knows nothing of our leader epoch any more: all of its records are gone from the source.
-                copy.last_epoch = -1
-        elif self.source.is_another(tp.topic):
-            log.info("fetch %s: this is another topic of that name", tp)
         elif offset > end:
             copy.stop_after_queue(Halt.TRUNCATED, f"the source's log now ends at {end}, below our position")
-        else:
+        elif is_lasting:
             copy.stop_after_queue(
                 Halt.TRUNCATED, f"the source, which has {start} to {end}, does not know what stood before our position"
             )
+        elif offset == start:
+            # The broker knows nothing of our leader epoch any more, since all of its records are gone from the source.
+            copy.last_epoch = -1
 
     def _is_deposed(self, copy: PartitionCopy) -> bool:
         """True if who leads by the newest metadata led before what was copied last was written: one that was cut off,
@@ -236,26 +250,21 @@ class Intake:
         return leader is not None and 0 <= leader.epoch < copy.last_epoch
 
     def _is_cut(self, copy: PartitionCopy) -> bool:
-        """True if leaders of today have called the log of the pinned topic cut for some time."""
-        tp = copy.partition
+        """True if a leader has called the log cut twice, and who leads was asked in between: no halt is founded on one
+        broker's word, and this one can only be lifted by copying all of it again."""
+        tp, moves = copy.partition, self.source.moves
         if self._is_deposed(copy):
-            self._trouble.pop(tp, None)
+            self._cut.pop(tp, None)
             return False
-        return self._is_lasting(tp) and not self.source.is_another(tp.topic)
+        return self._cut.setdefault(tp, moves) != moves
 
     def _is_lasting(self, tp: TopicPartition) -> bool:
-        """True if fetches of ``tp`` have brought nothing but such trouble for some time, and metadata came in between.
-
-        No halt is founded on one broker's word, nor on a log whose topic may be another one by now: brokers that fetch
-        by names serve it before their metadata show its id.
-        """
-        now, moves = self._clock(), self.source.moves
-        since, newest, before = self._trouble.get(tp, (now, now, moves))
-        if now - newest > _TROUBLE_SECONDS:
-            # Long ago, and not asked since (paused, or enough in the queue): that was another trouble.
-            since, before = now, moves
-        self._trouble[tp] = (since, now, before)
-        return now - since > _TROUBLE_SECONDS and moves != before
+        """True if fetches of ``tp`` have brought nothing but such trouble for some time."""
+        now = time.monotonic()
+        since, newest = self._trouble.get(tp, (now, now))
+        # Long ago, and not asked since (paused, or enough in the queue): that was another trouble.
+        self._trouble[tp] = (now if now - newest > _TROUBLE_SECONDS else since, now)
+        return now - self._trouble[tp][0] > _TROUBLE_SECONDS
 
     def _leads(self, node: int, tp: TopicPartition) -> bool:
         leader = self.source.leaders.get(tp)
