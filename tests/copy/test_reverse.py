@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from kafka_migration.copy.driver import headers
 from kafka_migration.domain import ledger
@@ -25,7 +26,7 @@ from kafka_migration.state.store import TopicStore
 from kafka_migration.steps import mirror, resume
 from tests.copy.bench import ThreadRunner, records
 from tests.copy.test_changes import Made, made
-from tests.kafka_tools import delete_records, produce, read_all
+from tests.kafka_tools import delete_records, log_ends, produce, read_all, set_topic_config
 
 
 @pytest.fixture
@@ -179,3 +180,28 @@ def test_partition_that_halted_on_the_way_back_goes_on_behind_what_a_person_give
         assert [row.without_offset() for row in here[other]] == [row.without_offset() for row in there[other]]
         (loss,) = all_losses(ctx)
         assert (loss["side"], loss["partition"], loss["start"], loss["end"]) == ("target", 0, stands, stands + 20)
+
+
+def test_transaction_that_a_fence_cut_short_may_abort_behind_the_cut(source_cluster, target_cluster, topic):
+    """Its partition was added, and what it wrote there refused: a marker stands behind the cut, and no record."""
+    source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
+    tp = TopicPartition(topic, 0)
+    with sealed(source, target, topic) as (_, ctx):
+        set_topic_config(source, topic, {"max.message.bytes": "1000"})
+        before = log_ends(source, {topic: 2})
+        producer = Producer({"bootstrap.servers": source, "transactional.id": topic, "message.max.bytes": 1_000_000})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, b"x" * 5_000, partition=0)
+        producer.flush(30)
+        producer.abort_transaction(30)
+        assert log_ends(source, {topic: 2}) == before + 1, "the marker alone"
+        set_topic_config(source, topic, {"max.message.bytes": "1048588"})
+        back = reverse.arm(ctx)
+        produce(target, topic, records(100, 2, seed=2))
+        assert mirror.apply(back, ThreadRunner(), until_caught_up=True).halted == ()
+        assert stragglers.look(ctx) == ()
+        there, here, maps = read_all(target, {topic: 2}), read_all(source, {topic: 2}), back.link.offset_maps()
+        for new, copy in zip(there[tp][100:], here[tp][100:], strict=True):
+            assert new.without_offset() == copy.without_offset()
+            assert maps[tp].to_target(new.offset) == copy.offset
