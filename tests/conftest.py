@@ -14,7 +14,7 @@ import pytest
 from demo import class_archives
 from demo.brokers import EmbeddedKafka
 from kafka_migration.kafka.lookup import variable_of
-from kafka_migration.migration.signing import CONNECTION
+from kafka_migration.plans.places import APPROVALS_CONNECTION
 from tests import bytecode
 from tests.losing import put_back
 from tests.shared import Run, SharedCluster, shared_cluster
@@ -53,7 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if gone := [name for name in _LONGEST if not (Path(__file__).parent / f"{name}.py").exists()]:
         raise pytest.UsageError(f"tests/conftest.py begins with the longest files; these have other names now: {gone}")
     # Answers are signed, in this process and in those that tests start.
-    os.environ[variable_of(CONNECTION)] = json.dumps({"conn_type": "generic", "password": "a key of the tests: " * 2})
+    os.environ[variable_of(APPROVALS_CONNECTION)] = json.dumps(
+        {"conn_type": "generic", "password": "a key of the tests: " * 2}
+    )
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(class_archives.of_spark().options()))
     if not hasattr(config, "workerinput"):

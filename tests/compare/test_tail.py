@@ -68,7 +68,9 @@ def _tail(lab: Lab, copy: Copy, said: list[str], *, kept: int | None = None) -> 
         direction=Direction.FORWARD,
         is_first=True,
         on_open_link=None,
-        journal=SimpleNamespace(read=lambda *_: {"partitions": validated[:kept], "left_out": len(validated[kept:])}),
+        journal=SimpleNamespace(
+            read=lambda *_: {"partitions": validated[:kept], "left_out": 0 if kept is None else len(validated) - kept}
+        ),
         selects_topic=lambda _topic: True,
         log=said.append,
     )

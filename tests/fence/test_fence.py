@@ -23,7 +23,6 @@ from kafka_migration.domain.errors import (
     TakenOver,
 )
 from kafka_migration.domain.lifecycle import TopicState
-from kafka_migration.domain.seal import Seal
 from kafka_migration.fence import fence, record
 from kafka_migration.fence.bans import BACK_WRITES, EARLY_WRITES, GROUP_READS, WRITES
 from kafka_migration.fence.proof import Straggler
@@ -755,11 +754,10 @@ class TestTargetThatIsClosed:
         fence.keep_off_target(ctx)
         assert applied == [EARLY_WRITES.key]
 
-    def test_it_stays_open_behind_the_seal_of_stop(
-        self, closed: tuple[Context, list[str]], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_it_stays_open_behind_the_seal_of_stop(self, closed: tuple[Context, list[str]]) -> None:
         ctx, applied = closed
-        monkeypatch.setattr(ctx.link, "seal", lambda: Seal(at="noon", ends={}))
+        for state in (TopicState.DRAINED, TopicState.SEALED):
+            lifecycle.note(ctx, [ORDERS], state)
         fence.keep_off_target(ctx)
         assert (applied, fence.check_target(ctx)) == ([], ())
 

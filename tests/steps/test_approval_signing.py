@@ -16,12 +16,13 @@ from kafka_migration.approvals.passing import NotApproved
 from kafka_migration.approvals.record import answers, history
 from kafka_migration.domain.errors import BadInput, StateConflict
 from kafka_migration.kafka.lookup import variable_of
-from kafka_migration.migration.signing import CONNECTION, FILE_VARIABLE, Keyring, find_keys
+from kafka_migration.migration.signing import FILE_VARIABLE, Keyring, find_keys
+from kafka_migration.plans.places import APPROVALS_CONNECTION
 from tests.steps.gates import Migration
 
 PLAN = GateName.PLAN
 KEY, OTHER = "k" * 32, "o" * 32
-CONNECTED = variable_of(CONNECTION)
+CONNECTED = variable_of(APPROVALS_CONNECTION)
 
 
 @pytest.fixture

@@ -642,10 +642,10 @@ def test_fence_that_somebody_lifts_meanwhile_is_noticed(shop: Shop) -> None:
 
 def test_topics_that_stop_has_drained_meanwhile_are_neither_sealed_nor_armed_by_a_switch(shop: Shop) -> None:
     _after(shop, "shop/desired drain", lambda: lifecycle.note(shop.ctx(), TOPICS, TopicState.DRAINED))
-    with pytest.raises(StateConflict):
+    with pytest.raises(StateConflict, match=r"stopped by another command since the fence: shop\.orders \(drained\)"):
         shop.switch()
     assert "seal" not in shop.effects
-    given_up(shop)
+    assert (shop.source.acls(), reverse.begun(shop.ctx())) == (shop.before, None)
 
 
 def test_group_that_is_moved_back_while_the_switch_goes_on_ends_it(shop: Shop) -> None:

@@ -50,7 +50,7 @@ class ControlOperator(MigrationOperator):
         with self.opened(context) as ctx:
             _require_fitting(action, form)
             if action.is_final:
-                is_cleared = run.clear_number or context["ti"].max_tries > context["task"].retries
+                is_cleared = run.clear_number or context["ti"].max_tries > (context["task"].retries or 0)
                 _require_asked_now(ctx, action, run.run_after, is_cleared=bool(is_cleared))
                 _require_confirmed(ctx, action, by=by, confirmed=form["confirm"])
                 if action is Action.CANCEL:

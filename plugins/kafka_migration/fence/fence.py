@@ -213,7 +213,8 @@ def _is_kept_off(ctx: Context) -> bool:
     if producers is None or not producers.target_closed or ctx.direction is Direction.REVERSE:
         return False
     back = record.read(ctx, BACK_WRITES)
-    may_be_there = switched.away_from(ctx, "source") is not None or ctx.link.seal() is not None
+    gone_on = {TopicState.SEALED, TopicState.SERVED, TopicState.COMPLETED} & set(lifecycle.read(ctx).values())
+    may_be_there = bool(gone_on) or switched.away_from(ctx, "source") is not None
     return not may_be_there and not (back is not None and back.stands)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from kafka_migration.domain.errors import BadInput
 from kafka_migration.kafka.lookup import find_password, variable_of
-from kafka_migration.plans.places import APPROVALS_CONNECTION as CONNECTION
+from kafka_migration.plans.places import APPROVALS_CONNECTION
 
 FILE_VARIABLE = "KAFKA_MIGRATION_APPROVAL_KEYS_FILE"
 HOW_TO_SET = f"name the file that holds it in {FILE_VARIABLE} (docs/security.md, Approvals)"
@@ -65,14 +65,14 @@ def find_keys(environ: Mapping[str, str] | None = None) -> Keyring:
     Blocks inside Airflow, as ``find_connection`` does.
     """
     path = (os.environ if environ is None else environ).get(FILE_VARIABLE)
-    text = find_password(CONNECTION, environ) if not path else _read(Path(path))
+    text = find_password(APPROVALS_CONNECTION, environ) if not path else _read(Path(path))
     lines = (line.strip() for line in (text or "").splitlines())
     return Keyring(tuple(line for line in lines if line and not line.startswith("#")))
 
 
 def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
     """``environ`` for a process that answers and asks nothing, such as Spark's: without what leads to the keys."""
-    left_out = {FILE_VARIABLE, variable_of(CONNECTION)}
+    left_out = {FILE_VARIABLE, variable_of(APPROVALS_CONNECTION)}
     return {name: value for name, value in environ.items() if name not in left_out}
 
 

@@ -490,8 +490,7 @@ class _Work:
         # Read while the rest is done.
         tail.begin(proof.ends)
         self._require()
-        # Before the seal: where `stop` has drained the topics meanwhile, there is nothing to be sealed by this one.
-        self._note_fenced(fenced)
+        self._require_unstopped(fenced)
         sealed = self._seal()
         self._is_done("sealed")
         self._require()
@@ -564,12 +563,20 @@ class _Work:
                 f"{len(standing.missing)} denials of the fence {ban_of(self.ctx).key} are gone: somebody removed them",
                 remedy="find out who removes ACLs (another migration's `fence --lift`?), then run this again",
             )
-        self._note_fenced(fenced)
-
-    def _note_fenced(self, fenced: Fenced) -> None:
-        """A mirror that was started again meanwhile has its topics back in an earlier state."""
         if self.ctx.direction is Direction.FORWARD:
+            # A mirror that was started again meanwhile has its topics back in an earlier state.
             lifecycle.note(self.ctx, fenced.names, TopicState.FENCED)
+
+    def _require_unstopped(self, fenced: Fenced) -> None:
+        """Where `stop` has drained topics since the fence, the seal is its own, and no link begins behind this one."""
+        if self.ctx.direction is Direction.REVERSE:
+            return
+        now = lifecycle.read(self.ctx)
+        if gone := [name for name in fenced.names if not now[name].may_become(TopicState.FENCED)]:
+            raise StateConflict(
+                f"topics were stopped by another command since the fence: {listed(f'{n} ({now[n]})' for n in gone)}",
+                remedy="see `status`; one of both moves producers, `switch` or their owners before `stop`",
+            )
 
     def _require_groups_rest(self) -> None:
         if back := self._moved_before - frozenset(_moved(self.ctx)):
