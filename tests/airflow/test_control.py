@@ -12,6 +12,7 @@ from kafka_migration.airflow.factory import control_dag
 from kafka_migration.domain.direction import Direction
 from kafka_migration.inventory import plan_changes
 from kafka_migration.link import reverse
+from kafka_migration.migration.joined import join
 from kafka_migration.state.link import LinkState
 from kafka_migration.state.store import MemoryStore
 from kafka_migration.steps import cancel, complete
@@ -130,6 +131,24 @@ def test_nobody_but_an_approver_of_the_plan_ends_its_migration(asks, ended, make
     assert not ended
     asks("cancel", confirm="played")
     assert len(ended) == 1
+
+
+def test_name_that_an_edit_has_added_does_not_end_the_migration_before_it_has_joined(
+    asks, ended, opened, make_plan, hand_on
+):
+    first, edited = (make_plan(approvals={"approvers": names}) for names in (["ada"], ["ada", "eve"]))
+    hand_on(edited)
+
+    def joins(plan):
+        join(SimpleNamespace(plan=plan, journal=opened.journal, stamp=lambda: "now"))
+
+    joins(first)
+    with pytest.raises(AirflowFailException, match=r"eve is not one of the plan's approvers \(ada\)"):
+        asks("cancel", confirm="played", user="eve")
+    asks("cancel", confirm="played", user="ada")
+    joins(edited)
+    asks("cancel", confirm="played", user="eve")
+    assert len(ended) == 2
 
 
 def test_form_offers_every_action_and_none_by_itself(make_plan, tmp_path):

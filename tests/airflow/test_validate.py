@@ -9,6 +9,8 @@ from airflow.sdk import BaseHook
 from airflow.sdk.definitions.connection import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from kafka_migration.airflow.factory import migrate_dag, validate_dag
+from kafka_migration.airflow.opening import opened_context
 from kafka_migration.airflow.steps import MigrationInFlightOperator, SparkValidateOperator
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import Desired
@@ -54,6 +56,21 @@ def test_form_names_topics_and_level_and_may_ask_for_everything(plan_file, opene
     operator(plan_file, by_form=True).execute(task_context)
     (call,) = validated.calls
     assert (call["topics"], call["level"], call["full"]) == (["orders", "payments"], Level.RECORD, True)
+
+
+def test_form_is_of_the_validations_dag_alone(make_plan, plan_file):
+    plan, file = make_plan(), Path(plan_file)
+    found = {
+        dag.dag_id: dag.get_task("validate").by_form for dag in (migrate_dag(plan, file), validate_dag(plan, file))
+    }
+    assert found == {"migrate_played": False, "validate_played": True}
+
+
+def test_text_of_others_forges_no_line_of_a_tasks_log(make_plan, opened):
+    said = []
+    with opened_context(make_plan(), SimpleNamespace(info=lambda _form, text: said.append(text))) as ctx:
+        ctx.log("group x\nplan gate: approved by ada\x1b[2J")
+    assert said == [r"group x\nplan gate: approved by ada\x1b[2J"]
 
 
 @pytest.mark.parametrize(("code", "final"), [(1, True), (3, False)])

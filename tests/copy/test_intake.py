@@ -37,14 +37,15 @@ class Source:
 
     def __init__(self, epoch: int, *, log: tuple[int, int]) -> None:
         self.leaders, self.moves, self._log = {TP: Leader(1, epoch)}, 0, log
-        self.heard: list[dict[str, Any]] = []
+        self.heard, self.asked = list[dict[str, Any]](), 0
 
     async def reports(self, _topics: Any) -> list[dict[str, Any]]:
         """What brokers report, if more than the one that is cut off are heard."""
         return self.heard
 
-    async def list_offsets(self, _tps: Any, when: int, **_: Any) -> dict[TopicPartition, int]:
-        return {TP: self._log[0] if when == EARLIEST else self._log[1]}
+    async def list_offsets(self, tps: Any, when: int, **_: Any) -> dict[TopicPartition, int]:
+        self.asked += 1
+        return dict.fromkeys(tps, self._log[0] if when == EARLIEST else self._log[1])
 
 
 class World:
@@ -144,10 +145,11 @@ def test_broker_that_rejects_our_credentials_ends_the_task_only_where_it_leads_a
         it.intake.is_closed = True
 
     monkeypatch.setattr(intake, "FetchSession", Rejected)
-    monkeypatch.setattr(it.loop, "woken", paused)
+    # Nothing that happens meanwhile has it ask sooner.
+    monkeypatch.setattr(it.loop, "rest", paused)
     if others:
         it.loop.run(partial(it.intake._fetch_from, 1))
-        assert (len(pauses), it.intake.is_stale) == (1, True)
+        assert (pauses, it.intake.is_stale) == ([intake._REJECTED_SECONDS], True)
     else:
         with pytest.raises(AuthenticationFailed):
             it.loop.run(partial(it.intake._fetch_from, 1))
@@ -170,3 +172,16 @@ def test_trouble_of_many_partitions_in_one_answer_costs_the_others_one_pause(mon
     monkeypatch.setattr(it.loop, "woken", paused)
     it.loop.run(partial(it.intake._take, [replace(GOOD, partition=tp, error=NOT_LEADER) for tp in tps]))
     assert (len(pauses), it.intake.is_stale) == (1, True)
+
+
+def test_many_partitions_out_of_range_in_one_answer_are_asked_about_at_once() -> None:
+    """One after the other they would keep the broker's other partitions waiting, and themselves for longer than ten
+    seconds a look, each of which would be the first one then."""
+    it = World(EPOCH)
+    tps = [TopicPartition("t", n) for n in range(20)]
+    it.intake.copies = {tp: PartitionCopy(replace(it.copy.assignment, partition=tp), Limits()) for tp in tps}
+    it.source.leaders = dict.fromkeys(tps, Leader(1, EPOCH))
+    it.loop.run(partial(it.intake._take, [replace(OUT_OF_RANGE, partition=tp) for tp in tps]))
+    assert it.source.asked == 2
+    halted = [copy.halting[0] if copy.halting else None for copy in it.intake.copies.values()]
+    assert halted == [Halt.TRUNCATED] * 20

@@ -154,18 +154,20 @@ def test_session_that_would_run_a_task_twice_is_refused_also_where_nothing_is_se
 
 
 ONE_TASK_ENDS = """
-import sys
+import os, sys
 from dataclasses import replace
+from pathlib import Path
 from kafka_migration.copy.driver.mirror import Mirror, Settings
 from kafka_migration.copy.driver import pace
 from kafka_migration.copy.session import open_session
-from kafka_migration.copy.spark import SparkRunner
+from kafka_migration.copy.spark import SparkRunner, _rows_of, again
 from kafka_migration.state.link import LinkState
 
 pace.SMALL_BACKLOG = -1
-name, source, target = sys.argv[1:]
+name, source, target, folder = sys.argv[1:]
 link = LinkState.on_target(name, {"bootstrap.servers": target})
-session = open_session("one task ends", master="local[2]", conf={"spark.ui.enabled": "false"})
+conf = {"spark.ui.enabled": "false", "spark.local.dir": folder}
+session = open_session("one task ends", master="local[2]", conf=conf)
 runner = SparkRunner(session)
 began = []
 
@@ -184,23 +186,35 @@ mirror = Mirror(
     interrupted=lambda: len(began) > 1 and sum(p.source for p in link.positions().values()) == 200,
 )
 print(mirror.run().as_dict())
+
+def large(batches, orders=os.urandom(2 << 20)):
+    for _ in batches:
+        yield again(0)
+
+_rows_of(session, large)
+print("left", [each.name for each in Path(folder).rglob("*") if each.is_file() and each.stat().st_size > 1 << 20])
 session.stop()
 """
 
 
-def test_driver_sees_a_spark_task_that_ended_before_its_time(source_cluster, target_cluster):
+def test_driver_sees_a_spark_task_that_ended_before_its_time_and_leaves_no_orders_on_disk(
+    source_cluster, target_cluster, tmp_path
+):
     name = f"ends-{uuid.uuid4().hex[:8]}"
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {name: 2}) as it:
         produce(it.source, name, (ToSend(b"%d" % n, None, n % 2) for n in range(200)))
         done = subprocess.run(
-            [sys.executable, "-c", ONE_TASK_ENDS, it.link.name, it.source, it.target],
+            [sys.executable, "-c", ONE_TASK_ENDS, it.link.name, it.source, it.target, str(tmp_path)],
             capture_output=True,
             text=True,
             timeout=120,
+            env={name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"},
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert "a task ended before its time, with 1 partitions" in done.stdout
+        # They hold credentials, and there is a round every few seconds, for days.
+        assert "left []" in done.stdout
         assert assert_same(it) == 200
 
 

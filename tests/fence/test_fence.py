@@ -761,6 +761,15 @@ class TestTargetThatIsClosed:
         fence.keep_off_target(ctx)
         assert (applied, fence.check_target(ctx)) == ([], ())
 
+    def test_topics_are_not_released_while_it_is(
+        self, closed: tuple[Context, list[str]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ctx, _ = closed
+        standing = SimpleNamespace(names=(ORDERS,), state="fenced", at="noon")
+        monkeypatch.setattr(record, "standing", lambda _ctx: {EARLY_WRITES.key: standing})
+        with pytest.raises(Refused, match=r"(?s)a fence of 1 topics on the target.*`stop` or `cancel` lifts it"):
+            fence.require_none(ctx)
+
     def test_it_stays_open_on_the_way_back(self, closed: tuple[Context, list[str]]) -> None:
         ctx, applied = closed
         fence.keep_off_target(replace(ctx, direction=Direction.REVERSE))

@@ -15,10 +15,12 @@ from kafka_migration.approvals.evidence import GateName
 from kafka_migration.approvals.passing import NotApproved
 from kafka_migration.approvals.rollback import RollbackGate
 from kafka_migration.domain import ledger
+from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.seal import Seal
+from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.groups.record import GroupRecord
 from kafka_migration.groups.translate import selected_groups
@@ -209,6 +211,21 @@ def test_rollback_of_the_whole_that_is_closed_closes_its_waves_and_an_answer_of_
         ctx.clock.sleep(1)
         approve()
     assert RollbackGate(wave.reverse()).ask()
+
+
+def test_who_approves_a_rollback_sees_what_was_given_up_on_the_way_back(
+    ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back = reverse.arm(ctx)
+    _seven_to_copy(monkeypatch)
+    before = approvals.evidence(ctx, GateName.ROLLBACK)
+    back.link.halt(ORDERS, "DATA_LOSS", "the log now starts at 60", 36, 40, ctx.stamp())
+    given_up = Skip(start=36, end=60, halt="DATA_LOSS", detail="", by="ada", at=ctx.stamp(), topic_key="")
+    back.link.lift({ORDERS: given_up})
+    seen = approvals.evidence(ctx, GateName.ROLLBACK)
+    (check,) = [one for one in seen.checks.results if one.name == "no records were given up"]
+    assert (check.verdict, "target offsets 36..60 (24 at most)" in check.evidence) == (Verdict.WARN, True)
+    assert seen.digest != before.digest
 
 
 def test_rollback_of_the_whole_closes_its_waves_whatever_the_clocks_say_and_whoever_removes_it(

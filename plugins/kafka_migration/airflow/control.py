@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.airflow.base import MigrationOperator
 from kafka_migration.domain.controls import parse_rate
 from kafka_migration.domain.errors import BadInput, Refused
+from kafka_migration.migration.joined import joined
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -106,7 +107,8 @@ def _require_asked_now(ctx: MigrationContext, action: Action, asked: datetime, *
 
 
 def _require_confirmed(ctx: MigrationContext, action: Action, *, by: str, confirmed: str | None) -> None:
-    """Raise BadInput unless the migration's name was typed, Refused for who is not among the plan's approvers."""
+    """Raise BadInput unless the migration's name was typed, Refused for who is not among the plan's approvers: those of
+    the plan as it is, and of the one that the migration goes by. An edit alone makes nobody an approver of this."""
     if confirmed != ctx.plan.name:
         raise BadInput(
             f"what `{action}` ends cannot be brought back, so it is asked for twice",
@@ -114,9 +116,12 @@ def _require_confirmed(ctx: MigrationContext, action: Action, *, by: str, confir
             value=confirmed,
             remedy=f"trigger the DAG again, and type {ctx.plan.name} there",
         )
-    allowed = ctx.plan.approvals.approvers
-    if allowed and by not in allowed:
-        raise Refused(
-            f"{by} is not one of the plan's approvers ({', '.join(allowed)}), and nobody else may {action} here",
-            remedy="have one of them trigger this DAG, or add the name to approvals.approvers of the plan",
-        )
+    last = joined(ctx)
+    for plan in (ctx.plan, *([] if last is None else [last.plan()])):
+        allowed = plan.approvals.approvers
+        if allowed and by not in allowed:
+            raise Refused(
+                f"{by} is not one of the plan's approvers ({', '.join(allowed)}), and nobody else may {action} here",
+                remedy="have one of them trigger this DAG; whom the plan names newly counts once it has joined the"
+                " migration (`approve plan`, `create`)",
+            )

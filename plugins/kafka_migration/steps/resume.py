@@ -213,7 +213,7 @@ def _refuse_lost_copies(ctx: Context, halted: Sequence[TopicPartition]) -> None:
     for tp in halted:
         mine = openings.get(tp, ())
         # What expired on the target after restoring was meant to.
-        is_restored = ctx.is_first and "restored_at" in (ctx.journal.read(KIND, tp.topic) or {})
+        is_restored = ctx.direction is Direction.FORWARD and "restored_at" in (ctx.journal.read(KIND, tp.topic) or {})
         if mine and ends[tp].start > mine[0].target and not is_restored:
             raise Refused(
                 f"{tp}: records are gone on the {ctx.direction.destination}: its log begins at {ends[tp].start}, and"

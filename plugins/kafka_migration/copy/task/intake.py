@@ -127,7 +127,7 @@ class Intake:
                         raise
                     log.warning("fetch from source broker %s: %s", node, error.message)
                     self.is_stale = True
-                    await self.loop.woken(_REJECTED_SECONDS)
+                    await self.loop.rest(_REJECTED_SECONDS)
                     continue
                 except kafka_errors.KafkaError as error:
                     log.info("fetch from source broker %s: %s", node, error)
@@ -191,8 +191,11 @@ class Intake:
         if openings:
             self.loop.spawn(self.write_ahead, openings)
         self.loop.wake()
+        out_of_range = [copy for copy, code in troubled if code == OFFSET_OUT_OF_RANGE]
         for copy, code in troubled:
-            await self._on_error(copy, code)
+            self._on_error(copy, code)
+        if out_of_range:
+            await self._out_of_range(out_of_range)
         if troubled:
             # Once for all of them: whoever asks again at once is refused again.
             self.is_stale = True
@@ -209,25 +212,32 @@ class Intake:
             # It is asked again: the broker goes on to send nothing.
             log.info("fetch %s: nothing up to offset %d: %s", copy.partition, end, error)
 
-    async def _on_error(self, copy: PartitionCopy, code: int) -> None:
-        try:
-            if code in UNAUTHORIZED:
-                copy.forbid("source", "Read")
-            elif code == OFFSET_OUT_OF_RANGE:
-                await self._out_of_range(copy)
-            elif code not in STALE_LEADER:
-                # Also a topic that is gone, or another one now: the driver asks more brokers than this one.
-                log.warning("fetch %s: %s", copy.partition, code_name(code))
-        except NotAuthorized as error:
-            copy.forbid("source", error.operation)
-        except CouldNotFindOut as error:
-            log.info("fetch %s: %s", copy.partition, error.message)
+    def _on_error(self, copy: PartitionCopy, code: int) -> None:
+        if code in UNAUTHORIZED:
+            copy.forbid("source", "Read")
+        elif code not in STALE_LEADER and code != OFFSET_OUT_OF_RANGE:
+            # Also a topic that is gone, or another one now: the driver asks more brokers than this one.
+            log.warning("fetch %s: %s", copy.partition, code_name(code))
 
-    async def _out_of_range(self, copy: PartitionCopy) -> None:
-        tp, offset, deadline = copy.partition, copy.fetch_offset, time.monotonic() + 5
-        start = (await self.source.list_offsets([tp], EARLIEST, deadline=deadline))[tp]
-        end = (await self.source.list_offsets([tp], LATEST, deadline=deadline))[tp]
-        is_lasting = self._is_lasting(tp)
+    async def _out_of_range(self, copies: list[PartitionCopy]) -> None:
+        """Find out where the logs begin and end by now: of all of them at once, since whole topics come and go."""
+        tps, deadline = [copy.partition for copy in copies], time.monotonic() + 5
+        try:
+            starts = await self.source.list_offsets(tps, EARLIEST, deadline=deadline)
+            ends = await self.source.list_offsets(tps, LATEST, deadline=deadline)
+        except NotAuthorized as error:
+            for copy in copies:
+                if copy.partition.topic == error.topic:
+                    copy.forbid("source", error.operation)
+            return
+        except CouldNotFindOut as error:
+            log.info("fetch of %d partitions: %s", len(copies), error.message)
+            return
+        for copy in copies:
+            await self._judge_range(copy, starts[copy.partition], ends[copy.partition])
+
+    async def _judge_range(self, copy: PartitionCopy, start: int, end: int) -> None:
+        tp, offset, is_lasting = copy.partition, copy.fetch_offset, self._is_lasting(copy.partition)
         if self._is_deposed(copy) and not (is_lasting and await self.source.reports({tp.topic})):
             # One that is cut off goes on for as long as nobody else is heard.
             log.info("fetch %s: %d is out of range, by a leader of before", tp, offset)
