@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -39,7 +40,8 @@ def connection(servers: str, **properties: str) -> str:
 def environment(connections: Mapping[str, str]) -> dict[str, str]:
     """This process's environment, and ``connections`` as Airflow's variables for them."""
     ours = {f"AIRFLOW_CONN_{name.upper()}": value for name, value in connections.items()}
-    return {**os.environ, **ours} | {"PYTHONPATH": f"{ROOT / 'plugins'}:{ROOT}", "COLUMNS": "80"}
+    more = {"PYTHONPATH": f"{ROOT / 'plugins'}:{ROOT}", "COLUMNS": "80", "PYTHONFAULTHANDLER": "1"}
+    return {**os.environ, **ours, **more}
 
 
 def start(
@@ -58,9 +60,12 @@ def start(
 
 
 def finish(process: subprocess.Popen[str], *, seconds: float = 600.0) -> Ended:
-    """Wait for its end."""
+    """Wait for its end. One that does not come to it shows where it stands."""
     try:
         out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        raise AssertionError(f"it did not end within {seconds:g} s: {process.communicate()[1]}") from None
     finally:
         if process.poll() is None:
             process.kill()

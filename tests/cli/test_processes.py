@@ -15,6 +15,7 @@ from demo.brokers import EmbeddedKafka
 from demo.brokers.ports import PortReservation
 from tests.cli.processes import ROOT, Ended, connection, environment, finish, start
 from tests.kafka_tools import create_topics
+from tests.waiting import UNDER_LOAD
 
 PLAN = """
 version: 1
@@ -185,11 +186,11 @@ def test_interrupted_command_exits_130(
     assert watching.stdout is not None
     assert json.loads(watching.stdout.readline())["partitions"] == {"interrupted.a-0": 0}
     watching.send_signal(signal.SIGINT)
-    assert finish(watching).code == 130
+    assert finish(watching, seconds=UNDER_LOAD * 10).code == 130
     # Who closes the terminal, or ends the container, has it leave nothing half done, either.
     for number in (signal.SIGTERM, signal.SIGHUP):
         ended = start("lag", "plan.yaml", "--watch", "--json", connections=both, directory=plan.parent)
         assert ended.stdout is not None
         ended.stdout.readline()
         ended.send_signal(number)
-        assert finish(ended).code == 130
+        assert finish(ended, seconds=UNDER_LOAD * 10).code == 130

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_migration.copy.driver.survey import Survey
 from kafka_migration.domain.types import Halt
-from kafka_migration.wire.cluster import NO_TOPIC_ID, Reported
+from kafka_migration.wire.cluster import NO_TOPIC_ID, Reported, WireCluster
 
 PINNED, OTHER = uuid.UUID(int=1), uuid.UUID(int=2)
 KNOWN, ANOTHER, UNKNOWN = Reported(0, PINNED), Reported(0, OTHER), Reported(3, NO_TOPIC_ID)
@@ -25,6 +25,7 @@ class World:
     pinned: dict[str, uuid.UUID] = field(default_factory=lambda: {"t": PINNED})
     topic_ids: dict[str, uuid.UUID] = field(default_factory=dict)
     asked: int = 0
+    is_another = WireCluster.is_another
 
     def run(self, work: Callable[..., Any], *args: Any) -> Any:
         return work(*args)
