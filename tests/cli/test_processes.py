@@ -189,7 +189,10 @@ def test_interrupted_command_exits_130(
     assert finish(watching, seconds=UNDER_LOAD * 10).code == 130
     # Who closes the terminal, or ends the container, has it leave nothing half done, either.
     for number in (signal.SIGTERM, signal.SIGHUP):
+        # Under nohup, or where these tests run so, it is to go on.
+        before = signal.signal(number, signal.SIG_DFL)
         ended = start("lag", "plan.yaml", "--watch", "--json", connections=both, directory=plan.parent)
+        signal.signal(number, before)
         assert ended.stdout is not None
         ended.stdout.readline()
         ended.send_signal(number)

@@ -27,6 +27,7 @@ from kafka_migration.steps import mirror, resume
 from tests.copy.bench import ThreadRunner, records
 from tests.copy.test_changes import Made, made
 from tests.kafka_tools import delete_records, log_ends, produce, read_all, set_topic_config
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -195,7 +196,7 @@ def test_transaction_that_a_fence_cut_short_may_abort_behind_the_cut(source_clus
         producer.produce(topic, b"x" * 5_000, partition=0)
         producer.flush(30)
         producer.abort_transaction(30)
-        assert log_ends(source, {topic: 2}) == before + 1, "the marker alone"
+        wait_until(lambda: log_ends(source, {topic: 2}) == before + 1, "the marker is there, alone")
         set_topic_config(source, topic, {"max.message.bytes": "1048588"})
         back = reverse.arm(ctx)
         produce(target, topic, records(100, 2, seed=2))

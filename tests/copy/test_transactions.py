@@ -213,7 +213,8 @@ def test_markers_that_retention_takes_while_the_mirror_runs_are_no_loss_behind_i
 @pytest.mark.parametrize("is_urgent", [False, True])
 def test_backlog_of_transactions_takes_no_fence_at_the_end_of_each_epoch_but_where_others_wait(both, topic, is_urgent):
     """A producer has 32,766 epochs: with a fence every fifteen seconds those are used up within a week."""
-    interleave(both.source, topic, transactions=60, seed=5)
+    # Enough for three epochs on a machine that is slow to look: with sixty all was copied by then, once in a while.
+    interleave(both.source, topic, transactions=100, seed=5)
     slow = {"throttle_bytes_per_second": 10_000, "partition_fetch_bytes": 4_000, "partition_queue_bytes": 4_000}
     # What is queued takes more than a second, and has a minute: on a machine that stands still for seconds, too.
     limits = Limits(**(SHORT | slow | {"lease_seconds": 60, "flush_seconds": 60}))
