@@ -119,3 +119,9 @@ def test_placeholders_are_replaced_in_texts_and_what_else_is_in_braces_stays() -
         "subject": "validate_shop: {dag} failed {other}",
         "port": 3,
     }
+
+
+def test_arguments_of_the_services_themselves_are_taken() -> None:
+    slack = "airflow.providers.slack.notifications.slack.SlackNotifier"
+    arguments = {"slack_conn_id": "slack", "text": "{dag}: {what}", "channel": "#oncall", "unfurl_links": False}
+    assert Notifier(notifier=slack, arguments=arguments).connections == {"slack_conn_id": "slack"}

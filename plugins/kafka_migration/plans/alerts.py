@@ -17,7 +17,9 @@ _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 _CREDENTIALS = re.compile(r"://[^/\s]*@")
 _FILES = re.compile(r"file|template|path|attach|config", re.IGNORECASE)
 """Names of arguments that notifiers read from disk, where secrets lie."""
-_ADDRESSES = re.compile(r"url|uri|host|proxy|proxies|endpoint|server|gateway", re.IGNORECASE)
+_ADDRESSES = re.compile(
+    r"(?:^|_)(?:base)?(?:urls?|uris?|host\w*|prox(?:y|ies)|endpoints?|servers?|gateways?)(?:$|_)", re.IGNORECASE
+)
 """Names of arguments by which what a connection keeps secret would be sent to another place than its own."""
 _CONNECTION = re.compile(r"conn(ection)?(_id)?$", re.IGNORECASE)
 _SCALARS = (str, int, float, bool, type(None))
