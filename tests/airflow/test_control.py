@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
@@ -140,7 +141,8 @@ def test_name_that_an_edit_has_added_does_not_end_the_migration_before_it_has_jo
     hand_on(edited)
 
     def joins(plan):
-        join(SimpleNamespace(plan=plan, journal=opened.journal, stamp=lambda: "now"))
+        ctx: Any = SimpleNamespace(plan=plan, journal=opened.journal, stamp=lambda: "now")
+        join(ctx)
 
     joins(first)
     with pytest.raises(AirflowFailException, match=r"eve is not one of the plan's approvers \(ada\)"):

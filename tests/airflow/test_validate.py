@@ -61,7 +61,8 @@ def test_form_names_topics_and_level_and_may_ask_for_everything(plan_file, opene
 def test_form_is_of_the_validations_dag_alone(make_plan, plan_file):
     plan, file = make_plan(), Path(plan_file)
     found = {
-        dag.dag_id: dag.get_task("validate").by_form for dag in (migrate_dag(plan, file), validate_dag(plan, file))
+        dag.dag_id: vars(dag.get_task("validate"))["by_form"]
+        for dag in (migrate_dag(plan, file), validate_dag(plan, file))
     }
     assert found == {"migrate_played": False, "validate_played": True}
 
