@@ -37,11 +37,11 @@ class Source:
 
     def __init__(self, epoch: int, *, log: tuple[int, int]) -> None:
         self.leaders, self.moves, self._log = {TP: Leader(1, epoch)}, 0, log
-        self.heard, self.asked = list[dict[str, Any]](), 0
+        self.reported, self.asked = list[dict[str, Any]](), 0
 
     async def reports(self, _topics: Any) -> list[dict[str, Any]]:
-        """What brokers report, if more than the one that is cut off are heard."""
-        return self.heard
+        """What brokers report; nothing where only the one that is cut off answers."""
+        return self.reported
 
     async def list_offsets(self, tps: Any, when: int, **_: Any) -> dict[TopicPartition, int]:
         self.asked += 1
@@ -111,14 +111,14 @@ def test_leader_of_before_what_was_copied_halts_nothing_however_often_it_says_so
     assert it.intake.is_stale
 
 
-@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize("others_answer", [True, False])
 def test_leader_of_before_that_goes_on_alone_halts_nothing_however_long(
-    monkeypatch: pytest.MonkeyPatch, heard: bool
+    monkeypatch: pytest.MonkeyPatch, others_answer: bool
 ) -> None:
     monkeypatch.setattr(intake, "_TROUBLE_SECONDS", -1.0)
     it = World(EPOCH - 1)
-    it.source.heard = [{"t": None}] if heard else []
-    assert (it.answered(OUT_OF_RANGE, OUT_OF_RANGE) is Halt.TRUNCATED) is heard
+    it.source.reported = [{"t": None}] if others_answer else []
+    assert (it.answered(OUT_OF_RANGE, OUT_OF_RANGE) is Halt.TRUNCATED) is others_answer
 
 
 @pytest.mark.parametrize("others", [True, False])

@@ -120,10 +120,14 @@ def _is_due(number: int, lasted: timedelta) -> bool:
 
 def attempt(context: Context) -> int:
     """Which try of its task this is, counted from 1 since the task was cleared."""
+    return max(1, int(context["ti"].try_number) - tries_before(context))
+
+
+def tries_before(context: Context) -> int:
+    """How many tries were made before the task was cleared last, by whatever way."""
     ti: Any = context["ti"]
     # Airflow counts on when a task is cleared, and raises the most tries by those that were made before.
-    before: int = max(0, ti.max_tries - context["task"].retries)
-    return max(1, int(ti.try_number) - before)
+    return max(0, int(ti.max_tries) - (context["task"].retries or 0))
 
 
 def _plain(text: str) -> str:

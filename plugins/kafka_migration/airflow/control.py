@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.airflow.alerts import tries_before
 from kafka_migration.airflow.base import MigrationOperator
 from kafka_migration.domain.controls import parse_rate
 from kafka_migration.domain.errors import BadInput, Refused
@@ -51,8 +52,8 @@ class ControlOperator(MigrationOperator):
         with self.opened(context) as ctx:
             _require_fitting(action, form)
             if action.is_final:
-                is_cleared = run.clear_number or context["ti"].max_tries > (context["task"].retries or 0)
-                _require_asked_now(ctx, action, run.run_after, is_cleared=bool(is_cleared))
+                is_cleared = bool(run.clear_number or tries_before(context))
+                _require_asked_now(ctx, action, run.run_after, is_cleared=is_cleared)
                 _require_confirmed(ctx, action, by=by, confirmed=form["confirm"])
                 if action is Action.CANCEL:
                     decision = cancel.run(ctx, by=by, reason=reason, keep_topics=form["keep_topics"])

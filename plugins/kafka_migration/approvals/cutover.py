@@ -126,7 +126,7 @@ def _every_topic_is_mirrored(taken: Inventory, ours: Iterable[str]) -> CheckResu
 
 
 def given_up_facts(given_up: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """What stands for it in an approval's digest."""
+    """These losses as facts of an approval's evidence, one for each."""
     return {f"{loss['topic']}-{loss['partition']} {loss['start']}": item(sentence(loss)) for loss in given_up}
 
 

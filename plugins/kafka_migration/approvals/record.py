@@ -72,25 +72,22 @@ def answers(ctx: Context) -> dict[GateName, Approval]:
 
     Who rejects or revokes the rollback of the whole plan means its waves as well.
     """
-    found = _newest(ctx)
-    own = {gate: answer for (gate, scope), (_, answer) in found.items() if scope == ctx.scope.key}
-    nowhere = -1, None
-    whole_at, whole = found.get((GateName.ROLLBACK, ""), nowhere)
-    mine_at, _ = found.get((GateName.ROLLBACK, ctx.scope.key), nowhere)
-    # By their places in the journal: they may be of machines whose clocks differ.
-    if whole is not None and whole.answer != APPROVED and whole_at >= mine_at:
-        own[GateName.ROLLBACK] = whole
+    own: dict[GateName, Approval] = {}
+    # The one that was written last counts: by their times, they may be of machines whose clocks differ.
+    for (gate, scope), answer in _newest(ctx).items():
+        closes_waves = gate is GateName.ROLLBACK and not scope and answer.answer != APPROVED
+        if scope == ctx.scope.key or closes_waves:
+            own[gate] = answer
     return own
 
 
 def of_waves(ctx: Context, gate: GateName) -> list[Approval]:
     """The newest answer at ``gate`` of each wave that has one."""
-    found = _newest(ctx)
-    return [found[key][1] for key in sorted(found) if key[0] is gate and key[1]]
+    return [answer for (of, scope), answer in sorted(_newest(ctx).items()) if of is gate and scope]
 
 
-def _newest(ctx: Context) -> dict[tuple[GateName, str], tuple[int, Approval]]:
-    """By gate and scope, with its place among all answers: which was written later."""
+def _newest(ctx: Context) -> dict[tuple[GateName, str], Approval]:
+    """By gate and scope, in the order in which they were written."""
     newest: dict[tuple[GateName, str], tuple[tuple[int, bool], str]] = {}
     values = ctx.journal.all(KIND)
     for name in values:
@@ -99,8 +96,8 @@ def _newest(ctx: Context) -> dict[tuple[GateName, str], tuple[int, Approval]]:
             # Of two that were given at once, the one that closes the gate.
             rank, key = (place.number, place.answer != APPROVED), (place.gate, place.scope)
             newest[key] = max(newest.get(key, ((-1, False), "")), (rank, name))
-    places = {name: at for at, name in enumerate(values)}
-    return {key: (places[name], _read(name, values[name])) for key, (_, name) in newest.items()}
+    keys = {name: key for key, (_, name) in newest.items()}
+    return {keys[name]: _read(name, value) for name, value in values.items() if name in keys}
 
 
 def history(ctx: Context) -> list[dict[str, Any]]:

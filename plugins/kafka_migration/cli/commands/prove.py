@@ -1,4 +1,4 @@
-"""validate, parity, approve: whether both clusters hold the same, and what a person says to it."""
+"""validate, parity, approve: whether both clusters hold the same, and the approvals of a person."""
 
 from __future__ import annotations
 

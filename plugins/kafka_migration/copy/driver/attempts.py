@@ -143,13 +143,10 @@ class Attempts:
         problems = self._home.net.run(self._home.refresh, _STATE)
         found = {name: self._home.topic_ids.get(name, NO_TOPIC_ID) for name in _STATE if name not in problems}
         for name, topic_id in found.items():
-            if not topic_id.int:
-                # Of a broker that gives none, as one that is not upgraded yet: no proof of whose topic it is.
-                self.state_ids.setdefault(name, topic_id)
-                continue
-            if not self.state_ids.get(name, NO_TOPIC_ID).int:
-                self.state_ids[name] = topic_id
-            if self.state_ids[name] != topic_id:
+            known = self.state_ids.get(name, NO_TOPIC_ID)
+            # A broker that gives none, as one that is not upgraded yet, is no proof of whose topic it is.
+            self.state_ids[name] = known if known.int else topic_id
+            if known.int and topic_id.int and topic_id != known:
                 raise StateConflict(
                     f"{HOME}: internal topic {name} was deleted and created again while the mirror ran",
                     remedy="find out who deleted it, and start the mirror again: it halts each partition whose records"

@@ -157,10 +157,11 @@ class Tail:
             self._stop(trouble[0], header, trouble[1])
             return
         self._next = header.next_offset
-        if is_marker or is_gap:
-            # What of ours follows is not at its place.
+        if is_marker:
+            self.markers.add(author)
+        if header.is_control:
+            # What of ours follows any marker is not at its place.
             self.marker_seen = True
-            self.markers |= {author} if is_marker else set()
         else:
             self.data_end = header.next_offset
             self.records = header.base_offset - self.known.fence_end + header.records

@@ -239,7 +239,7 @@ class Intake:
     async def _judge_range(self, copy: PartitionCopy, start: int, end: int) -> None:
         tp, offset, is_lasting = copy.partition, copy.fetch_offset, self._is_lasting(copy.partition)
         if self._is_deposed(copy) and not (is_lasting and await self.source.reports({tp.topic})):
-            # One that is cut off goes on for as long as nobody else is heard.
+            # One that is cut off goes on for as long as no other broker answers.
             log.info("fetch %s: %d is out of range, by a leader of before", tp, offset)
         elif offset < start:
             copy.stop_after_queue(Halt.DATA_LOSS, f"the source's log now starts at {start}: retention was faster")
