@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from kafka_migration.cli.app import app
 from kafka_migration.cli.commands import look
-from kafka_migration.cli.options import _finite
+from kafka_migration.cli.options import finite
 from kafka_migration.cli.output import Output
 from kafka_migration.cli.render.tables import facts, grid
 from kafka_migration.kafka import lookup
@@ -36,10 +38,16 @@ def test_json_gives_a_machine_the_text_as_it_is(capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out) == {"group": ESCAPE}
 
 
+@pytest.mark.parametrize("command", ["watch", "complete", "retire"])
+def test_every_command_that_takes_seconds_wants_a_number_of_them(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "plan.yaml", "--seconds", "inf"])
+    assert (result.exit_code, "inf is not a number of seconds" in result.output) == (2, True)
+
+
 @pytest.mark.parametrize("seconds", ["nan", "inf"])
 def test_seconds_are_a_number_of_them(seconds: str) -> None:
     with pytest.raises(typer.BadParameter):
-        _finite(float(seconds))
+        finite(float(seconds))
 
 
 def test_servers_are_a_word_of_the_commands_to_paste(monkeypatch: pytest.MonkeyPatch) -> None:

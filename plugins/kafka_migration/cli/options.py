@@ -18,13 +18,14 @@ PlanFile = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 
 
-def _finite(seconds: float) -> float:
-    if not math.isfinite(seconds):
+def finite(seconds: float | None) -> float | None:
+    """Refuse what is no number of seconds: infinity is within every lower bound."""
+    if seconds is not None and not math.isfinite(seconds):
         raise typer.BadParameter(f"{seconds} is not a number of seconds")
     return seconds
 
 
-Seconds = Annotated[float, typer.Option(min=0, callback=_finite, help="Between the two looks that are compared.")]
+Seconds = Annotated[float, typer.Option(min=0, callback=finite, help="Between the two looks that are compared.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
 Check = Annotated[bool, typer.Option("--check", help="Only check whether it may be done.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from (traceback, clients' own logs).")]

@@ -62,6 +62,13 @@ EARLY_WRITES = Ban(key="early-writes", side="target", kind="TOPIC", operation="W
 #: Groups that were moved read from the source no more.
 GROUP_READS = Ban(key="group-reads", side="source", kind="GROUP", operation="READ")
 BANS = (WRITES, BACK_WRITES, EARLY_WRITES, GROUP_READS)
+#: What lifts each of them where it stands as it should, by its key.
+LIFTED_BY = {
+    WRITES.key: "`switch --back` lifts it",
+    BACK_WRITES.key: "`switch` or `stop` lifts it, once producers are to write to the target again",
+    EARLY_WRITES.key: "`switch`, `stop` or `cancel` lifts it",
+    GROUP_READS.key: "`rollback` lifts it",
+}
 #: Nobody is kept from writing, whatever stands of these: nobody but the probe is denied, and nobody uses that.
 REHEARSAL = replace(WRITES, key="rehearsal", rests=False, rehearses=WRITES.key)
 BACK_REHEARSAL = replace(BACK_WRITES, key="back-rehearsal", rests=False, rehearses=BACK_WRITES.key)

@@ -29,7 +29,7 @@ from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.domain.waiting import tries
 from kafka_migration.fence import checks, record
-from kafka_migration.fence.bans import BACK_WRITES, EARLY_WRITES, GROUP_READS, WRITES, Ban, rehearsal_of
+from kafka_migration.fence.bans import BACK_WRITES, EARLY_WRITES, GROUP_READS, LIFTED_BY, WRITES, Ban, rehearsal_of
 from kafka_migration.fence.ground import Ground, ground, require_producers, topics_of
 from kafka_migration.fence.proof import Proof, Prover, Straggler, Written, ends_of, look
 from kafka_migration.fence.record import FenceRecord, FenceState, Snapshot, digest_of_acls
@@ -317,7 +317,7 @@ def require_none(ctx: Context) -> None:
             raise Refused(
                 f"a fence of {len(last.names)} topics on the {ban.side} is {last.state} since {last.at}: producers"
                 " would be kept from them",
-                remedy="`stop` or `cancel` lifts it" if ban is EARLY_WRITES else "`fence --lift` first",
+                remedy=LIFTED_BY[ban.key] if ban is EARLY_WRITES else "`fence --lift` first",
             )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kafka_migration.domain.checks import Gate
 from kafka_migration.domain.direction import Side
 from kafka_migration.fence import fence, record
-from kafka_migration.fence.bans import BACK_WRITES, EARLY_WRITES, GROUP_READS, WRITES, Ban
+from kafka_migration.fence.bans import BACK_WRITES, LIFTED_BY, WRITES, Ban
 from kafka_migration.fence.fence import Fenced, Hooks, Lifted
 from kafka_migration.fence.ground import require_producers
 from kafka_migration.groups.hooks import HookCall, Phase, require_runnable, run_hook
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
     from kafka_migration.plans.hooks import Hook
 
 _PHASE = "fence"
-#: What lifts each of the fences that stand as they should.
-_LIFTED_BY = {
-    WRITES.key: "`switch --back` lifts it",
-    BACK_WRITES.key: "`switch` or `stop` lifts it, once producers are to write to the target again",
-    EARLY_WRITES.key: "`switch`, `stop` or `cancel` lifts it",
-    GROUP_READS.key: "`rollback` lifts it",
-}
 
 
 def check(ctx: Context) -> Decision:
@@ -74,7 +67,7 @@ def lift(ctx: Context, ban: Ban | None = None, *, environ: Mapping[str, str] | N
     with phase(ctx, f"{_PHASE} lifted") as account:
         ban = ban or newest(ctx)
         found = _lift(ctx, ban, environ)
-        stay = (f"{text}; {_LIFTED_BY[key]}" for key, text in record.described(ctx).items() if key != ban.key)
+        stay = (f"{text}; {LIFTED_BY[key]}" for key, text in record.described(ctx).items() if key != ban.key)
         found = replace(found, evidence="; ".join((found.evidence, *stay)))
         account.ends(0, found.evidence, removed=found.removed)
     return Decision(facts={} if ctx.dry_run else {"removed": found.removed}, value=found)

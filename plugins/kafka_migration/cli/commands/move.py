@@ -10,7 +10,7 @@ import typer
 
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.cli.opening import opened
-from kafka_migration.cli.options import Debug, DryRun, Groups, Json, PlanFile, Wave, read_offset
+from kafka_migration.cli.options import Debug, DryRun, Groups, Json, PlanFile, Wave, finite, read_offset
 from kafka_migration.cli.output import Output
 from kafka_migration.domain.errors import BadInput
 from kafka_migration.positions.files import Format
@@ -299,6 +299,7 @@ def watch(
         float | None,
         typer.Option(
             min=0,
+            callback=finite,
             help="Give them so long from now. (default: the plan's cutover.watch_seconds, from the start of each)",
             show_default=False,
         ),
