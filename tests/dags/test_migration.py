@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import threading
 import time
 import uuid
@@ -32,6 +33,7 @@ from demo.airflow_api import ENDED, AirflowApi, AirflowError, Approval
 from demo.airflow_approver import DELAY_SECONDS, DemoApprover
 from demo.brokers import EmbeddedKafka, security
 from demo.brokers.certificates import Authority
+from demo.brokers.process import tail
 from kafka_migration.domain import ledger
 from kafka_migration.kafka.topic_log import TopicLog
 from kafka_migration.state.journal import Journal
@@ -134,7 +136,24 @@ class Stage:
             return "" if "failed" in states else "\n".join(f"{name} failed:\n{self.log(plan, name)}" for name in bad)
 
         what = f"{task} is {' or '.join(states)}"
-        self.api.wait(reached, what, deadline_seconds=PATIENCE_SECONDS, unless=failed)
+        try:
+            self.api.wait(reached, what, deadline_seconds=PATIENCE_SECONDS, unless=failed)
+        except AirflowError as error:
+            raise AirflowError(f"{error}\n{self._unfinished(plan)}") from error
+
+    def _unfinished(self, plan: str) -> str:
+        """What has not succeeded, with the ends of its logs, and where each process of Airflow stands."""
+        states = {name: state for name, state in self.tasks(plan).items() if state != "success"}
+        texts = [f"{name}: {state}\n{self.log(plan, name)[-2_000:]}" for name, state in states.items()]
+        stacks = self.airflow.home / "stacks.log"
+        for process in psutil.Process(self.airflow.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess, FileNotFoundError):
+                caught = Path(f"/proc/{process.pid}/status").read_text().partition("SigCgt:")[2].split()[0]
+                # Of a process that does not know this signal it would be the end.
+                if int(caught, 16) >> (signal.SIGUSR1 - 1) & 1:
+                    process.send_signal(signal.SIGUSR1)
+        wait_until(lambda: tail(stacks), "the stacks are written")
+        return "\n".join([*texts, tail(stacks, lines=400)])
 
     def succeeded(self, plan: str) -> list[str]:
         return [name for name, state in self.tasks(plan).items() if state == "success"]

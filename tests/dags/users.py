@@ -15,8 +15,13 @@ from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 #: Put into Airflow's home as ``config/airflow_local_settings.py``, which all of its processes read when they start:
 #: ``airflow standalone`` has no other manager than its own.
 LOCAL_SETTINGS = """\
+import faulthandler
 import os
+import signal
 
+# Where each process stands: for whoever finds that one of them does not go on.
+stacks = open(os.path.join(os.environ["AIRFLOW_HOME"], "stacks.log"), "a")
+faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
 os.environ["AIRFLOW__CORE__AUTH_MANAGER"] = "tests.dags.users.NumberedUsers"
 """
 
