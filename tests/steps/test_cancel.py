@@ -25,7 +25,7 @@ from kafka_migration.migration.context import Context
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.link import LinkState, LinkTopic
 from kafka_migration.steps import cancel, controls, mirror, report, runner, status
-from kafka_migration.topics import create, delete
+from kafka_migration.topics import create, delete, keeping
 from kafka_migration.topics.declared import INTENT, KIND
 from kafka_migration.topics.specs import Declared
 from tests.steps import histories
@@ -558,3 +558,12 @@ def test_records_of_groups_survive(shop: Migration) -> None:
     histories.moved(shop, upto=Step.UNDONE)
     cancelled(shop)
     assert GroupRecord.load(shop.ctx().journal, "shop.app").has(Step.UNDONE)
+
+
+def test_sources_topics_get_their_configs_back_where_a_reverse_mirror_ended_before_it_ran(shop: Migration) -> None:
+    shop.source.alter_configs("shop.orders", set={"retention.ms": "-1"})
+    noted = {"before": {"retention.ms": None}, "set": {"retention.ms": "-1"}}
+    shop.ctx().journal.record(keeping.KIND, "shop.orders", noted)
+    cancelled(shop)
+    assert shop.source.topic_configs(["shop.orders"])["shop.orders"]["retention.ms"].value != "-1"
+    assert shop.ctx().journal.all(keeping.KIND) == {}

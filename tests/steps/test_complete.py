@@ -13,12 +13,12 @@ import pytest
 
 from kafka_migration.approvals.rollback import RollbackGate
 from kafka_migration.domain.direction import Direction
-from kafka_migration.domain.errors import Refused
+from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, Identity
 from kafka_migration.groups.record import GroupRecord, Step
-from kafka_migration.link import lifecycle, reverse, seal
+from kafka_migration.link import lifecycle, reverse, seal, stragglers
 from kafka_migration.migration import completion
 from kafka_migration.migration.context import Context
 from kafka_migration.state.link import Wish
@@ -266,3 +266,40 @@ def test_command_checks_and_completes(
     done = km("--yes")
     assert (done.exit_code, "completed by" in done.stdout) == (0, True), done.output
     completed(found)
+
+
+def test_records_behind_the_cut_that_nobody_has_decided_about_keep_it_from_being_completed(
+    shop: Callable[[], DoneShop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = shop()
+    stray = stragglers.Stray(tp=histories.PAYMENTS, start=7, end=9, records=2, producers=(4711,))
+    monkeypatch.setattr(stragglers, "look", lambda _ctx: (stray,))
+    decision = found.complete()
+    assert (decision.exit_code, "shop.payments-0: 2 records at source offsets 7 to 8" in decision.message) == (1, True)
+    assert "stragglers --forward" in decision.message
+    monkeypatch.setattr(stragglers, "look", partial(_unreadable))
+    assert found.complete().exit_code == 3
+    assert found.effects == []
+
+
+def _unreadable(_ctx: Context) -> Any:
+    raise CouldNotFindOut("the source does not answer")
+
+
+def test_group_whose_undo_has_died_keeps_it_from_being_completed(shop: Callable[[], DoneShop]) -> None:
+    found = shop()
+    group = GroupRecord.own(found.ctx().journal, "shop.app", at=found.ctx().stamp())
+    group.mark(Step.UNDOING, found.clock.now())
+    decision = found.complete()
+    assert (decision.exit_code, "no group is in the middle of its move" in decision.message) == (1, True)
+
+
+def test_release_gives_the_sources_topics_their_configs_back_once_no_reverse_mirror_may_write(
+    shop: Callable[[], DoneShop],
+) -> None:
+    found = shop()
+    assert found.retention() == "-1"
+    found.clock.sleep(10_000)
+    found.back().link.record_run({"at": found.back().stamp(), "state": "ended"})
+    release.apply(found.ctx())
+    assert (found.retention(), found.ctx().journal.all(keeping.KIND)) == ("604800000", {})

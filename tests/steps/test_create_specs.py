@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from kafka_migration.topics.specs import (
     LONG_MAX,
     OLD_BOUND,
     Declared,
+    TargetDefaults,
     declare,
     fitted,
     is_old_format,
@@ -26,8 +28,9 @@ def explicit(value: str, default: str | None = None) -> ConfigValue:
     return ConfigValue(value=value, is_explicit=True, default=default)
 
 
-def declared(configs: Mapping[str, ConfigValue], **changes: int | None) -> Declared:
-    return declare(TOPIC, configs, **({"replication_factor": None, "target_max_message_bytes": 1000} | changes))
+def declared(configs: Mapping[str, ConfigValue], *, factor: int | None = None, **defaults: Any) -> Declared:
+    known = TargetDefaults(**({"max_message_bytes": 1000} | defaults))
+    return declare(TOPIC, configs, replication_factor=factor, defaults=known)
 
 
 def knowing(*unknown: str) -> Callable[[TopicSpec], dict[str, str]]:
@@ -43,14 +46,14 @@ def test_source_settings_stay_except_where_held_open() -> None:
 
 def test_replication_is_the_sources_or_the_plans() -> None:
     assert declared({}).spec.replication_factor == 2
-    assert declared({}, replication_factor=3).spec.replication_factor == 3
+    assert declared({}, factor=3).spec.replication_factor == 3
 
 
 def test_larger_limit_of_the_source_becomes_explicit() -> None:
     limit = {"max.message.bytes": ConfigValue(value="2000", is_explicit=False)}
     assert declared(limit).spec.configs["max.message.bytes"] == "2000"
-    assert declared(limit, target_max_message_bytes=None).spec.configs["max.message.bytes"] == "2000"
-    assert "max.message.bytes" not in declared(limit, target_max_message_bytes=2000).spec.configs
+    assert declared(limit, max_message_bytes=None).spec.configs["max.message.bytes"] == "2000"
+    assert "max.message.bytes" not in declared(limit, max_message_bytes=2000).spec.configs
 
 
 @pytest.mark.parametrize(
@@ -122,3 +125,34 @@ def test_settings_that_kafka_4_removed_are_left_out_with_the_reason() -> None:
     assert set(it.left_out) == {"message.format.version", OLD_BOUND}
     assert it.refused == {}
     assert it.configs_source == {"message.format.version": "2.8-IV1", OLD_BOUND: "5"}
+
+
+def test_target_from_3_6_to_3_9_refuses_no_old_record_by_its_brokers_old_bound() -> None:
+    one_day = declared({}, old_bound="86400000")
+    assert one_day.spec.configs[OLD_BOUND] == LONG_MAX
+    assert fitted(one_day, {}, knowing(OLD_BOUND)).spec.configs == HELD_OPEN, "since 4.0 brokers do not know it"
+    assert OLD_BOUND not in declared({}, old_bound=LONG_MAX).spec.configs, "brokers that refuse nothing are left alone"
+    own = {OLD_BOUND: explicit("3600000")}
+    assert declared(own).spec.configs[OLD_BOUND] == LONG_MAX
+
+
+def test_topic_with_fewer_replicas_than_the_target_wants_in_sync_can_be_written() -> None:
+    assert declared({}, min_insync_replicas=2).spec.configs == HELD_OPEN
+    assert declared({}, min_insync_replicas=3).spec.configs == {**HELD_OPEN, "min.insync.replicas": "2"}
+    assert declared({}, min_insync_replicas=2, factor=1).spec.configs["min.insync.replicas"] == "1"
+    own = {"min.insync.replicas": explicit("1")}
+    assert declared(own, min_insync_replicas=3).spec.configs["min.insync.replicas"] == "1"
+
+
+def test_topic_in_an_old_format_is_not_made_so_where_the_target_knows_formats() -> None:
+    old = declared({"message.format.version": explicit("0.10.2-IV0")})
+    assert "message.format.version" not in old.spec.configs
+    assert "message.format.version" in old.left_out
+    assert "message.format.version" in declared({"message.format.version": explicit("2.8-IV1")}).spec.configs
+
+
+def test_defaults_of_the_target_are_those_of_its_brokers() -> None:
+    brokers = {"message.max.bytes": "5", "min.insync.replicas": "2", "log.message.timestamp.difference.max.ms": "7"}
+    shown = {name: ConfigValue(value=value, is_explicit=False) for name, value in brokers.items()}
+    assert TargetDefaults.of(shown) == TargetDefaults(max_message_bytes=5, min_insync_replicas=2, old_bound="7")
+    assert TargetDefaults.of({}) == TargetDefaults()

@@ -7,7 +7,9 @@ import pytest
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Identity
-from kafka_migration.groups.record import Step
+from kafka_migration.groups.record import GroupRecord, Step
+from kafka_migration.link import stragglers, switched
+from kafka_migration.link.switched import Switch, SwitchState
 from kafka_migration.steps import mirror, release
 from kafka_migration.topics import create, restore
 from tests.steps import histories
@@ -115,3 +117,33 @@ def test_group_in_the_middle_of_its_move_keeps_the_topics(shop: Migration) -> No
     assert "undo --group" in refused.value.remedy
     histories.moved(shop)
     assert release.apply(shop.ctx()) == TOPICS
+
+
+def test_group_that_is_being_moved_back_keeps_the_topics(shop: Migration) -> None:
+    histories.moved(shop, upto=Step.READ_BACK)
+    record = GroupRecord.own(shop.ctx().journal, "shop.app", at=shop.ctx().stamp())
+    record.mark(Step.UNDOING, shop.clock.now())
+    with pytest.raises(Refused, match=r"in the middle of their move: shop\.app"):
+        release.apply(shop.ctx())
+    record.mark(Step.UNDONE, shop.clock.now())
+    assert release.apply(shop.ctx()) == TOPICS
+
+
+def test_records_behind_the_cut_that_nobody_has_decided_about_keep_the_topics(
+    shop: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stray = stragglers.Stray(tp=histories.PAYMENTS, start=7, end=9, records=2, producers=(4711,))
+    monkeypatch.setattr(stragglers, "look", lambda _ctx: (stray,))
+    with pytest.raises(Refused, match="nobody has decided") as refused:
+        release.apply(shop.ctx())
+    assert "`stragglers --give-up`" in refused.value.remedy
+    assert release.check(shop.ctx(), forced=True) == TOPICS
+
+
+@pytest.mark.parametrize("state", [SwitchState.SWITCHING, SwitchState.SERVED])
+def test_switch_that_is_not_finished_keeps_the_topics(shop: Migration, state: SwitchState) -> None:
+    ctx = shop.ctx()
+    switched.write(ctx, Switch(state=state, begun_at=ctx.stamp()))
+    with pytest.raises(Refused, match="a switch of producers") as refused:
+        release.apply(ctx)
+    assert refused.value.remedy == "run `switch`"

@@ -266,3 +266,10 @@ def test_one_bound_of_old_brokers_becomes_the_two_that_came_after_it() -> None:
         "message.timestamp.after.max.ms": "1000",
     }
     assert "cleanup.policy" in DEFAULT_CONFIGS
+
+
+def test_one_bound_stays_one_where_the_target_is_as_old() -> None:
+    assert restorable({OLD_BOUND: "1000", "retention.ms": "5"}, {}, is_old=True) == {
+        OLD_BOUND: "1000",
+        "retention.ms": "5",
+    }

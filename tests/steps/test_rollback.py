@@ -23,6 +23,7 @@ from kafka_migration.groups import looks, move, sides, translate, watch
 from kafka_migration.groups.hooks import HookCall, HookRun, run_hook
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.groups.watch import Life
+from kafka_migration.migration import completion
 from kafka_migration.migration.context import Context, Scope
 from kafka_migration.migration.joined import join
 from kafka_migration.state.journal import Journal
@@ -522,3 +523,20 @@ def test_remedy_of_a_group_that_stands_stopped_goes_by_its_wave_where_a_wave_is_
     for ctx, option in ((back, ""), (wave, " --wave first")):
         remedy = cutover._remedy(ctx, shop.group, problem, is_stopped=True)
         assert f"run `rollback --group {shop.group}{option}` again soon" in remedy
+
+
+def test_group_that_waited_while_the_migration_was_completed_is_not_moved(
+    fake_world: FakeWorld, hooks: HookServer
+) -> None:
+    shop = moved_shop(fake_world, hooks)
+    fake_world.mirror_back(shop.tp, 2)
+
+    def completes() -> None:
+        completion.begin(shop.ctx(), by="ada")
+        fake_world.mirror_back(shop.tp, WRITTEN)
+
+    fake_world.later(1.0, completes)
+    (outcome,) = shop.back().groups
+    assert (outcome.outcome, "completed by ada" in outcome.reason) == (Fate.REFUSED, True)
+    assert ("stop", "target", "rollback", shop.group) not in hooks.calls
+    assert (shop.record.is_moved, fake_world.committed("source", shop.group)) == (True, {shop.tp: 20})

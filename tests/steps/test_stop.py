@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, Identity
+from kafka_migration.fence import fence
 from kafka_migration.link import flight, lifecycle, seal, switched
 from kafka_migration.link.switched import Switch, SwitchState
 from kafka_migration.migration.context import Context
@@ -284,3 +288,37 @@ def test_wait_for_a_still_source_does_not_end_by_the_fence_of_a_switch() -> None
     assert wait.look() is None, "producers write again, and the window begins anew"
     shop.clock.sleep(11)
     assert wait.look() is not None
+
+
+def test_switch_whose_producers_were_not_all_started_is_left_to_finish(sealed: list[Context]) -> None:
+    ctx, link = mirrored(Migration(), at=100, **DRAIN)
+    switched.write(ctx, Switch(state=SwitchState.SERVED, begun_at=ctx.stamp(), topics=("shop.orders",)))
+    result = stop.apply(ctx)
+    assert (result.stopped, result.may_pass, sealed) == (False, True, [])
+    assert "run `switch` again" in stop.run(ctx).message
+    assert stop.Wait(ctx).look() is None
+    switched.write(ctx, Switch(state=SwitchState.DONE, begun_at=ctx.stamp(), topics=("shop.orders",)))
+    assert stop.apply(ctx).stopped
+    assert link.wished().desired is Desired.RUN
+
+
+def test_run_that_died_behind_its_seal_is_finished_whatever_stands_on_the_source_by_then(
+    sealed: list[Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Migration()
+    ctx, link = mirrored(shop, at=100, **DRAIN)
+    let_in: list[Context] = []
+    monkeypatch.setattr(fence, "let_in_on_target", lambda ctx, _hooks: let_in.append(ctx))
+    lifecycle.note(ctx, {tp.topic for tp in PARTITIONS}, TopicState.DRAINED)
+    link.record_seal(Seal(at=ctx.stamp(), identity=Identity(7, 9), ends=dict.fromkeys(PARTITIONS, 5_000_000)))
+    # Markers of a reverse link that has begun behind the seal.
+    shop.source.append(histories.PAYMENTS, 1)
+    assert stop.apply(replace(ctx, dry_run=True)).as_dict()["lag"] is not None
+    assert ctx.journal.all("seal") == {}
+    result = stop.apply(ctx)
+    assert (result.stopped, sealed, let_in) == (True, [], [ctx])
+    assert set(lifecycle.read(ctx).values()) == {TopicState.SEALED}
+    assert ctx.journal.read("seal", "link") == (link.seal() or result.seal).as_dict()  # type: ignore[union-attr]
+    decision = stop.Wait(ctx).look()
+    assert decision is not None
+    assert decision.exit_code == 0

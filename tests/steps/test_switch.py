@@ -55,7 +55,7 @@ from kafka_migration.migration import completion
 from kafka_migration.migration.context import Context, Scope
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.link import LinkState, Wish
-from kafka_migration.steps import cutover, outlook, release, report, status, stop, switch, unfence
+from kafka_migration.steps import cutover, outlook, release, report, rollback, status, stop, switch, unfence
 from kafka_migration.steps import fence as fence_step
 from kafka_migration.steps.draining import short_of
 from kafka_migration.steps.step import Decision
@@ -864,3 +864,50 @@ def test_step_asks_a_person_who_sees_the_fence_and_is_bound_to_whom_it_denies(
     approvals.record(shop.ctx(), GateName.PRODUCERS, seen.digest, "ada", seen_at=seen.taken_at)
     shop.switch()
     assert (shop.record().state, shop.record().approval[:15]) == (SwitchState.DONE, "approved by ada")
+
+
+def _dies_behind(shop: Shop, effect: str) -> None:
+    def dies() -> None:
+        raise Killed
+
+    _after(shop, effect, lambda: setattr(shop, "deadly", dies))
+    with pytest.raises(Killed):
+        shop.switch()
+    shop.deadly = lambda: None
+
+
+def test_no_group_goes_back_behind_a_switch_that_died_before_its_point(shop: Shop) -> None:
+    _dies_behind(shop, "seal")
+    for goes_back in (
+        lambda: rollback.apply(shop.ctx(), ["shop.app"]),
+        lambda: cutover.undo(shop.ctx(), "shop.app"),
+    ):
+        with pytest.raises(Refused, match="a switch of producers is under way"):
+            goes_back()
+
+
+def test_next_call_after_a_death_sees_a_group_that_went_back_meanwhile(shop: Shop) -> None:
+    _dies_behind(shop, "seal")
+    group = GroupRecord.own(shop.ctx().journal, "shop.app", at=shop.ctx().stamp())
+    group.mark(Step.UNDOING, shop.clock.now())
+    group.mark(Step.UNDONE, shop.clock.now())
+    with pytest.raises(Refused, match="groups were moved before producers"):
+        shop.switch()
+    given_up(shop)
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_next_call_after_a_death_and_a_fence_lifted_by_hand_begins_anew_or_gives_up(shop: Shop, is_ready: bool) -> None:
+    _dies_behind(shop, "shop/fence/writes fenced")
+    fence_step.lift(shop.ctx(), environ={})
+    assert shop.denials() == 0
+    shop.effects.clear()
+    if is_ready:
+        assert shop.switch().exit_code == 0
+        served(shop)
+        return
+    shop.source.join("shop.app", ["shop.orders"])
+    decision = shop.switch()
+    assert (decision.exit_code, "moved groups rest" in decision.message) == (1, True)
+    assert shop.record().state is SwitchState.GIVEN_UP
+    assert (shop.hooks(), shop.denials()) == ([], 0), "nobody was stopped, or stays denied"

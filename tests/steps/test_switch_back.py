@@ -31,7 +31,7 @@ from kafka_migration.migration.context import Context
 from kafka_migration.plans.hooks import Hook
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.link import LinkState, Wish
-from kafka_migration.steps import complete, mirror, status, stop, switch
+from kafka_migration.steps import cancel, complete, cutover, mirror, recopy, status, stop, switch
 from kafka_migration.steps import fence as fence_step
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import keeping
@@ -509,3 +509,20 @@ def _copies_again(shop: BackShop, monkeypatch: Any) -> None:
 def _drained(shop: BackShop) -> None:
     link = shop.ctx().newest().link
     link.record_run({"at": shop.ctx().stamp(), "state": "ended", "reason": "drained"})
+
+
+def test_group_that_went_back_by_an_earlier_link_is_not_undone_nor_in_the_way_of_a_cancellation(shop: BackShop) -> None:
+    shop.switch_back()
+    ctx = shop.ctx().newest()
+    assert ctx.generation == 2
+    with pytest.raises(Refused, match="was moved back to the source \\(rollback\\), and not forward again since"):
+        cutover.undo(ctx, "shop.app")
+    record = GroupRecord.load(ctx.journal, "shop.app")
+    assert (record.was_rolled_back, record.has(Step.UNDOING)) == (True, False)
+    assert cancel._moved(ctx) == []
+
+
+def test_topic_is_not_copied_again_from_the_beginning_behind_an_earlier_cut(shop: BackShop) -> None:
+    shop.switch_back()
+    with pytest.raises(Refused, match="goes on behind an earlier cut"):
+        recopy.check(shop.ctx().newest(), ["shop.orders"])

@@ -55,6 +55,7 @@ from kafka_migration.groups.translate import (
 )
 from kafka_migration.kafka.types import CommittedOffset, GroupState
 from kafka_migration.link.ready import NotCopied
+from kafka_migration.migration import completion
 from kafka_migration.plans.hooks import Hook
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class Mover:
         group, plan = record.group, self.ctx.plan
         stop, start = plan.stop_hooks(group), plan.start_hooks(group)
         runs_there = not self._asked(lambda: self.ctx.destination.group_state(group)).is_empty
-        record.mark(Step.UNDOING, self.ctx.clock.now())
+        self._begin_undo(record)
         if runs_there or record.has(Step.STARTING):
             self._run_hooks(record, stop, self.there, "undo")
         rest = 0.0 if runs_there else plan.cutover.rest_seconds
@@ -177,6 +178,16 @@ class Mover:
                 self._start(record)
             raise
         record.mark(Step.UNDONE, self.ctx.clock.now(), hooks=[run.as_dict() for run in runs])
+
+    def _begin_undo(self, record: GroupRecord) -> None:
+        is_new = not record.has(Step.UNDOING)
+        record.mark(Step.UNDOING, self.ctx.clock.now())
+        if is_new and self.ctx.direction is Direction.FORWARD:
+            try:
+                completion.require_none(self.ctx)
+            except Refused:
+                record.forget(Step.UNDOING)
+                raise
 
     def _commit_again(self, record: GroupRecord) -> None:
         """Write where the group stood on the origin again, as far as that has forgotten it: Kafka lets the offsets of a
@@ -322,6 +333,9 @@ class Mover:
                 before = commits_as_evidence(self._asked(lambda: self.ctx.destination.committed(group)))
             members = len(view.state.members)
             record.mark(Step.STOPPING, now(), active_at=active_at, members=members, **{self._before: before})
+            if self.ctx.direction is Direction.REVERSE:
+                # Behind that record: one of both sees what the other does.
+                completion.require_none(self.ctx)
             runs = self._run_hooks(record, hooks, self.here, self.phase)
         patience = self.ctx.plan.consumers.wait_seconds if hooks else 0.0
         commits, last_active = self._wait_until_at_rest(self.here, group, patience, look.rest_seconds(self.ctx.plan))

@@ -187,6 +187,11 @@ class Leg:
         return self.has(Step.STOPPING) and not self.has(Step.READ_BACK) and not self.has(Step.UNDONE)
 
     @property
+    def is_unfinished(self) -> bool:
+        """Whether the move is under way, or was begun to be taken back: something of it is left to do."""
+        return self.is_under_way or (self.has(Step.UNDOING) and not self.has(Step.UNDONE))
+
+    @property
     def is_stopped(self) -> bool:
         """Whether its consumers were stopped, as far as is known, and started on neither side since."""
         begun, ended = self.has(Step.STOPPING), self.has(Step.STARTED)
@@ -342,7 +347,7 @@ class GroupRecord:
                 remedy="leave it where it is, or finish that first (`rollback --group`); it goes forward again by the"
                 " next generation of the forward link alone",
             )
-        if newest.is_under_way or (newest.has(Step.UNDOING) and not newest.has(Step.UNDONE)):
+        if newest.is_unfinished:
             raise Refused(
                 f"group {self.group} is in the middle of its move to the {newest.direction.destination}",
                 remedy=f"finish that first: `cutover --group {self.group}`, or `undo --group {self.group}`",

@@ -60,7 +60,8 @@ def target_topics(facts: Facts) -> Finding:
 
 def replication(facts: Facts) -> Finding:
     """The target has as many brokers as a topic has replicas, and enough replicas for its min.insync.replicas."""
-    wrong = []
+    wrong, weaker = [], []
+    default = facts.target_config("min.insync.replicas")
     for step in facts.steps:
         factor = step.declared.spec.replication_factor
         if factor > facts.target_brokers:
@@ -76,10 +77,18 @@ def replication(facts: Facts) -> Finding:
                 f"{step.name}: the source's default of {topic.min_insync_replicas} replicas in sync is more"
                 f" than its {factor} replicas"
             )
+        elif topic is not None and needed is None and default is not None and topic.min_insync_replicas > default:
+            weaker.append(f"{step.name} ({topic.min_insync_replicas})")
     if wrong:
         return failed(
             listed(wrong),
             "add brokers to the target, or set topic_defaults.replication_factor in the plan",
+        )
+    if weaker:
+        return warned(
+            f"acks=all waits for fewer replicas on the target, whose default is {default} in sync: {listed(weaker)}",
+            "raise min.insync.replicas of the target's brokers, or set it on these topics of the source: what is set"
+            " there is carried over",
         )
     return passed(f"{facts.target_brokers} brokers suffice for every topic")
 

@@ -53,6 +53,12 @@ def apply(ctx: Context) -> Seal:
         return _apply(ctx, cluster)
 
 
+def keep(ctx: Context, done: Seal) -> None:
+    """Have the journal hold the seal of the link's state, as far as whoever set it did not come to that."""
+    if ctx.journal.read(KIND, ctx.own(NAME)) != done.as_dict():
+        ctx.journal.record(KIND, ctx.own(NAME), done.as_dict())
+
+
 def _apply(ctx: Context, cluster: WireCluster) -> Seal:
     done = fencing.seal(ctx.link, cluster, ctx.log)
     ctx.journal.record(KIND, ctx.own(NAME), done.as_dict())
@@ -65,7 +71,14 @@ def cut_off(ctx: Context, partitions: Iterable[TopicPartition]) -> dict[TopicPar
     could not be fenced."""
     with _destination(ctx) as cluster:
         found = fencing.cut_off(ctx.link, cluster, partitions, ctx.log)
-    return {tp: stopped.detail for tp, stopped in found.items() if stopped.reason is Halt.FOREIGN_WRITER}
+    ends = dict(sealed.ends) if (sealed := ctx.link.seal()) is not None else {}
+    return {
+        tp: stopped.detail
+        for tp, stopped in found.items()
+        if stopped.reason is Halt.FOREIGN_WRITER
+        # What the link wrote is gone, and something stands there.
+        or (stopped.reason is Halt.LOG_REGRESSED and (stopped.target_offset or 0) < ends.get(tp, 0))
+    }
 
 
 @contextmanager

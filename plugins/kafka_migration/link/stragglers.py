@@ -92,6 +92,16 @@ def look(ctx: Context) -> tuple[Stray, ...]:
     return tuple(stray for stray in strays if stray is not None)
 
 
+def require_none(ctx: Context) -> None:
+    """Raise Refused while somebody has to decide about one: once topics are given up, nobody is asked any more."""
+    if found := look(ctx):
+        raise Refused(
+            f"records were written to the source behind the cut, and nobody has decided about them:"
+            f" {listed(map(str, found))}",
+            remedy="`stragglers --forward` copies them to the target, `stragglers --give-up` leaves them",
+        )
+
+
 def _undecided(ctx: Context) -> tuple[Context, dict[TopicPartition, int]] | None:
     """As :func:`_since`, without topics that are over or gone, and behind what was decided about."""
     found = _since(ctx)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain import seal
 from kafka_migration.domain.direction import TARGET, Direction, Side
+from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.states import known
 
 if TYPE_CHECKING:
@@ -135,6 +136,17 @@ def _all(ctx: Context) -> list[Switch]:
 def _known(value: dict[str, Any]) -> Switch:
     state = known(SwitchState, value["state"], "the switch of producers is in state")
     return Switch(**(value | {"state": state, "topics": tuple(value["topics"])}))
+
+
+def require_none_under_way(ctx: Context) -> None:
+    """Raise Refused while a switch away from the origin of ``ctx``'s link is under way, or has died before its point of
+    no return: it relies on where it found groups."""
+    switch = read(ctx)
+    if switch is not None and switch.state is SwitchState.SWITCHING:
+        raise Refused(
+            f"a switch of producers is under way: {switch}",
+            remedy=f"wait for it, or run `{switch.command}` again if its process has died",
+        )
 
 
 def write(ctx: Context, switch: Switch) -> None:

@@ -27,7 +27,7 @@ from kafka_migration.domain.types import Desired, Halt
 from kafka_migration.fence import fence
 from kafka_migration.fence.bans import EARLY_WRITES, REHEARSALS
 from kafka_migration.groups.looks import subscribed_topics
-from kafka_migration.groups.record import GroupRecord, Step
+from kafka_migration.groups.record import GroupRecord
 from kafka_migration.kafka.errors import NotSupported
 from kafka_migration.link import lifecycle, reverse, seal
 from kafka_migration.migration import cancellation
@@ -39,7 +39,7 @@ from kafka_migration.steps import draining, recopy
 from kafka_migration.steps.fence import run_hooks
 from kafka_migration.steps.release import left_open
 from kafka_migration.steps.step import Decision
-from kafka_migration.topics import delete
+from kafka_migration.topics import delete, keeping
 from kafka_migration.topics.declared import AGAIN, INTENT, KIND
 from kafka_migration.topics.delete import Action, Outgoing
 from kafka_migration.validation.record import KIND as VERDICT
@@ -136,6 +136,8 @@ def apply(ctx: Context, *, by: str, reason: str = "", keep_topics: bool = False)
     cancellation.write(ctx, begun)
     fence.let_in_on_target(ctx, run_hooks(ctx, None, "target"))
     fence.end_rehearsals(ctx)
+    # Of a reverse mirror that ended before it ran.
+    keeping.give_back(ctx)
     _delete(ctx, [one for one in todo if one.action is Action.DELETE])
     for text in begun.left:
         ctx.log(text)
@@ -212,12 +214,8 @@ def _irrevocable(ctx: Context) -> list[_Refusal]:
 
 def _moved(ctx: Context) -> list[str]:
     records = sorted(GroupRecord.all(ctx.journal).items())
-    # A rollback that was taken back leaves its own leg undone, and the group on the target.
-    return [
-        group
-        for group, record in records
-        if record.is_moved or (record.has(Step.STOPPING) and not record.has(Step.UNDONE))
-    ]
+    # Not one that was rolled back, and stands on the source.
+    return [group for group, record in records if record.is_moved or record.leg.is_unfinished]
 
 
 def _fences(ctx: Context) -> list[str]:

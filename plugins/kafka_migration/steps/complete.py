@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.direction import TARGET
+from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import Desired, TopicPartition
@@ -21,7 +22,7 @@ from kafka_migration.fence import record as fence_record
 from kafka_migration.groups import sides
 from kafka_migration.groups.record import GroupRecord
 from kafka_migration.inventory import plan_changes
-from kafka_migration.link import lifecycle, reverse, seal, switched
+from kafka_migration.link import lifecycle, reverse, seal, stragglers, switched
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.migration import completion
 from kafka_migration.migration.completion import Completion
@@ -38,9 +39,10 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
 PHASE = "complete"
-SERVED, VALIDATED, UNDER_WAY = (
+SERVED, VALIDATED, DECIDED, UNDER_WAY = (
     "the target serves every topic",
     "everything that was mirrored is validated",
+    "records that were written to the source behind the cut",
     "no group is in the middle of its move",
 )
 #: Of what still uses the source: what keeps a migration from being completed. The rest is for whoever switches it off.
@@ -81,7 +83,13 @@ def check(ctx: Context, *, seconds: float = 10.0) -> Completed:
         blocking.add(retire.ENDS)
     return Completed(
         completion=completion.read(ctx),
-        checks=(_served(ctx), _validated(ctx), *_groups_stay(ctx), *(one for one in found if one.name in blocking)),
+        checks=(
+            _served(ctx),
+            _validated(ctx),
+            _decided(ctx),
+            *_groups_stay(ctx),
+            *(one for one in found if one.name in blocking),
+        ),
         uses=tuple(one for one in found if one.name not in blocking),
     )
 
@@ -162,12 +170,22 @@ def _validated(ctx: Context) -> CheckResult:
     return CheckResult(name=VALIDATED, verdict=Verdict.PASS, evidence=found.evidence)
 
 
+def _decided(ctx: Context) -> CheckResult:
+    try:
+        stragglers.require_none(ctx)
+    except Refused as error:
+        return CheckResult(name=DECIDED, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)
+    except CouldNotFindOut as error:
+        return CheckResult(name=DECIDED, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
+    return CheckResult(name=DECIDED, verdict=Verdict.PASS, evidence="none is undecided")
+
+
 def _groups_stay(ctx: Context) -> tuple[CheckResult, ...]:
     return _none_under_way(ctx), sides.check_went_back(ctx)
 
 
 def _none_under_way(ctx: Context) -> CheckResult:
-    half = [group for group, record in sorted(GroupRecord.all(ctx.journal).items()) if record.leg.is_under_way]
+    half = [group for group, record in sorted(GroupRecord.all(ctx.journal).items()) if record.leg.is_unfinished]
     if not half:
         return CheckResult(name=UNDER_WAY, verdict=Verdict.PASS, evidence="none")
     remedy = "finish the move (`cutover --group GROUP`, or `rollback` the way back), or `undo --group GROUP`"

@@ -380,7 +380,7 @@ def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) 
     selected_groups(ctx, [group])
     # Before the claim, which ends whoever moves the group now.
     record = GroupRecord.load(ctx.journal, group)
-    record.require_leg(ctx.direction, ctx.generation)
+    _require_own_leg(ctx, record)
     if record.has(Step.UNDONE):
         return UndoResult(group=group, outcome="already_undone")
     if not record.steps:
@@ -401,14 +401,26 @@ def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) 
     mover.require_hooks(group, stop_on="target", start_on="source", phase="undo")
     record = GroupRecord.own(ctx.journal, group, at=ctx.stamp())
     # A rollback may have taken it up between that look and the claim.
-    record.require_leg(ctx.direction, ctx.generation)
+    _require_own_leg(ctx, record)
     if not record.has(Step.UNDONE):
         mover.move_back(record)
     return UndoResult(group=group, outcome="undone", hooks=tuple(calls))
 
 
+def _require_own_leg(ctx: Context, record: GroupRecord) -> None:
+    """What another link has moved is not this one's to take back: its offsets stand on the other cluster."""
+    record.require_leg(ctx.direction, ctx.generation)
+    if record.steps and not record.leg.is_of(ctx.direction, ctx.generation):
+        raise Refused(
+            f"group {record.group} was moved back to the {record.leg.direction.destination} (rollback), and not forward"
+            " again since",
+            remedy="there is nothing to undo; `cutover` moves it forward again",
+        )
+
+
 def _require_source_in_use(ctx: Context, group: str) -> None:
     completion.require_none(ctx)
+    switched.require_none_under_way(ctx)
     switch = switched.away_from(ctx, SOURCE)
     if switch is not None and not (ctx.plan.producers and ctx.plan.producers.first):
         raise Refused(

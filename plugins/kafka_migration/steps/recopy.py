@@ -70,6 +70,13 @@ def check(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tup
                 value=topic,
                 remedy="`status` names the halted partitions of this migration",
             )
+    if not ctx.is_first:
+        raise Refused(
+            "this link goes on behind an earlier cut: a topic that was copied again from the source's beginning would"
+            " hold what lies before that cut twice over",
+            remedy="`resume --topic TOPIC` goes on where a partition halted; or exclude the topic from the plan, and"
+            " migrate it by a plan of its own",
+        )
     # Before the mirror's own check: of a run that died no topic may be left that the mirror knows of.
     locks.require_held(ctx, list(topics))
     if not unsealed:

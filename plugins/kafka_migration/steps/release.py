@@ -14,9 +14,10 @@ from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
 from kafka_migration.fence import fence
 from kafka_migration.groups.record import GroupRecord
-from kafka_migration.link import lifecycle, reverse
+from kafka_migration.link import lifecycle, reverse, stragglers, switched
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.steps.step import Decision
+from kafka_migration.topics import keeping
 from kafka_migration.topics.declared import INTENT, KIND, is_restored
 from kafka_migration.topics.specs import HELD_OPEN, Declared
 
@@ -25,11 +26,16 @@ if TYPE_CHECKING:
 
 
 def check(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
-    """The topics that this migration holds. Raises Refused while its mirror may write to them, or a group of it is in
-    the middle of its move. ``forced``: a person knows that a mirror that did not record its end has ended."""
+    """The topics that this migration holds. Raises Refused while its mirror may write to them, a group or its producers
+    are in the middle of their move, or records on the source behind the cut wait for a decision. ``forced``: a person
+    knows that a mirror that did not record its end has ended, and what still stands on the source."""
     _refuse_mirror(ctx, forced=forced)
     fence.require_none(ctx)
-    half = [group for group, record in sorted(GroupRecord.all(ctx.journal).items()) if record.leg.is_under_way]
+    if not forced:
+        stragglers.require_none(ctx)
+    if (switch := switched.last(ctx)) is not None and switch.is_unfinished:
+        raise Refused(f"a switch of producers {switch}", remedy=f"run `{switch.command}`")
+    half = [group for group, record in sorted(GroupRecord.all(ctx.journal).items()) if record.leg.is_unfinished]
     if half:
         raise Refused(
             f"groups are in the middle of their move: {listed(half)}",
@@ -75,6 +81,10 @@ def apply(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     ctx.require_whole("releasing topics")
     topics = check(ctx, forced=forced)
     fence.end_rehearsals(ctx)
+    back = reverse.begun(ctx)
+    if back is None or mirror_state(back)[0] not in ("running", "silent"):
+        # Where no switch, and no completion, does it: consumers alone went back.
+        keeping.give_back(ctx)
     for topic in topics:
         ctx.log(f"give up {topic}")
     for text in left_open(ctx, topics):

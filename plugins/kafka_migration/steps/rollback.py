@@ -19,7 +19,7 @@ from kafka_migration.domain.listing import listed
 from kafka_migration.fence import fence
 from kafka_migration.groups.move import Mover
 from kafka_migration.inventory import plan_changes
-from kafka_migration.link import reverse
+from kafka_migration.link import reverse, switched
 from kafka_migration.migration.context import WHOLE
 from kafka_migration.steps import cutover
 from kafka_migration.steps.cutover import CutoverResult
@@ -58,6 +58,7 @@ def apply(
     link's lag, the steps, and what would refuse them.
     """
     plan_changes.require(ctx)
+    switched.require_none_under_way(ctx)
     back = ctx.reverse()
     gate = RollbackGate(back)
     names = selected(back, groups)

@@ -10,7 +10,7 @@ needs a mirror that is started again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 
 SERVED, SWITCHING = "producers were switched to the target", "no switch of producers is under way"
+SEALED = "the link was drained and sealed"
 STILL, DECIDED, COPIED = "source log ends are still", "no transaction is open", "no lag remains"
 
 
@@ -116,6 +117,18 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
     and a rerun waits again. Raises what the seal raises; a rerun seals again.
     """
     ctx.require_whole("ending the mirror")
+    switch = switched.read(ctx)
+    if switch is not None and switch.state is SwitchState.SERVED:
+        # What is left of it needs the topics, which the steps behind this one give up.
+        gate = Gate.of("stop", (_none_switches(ctx),))
+        return StopResult(gate=gate, lag=LagMeter(ctx).read(), mirror=ctx.link.run() or {}, seal=ctx.link.seal())
+    if not now and (done := _sealed(ctx)) is not None:
+        gate = Gate.of("stop", (CheckResult(name=SEALED, verdict=Verdict.PASS, evidence=f"at {done.at}"),))
+        if not ctx.dry_run:
+            seal.keep(ctx, done)
+            _end(ctx, {tp.topic for tp in done.ends})
+        ended = (ctx.link.run() or {}) | {"state": "ended"}
+        return StopResult(gate=gate, lag=LagMeter(ctx).read(), mirror=ended, seal=done)
     if served := _served(ctx):
         gate = Gate.of("stop", (CheckResult(name=SERVED, verdict=Verdict.PASS, evidence=served),))
         ended = {"state": "ended"} | (ctx.link.run() or {})
@@ -146,23 +159,39 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
         if ctx.link.seal() is None:
             lifecycle.note(ctx, topics, TopicState.DRAINED)
         sealed = seal.apply(ctx)
-        lifecycle.note(ctx, topics, TopicState.SEALED)
-        fence.let_in_on_target(ctx, run_hooks(ctx, None, "target"))
+        _end(ctx, topics)
     return StopResult(gate=gate, lag=report, mirror=ctx.link.run() or {}, seal=sealed)
+
+
+def _end(ctx: Context, topics: Iterable[str]) -> None:
+    """What is left to do behind the seal."""
+    lifecycle.note(ctx, topics, TopicState.SEALED)
+    fence.let_in_on_target(ctx, run_hooks(ctx, None, "target"))
+
+
+def _sealed(ctx: Context) -> Seal | None:
+    """The seal that an earlier run of this has set, but for what is left behind it: by now another link may have begun
+    there, whose marks on the source no look at lag would bear. None while a topic is somewhere else in its life."""
+    found, switch = ctx.link.seal(), switched.read(ctx)
+    if found is None or not found.is_complete or (switch is not None and switch.state is not SwitchState.GIVEN_UP):
+        return None
+    states = lifecycle.read(ctx)
+    own = (TopicState.DRAINED, TopicState.SEALED)
+    return found if all(states.get(tp.topic) in own for tp in found.ends) else None
 
 
 def _served(ctx: Context) -> str:
     """Since when a switch of producers has the mirror ended and the link sealed; "" where none has."""
     switch = switched.read(ctx)
-    return str(switch) if switch is not None and switch.is_served else ""
+    return str(switch) if switch is not None and switch.state is SwitchState.DONE else ""
 
 
 def _none_switches(ctx: Context) -> CheckResult:
     """Its fence makes the source rest, and what it has not done yet, or undone, is its own to go on with."""
     switch = switched.read(ctx)
-    if switch is None or switch.state is not SwitchState.SWITCHING:
+    if switch is None or not switch.is_unfinished:
         return CheckResult(name=SWITCHING, verdict=Verdict.PASS, evidence="none")
-    remedy = f"wait for it, or run `{switch.command}` again if its process has died: it goes on, or gives it up"
+    remedy = f"wait for it, or run `{switch.command}` again if its process has died"
     return CheckResult(name=SWITCHING, verdict=Verdict.FAIL, evidence=f"a switch {switch}", remedy=remedy)
 
 
@@ -272,6 +301,8 @@ class Wait:
         """Compare with the look before."""
         if served := _served(self._ctx):
             return Decision(message=served)
+        if (done := _sealed(self._ctx)) is not None:
+            return Decision(message=f"the link was sealed at {done.at}")
         self._switching = _none_switches(self._ctx)
         report = self._meter.read()
         now, ends = report.sample.at, dict(report.sample.source_ends)

@@ -39,6 +39,7 @@ from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.fence import fence
+from kafka_migration.fence import record as fence_record
 from kafka_migration.fence.bans import BACK_WRITES, GROUP_READS, WRITES, Ban
 from kafka_migration.fence.fence import Fenced, Hooks
 from kafka_migration.fence.ground import require_producers
@@ -327,16 +328,25 @@ def run(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Decision:
             account.ends(0, str(done))
         return _decide(_seen(ctx, done))
     results: tuple[CheckResult, ...] = ()
-    if last is None or last.state is not SwitchState.SWITCHING:
+    if not _is_fenced_already(ctx, last):
         plan_changes.require(ctx)
         decision = _checked(ctx, environ, last)
         if decision.exit_code:
+            if last is not None and last.state is SwitchState.SWITCHING:
+                # Its fence was lifted by hand, so there is nothing to go on with.
+                work.abandon(Refused(decision.message))
             return decision
         results = decision.value.checks
     with phase(ctx, ctx.own(PHASE)) as account:
         done = work.switch(last)
         account.ends(0, str(done), fence_ms=done.fence_ms, topics=len(done.topics))
     return _decide(replace(_seen(ctx, done), checks=results))
+
+
+def _is_fenced_already(ctx: Context, last: Switch | None) -> bool:
+    """Whether an earlier run, which has died, left a fence to go on from."""
+    standing = fence_record.read(ctx, ban_of(ctx))
+    return last is not None and last.state is SwitchState.SWITCHING and standing is not None and standing.stands
 
 
 def give_up(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Decision:
@@ -407,7 +417,7 @@ class _Work:
     def switch(self, last: Switch | None) -> Switch:
         """From the fence to the last start hook. ``last`` is what the journal had."""
         with ExitStack() as opened:
-            if last is None or last.state is not SwitchState.SWITCHING:
+            if not _is_fenced_already(self.ctx, last):
                 self._prepare(opened)
             return self._switch()
 
@@ -418,7 +428,7 @@ class _Work:
         last = switched.read(ctx)
         if last is not None and last.is_served:
             return self._finish(last)
-        is_rerun = last is not None and last.state is SwitchState.SWITCHING
+        is_rerun = _is_fenced_already(ctx, last)
         if last is None or not is_rerun:
             self._ask("nothing was changed")
             last = Switch(state=SwitchState.SWITCHING, begun_at=ctx.stamp(), to=ctx.direction.destination)
@@ -498,7 +508,7 @@ class _Work:
         self._is_done("armed")
         ctx.log(tail.equal(max(0.0, until - clock.monotonic())))
         self._is_done("compared")
-        self._require_groups_rest()
+        self._require_groups_rest(is_rerun=is_rerun)
         self._look_again(fenced)
         approval = self._ask("right before the point of no return")
         self._is_done("asked")
@@ -578,17 +588,19 @@ class _Work:
                 remedy="see `status`; one of both moves producers, `switch` or their owners before `stop`",
             )
 
-    def _require_groups_rest(self) -> None:
+    def _require_groups_rest(self, *, is_rerun: bool) -> None:
         if back := self._moved_before - frozenset(_moved(self.ctx)):
             raise Refused(
                 f"groups were moved back since the switch began: {listed(sorted(back))}",
                 remedy="move them (`cutover`), or leave them out of the plan; then run this again",
             )
-        found = sides.check_back(self.ctx)
-        if found.verdict is Verdict.FAIL:
-            raise Refused(f"{found.name}: {found.evidence}", remedy=found.remedy)
-        if found.verdict is not Verdict.PASS:
-            raise CouldNotFindOut(f"{found.name}: {found.evidence}", remedy=found.remedy)
+        # Nobody knows where groups stood before the run that died.
+        again = (_groups_moved(self.ctx), sides.check(self.ctx)[0]) if is_rerun else ()
+        for found in (*again, sides.check_back(self.ctx)):
+            if found.verdict is Verdict.FAIL:
+                raise Refused(f"{found.name}: {found.evidence}", remedy=found.remedy)
+            if found.verdict is not Verdict.PASS:
+                raise CouldNotFindOut(f"{found.name}: {found.evidence}", remedy=found.remedy)
 
     def _ask(self, when: str) -> str:
         reason = self._gate.ask()

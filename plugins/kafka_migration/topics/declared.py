@@ -12,7 +12,7 @@ from kafka_migration.domain.types import TopicSpec
 from kafka_migration.kafka.errors import BrokerRefused, NotSupported, TopicExists
 from kafka_migration.kafka.types import ConfigValue, TopicDescription
 from kafka_migration.topics import keeping
-from kafka_migration.topics.specs import HELD_OPEN, OLD_BOUND, Declared, declare, explicit, fitted
+from kafka_migration.topics.specs import HELD_OPEN, OLD_BOUND, Declared, TargetDefaults, declare, explicit, fitted
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -147,14 +147,14 @@ def steps(ctx: Context, *, only: Collection[str] | None = None) -> tuple[TopicSt
     existing = ctx.target.topics(described)
     holders = ctx.journal.holders(described)
     factor = plan.topic_defaults.replication_factor
-    largest = _default_max_message_bytes(ctx)
+    defaults = _target_defaults(ctx)
     notes = Notes.of(ctx)
     declarations = [
         declare(
             topic,
             configs[name],
             replication_factor=None if factor == "source" else factor,
-            target_max_message_bytes=largest,
+            defaults=defaults,
         )
         for name, topic in described.items()
     ]
@@ -240,12 +240,11 @@ def source_drift(
     )
 
 
-def _default_max_message_bytes(ctx: Context) -> int | None:
+def _target_defaults(ctx: Context) -> TargetDefaults:
     try:
-        value = ctx.target.broker_configs()["message.max.bytes"].value
-    except (NotAuthorized, NotSupported, KeyError):
-        return None
-    return None if value is None else int(value)
+        return TargetDefaults.of(ctx.target.broker_configs())
+    except (NotAuthorized, NotSupported):
+        return TargetDefaults()
 
 
 def _adopted(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue]) -> TopicStep:
@@ -268,7 +267,10 @@ def _fitting(
     try:
         declared = fitted(declared, configs, refused_by)
     except BrokerRefused as error:
-        return with_problem(f"the target refuses it: {error.reason}", "see topic_defaults of the plan")
+        remedy = "see topic_defaults of the plan"
+        if {".", "_"} & set(declared.spec.name):
+            remedy += ", or, where the name collides with another one's by dot and underscore, exclude the topic"
+        return with_problem(f"the target refuses it: {error.reason}", remedy)
     except NotAuthorized as error:
         return with_problem(error.message, error.remedy)
     except TopicExists:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.domain.errors import MigrationError, Refused
 from kafka_migration.topics import configs, keeping, locks
 from kafka_migration.topics.declared import HELD, KEPT_OPEN, KIND, is_restored, left_over, mirrored
-from kafka_migration.topics.specs import explicit, restorable
+from kafka_migration.topics.specs import BOUNDS, OLD_BOUND, explicit, restorable
 
 if TYPE_CHECKING:
     from kafka_migration.kafka.types import ConfigValue
@@ -142,7 +142,9 @@ def _one(
     there: Mapping[str, ConfigValue],
 ) -> Restored:
     configs_source = record["configs_source"] if source is None else explicit(source)
-    wanted, now, surplus = restorable(configs_source, record["left_out"]), explicit(there), set(KEPT_OPEN)
+    is_old = OLD_BOUND in there and not set(BOUNDS) & set(there)
+    wanted = restorable(configs_source, record["left_out"], is_old=is_old)
+    now, surplus = explicit(there), set(KEPT_OPEN)
     before: Mapping[str, str] = record.get("before", {})
     # Not what would delete records, or compact them, that the source keeps.
     wanted = {n: value for n, value in before.items() if n in KEPT_OPEN and n not in _BY_DEFAULT} | wanted

@@ -39,7 +39,7 @@ _OBSOLETE = {
     OLD_BOUND: f"its successors {BOUNDS[0]} and {BOUNDS[1]} are open while mirroring",
 }
 
-_LIMIT = "max.message.bytes"
+_LIMIT, _IN_SYNC, _FORMAT = "max.message.bytes", "min.insync.replicas", "message.format.version"
 #: The part of its largest batch that a topic gets as room for re-encoded batches.
 _ROOM = 8
 _FORMAT_2 = (0, 11)
@@ -81,6 +81,26 @@ class Declared:
             configs_source=value["configs_source"],
             left_out=value["left_out"],
             before=value.get("before", {}),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetDefaults:
+    """What topics of the target have where nothing is set on them; None where it is unknown, or brokers have no such
+    config."""
+
+    max_message_bytes: int | None = None
+    min_insync_replicas: int | None = None
+    old_bound: str | None = None
+
+    @classmethod
+    def of(cls, brokers: Mapping[str, ConfigValue]) -> TargetDefaults:
+        """By the configs of the target's brokers."""
+        most, in_sync = _value(brokers, "message.max.bytes"), _value(brokers, _IN_SYNC)
+        return cls(
+            max_message_bytes=int(most) if most else None,
+            min_insync_replicas=int(in_sync) if in_sync else None,
+            old_bound=_value(brokers, f"log.{OLD_BOUND}") or None,
         )
 
 
@@ -130,15 +150,17 @@ def is_old_format(version: str) -> bool:
     return bool(numbers) and numbers < _FORMAT_2
 
 
-def restorable(explicit: Mapping[str, str], left_out: Mapping[str, str]) -> dict[str, str]:
+def restorable(explicit: Mapping[str, str], left_out: Mapping[str, str], *, is_old: bool = False) -> dict[str, str]:
     """What of a source topic's explicit configs its target gets in the end; ``left_out`` were refused there, or are
-    no use, when the topic was created.
+    no use, when the topic was created. ``is_old``: the target's brokers are from before Kafka 3.6.
 
     The one bound on timestamps that Kafka had before 3.6 becomes the two that came after it (KIP-937).
     """
-    never = {*_OF_THE_SOURCE, *_OBSOLETE, *left_out}
+    never = {*_OF_THE_SOURCE, *_OBSOLETE, *left_out, *(BOUNDS if is_old else ())}
     wanted = {name: value for name, value in explicit.items() if name not in never}
-    if OLD_BOUND in explicit and not set(BOUNDS) & set(explicit) and not set(BOUNDS) & set(left_out):
+    if OLD_BOUND in explicit and is_old:
+        wanted[OLD_BOUND] = explicit[OLD_BOUND]
+    elif OLD_BOUND in explicit and not set(BOUNDS) & set(explicit) and not set(BOUNDS) & set(left_out):
         wanted |= dict.fromkeys(BOUNDS, explicit[OLD_BOUND])
     return wanted
 
@@ -148,27 +170,36 @@ def declare(
     configs: Mapping[str, ConfigValue],
     *,
     replication_factor: int | None,
-    target_max_message_bytes: int | None,
+    defaults: TargetDefaults,
 ) -> Declared:
     """The target topic for a source topic, before the target was asked what it takes of it.
 
-    ``replication_factor`` None keeps the source's. ``target_max_message_bytes`` is the target's default; None
-    (unknown) makes the source's limit explicit, which is right whatever the default.
+    ``replication_factor`` None keeps the source's. A largest message that is not known of the target makes the source's
+    limit explicit, which is right whatever the default.
     """
-    configs_source = explicit(configs)
+    configs_source, factor = explicit(configs), replication_factor or source.replication_factor
     left_out = {name: why for name, why in _OF_THE_SOURCE.items() if name in configs_source}
+    if is_old_format(configs_source.get(_FORMAT, "")):
+        # Where a target knows it, such a topic takes no batches of transactions, and so no mirror.
+        left_out[_FORMAT] = _OBSOLETE[_FORMAT]
     wanted = {name: value for name, value in configs_source.items() if name not in left_out} | dict(HELD_OPEN)
     largest, is_reencoded = int(_value(configs, _LIMIT) or 0), _is_reencoded(configs)
     if is_reencoded:
         # What compresses a little worse than the producer did must still fit.
         largest += largest // _ROOM
-    if largest > (target_max_message_bytes or 0) or (is_reencoded and _LIMIT in wanted):
+    if OLD_BOUND in wanted or defaults.old_bound not in (None, LONG_MAX):
+        # From 3.6 to 3.9 brokers go by this one where the newer ones are open.
+        wanted[OLD_BOUND] = LONG_MAX
+    if _IN_SYNC not in wanted and (defaults.min_insync_replicas or 0) > factor:
+        # Brokers before 3.7 take no record of a topic that has fewer replicas than they want in sync.
+        wanted[_IN_SYNC] = str(factor)
+    if largest > (defaults.max_message_bytes or 0) or (is_reencoded and _LIMIT in wanted):
         wanted[_LIMIT] = str(largest)
     return Declared(
         spec=TopicSpec(
             name=source.name,
             partitions=source.partitions,
-            replication_factor=replication_factor or source.replication_factor,
+            replication_factor=factor,
             configs=dict(sorted(wanted.items())),
         ),
         source_topic_id=source.topic_id,
@@ -191,6 +222,9 @@ def fitted(
     if not refused:
         return declared
     wanted, left_out = dict(declared.spec.configs), dict(declared.left_out)
+    if OLD_BOUND in refused and OLD_BOUND not in declared.configs_source:
+        refused.pop(OLD_BOUND)
+        wanted.pop(OLD_BOUND)
     if not refused.keys().isdisjoint(BOUNDS):
         # Before Kafka 3.6 (KIP-937): one bound for both directions.
         for name in BOUNDS:
