@@ -1,6 +1,7 @@
 """A gate in Airflow: the evidence is asked about as it is, and the answer is for that and nothing else."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +12,13 @@ from airflow.providers.standard.operators import hitl
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskAwaitingInput
 
 from kafka_migration.airflow.approve import ApproveGateOperator
+from kafka_migration.airflow.base import run_of
 from kafka_migration.approvals import approvals, passing
 from kafka_migration.approvals.evidence import Evidence, GateName
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import ClusterUnreachable
 from kafka_migration.domain.types import Desired
+from kafka_migration.plans.snapshot import write_plan
 from kafka_migration.state.link import Wish
 
 
@@ -48,16 +51,13 @@ def asked(monkeypatch):
     return questions
 
 
-def operator(plan_file, *approvers, **more):
-    return ApproveGateOperator(
-        task_id="approve_plan",
-        plan_file=plan_file,
-        gate="plan",
-        approvers=approvers,
-        max_age_seconds=60,
-        subject="?",
-        **more,
-    )
+def operator(plan_file, **more):
+    return ApproveGateOperator(task_id="approve_plan", plan_file=plan_file, gate="plan", subject="?", **more)
+
+
+@pytest.fixture
+def plan_file(make_plan, hand_on):
+    return hand_on(make_plan(approvals={"max_age_seconds": 60}))
 
 
 def ask(it, task_context):
@@ -93,9 +93,28 @@ def test_question_shows_the_evidence_and_has_no_default(plan_file, opened, seen,
     assert waiting.timeout.total_seconds() == 60
 
 
-def test_question_goes_to_the_plans_approvers(plan_file, opened, seen, asked, task_context):
-    ask(operator(plan_file, "ann", "bob"), task_context)
+def test_question_goes_to_the_approvers_of_the_runs_plan(opened, make_plan, hand_on, seen, asked, task_context):
+    plan = make_plan(approvals={"approvers": ["ann", "bob"]})
+    plan_file = hand_on(plan)
+    write_plan(make_plan(approvals={"approvers": ["eve"]}), Path(plan_file).parent)
+    opened.journal.record("run", run_of(task_context), {"digest": plan.digest})
+    ask(operator(plan_file), task_context)
     assert asked[0]["assigned_users"] == [{"id": "ann", "name": "ann"}, {"id": "bob", "name": "bob"}]
+
+
+def test_question_about_a_plan_that_has_not_joined_goes_to_those_whom_the_plan_before_names(
+    opened, make_plan, hand_on, seen, asked, task_context
+):
+    before = make_plan(approvals={"approvers": ["ann"]})
+    opened.journal.record("plan", "plan", {"digest": before.digest, "at": "", "snapshot": before.snapshot()})
+    edited = hand_on(make_plan(approvals={"approvers": ["eve"]}))
+    waiting = ask(operator(edited), task_context)
+    assert asked[0]["assigned_users"] == [{"id": "ann", "name": "ann"}]
+    with pytest.raises(TaskAwaitingInput):
+        operator(edited).execute_complete(task_context, answer("Approve", user="eve", name="eve"), **waiting.kwargs)
+    assert opened.journal.all("approval") == {}
+    answered = operator(edited).execute_complete(task_context, answer("Approve"), **waiting.kwargs)
+    assert answered["approver"] == "ann"
 
 
 class NumberedUser(SimpleAuthManagerUser):
@@ -113,10 +132,11 @@ class NumberedUser(SimpleAuthManagerUser):
     ],
 )
 def test_question_is_for_the_approvers_alone_unless_airflow_would_compare_their_names_with_numbers(
-    plan_file, opened, seen, asked, task_context, monkeypatch, manager, user, assigned
+    opened, make_plan, hand_on, seen, asked, task_context, monkeypatch, manager, user, assigned
 ):
+    plan_file = hand_on(make_plan(approvals={"approvers": ["ann"]}))
     monkeypatch.setenv("AIRFLOW__CORE__AUTH_MANAGER", manager)
-    ask(operator(plan_file, "ann"), task_context)
+    ask(operator(plan_file), task_context)
     users = asked[0]["assigned_users"]
     assert (users is not None) is assigned
     # As Airflow's server asks its auth manager; it does not ask where nobody is assigned.
@@ -131,10 +151,10 @@ def test_answer_of_a_stranger_whom_airflow_lets_answer_is_refused_and_asked_abou
 ):
     opened.plan = make_plan(approvals={"approvers": ["ann"]})
     plan_file = hand_on(opened.plan)
-    waiting = ask(operator(plan_file, "ann"), task_context)
+    waiting = ask(operator(plan_file), task_context)
     given = answer(option, user="18", name="mallory")
     refusals = list[Any]()
-    it = operator(plan_file, "ann", on_retry_callback=refusals.append)
+    it = operator(plan_file, on_retry_callback=refusals.append)
     with pytest.raises(TaskAwaitingInput) as again:
         it.execute_complete(task_context, given, **waiting.kwargs)
     kwargs: Any = again.value.kwargs
@@ -144,7 +164,7 @@ def test_answer_of_a_stranger_whom_airflow_lets_answer_is_refused_and_asked_abou
     assert isinstance(refusals[0]["exception"].__cause__, passing.NotApproved)
     assert opened.journal.all("approval") == {}
     given = answer("Approve", name="ann")
-    recorded = operator(plan_file, "ann").execute_complete(task_context, given, **kwargs)
+    recorded = operator(plan_file).execute_complete(task_context, given, **kwargs)
     assert recorded["approver"] == "ann"
 
 
@@ -168,9 +188,7 @@ def test_rejection_fails_the_task_for_good_and_makes_nothing(plan_file, opened, 
 def test_rejection_at_the_cutover_stops_the_mirror(plan_file, opened, seen, asked, task_context):
     wishes = list[Wish]()
     opened.link = SimpleNamespace(run=lambda: {"state": "running"}, wish=wishes.append)
-    it = ApproveGateOperator(
-        task_id="approve_cutover", plan_file=plan_file, gate="cutover", approvers=(), max_age_seconds=60, subject="?"
-    )
+    it = ApproveGateOperator(task_id="approve_cutover", plan_file=plan_file, gate="cutover", subject="?")
     waiting = ask(it, task_context)
     with pytest.raises(AirflowFailException, match=r"the mirror was asked to stop(.|\n)*clear this task and mirror"):
         it.execute_complete(task_context, answer("Reject"), **waiting.kwargs)
@@ -271,7 +289,7 @@ def test_option_that_names_the_evidence_approves_it(plan_file, opened, seen, ask
 def test_user_manager_that_numbers_its_users_is_matched_by_name(opened, make_plan, hand_on, seen, asked, task_context):
     opened.plan = make_plan(approvals={"approvers": ["ann"]})
     plan_file = hand_on(opened.plan)
-    waiting = ask(operator(plan_file, "ann"), task_context)
-    it = operator(plan_file, "ann")
+    waiting = ask(operator(plan_file), task_context)
+    it = operator(plan_file)
     found = it.execute_complete(task_context, answer("Approve", user="17", name="ann"), **waiting.kwargs)
     assert found["approver"] == "ann"

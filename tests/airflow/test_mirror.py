@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -515,3 +516,33 @@ def test_master_of_a_connection_is_what_the_provider_makes_of_it(spark, values):
 def test_unknown_connection_of_a_validation_names_the_plans_field(spark):
     with pytest.raises(BadInput, match=r"validation\.spark_connection"):
         spark_master("nowhere", field="validation.spark_connection")
+
+
+@pytest.mark.parametrize("where", ["of another file", "of another machine", "through a link"])
+def test_note_in_the_journal_has_no_file_shown_but_a_submissions_own(
+    plan_file, opened, spark, task_context, tmp_path, capsys, where
+):
+    waiting = deferred(mirror(plan_file).execute, task_context)
+    made = submission_of(opened)
+    secret, own = tmp_path / "approval.key", Path(made.log)
+    secret.write_text("open-sesame")
+    own.write_text("what Spark said")
+    changed = {
+        "of another file": {"log": str(secret)},
+        "of another machine": {"host": "elsewhere"},
+        "through a link": {"log": str(own.parent / ".." / ".." / ".." / secret.name)},
+    }[where]
+    opened.journal.record(mirror_watch.PHASE, "submitted", {**asdict(made), **changed, "ended": made.at})
+    capsys.readouterr()
+    resumed(mirror(plan_file), task_context, waiting, DIED)
+    shown = capsys.readouterr().out
+    assert "not to be read here" in shown
+    assert not {"open-sesame", "what Spark said"} & set(shown.split())
+
+
+def test_end_of_the_output_of_one_that_was_killed_is_read_from_its_file(plan_file, opened, spark, task_context, capsys):
+    waiting = deferred(mirror(plan_file).execute, task_context)
+    Path(submission_of(opened).log).write_text("what Spark said last")
+    capsys.readouterr()
+    resumed(mirror(plan_file), task_context, waiting, DIED)
+    assert "what Spark said last" in capsys.readouterr().out

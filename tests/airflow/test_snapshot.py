@@ -14,6 +14,7 @@ from kafka_migration.approvals import approvals, passing
 from kafka_migration.domain.digest import digest_of
 from kafka_migration.domain.errors import BadInput, StateConflict
 from kafka_migration.groups import looks
+from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.snapshot import Snapshot, run_folder, write_plan
 from kafka_migration.topics import create
 
@@ -65,6 +66,26 @@ def test_xcom_that_was_edited_chooses_no_other_plan(make_plan, hand_on, opened, 
             task_context["ti"].handed_on = taken
             with task.opened(task_context) as ctx:
                 assert ctx.plan == plan
+
+
+def test_xcom_that_was_edited_chooses_no_other_clusters_whatever_journal_vouches_for_it(
+    make_plan, hand_on, opened, task_context
+):
+    plan = make_plan()
+    file = hand_on(plan)
+    tasks = works_from_snapshots(plan, file)
+    for field in ("name", "source", "target"):
+        other = restore_plan({**plan.snapshot(), field: "mallorys"})
+        # In the journal that such a plan leads to, anything may stand.
+        opened.plan = other
+        opened.journal.record("run", run_of(task_context), {"digest": other.digest})
+        task_context["ti"].handed_on = Snapshot.take(other).as_dict()
+        for task in (*tasks, StepOperator(task_id="t", step="report", plan_file=file)):
+            opened.made_state.clear()
+            with pytest.raises(AirflowFailException, match="mallorys"), task.opened(task_context):
+                pytest.fail(f"{task.task_id} works between other clusters")
+            assert opened.made_state == [], "nothing is asked of them"
+    assert {tuple(task.migration) for task in tasks} == {("played", "k_source", "k_target")}
 
 
 def test_plan_file_that_is_edited_before_anything_was_created_has_the_run_begin_again(

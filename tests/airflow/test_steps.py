@@ -172,3 +172,13 @@ def test_reports_go_where_the_environment_says_else_into_the_checkout(monkeypatc
     assert Path(str(reports_directory().parent), "migration_plans").is_dir()
     monkeypatch.setenv("KAFKA_MIGRATION_REPORTS_DIR", "memory://bucket/reports")
     assert reports_directory() == Store("memory://bucket/reports")
+
+
+def test_group_that_was_excluded_since_it_was_listed_keeps_the_others_of_its_batch_from_nothing(
+    make_plan, hand_on, opened, monkeypatch, task_context
+):
+    asked: list[list[str]] = []
+    monkeypatch.setattr(cutover, "apply", lambda ctx, groups: asked.append(groups) or CutoverResult(groups=()))
+    file = hand_on(make_plan(groups={"include": [".*"], "exclude": ["shared"]}))
+    CutOverOperator(task_id="t", step="cut_over", plan_file=file, groups=["a", "shared", "b"]).execute(task_context)
+    assert asked == [["a", "b"]]

@@ -46,7 +46,7 @@ def ctx():
     told: list[str] = []
     journal = Journal(MemoryStore(), "p")
     # No topic is of the plan, and so none is missing from the mirror.
-    source, link = SimpleNamespace(topic_names=list), SimpleNamespace(topics=dict)
+    source, link = SimpleNamespace(topic_names=list), SimpleNamespace(topics=dict, seal=lambda: None)
     return SimpleNamespace(
         plan=plan,
         told=told,

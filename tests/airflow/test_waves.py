@@ -113,7 +113,7 @@ def test_wave_is_approved_under_its_name_and_rejecting_it_leaves_the_mirror_to_t
     opened.link = None
 
     def operator() -> ApproveGateOperator:
-        options: dict[str, Any] = {"approvers": (), "max_age_seconds": 60, "subject": "?", **WAVE}
+        options: dict[str, Any] = {"subject": "?", **WAVE}
         return ApproveGateOperator(plan_file=plan_file, gate="cutover", **options)
 
     task = operator()

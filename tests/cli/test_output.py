@@ -7,13 +7,17 @@ from types import SimpleNamespace
 
 import pytest
 import typer
+from rich.console import Group
+from rich.text import Text
 from typer.testing import CliRunner
 
 from kafka_migration.cli.app import app
 from kafka_migration.cli.commands import look
 from kafka_migration.cli.options import finite
 from kafka_migration.cli.output import Output
+from kafka_migration.cli.render import tables
 from kafka_migration.cli.render.tables import facts, grid
+from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.kafka import lookup
 
 ESCAPE = "app \x1b[2J\x9b2J PASS"
@@ -54,3 +58,19 @@ def test_servers_are_a_word_of_the_commands_to_paste(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(lookup, "find_connection", lambda _id: SimpleNamespace(servers="$(id):9092,[::1]:9092"))
     plan = SimpleNamespace(connection=lambda side: side)
     assert look._servers(plan, "source") == "'$(id):9092,[::1]:9092'"  # type: ignore[arg-type]
+
+
+def test_styled_text_does_nothing_to_a_terminal_either(capsys: pytest.CaptureFixture[str]) -> None:
+    check = CheckResult(
+        name="groups left behind", verdict=Verdict.WARN, evidence="x\x1b[2J\x1b[HPASS\x9b1m", remedy="\r"
+    )
+    Output(as_json=False).result(
+        {},
+        tables.checks("Checks", [check]),
+        Text("title \x1b]0;x\x07", "bold"),
+        Group(Text("in a group \x9b")),
+        tables.facts([("name", Text("\x1b[8m"))]),
+    )
+    shown = capsys.readouterr().out
+    assert not set(shown) & {"\x1b", "\x9b", "\r", "\x07"}
+    assert "x\\x1b[2J\\x1b[HPASS\\x9b1m" in shown

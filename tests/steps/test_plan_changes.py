@@ -233,3 +233,21 @@ def test_wait_of_the_stop_gate_gives_a_topic_a_minute_to_join_and_then_names_it(
     assert decision.exit_code == 1
     assert "the mirror does not copy topics of the plan: bank" in decision.message
     assert 60 <= shop.clock.monotonic() < 200
+
+
+@pytest.mark.parametrize("gate", [GateName.CUTOVER, GateName.ROLLBACK])
+def test_plan_that_has_not_joined_takes_no_gate_away_and_makes_nobody_an_approver(
+    shop: Migration, gate: GateName
+) -> None:
+    create(shop, by="ann", approvals={"approvers": ["ann"]})
+    edited: dict[str, Any] = {"approvals": {"approvers": ["eve"], "cutover": False}}
+    assert passing.is_asked(shop.ctx(**edited), gate)
+    assert passing.approvers(shop.ctx(**edited), gate) == ("ann",)
+    with pytest.raises(NotApproved, match="eve is not one of the plan's approvers"):
+        passing.require_approver(shop.ctx(**edited), gate, "eve")
+    create(shop, by="ann", **edited)
+    assert not passing.is_asked(shop.ctx(**edited), gate)
+    assert passing.approvers(shop.ctx(**edited), gate) == ("eve",)
+    # Who let it join has approved it: a second run of `create`, as after a kill, asks nobody else.
+    assert passing.approvers(shop.ctx(**edited), GateName.PLAN) == ("eve", "ann")
+    runner.run(shop.ctx(**edited), "create_targets")

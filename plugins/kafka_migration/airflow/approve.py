@@ -54,21 +54,14 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
         *,
         plan_file: str,
         gate: ApprovalGate,
-        approvers: Sequence[str],
-        max_age_seconds: float,
+        migration: Sequence[str] = (),
         wave: str = "",
         **kwargs: Any,
     ) -> None:
-        """``approvers`` may answer, by their names in Airflow; if there are none, whoever may answer at all. ``wave``
-        is the one that is asked about, "" for all."""
-        super().__init__(
-            body="",
-            fail_on_reject=True,
-            assigned_users=_assigned(approvers),
-            response_timeout=timedelta(seconds=max_age_seconds),
-            **kwargs,
-        )
-        self.plan_file, self.gate, self.wave = plan_file, gate, wave
+        """Who may answer, and for how long a question waits, is found out when somebody is asked. For the rest see
+        :class:`WorksFromSnapshot`."""
+        super().__init__(body="", fail_on_reject=True, **kwargs)
+        self.plan_file, self.migration, self.gate, self.wave = plan_file, migration, gate, wave
 
     def execute(self, context: Context) -> None:
         """Take the evidence and ask."""
@@ -107,7 +100,11 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
         with self.opened(context) as ctx:
             # Before anybody is asked for an answer that could not be signed.
             passing.require_key(ctx)
-            return outlook.evidence(ctx, GateName(self.gate))
+            gate = GateName(self.gate)
+            # Not those of the file, which may have been edited since the run began.
+            self.assigned_users = _assigned(passing.approvers(ctx, gate))
+            self.response_timeout = timedelta(seconds=ctx.plan.approvals.max_age_seconds)
+            return outlook.evidence(ctx, gate)
 
     def _ask(self, context: Context, seen: Evidence, *, asked: int) -> NoReturn:
         """Ask, and take an earlier response out of the question."""
@@ -162,16 +159,18 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
             super().execute_complete(context, event)
         except HITLRejectException:
             rejected = True
-        gate, approver = GateName(self.gate), self._approver(context, event)
+        gate = GateName(self.gate)
         if rejected:
             # Not made for this: a rejected plan leaves no trace on the target, not even internal topics.
             with self.opened(context) as ctx, explained(retry=(passing.NotApproved,)):
+                approver = _approver(event, passing.approvers(ctx, gate))
                 approvals.reject(ctx, gate, digest, approver)
                 then, also = self._rejected(ctx, approver)
             raise AirflowFailException(
                 f"{approver} rejected the {gate} gate{then}\n  remedy: to continue after all, clear this task{also}"
             )
         with self.opened(context, make_state=True) as ctx, explained(retry=(passing.NotApproved,)):
+            approver = _approver(event, passing.approvers(ctx, gate))
             approval = approvals.record(ctx, gate, digest, approver, seen_at=datetime.fromisoformat(seen_at))
         self.log.info("%s approved the %s gate for %s", approver, gate, digest)
         return {"gate": self.gate, "digest": approval.digest, "approver": approver}
@@ -192,13 +191,13 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
             return "; nothing was moved back, and the reverse mirror is as it was", ""
         return "", ""
 
-    def _approver(self, context: Context, event: dict[str, Any]) -> str:
-        """Who answered, as the plan names them: some user managers number their users, and have names beside."""
-        user = event["responded_by_user"] or {}
-        given = [str(user[key]) for key in ("id", "name") if user.get(key)]
-        approvers = self.plan(context).approvals.approvers
-        wanted = [name for name in given if name in approvers]
-        return (wanted or given[::-1] or ["unknown"])[0]
+
+def _approver(event: dict[str, Any], approvers: Sequence[str]) -> str:
+    """Who answered, as the plan names them: some user managers number their users, and have names beside."""
+    user = event["responded_by_user"] or {}
+    given = [str(user[key]) for key in ("id", "name") if user.get(key)]
+    wanted = [name for name in given if name in approvers]
+    return (wanted or given[::-1] or ["unknown"])[0]
 
 
 def _approves(digest: str) -> str:

@@ -12,8 +12,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from kafka_migration.airflow.links import DocsLink, ReportLink
 from kafka_migration.airflow.opening import opened_for_run
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Retryable
+from kafka_migration.plans.load import load_plan
 from kafka_migration.plans.model import Plan
-from kafka_migration.plans.snapshot import Snapshot
+from kafka_migration.plans.snapshot import Snapshot, identity, require_same_migration
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -26,10 +27,12 @@ class WorksFromSnapshot:
     """Mixin of operators that work from the run's snapshot of the plan.
 
     It is pulled when a task runs, and is no template field: rendered fields are shown, and a plan may be long.
-    ``plan_file`` is where the snapshot was taken from, ``wave`` the wave of the plan that the task is for, "" for all.
+    ``plan_file`` is where the snapshot was taken from; ``migration`` is the :func:`identity` of the DAG's plan (if
+    empty, that of the plan file as it is now); ``wave`` is the wave of the plan that the task is for, "" for all.
     """
 
     plan_file: str
+    migration: Sequence[str] = ()
     wave = ""
     log: Any
     _is_open = False
@@ -38,7 +41,9 @@ class WorksFromSnapshot:
         """What the first task of this run handed on."""
         ti = context["ti"]
         with explained():
-            return Snapshot.of(ti.xcom_pull(task_ids="take_snapshot"), dag_id=ti.dag_id, run_id=ti.run_id)
+            found = Snapshot.of(ti.xcom_pull(task_ids="take_snapshot"), dag_id=ti.dag_id, run_id=ti.run_id)
+            require_same_migration(found.load(), self.migration or identity(load_plan(self.plan_file)))
+            return found
 
     def plan(self, context: Context) -> Plan:
         """The plan of this run."""
@@ -80,10 +85,10 @@ class MigrationOperator(WorksFromSnapshot, BaseOperator):
     operator_extra_links = (ReportLink(), DocsLink())
     ui_color = "#e8f0fa"
 
-    def __init__(self, *, plan_file: str, wave: str = "", **kwargs: Any) -> None:
-        """``plan_file`` is what the run's snapshot is taken from, ``wave`` the one that the task is for, "" for all."""
+    def __init__(self, *, plan_file: str, migration: Sequence[str] = (), wave: str = "", **kwargs: Any) -> None:
+        """See :class:`WorksFromSnapshot`."""
         super().__init__(**kwargs)
-        self.plan_file, self.wave = plan_file, wave
+        self.plan_file, self.migration, self.wave = plan_file, migration, wave
 
     def facts_of(self, decision: Decision) -> dict[str, Any]:
         """What a decision found; its notes go to the task's log. Fails the task by its exit code, or has it retried."""

@@ -27,6 +27,7 @@ from kafka_migration.airflow.steps import (
 )
 from kafka_migration.domain.levels import Level
 from kafka_migration.plans.model import Plan
+from kafka_migration.plans.snapshot import identity
 from kafka_migration.plans.waves import task_group
 from kafka_migration.steps.step import Step
 from kafka_migration.steps.table import workflow, workflow_back
@@ -181,7 +182,7 @@ def _overview(plan: Plan, rows: Sequence[Step], when: str) -> str:
 def _common(row: Step, plan: Plan, file: Path, *, after_batches: bool) -> dict[str, Any]:
     """What every operator is given of its row: name, documentation, retries, trigger rule and timeout."""
     doc = f"**{row.id}**: {row.does}.\n\n- passes when: {row.passes_if}\n- how it is undone: {row.undo}"
-    common: dict[str, Any] = {"task_id": row.name, "doc_md": doc, "plan_file": str(file)}
+    common: dict[str, Any] = {"task_id": row.name, "doc_md": doc, "plan_file": str(file), "migration": identity(plan)}
     if row.wave:
         common["wave"] = row.wave
     if row.approval:
@@ -209,6 +210,7 @@ def _task(row: Step, plan: Plan, file: Path, *, after_batches: bool) -> Ends:
         batches = ListBatchesOperator(
             task_id="list_groups",
             plan_file=str(file),
+            migration=identity(plan),
             step=row.name,
             wave=row.wave,
             execution_timeout=timedelta(minutes=30),
@@ -223,8 +225,6 @@ def _task(row: Step, plan: Plan, file: Path, *, after_batches: bool) -> Ends:
     if row.approval is not None:
         task = ApproveGateOperator(
             gate=row.approval,
-            approvers=plan.approvals.approvers,
-            max_age_seconds=plan.approvals.max_age_seconds,
             subject=f"{plan.name}: approve the {row.approval}{f' of wave {row.wave}' if row.wave else ''}?",
             notifiers=alerts.on_question(plan),
             on_retry_callback=alerts.on_refused_answer(plan),
@@ -299,6 +299,7 @@ def validate_dag(plan: Plan, file: Path) -> DAG:
             task_id="validate",
             step="validate",
             plan_file=str(file),
+            migration=identity(plan),
             conn_id=plan.validation.spark_connection,
             by_form=True,
             execution_timeout=timedelta(days=2),
@@ -349,6 +350,6 @@ def control_dag(plan: Plan, file: Path) -> DAG:
         },
     ) as dag:
         _snapshot(file) >> ControlOperator(
-            task_id="control", plan_file=str(file), execution_timeout=timedelta(minutes=30)
+            task_id="control", plan_file=str(file), migration=identity(plan), execution_timeout=timedelta(minutes=30)
         )
     return dag

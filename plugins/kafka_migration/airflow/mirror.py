@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -233,8 +234,12 @@ def _last_lines(submission: Submission) -> str:
     """What its process noted as it ended; of one that was killed, the end of its file, if it is this machine's."""
     if submission.last_lines:
         return submission.last_lines
+    path = Path(submission.log).resolve()
+    # The note stands in the journal, and whoever may write there must not have any other file of this machine shown.
+    if submission.host != socket.gethostname() or not path.is_relative_to(OUTPUT_FOLDER.resolve()):
+        return f"(not to be read here: it is of {submission.host})"
     try:
-        with open(submission.log, "rb") as file:
+        with open(path, "rb") as file:
             file.seek(max(0, file.seek(0, 2) - submit.MOST_CHARACTERS))
             return file.read().decode(errors="replace")
     except OSError as error:

@@ -11,14 +11,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.approvals.evidence import Evidence, GateName, differences
-from kafka_migration.approvals.record import APPROVED, Approval, answers, removed, signed_content
+from kafka_migration.approvals.record import APPROVED, Approval, answers, is_signed, removed, signed_content
 from kafka_migration.domain import ledger
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link import switched
 from kafka_migration.migration import cancellation
-from kafka_migration.migration.joined import joined, pending
+from kafka_migration.migration.joined import joined, pending, replaced
 from kafka_migration.migration.signing import HOW_TO_SET
 
 if TYPE_CHECKING:
@@ -67,13 +67,23 @@ class Passed:
 
 
 def is_asked(ctx: Context, gate: GateName) -> bool:
-    """Whether the plan has a person answer at ``gate``; of a plan that joins, the one that it replaces, too: no plan
-    takes this gate away by itself."""
-    if gate is not GateName.PLAN:
-        return ctx.plan.asks(gate.value)
-    return ctx.plan.approvals.plan or bool(
-        pending(ctx) and (last := joined(ctx)) and last.snapshot.get("approvals", {}).get("plan", True)
-    )
+    """Whether the plan has a person answer at ``gate``; of a plan that has not joined yet, the one that it is to
+    replace, too: no plan takes a gate away by itself."""
+    if gate is GateName.PLAN:
+        return ctx.plan.approvals.plan or bool(
+            pending(ctx) and (last := joined(ctx)) and last.snapshot.get("approvals", {}).get("plan", True)
+        )
+    return ctx.plan.asks(gate.value) or bool((before := replaced(ctx)) and before.asks(gate.value))
+
+
+def approvers(ctx: Context, gate: GateName) -> tuple[str, ...]:
+    """Who may answer at ``gate``; nobody by name: whoever may answer at all. Of a plan that has not joined yet those of
+    the one that it is to replace: no edit of a plan makes somebody an approver. Who let it join has approved it."""
+    if before := replaced(ctx):
+        return before.approvals.approvers or ctx.plan.approvals.approvers
+    own = ctx.plan.approvals.approvers
+    last = joined(ctx) if own and gate is GateName.PLAN else None
+    return tuple(dict.fromkeys((*own, *([last.by] if last is not None and last.by else []))))
 
 
 def require_passed(ctx: Context, now: Evidence) -> Passed:
@@ -132,7 +142,7 @@ def _require_nothing_removed(ctx: Context, gate: GateName) -> None:
 
 
 def _require_signed(ctx: Context, approval: Approval) -> None:
-    if not ctx.plan.approvals.signed:
+    if not is_signed(ctx):
         return
     if not approval.signature:
         raise NotApproved(
@@ -157,7 +167,7 @@ def _require_signed(ctx: Context, approval: Approval) -> None:
 
 def require_key(ctx: Context) -> None:
     """Raise BadInput if answers of this plan are signed and this process has no key for that."""
-    if ctx.plan.approvals.signed and not ctx.approval_keys():
+    if is_signed(ctx) and not ctx.approval_keys():
         raise BadInput(
             "there is no approval key, and answers of this plan are signed",
             field="approvals.signed",
@@ -172,12 +182,13 @@ def require_approver(ctx: Context, gate: GateName, approver: str) -> None:
         raise BadInput(
             "an approval needs the name of its approver", field="approver", value=approver, remedy="name who answers"
         )
-    allowed = ctx.plan.approvals.approvers
+    allowed = approvers(ctx, gate)
     if allowed and approver not in allowed:
         raise NotApproved(
             gate,
             f"{approver} is not one of the plan's approvers ({', '.join(allowed)})",
-            remedy="have one of them answer, or add the name to approvals.approvers of the plan",
+            remedy="have one of them answer; whom an edit of approvals.approvers names newly counts once the plan has"
+            " joined the migration (`approve plan`, `create`)",
         )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka_migration.approvals.evidence import Facts, GateName
 from kafka_migration.domain.errors import StateConflict
+from kafka_migration.migration.joined import replaced
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -27,7 +28,7 @@ APPROVED, REJECTED, REVOKED = "approved", "rejected", "revoked"
 #: Where an answer came from, and so what its approver is a user of: Airflow, or the machine that ran the command.
 AIRFLOW, COMMAND = "airflow", "command"
 
-_NAME = re.compile(r"(?P<gate>[a-z]+)/((?P<scope>[^/]+)/)?(?P<number>\d{1,9})-(?P<answer>[a-z]+)")
+_NAME = re.compile(r"(?P<gate>[a-z]+)/((?P<scope>[^/]+)/)?(?P<number>\d{1,18})-(?P<answer>[a-z]+)")
 #: Facts beyond this size are not kept beside the answer (a record of the journal has a limit of about 1 MB): a change
 #: is noticed all the same, by the digest, but not named.
 _MOST_FACTS_BYTES = 400_000
@@ -98,6 +99,11 @@ def _newest(ctx: Context) -> dict[tuple[GateName, str], Approval]:
             newest[key] = max(newest.get(key, ((-1, False), "")), (rank, name))
     keys = {name: key for key, (_, name) in newest.items()}
     return {keys[name]: _read(name, value) for name, value in values.items() if name in keys}
+
+
+def is_signed(ctx: Context) -> bool:
+    """Whether answers are signed: by the plan, or by the one that it is to replace."""
+    return ctx.plan.approvals.signed or bool((before := replaced(ctx)) and before.approvals.signed)
 
 
 def history(ctx: Context) -> list[dict[str, Any]]:
@@ -173,7 +179,7 @@ def write(
         number=max(_numbers(gate, ctx.scope.key, (*ctx.journal.all(KIND), *ctx.journal.deleted(KIND))), default=0) + 1,
         scope=ctx.scope.key,
     )
-    keys = ctx.approval_keys() if ctx.plan.approvals.signed else None
+    keys = ctx.approval_keys() if is_signed(ctx) else None
     # What closes a gate does so without a signature, too: it must be possible from anywhere.
     approval = replace(approval, signature=keys.sign(signed_content(ctx, approval)) if keys else "")
     if not ctx.dry_run:

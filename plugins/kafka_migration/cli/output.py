@@ -8,15 +8,25 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from kafka_migration.domain.printable import printable
 
 _OBEYED = re.compile(r"[\x7f-\x9f]")
+
+
+class _Console(Console):
+    """One that shows what a terminal would obey as its code, wherever in a table or a text it stands."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """As rich calls it, of each part of what is printed."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
 class Output:
@@ -25,7 +35,7 @@ class Output:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         # Consoles look the streams up when they write, so they are right under a test's capture, too.
-        self.out, self.err = Console(highlight=False), Console(stderr=True, highlight=False)
+        self.out, self.err = _Console(highlight=False), _Console(stderr=True, highlight=False)
 
     def log(self, text: str) -> None:
         """Progress: one line, never wrapped, so that it can be searched for."""

@@ -83,6 +83,14 @@ def pending(ctx: Context) -> tuple[Change, ...]:
     return () if last is None or last.digest == ctx.plan.digest else _since(last, ctx.plan)
 
 
+def replaced(ctx: Context) -> Plan | None:
+    """The plan that the one given is to replace, while that has not joined; None for a plan that has, or is the first.
+
+    Raises InvalidPlan where this version does not take it."""
+    last = joined(ctx)
+    return last.plan() if last is not None and pending(ctx) else None
+
+
 def join(ctx: Context, *, by: str = "") -> None:
     """Record that the migration goes by the plan given from now on; nothing if it does already."""
     last = joined(ctx)

@@ -105,6 +105,30 @@ class Snapshot:
         return plan
 
 
+def identity(plan: Plan) -> tuple[str, str, str]:
+    """What no edit of a plan changes while its migration runs: its name, and the connections of source and target."""
+    return plan.name, plan.source, plan.target
+
+
+def require_same_migration(plan: Plan, own: Sequence[str]) -> None:
+    """Refuse a snapshot's ``plan`` whose :func:`identity` is another than ``own``.
+
+    The journal that vouches for a snapshot is found by it: whoever brings a plan of his own would bring the journal,
+    too. Raises StateConflict.
+    """
+    if (found := identity(plan)) != tuple(own):
+        raise StateConflict(
+            f"the run's snapshot is of plan {_shown(found)}, and its DAG of plan {_shown(own)}",
+            remedy="find out who edits XComs, and clear the task take_snapshot with what follows it; a migration"
+            " between other clusters is a plan of another name",
+        )
+
+
+def _shown(migration: Sequence[str]) -> str:
+    name, source, target = migration
+    return f"{name} from {source} to {target}"
+
+
 def require_own(snapshot: Snapshot, *, own: Sequence[str], plan_file: str) -> None:
     """Refuse a ``snapshot`` that is not its run's own, by what no edit of an XCom changes.
 

@@ -137,7 +137,8 @@ class _Walk:
         names = [row.name for row in rows]
         if done:
             self._output.log(f"{done} was done by an earlier run: continuing with the step after it")
-        return rows[names.index(done) + 1 :] if done else rows
+        # Each wave has its own: the last one is what the seal comes behind.
+        return rows[len(names) - names[::-1].index(done) :] if done else rows
 
     def _waves(self) -> Iterable[str]:
         from kafka_migration.approvals import waves

@@ -44,8 +44,16 @@ def grid(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, 
             Text(name.removeprefix(">")), justify="right" if number else "left", overflow="fold", no_wrap=number
         )
     for row in every:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(printable(cell)) for cell in row))
+        table.add_row(*map(_shown, row))
     return Group(heading, table, *below)
+
+
+def _shown(cell: Cell) -> Text:
+    """A cell with what a terminal would obey as its code: before its width is counted."""
+    if isinstance(cell, str):
+        return Text(printable(cell))
+    plain = printable(cell.plain)
+    return cell if plain == cell.plain else Text(plain, cell.style)
 
 
 def facts(rows: Iterable[tuple[str, Cell]]) -> RenderableType:
@@ -54,7 +62,7 @@ def facts(rows: Iterable[tuple[str, Cell]]) -> RenderableType:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
-        table.add_row(Text(name), value if isinstance(value, Text) else Text(printable(value)))
+        table.add_row(Text(name), _shown(value))
     return table
 
 
