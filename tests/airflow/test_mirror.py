@@ -532,7 +532,7 @@ def test_note_in_the_journal_has_no_file_shown_but_a_submissions_own(
         "of another machine": {"host": "elsewhere"},
         "through a link": {"log": str(own.parent / ".." / ".." / ".." / secret.name)},
     }[where]
-    opened.journal.record(mirror_watch.PHASE, "submitted", {**asdict(made), **changed, "ended": made.at})
+    opened.journal.record(phase.PHASE, "submitted", {**asdict(made), **changed, "ended": made.at})
     capsys.readouterr()
     resumed(mirror(plan_file), task_context, waiting, DIED)
     shown = capsys.readouterr().out

@@ -178,7 +178,12 @@ def test_group_that_was_excluded_since_it_was_listed_keeps_the_others_of_its_bat
     make_plan, hand_on, opened, monkeypatch, task_context
 ):
     asked: list[list[str]] = []
-    monkeypatch.setattr(cutover, "apply", lambda ctx, groups: asked.append(groups) or CutoverResult(groups=()))
+
+    def apply(ctx, groups):
+        asked.append(groups)
+        return CutoverResult(groups=())
+
+    monkeypatch.setattr(cutover, "apply", apply)
     file = hand_on(make_plan(groups={"include": [".*"], "exclude": ["shared"]}))
     CutOverOperator(task_id="t", step="cut_over", plan_file=file, groups=["a", "shared", "b"]).execute(task_context)
     assert asked == [["a", "b"]]

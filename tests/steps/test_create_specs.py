@@ -156,3 +156,10 @@ def test_defaults_of_the_target_are_those_of_its_brokers() -> None:
     shown = {name: ConfigValue(value=value, is_explicit=False) for name, value in brokers.items()}
     assert TargetDefaults.of(shown) == TargetDefaults(max_message_bytes=5, min_insync_replicas=2, old_bound="7")
     assert TargetDefaults.of({}) == TargetDefaults()
+
+
+def test_configs_of_tiered_storage_are_left_out_where_the_target_has_none() -> None:
+    configs = {"remote.storage.enable": explicit("true", default="false"), "local.retention.ms": explicit("5")}
+    it = fitted(declared(configs), configs, knowing(*configs))
+    assert (set(it.left_out), it.refused, it.spec.configs) == (set(configs), {}, HELD_OPEN)
+    assert fitted(declared(configs), configs, knowing()).spec.configs["remote.storage.enable"] == "true"

@@ -419,6 +419,23 @@ def test_group_that_the_source_has_forgotten_stays_moved(fake_world: FakeWorld, 
     assert [it.outcome for it in cutover.apply(fake_world.ctx()).groups] == [Fate.ALREADY_MOVED]
 
 
+@pytest.mark.parametrize("uncommitted", ["refuse", "cut"])
+def test_moved_group_that_both_clusters_have_forgotten_before_it_was_started_goes_on_where_it_was(
+    fake_world: FakeWorld, uncommitted: str
+) -> None:
+    world, place = fake_world, TopicPartition(fake_world.topic("orders"), 0)
+    group = world.group("app")
+    world.commit("source", group, {place: 20})
+    ctx = world.ctx(cutover={"stopped_groups": [group], "uncommitted": uncommitted})
+    assert cutover.apply(ctx).groups[0].outcome is Fate.MOVED
+    there = world.committed("target", group)
+    for cluster in (world.source, world.target):
+        cluster.forget_group(group)
+    assert cutover.apply(ctx).groups[0].exit_code == 0
+    assert world.committed("target", group) == there
+    assert world.committed("source", group) == {place: 20}, "so that it can be undone, too"
+
+
 def test_moved_group_that_reads_nothing_of_the_plan_any_more_stays_moved(fake_world: FakeWorld) -> None:
     world = fake_world
     group = world.group("app")

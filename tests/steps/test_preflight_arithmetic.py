@@ -13,7 +13,7 @@ from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.inventory import check_clusters, check_topics
-from kafka_migration.inventory.facts import Finding
+from kafka_migration.inventory.facts import Facts, Finding
 from kafka_migration.kafka.facts import Inventory, ProducerFacts, TopicFacts
 from kafka_migration.kafka.types import ConfigValue, DiskUse, LogDir, TimeSpan
 from kafka_migration.topics.declared import Action
@@ -78,6 +78,7 @@ def facts(*topics: TopicFacts, **changes: Any) -> Any:
     ]
     return SimpleNamespace(
         inventory=inventory,
+        bytes_to_copy=changes.get("to_copy", {it.name: it.bytes or 0 for it in topics}),
         steps=steps,
         target_config=settings.get,
         ctx=SimpleNamespace(
@@ -92,6 +93,31 @@ def facts(*topics: TopicFacts, **changes: Any) -> Any:
 
 def disk(usable: int | None) -> LogDir:
     return LogDir(broker=1, path="/data", total_bytes=None, usable_bytes=usable)
+
+
+def test_what_the_plan_leaves_out_of_a_topic_is_not_to_be_copied() -> None:
+    topics = {
+        "t": replace(TOPIC, ends={0: PartitionEnds(start=0, end=600), 1: PartitionEnds(start=200, end=600)}),
+        "empty": replace(TOPIC, name="empty", ends={0: PartitionEnds(start=5, end=5)}, bytes=0),
+    }
+    asked = []
+
+    def first_since(tps: list[TopicPartition], at_ms: int) -> dict[TopicPartition, int]:
+        asked.append(at_ms)
+        return {TopicPartition("t", 0): 350}
+
+    def to_copy(begin: str) -> dict[str, int]:
+        source = SimpleNamespace(first_since=first_since)
+        plan = SimpleNamespace(mirror=SimpleNamespace(start=begin))
+        found = Facts(SimpleNamespace(source=source, plan=plan))  # type: ignore[arg-type]
+        found._known["inventory"] = SimpleNamespace(topics=topics)
+        return found.bytes_to_copy
+
+    assert to_copy("earliest") == {"t": GIB, "empty": 0}
+    assert to_copy("latest") == {"t": 0, "empty": 0}
+    # Of 1,000 offsets 250 of the first partition, and all 400 of the one that says nothing of times.
+    assert to_copy("2030-01-01T00:00:00+00:00") == {"t": round(GIB * 0.65), "empty": 0}
+    assert asked == [NOW_MS]
 
 
 class TestRoom:
@@ -284,3 +310,31 @@ class TestKinds:
     def test_unknown_producers_are_a_warning_that_says_unchecked(self) -> None:
         result = check_topics.transactions(facts(replace(TOPIC, producers=None), unchecked={"producers": "denied"}))
         assert (result.verdict, result.evidence) == (Verdict.WARN, "UNCHECKED: denied")
+
+
+def test_room_and_time_are_for_what_the_plan_has_copied_alone() -> None:
+    few = facts(TOPIC, to_copy={"t": 0}, dirs=(disk(1),))
+    assert check_clusters.room(few).verdict is Verdict.PASS
+    brief = replace(TOPIC, bytes=1024 * GIB, retention_ms=10_000_000)
+    assert check_topics.retention(facts(brief)).verdict is Verdict.FAIL
+    assert check_topics.retention(facts(brief, to_copy={"t": 0})).verdict is Verdict.PASS
+
+
+def test_sizes_of_tiered_topics_are_said_to_be_less_than_what_is_copied() -> None:
+    tiered = replace(TOPIC, configs={"remote.storage.enable": "true"})
+    for found in (check_clusters.room(facts(tiered, dirs=(disk(9 * GIB),))), check_topics.retention(facts(tiered))):
+        assert found.verdict is Verdict.WARN
+        assert "without what lies in remote storage, which brokers do not report: t" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "is_named"), [(2, "1", True), (2, "2", False), (2, None, False), (1, "1", False)]
+)
+def test_fewer_replicas_in_sync_by_the_targets_default_are_named(theirs: int, ours: str | None, is_named: bool) -> None:
+    some = facts(replace(TOPIC, min_insync_replicas=theirs), settings={"min.insync.replicas": ours and int(ours)})
+    some.target_brokers = 3
+    for step in some.steps:
+        step.declared.spec.configs = {}
+    found = check_topics.replication(some)
+    assert (found.verdict is Verdict.WARN) is is_named
+    assert ("t (2)" in found.evidence) is is_named

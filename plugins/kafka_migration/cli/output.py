@@ -35,6 +35,8 @@ class Output:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         # Consoles look the streams up when they write, so they are right under a test's capture, too.
+        self.out: Console
+        self.err: Console
         self.out, self.err = _Console(highlight=False), _Console(stderr=True, highlight=False)
 
     def log(self, text: str) -> None:

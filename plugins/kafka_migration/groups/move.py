@@ -115,9 +115,15 @@ class Mover:
             record.restart()
         view = self._view(group)
         accept_if_written(self.ctx, record, view)
-        if record.has(Step.READ_BACK) and not must_move_again(self.ctx, record, view):
-            self._start(record)
-            return record
+        if record.has(Step.READ_BACK):
+            if not must_move_again(self.ctx, record, view):
+                self._start(record)
+                return record
+            if record.steps:
+                # Nobody started it for so long that both clusters may have forgotten it.
+                self._commit_again(record)
+                record.restart()
+                view = self._view(group)
         look = self._asked(lambda: looks.take(self.ctx, [group])[group])
         try:
             if record.is_stopped:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import MigrationError, NotAuthorized
+from kafka_migration.domain.generations import Generations
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups.looks import MOVABLE_PROTOCOLS, Commits
@@ -21,6 +22,7 @@ from kafka_migration.groups.record import GroupRecord
 from kafka_migration.groups.translate import selected_groups
 from kafka_migration.kafka.errors import NotSupported
 from kafka_migration.kafka.types import Acl
+from kafka_migration.link import reverse
 from kafka_migration.topics import drift
 from kafka_migration.topics.drift import DriftStatus
 
@@ -193,7 +195,7 @@ def _groups(ctx: Context, names: Sequence[str]) -> tuple[GroupParity, ...]:
     movable = [name for name in names if states[name].protocol in (*MOVABLE_PROTOCOLS, "")]
     source, target = (cluster.committed_of(movable) for cluster in (ctx.source, ctx.target))
     committed = {tp for commits in source.values() for tp in commits if ctx.plan.topics.matches(tp.topic)}
-    maps = ctx.link.offset_maps(sorted(committed))
+    maps = reverse.newest_maps(ctx, sorted(committed))
     moved = {name for name, record in GroupRecord.all(ctx.journal).items() if record.is_moved}
     compare = partial(compared, maps=maps, of=ctx.plan.topics.matches)
     offsets = {name: compare(source.get(name, {}), target.get(name, {})) for name in movable}
@@ -203,7 +205,11 @@ def _groups(ctx: Context, names: Sequence[str]) -> tuple[GroupParity, ...]:
 
 
 def compared(
-    source: Commits, target: Commits, *, maps: Mapping[TopicPartition, OffsetMap], of: Callable[[str], bool]
+    source: Commits,
+    target: Commits,
+    *,
+    maps: Mapping[TopicPartition, OffsetMap | Generations],
+    of: Callable[[str], bool],
 ) -> tuple[OffsetParity, ...]:
     """A group's commits on both sides, of topics that ``of`` (a predicate of their names) selects."""
     return tuple(
@@ -218,7 +224,7 @@ def compared(
     )
 
 
-def _expected(offsets: OffsetMap | None, source: int) -> int | None:
+def _expected(offsets: OffsetMap | Generations | None, source: int) -> int | None:
     try:
         return None if offsets is None else offsets.to_target(source)
     except NotMirroredYet:

@@ -218,7 +218,8 @@ def _may_have_landed(record: GroupRecord) -> bool:
 
 def must_move_again(ctx: Context, record: GroupRecord, view: GroupView) -> bool:
     """Whether a group that was moved is to be moved once more: it went on on the origin since, or what was written is
-    gone from the destination. Its record is restarted then. Raises NeedsRollback if it went on on both sides."""
+    gone from the destination. Its record is restarted in the first case, and holds in the second what the origin may
+    have forgotten, too. Raises NeedsRollback if it went on on both sides."""
     group, translations = record.group, record.translations
     origin, destination = ctx.direction.origin, ctx.direction.destination
     there = ctx.destination.committed(group)
@@ -235,7 +236,4 @@ def must_move_again(ctx: Context, record: GroupRecord, view: GroupView) -> bool:
         record.restart()
         return True
     # Once a group was active there, its offsets there are its own.
-    if below(translations, there) and not runs_there:
-        record.restart()
-        return True
-    return False
+    return bool(below(translations, there)) and not runs_there

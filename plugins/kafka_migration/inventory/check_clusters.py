@@ -15,7 +15,16 @@ from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.inventory.facts import Facts, Finding, failed, passed, sizes_unknown, unchecked, warned
+from kafka_migration.inventory.facts import (
+    Facts,
+    Finding,
+    failed,
+    passed,
+    sizes_unknown,
+    tiered_topics,
+    unchecked,
+    warned,
+)
 from kafka_migration.inventory.permissions import CLUSTER, RESOURCE, On, Side, describe, operations
 from kafka_migration.kafka.types import DiskUse, TimeSpan
 from kafka_migration.topics.declared import KIND, Action, is_restored
@@ -90,6 +99,8 @@ def room(facts: Facts) -> Finding:
     evidence = f"{_gib(missing)} needed with a margin of 20%, {_gib(free)} free on {len(disks.log_dirs)} disks"
     if missing > free:
         return failed(evidence, "add disks or brokers to the target, or migrate fewer topics at once")
+    if tiered := tiered_topics(facts):
+        return warned(f"{evidence}; {tiered}", "add what their remote storage holds: all of it is copied")
     return passed(evidence)
 
 
@@ -103,7 +114,8 @@ def _bytes_to_copy(facts: Facts, there: Mapping[TopicPartition, int]) -> int:
     """Bytes of all replicas, without what an earlier run has copied (``there``, once per replica)."""
     topics = facts.inventory.topics.values()
     factors = {step.name: step.declared.spec.replication_factor for step in facts.steps}
-    needed = sum((topic.bytes or 0) * factors.get(topic.name, topic.replication_factor) for topic in topics)
+    sizes = facts.bytes_to_copy
+    needed = sum(sizes[topic.name] * factors.get(topic.name, topic.replication_factor) for topic in topics)
     return needed - sum(size * factors.get(tp.topic, 1) for tp, size in there.items())
 
 
@@ -270,6 +282,9 @@ def may_write_target(facts: Facts) -> Finding:
     ctx = facts.ctx
     among = {right.code for on in (On.TOPICS, On.STATE) for right in operations("target", on)}
     allowed = ctx.target.topic_operations([*facts.topics, *ledger.PARTITIONS], among)
+    # Brokers show Create on a topic to nobody who may create by the cluster; and of what is there nobody needs it.
+    for topic in ctx.target.topics(allowed):
+        allowed[topic] |= {"CREATE"}
     state = {topic: allowed.pop(topic) for topic in ledger.PARTITIONS}
     missing = _lacking("target", On.TOPICS, allowed) + _lacking("target", On.STATE, state)
     transactional_id = ctx.link.transactional_id

@@ -9,7 +9,16 @@ from collections import Counter
 
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.looks import MOVABLE_PROTOCOLS
-from kafka_migration.inventory.facts import Facts, Finding, failed, passed, sizes_unknown, unchecked, warned
+from kafka_migration.inventory.facts import (
+    Facts,
+    Finding,
+    failed,
+    passed,
+    sizes_unknown,
+    tiered_topics,
+    unchecked,
+    warned,
+)
 from kafka_migration.topics.declared import Action
 from kafka_migration.topics.specs import is_old_format
 from kafka_migration.waves.sizing import ASSUMED_BYTES_PER_SECOND, copy_seconds, with_margin
@@ -138,9 +147,10 @@ def retention(facts: Facts) -> Finding:
     The mirror copies from the log start, the oldest records first, so it outruns deletion if it copies the whole log
     in less time than the log keeps: by retention.ms, or by retention.bytes at the rate at which the topic grows.
     """
-    total, streams = facts.inventory.bytes, facts.ctx.plan.mirror.num_streams
-    if total is None:
+    streams = facts.ctx.plan.mirror.num_streams
+    if facts.inventory.bytes is None:
         return sizes_unknown(facts.inventory)
+    total = sum(facts.bytes_to_copy.values())
     speed = ASSUMED_BYTES_PER_SECOND * streams
     growth = sum(topic.bytes_per_second or 0.0 for topic in facts.inventory.topics.values())
     if growth >= speed:
@@ -160,6 +170,8 @@ def retention(facts: Facts) -> Finding:
             "raise retention.ms and retention.bytes of these source topics until the migration is completed, or exclude"
             " them from the plan",
         )
+    if tiered := tiered_topics(facts):
+        return warned(f"{about}; {tiered}", "reckon with the time that what their remote storage holds takes as well")
     return passed(f"{about}; the shortest retention is longer than {needed:.0f} s")
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.errors import MigrationError
+from kafka_migration.domain.listing import listed
+from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups.record import GroupRecord
 from kafka_migration.inventory import inventory
 from kafka_migration.inventory.permissions import spelled_out
@@ -58,6 +61,26 @@ class Facts:
     def steps(self) -> tuple[TopicStep, ...]:
         """What ``create`` would do."""
         return self._once("steps", lambda: declared.steps(self.ctx))
+
+    @property
+    def bytes_to_copy(self) -> dict[str, int]:
+        """Of each topic, what the plan has copied of it (``mirror.start``), one replica; 0 where a size is unknown."""
+        return self._once("bytes to copy", self._bytes_to_copy)
+
+    def _bytes_to_copy(self) -> dict[str, int]:
+        topics, begin = self.inventory.topics, self.ctx.plan.mirror.start
+        sizes = {name: topic.bytes or 0 for name, topic in topics.items()}
+        if begin == "earliest":
+            return sizes
+        if begin == "latest":
+            return dict.fromkeys(sizes, 0)
+        tps = [TopicPartition(name, partition) for name, topic in topics.items() for partition in topic.ends]
+        first = self.ctx.source.first_since(tps, round(datetime.fromisoformat(begin).timestamp() * 1000))
+        left = {
+            name: sum(max(0, log.end - first.get(TopicPartition(name, n), log.start)) for n, log in topic.ends.items())
+            for name, topic in topics.items()
+        }
+        return {name: round(sizes[name] * left[name] / max(1, topic.offsets)) for name, topic in topics.items()}
 
     @property
     def waves(self) -> Waves:
@@ -132,3 +155,10 @@ def sizes_unknown(inventory: Inventory) -> Finding:
     """For checks that need the sizes of topics, where the inventory lacks them."""
     why = inventory.unchecked.get("bytes", "the source does not report how many bytes its topics have")
     return unchecked(why, "grant Describe on the source cluster to the principal of its connection")
+
+
+def tiered_topics(facts: Facts) -> str:
+    """Topics of which sizes show only what lies on the brokers' own disks, in words; "" for none."""
+    topics = facts.inventory.topics.values()
+    found = sorted(topic.name for topic in topics if topic.configs.get("remote.storage.enable") == "true")
+    return f"without what lies in remote storage, which brokers do not report: {listed(found)}" if found else ""

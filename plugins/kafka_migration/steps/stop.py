@@ -153,8 +153,8 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
         _require_drained(ctx, ends)
         if (late := all_mirrored(ctx)).verdict is not Verdict.PASS:
             raise Refused(f"not sealed: since the drain began, {late.evidence}", remedy=late.remedy)
-        if (switch := _none_switches(ctx)).verdict is not Verdict.PASS:
-            raise CouldNotFindOut(f"not sealed: since the drain began, {switch.evidence}", remedy=switch.remedy)
+        if (late := _none_switches(ctx)).verdict is not Verdict.PASS:
+            raise CouldNotFindOut(f"not sealed: since the drain began, {late.evidence}", remedy=late.remedy)
         topics = {tp.topic for tp in ends}
         if ctx.link.seal() is None:
             lifecycle.note(ctx, topics, TopicState.DRAINED)

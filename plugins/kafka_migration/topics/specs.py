@@ -39,6 +39,18 @@ _OBSOLETE = {
     OLD_BOUND: f"its successors {BOUNDS[0]} and {BOUNDS[1]} are open while mirroring",
 }
 
+#: A target without tiered storage takes none of them, and records do not depend on them.
+_TIERED = dict.fromkeys(
+    (
+        "remote.storage.enable",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "local.retention.ms",
+        "local.retention.bytes",
+    ),
+    "the target has no tiered storage: what the source's holds is copied to the target's disks",
+)
+
 _LIMIT, _IN_SYNC, _FORMAT = "max.message.bytes", "min.insync.replicas", "message.format.version"
 #: The part of its largest batch that a topic gets as room for re-encoded batches.
 _ROOM = 8
@@ -234,9 +246,10 @@ def fitted(
                 left_out[name] = f"the target knows only {OLD_BOUND}"
         wanted[OLD_BOUND] = LONG_MAX
     for name in refused.keys() & declared.configs_source.keys():
-        if name in _OBSOLETE or _is_default(configs.get(name)):
+        known = _OBSOLETE.get(name) or _TIERED.get(name)
+        if known or _is_default(configs.get(name)):
             why = refused.pop(name)
-            left_out[name] = _OBSOLETE.get(name) or f"the target refuses it ({why}), and it equals the default"
+            left_out[name] = known or f"the target refuses it ({why}), and it equals the default"
             wanted.pop(name)
     spec = replace(declared.spec, configs=wanted)
     if not refused:
