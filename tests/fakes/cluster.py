@@ -92,6 +92,8 @@ class FakeCluster:
         self.principal = ADMIN
         self.super_users = {ADMIN}
         self._acls: list[Acl] | None = [] if has_authorizer else None
+        #: Groups with a commit in an open transaction.
+        self.pending: set[str] = set()
         #: Configs of brokers beside the usual ones; None for a value that brokers do not show.
         self.configs_of_brokers: dict[str, str | None] = {}
         #: What a broker goes by that is behind, or that does not answer (None).
@@ -389,9 +391,13 @@ class FakeCluster:
     def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         return self.committed_of([group])[group]
 
-    def committed_of(self, names: Iterable[str]) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    def committed_of(
+        self, names: Iterable[str], *, is_stable: bool = True
+    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
         wanted = sorted(set(names))
         self._may_fail("committed", wanted)
+        if is_stable and (pending := self.pending.intersection(wanted)):
+            raise CouldNotFindOut(f"offsets of {', '.join(sorted(pending))} are in an open transaction")
         return {name: dict(self._groups[name].commits) if name in self._groups else {} for name in wanted}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:

@@ -96,6 +96,12 @@ def test_commit_inside_an_open_transaction_is_waited_for(real_lab: RealLab) -> N
     consumer = Consumer({**servers, "group.id": group})
     producer.send_offsets_to_transaction([RdTopicPartition(name, 0, 7)], consumer.consumer_group_metadata(), 30)
     consumer.close()
+    # Who only looks is not held up by it, nor are other groups.
+    others = [group, real_lab.name("another")]
+    assert real_lab.cluster.committed_of(others, is_stable=False) == {
+        group: {tp: CommittedOffset(offset=2)},
+        others[1]: {},
+    }
     found: list[object] = []
     asking = threading.Thread(target=lambda: found.append(real_lab.cluster.committed(group)))
     asking.start()

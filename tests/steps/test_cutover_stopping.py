@@ -9,7 +9,9 @@ import pytest
 
 from kafka_migration.domain.controls import Pause
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.groups import looks, sides, translate
 from kafka_migration.groups.record import GroupRecord, Step
+from kafka_migration.inventory import inventory
 from kafka_migration.state.journal import Journal
 from kafka_migration.steps import cutover
 from kafka_migration.steps.cutover import Fate
@@ -49,6 +51,28 @@ def record(world: World, group: str) -> GroupRecord:
 
 def verbs(hooks: HookServer) -> list[tuple[str, str, str]]:
     return [(verb, cluster, group.rpartition(".")[2]) for verb, cluster, _, group in hooks.calls]
+
+
+def test_commit_in_an_open_transaction_holds_up_neither_a_look_nor_other_groups_and_ends_with_the_consumers(
+    world: FakeWorld, hooks: HookServer
+) -> None:
+    _, groups = running(world, hooks, "busy", "other")
+    world.source.pending = {groups[0]}
+    ctx = world.ctx(consumers=hooks.consumers)
+    assert set(inventory.take(ctx).groups) >= set(groups)
+    assert not any(group.problems for group in translate.preview(ctx, groups).groups)
+    assert set(sides.unmoved(ctx)) == set(groups)
+    looks.take(ctx, groups)
+    first, second = cutover.apply(ctx, groups).groups
+    assert (first.exit_code, second.outcome) == (3, Fate.MOVED), "what it has committed is not known at rest"
+    stop = hooks._actions["stop", "source"]
+
+    def stops(group: str) -> None:
+        stop(group)
+        world.source.pending = set()
+
+    hooks.on("stop", "source", stops)
+    assert cutover.apply(ctx, groups).groups[0].outcome is Fate.MOVED
 
 
 # -- before the first stop --------------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ def take(ctx: Context, groups: Iterable[str]) -> dict[str, Look]:
     commits: Mapping[str, Commits] = {}
     # The preflight names commits that may not be read, and the move asks again: here they are unknown then.
     with suppress(NotAuthorized):
-        commits = ctx.origin.committed_of(movable)
+        commits = ctx.origin.committed_of(movable, is_stable=False)
     before, now = Look.all(ctx.journal, ctx.direction), ctx.clock.now()
     nothing = Look(at=now, commits="", has_members=False)
     looks = {name: before.get(name, nothing).then(now, states[name], commits.get(name)) for name in names}

@@ -113,7 +113,7 @@ class Mover:
             )
         if record.has(Step.UNDONE):
             record.restart()
-        view = self._view(group)
+        view = self._view(group, is_stable=False)
         accept_if_written(self.ctx, record, view)
         if record.has(Step.READ_BACK):
             if not must_move_again(self.ctx, record, view):
@@ -211,8 +211,8 @@ class Mover:
 
     # -- before anything is stopped ---------------------------------------------------------------------------------
 
-    def _view(self, group: str) -> GroupView:
-        return self._asked(lambda: view_groups(self.ctx, [group])[group])
+    def _view(self, group: str, *, is_stable: bool = True) -> GroupView:
+        return self._asked(lambda: view_groups(self.ctx, [group], is_stable=is_stable)[group])
 
     def require_turn(self, record: GroupRecord) -> None:
         """Refuse a group that another move, or an undo, has to leave first."""

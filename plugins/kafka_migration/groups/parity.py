@@ -193,7 +193,7 @@ def section(ctx: Context) -> dict[str, Any]:
 def _groups(ctx: Context, names: Sequence[str]) -> tuple[GroupParity, ...]:
     states = ctx.source.group_states(names)
     movable = [name for name in names if states[name].protocol in (*MOVABLE_PROTOCOLS, "")]
-    source, target = (cluster.committed_of(movable) for cluster in (ctx.source, ctx.target))
+    source, target = (cluster.committed_of(movable, is_stable=False) for cluster in (ctx.source, ctx.target))
     committed = {tp for commits in source.values() for tp in commits if ctx.plan.topics.matches(tp.topic)}
     maps = reverse.newest_maps(ctx, sorted(committed))
     moved = {name for name, record in GroupRecord.all(ctx.journal).items() if record.is_moved}

@@ -160,7 +160,7 @@ def unmoved(ctx: Context) -> dict[str, Unmoved]:
             members=len(view.state.members),
             was_moved_back=group in records and (records[group].has(Step.UNDONE) or records[group].was_rolled_back),
         )
-        for group, view in view_groups(ctx, names).items()
+        for group, view in view_groups(ctx, names, is_stable=False).items()
         if view.is_concerned
     }
 

@@ -115,10 +115,13 @@ def selected_groups(ctx: Context, wanted: Sequence[str] | None = None) -> tuple[
     return tuple(group for group in ctx.plan.groups.select(known) if ctx.scope.has_group(group))
 
 
-def view_groups(ctx: Context, groups: Sequence[str]) -> dict[str, GroupView]:
-    """What the cluster that they are moved from knows of ``groups`` now, in a few requests for all of them."""
+def view_groups(ctx: Context, groups: Sequence[str], *, is_stable: bool = True) -> dict[str, GroupView]:
+    """What the cluster that they are moved from knows of ``groups`` now, in a few requests for all of them.
+
+    Not ``is_stable``: for a look before anything is stopped, which no open transaction of one of them holds up."""
     states = ctx.origin.group_states(groups)
-    committed = ctx.origin.committed_of([g for g in groups if states[g].protocol in MOVABLE_PROTOCOLS])
+    movable = [group for group in groups if states[group].protocol in MOVABLE_PROTOCOLS]
+    committed = ctx.origin.committed_of(movable, is_stable=is_stable)
     records = GroupRecord.of(ctx.journal, groups)
     # What was seen of a group that no link moved here was seen on the other cluster.
     came = {g: r for g, r in records.items() if ctx.is_first or r.came_by_move(ctx.direction, ctx.generation)}
@@ -363,7 +366,7 @@ class Preview:
 def preview(ctx: Context, groups: Sequence[str] | None = None) -> Preview:
     """Where the plan's groups (or ``groups``) would resume if they were moved now, the way of the context's link."""
     names = selected_groups(ctx, groups)
-    views, expiring = view_groups(ctx, names), _expiring(ctx, names)
+    views, expiring = view_groups(ctx, names, is_stable=False), _expiring(ctx, names)
     return Preview(groups=tuple(_preview_of(ctx, views[group], expiring.get(group)) for group in names))
 
 

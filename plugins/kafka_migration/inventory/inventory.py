@@ -18,7 +18,6 @@ from kafka_migration.kafka.facts import GroupFacts, Inventory, ProducerFacts, To
 from kafka_migration.kafka.types import (
     Acl,
     ActiveProducer,
-    CommittedOffset,
     ConfigValue,
     DiskUse,
     GroupListing,
@@ -28,6 +27,7 @@ from kafka_migration.kafka.types import (
 )
 
 if TYPE_CHECKING:
+    from kafka_migration.kafka.cluster import Cluster
     from kafka_migration.migration.context import Context
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def take(ctx: Context, *, briefly: bool = False, transactions: bool | None = Non
     listed = source.groups()
     selected = [name for name in listed if ctx.selects_group(name)]
     read = {name: listed[name] for name in selected} if briefly else listed
-    commits = _commits(source.committed_of, read, unchecked)
+    commits = _commits(source, read, unchecked)
     states = source.group_states(selected)
     acls = for_people("acls", lambda: _acls(source.acls))
     return Inventory(
@@ -107,20 +107,20 @@ def _acls(ask: Callable[[], tuple[Acl, ...]]) -> tuple[Acl, ...]:
 
 
 def _commits(
-    committed_of: Callable[[Iterable[str]], dict[str, dict[TopicPartition, CommittedOffset]]],
+    source: Cluster,
     listed: Mapping[str, GroupListing],
     unchecked: dict[str, str],
 ) -> dict[str, Commits]:
     names = [name for name, group in listed.items() if group.protocol in MOVABLE_PROTOCOLS]
     try:
-        return dict(committed_of(names))
+        return dict(source.committed_of(names, is_stable=False))
     except NotAuthorized as error:
         # One closed group must not hide the others: ask one by one, and name those that stay closed.
         found: dict[str, Commits] = {}
         closed = []
         for name in names:
             try:
-                found |= committed_of([name])
+                found |= source.committed_of([name], is_stable=False)
             except NotAuthorized:
                 closed.append(name)
         unchecked["committed offsets"] = f"{', '.join(closed)}: {error.operation} on group is not granted"

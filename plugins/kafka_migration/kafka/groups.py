@@ -119,11 +119,14 @@ class GroupCalls(Calls):
         """As :meth:`committed_of`, of one group."""
         return self.committed_of([group])[group]
 
-    def committed_of(self, names: Iterable[str]) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    def committed_of(
+        self, names: Iterable[str], *, is_stable: bool = True
+    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
         """What each group has committed; partitions without a commit are absent. Waits for open transactions to end
-        (``require_stable``), so that a commit inside one is not missed."""
+        (``require_stable``), so that a commit inside one is not missed; unless ``is_stable`` is False: of a group that
+        commits in transactions, one is open much of the time, and of one that has died for long."""
         if self._clients.raw().supports(OffsetFetchRequest, _MANY_GROUPS_VERSION):
-            return self._committed_of_many(sorted(set(names)))
+            return self._committed_of_many(sorted(set(names)), is_stable=is_stable)
         found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         for some in _chunks(sorted(set(names)), _GROUPS_AT_ONCE):
             results = self._clients.call_each(
@@ -132,7 +135,7 @@ class GroupCalls(Calls):
                     group: future
                     for name in some
                     for group, future in admin.list_consumer_group_offsets(
-                        [ConsumerGroupTopicPartitions(name)], require_stable=True, request_timeout=seconds
+                        [ConsumerGroupTopicPartitions(name)], require_stable=is_stable, request_timeout=seconds
                     ).items()
                 },
                 within=_failures,
@@ -140,7 +143,9 @@ class GroupCalls(Calls):
             found |= {group: dict(_offsets(result.topic_partitions)) for group, result in results.items()}
         return found
 
-    def _committed_of_many(self, groups: list[str]) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    def _committed_of_many(
+        self, groups: list[str], *, is_stable: bool
+    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
         """One request for hundreds of groups (KIP-709, Kafka 3.0); librdkafka makes two for each."""
         raw, asked = self._clients.raw(), self._clients.asked("Describe", "group")
 
@@ -152,7 +157,7 @@ class GroupCalls(Calls):
                         groups=[
                             OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in some
                         ],
-                        require_stable=True,
+                        require_stable=is_stable,
                         min_version=_MANY_GROUPS_VERSION,
                         max_version=_MANY_GROUPS_VERSION,
                     )

@@ -141,7 +141,7 @@ def check(
 ) -> tuple[CheckResult, ...]:
     """Whether the hooks may run and each group could be moved now, as named checks. Read-only."""
     names = selected_groups(ctx, groups)
-    views = view_groups(ctx, names)
+    views = view_groups(ctx, names, is_stable=False)
     mover = Mover(ctx, environ=environ)
     return (*check_hooks(ctx.plan, environ=environ), *(_check_group(ctx, mover, views[g]) for g in names))
 
@@ -198,7 +198,7 @@ def apply(
     if not ctx.dry_run:
         ctx.log(f"{mover.phase} gate: {ask(gate, mover, names)}")
         waves.begin(ctx)
-    views = view_groups(ctx, names)
+    views = view_groups(ctx, names, is_stable=False)
     outcomes: dict[str, GroupOutcome] = {}
 
     def move(group: str, behind: NotCopied | None) -> None:

@@ -90,7 +90,9 @@ def _look(ctx: Context) -> _Look:
         producers=ends if isinstance(ends, MigrationError) else _asked(lambda: source.producers(list(ends))),
         groups=groups,
         states=groups if isinstance(groups, MigrationError) else _asked(lambda: source.group_states(names)),
-        commits=groups if isinstance(groups, MigrationError) else _asked(lambda: source.committed_of(names)),
+        commits=groups
+        if isinstance(groups, MigrationError)
+        else _asked(lambda: source.committed_of(names, is_stable=False)),
     )
 
 
