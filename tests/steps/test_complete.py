@@ -303,3 +303,18 @@ def test_release_gives_the_sources_topics_their_configs_back_once_no_reverse_mir
     found.back().link.record_run({"at": found.back().stamp(), "state": "ended"})
     release.apply(found.ctx())
     assert (found.retention(), found.ctx().journal.all(keeping.KIND)) == ("604800000", {})
+
+
+def test_topics_are_released_where_clients_went_back_and_producers_were_moved_by_their_owners(
+    shop: Callable[[], DoneShop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = shop()
+    stray = stragglers.Stray(tp=histories.PAYMENTS, start=7, end=9, records=2, producers=(4711,))
+    monkeypatch.setattr(stragglers, "look", lambda _ctx: (stray,))
+    found.clock.sleep(10_000)
+    found.back().link.record_run({"at": found.back().stamp(), "state": "ended"})
+    with pytest.raises(Refused, match="nobody has decided"):
+        release.check(found.ctx())
+    histories.rolled_back(found)
+    assert release.apply(found.ctx()) == TOPICS
+    assert found.retention() == "604800000"

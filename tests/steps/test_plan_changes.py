@@ -18,6 +18,7 @@ from kafka_migration.groups.record import Step
 from kafka_migration.inventory import plan_changes, preflight
 from kafka_migration.migration.context import Context
 from kafka_migration.migration.joined import join, joined, mirror_began, mirror_selection
+from kafka_migration.plans.problems import InvalidPlan
 from kafka_migration.steps import draining, mirror, runner, stop
 from kafka_migration.topics.create import TargetGrowth
 from tests.steps import histories
@@ -251,3 +252,21 @@ def test_plan_that_has_not_joined_takes_no_gate_away_and_makes_nobody_an_approve
     # Who let it join has approved it: a second run of `create`, as after a kill, asks nobody else.
     assert passing.approvers(shop.ctx(**edited), GateName.PLAN) == ("eve", "ann")
     runner.run(shop.ctx(**edited), "create_targets")
+
+
+def test_approvals_of_a_plan_that_this_version_does_not_take_any_more_count_until_its_correction_has_joined(
+    shop: Migration,
+) -> None:
+    create(shop, by="ann", approvals={"approvers": ["ann"]})
+    last = joined(shop.ctx())
+    assert last is not None
+    refused = {**last.snapshot, "alerts": {"notifiers": [{"class": "x.Y", "connection": "z"}]}, "no_field": 1}
+    value = shop.ctx().journal.read("plan", "plan")
+    shop.ctx().journal.record("plan", "plan", {**(value or {}), "snapshot": refused, "digest": "sha256:0"})
+    with pytest.raises(InvalidPlan):
+        joined(shop.ctx()).plan()  # type: ignore[union-attr]
+    edited: dict[str, Any] = {"approvals": {"approvers": ["eve"], "cutover": False}}
+    assert passing.approvers(shop.ctx(**edited), GateName.PLAN) == ("ann",)
+    assert passing.is_asked(shop.ctx(**edited), GateName.CUTOVER)
+    create(shop, by="ann", **edited)
+    assert passing.approvers(shop.ctx(**edited), GateName.CUTOVER) == ("eve",)

@@ -526,3 +526,25 @@ def test_topic_is_not_copied_again_from_the_beginning_behind_an_earlier_cut(shop
     shop.switch_back()
     with pytest.raises(Refused, match="goes on behind an earlier cut"):
         recopy.check(shop.ctx().newest(), ["shop.orders"])
+
+
+@pytest.mark.parametrize("state", [SwitchState.SWITCHING, SwitchState.SERVED])
+def test_stop_lifts_no_fence_of_a_switch_back_that_runs_or_has_died(shop: BackShop, state: SwitchState) -> None:
+    """Where `stop` had sealed, so that no switch of the way there is known."""
+    ctx = shop.ctx()
+    ctx.journal.forget(switched.KIND, "producers")
+    sealed = {topic: {"state": str(TopicState.SEALED), "at": ctx.stamp()} for topic in lifecycle.read(ctx)}
+    ctx.journal.record_all(lifecycle.KIND, sealed)
+    switched.write(shop.back(), switched.Switch(state=state, begun_at=ctx.stamp(), to="source"))
+    shop.effects.clear()
+    result = stop.apply(shop.ctx())
+    assert (result.stopped, result.may_pass) == (False, True)
+    assert "`switch --back`" in result.gate.blockers[0].remedy
+    assert shop.effects == []
+
+
+def test_group_whose_undo_has_died_keeps_producers_where_they_are(shop: BackShop) -> None:
+    group = GroupRecord.own(shop.ctx().journal, "shop.app", at=shop.ctx().stamp())
+    group.mark(Step.UNDOING, shop.clock.now())
+    decision = shop.switch_back()
+    assert (decision.exit_code, "shop.app: is in the middle of its move" in decision.message) == (1, True)

@@ -31,7 +31,17 @@ from kafka_migration.approvals.passing import (
     require_young,
 )
 from kafka_migration.approvals.producers import producers_facts
-from kafka_migration.approvals.record import AIRFLOW, APPROVED, REJECTED, REVOKED, Approval, answers, of_waves, write
+from kafka_migration.approvals.record import (
+    AIRFLOW,
+    APPROVED,
+    REJECTED,
+    REVOKED,
+    Approval,
+    answers,
+    is_signed,
+    of_waves,
+    write,
+)
 from kafka_migration.approvals.rollback import rollback_evidence
 from kafka_migration.domain.amounts import size
 from kafka_migration.domain.errors import BadInput, MigrationError
@@ -155,7 +165,7 @@ def revoke(ctx: Context, gate: GateName, approver: str, *, reason: str = "", via
 def receipt(ctx: Context, seen: Evidence) -> str:
     """What proves later that ``seen`` was shown, and when: for :func:`shown_by`. "" where there is no key for it."""
     text = f"{seen.digest}@{seen.taken_at.isoformat(timespec='milliseconds')}"
-    if not ctx.plan.approvals.signed:
+    if not is_signed(ctx):
         return text
     keys = ctx.approval_keys()
     return f"{text}#{keys.sign(_shown(ctx, seen.gate, text))}" if keys else ""
@@ -169,7 +179,7 @@ def shown_by(ctx: Context, gate: GateName, text: str) -> tuple[str, datetime]:
     try:
         at = datetime.fromisoformat(taken_at)
         genuine = at.tzinfo is not None and (
-            not ctx.plan.approvals.signed or ctx.approval_keys().has_signed(signature, _shown(ctx, gate, what))
+            not is_signed(ctx) or ctx.approval_keys().has_signed(signature, _shown(ctx, gate, what))
         )
     except ValueError:
         genuine = False

@@ -64,7 +64,7 @@ def selected(back: Context, wanted: Sequence[str] | None = None) -> tuple[str, .
         return names
     records = GroupRecord.of(back.journal, names)
     untouched = [name for name in names if not any(leg.steps for leg in records[name].legs)]
-    on_source, on_target = back.source.committed_of(untouched), back.target.committed_of(untouched)
+    on_source, on_target = (side.committed_of(untouched, is_stable=False) for side in (back.source, back.target))
     return tuple(
         name
         for name in names

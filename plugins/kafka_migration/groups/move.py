@@ -189,11 +189,16 @@ class Mover:
         is_new = not record.has(Step.UNDOING)
         record.mark(Step.UNDOING, self.ctx.clock.now())
         if is_new and self.ctx.direction is Direction.FORWARD:
-            try:
-                completion.require_none(self.ctx)
-            except Refused:
-                record.forget(Step.UNDOING)
-                raise
+            self._require_not_completed(record, Step.UNDOING)
+
+    def _require_not_completed(self, record: GroupRecord, begun: Step) -> None:
+        """Behind the record that ``begun`` is reached: one of both, this and the completion, sees what the other does.
+        Nothing was done then."""
+        try:
+            completion.require_none(self.ctx)
+        except Refused:
+            record.forget(begun)
+            raise
 
     def _commit_again(self, record: GroupRecord) -> None:
         """Write where the group stood on the origin again, as far as that has forgotten it: Kafka lets the offsets of a
@@ -340,8 +345,7 @@ class Mover:
             members = len(view.state.members)
             record.mark(Step.STOPPING, now(), active_at=active_at, members=members, **{self._before: before})
             if self.ctx.direction is Direction.REVERSE:
-                # Behind that record: one of both sees what the other does.
-                completion.require_none(self.ctx)
+                self._require_not_completed(record, Step.STOPPING)
             runs = self._run_hooks(record, hooks, self.here, self.phase)
         patience = self.ctx.plan.consumers.wait_seconds if hooks else 0.0
         commits, last_active = self._wait_until_at_rest(self.here, group, patience, look.rest_seconds(self.ctx.plan))

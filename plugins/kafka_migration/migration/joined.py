@@ -86,9 +86,20 @@ def pending(ctx: Context) -> tuple[Change, ...]:
 def replaced(ctx: Context) -> Plan | None:
     """The plan that the one given is to replace, while that has not joined; None for a plan that has, or is the first.
 
-    Raises InvalidPlan where this version does not take it."""
+    Of one that this version does not take any more: the plan given, with the approvals that the other one has."""
     last = joined(ctx)
-    return last.plan() if last is not None and pending(ctx) else None
+    if last is None or not pending(ctx):
+        return None
+    try:
+        return last.plan()
+    except InvalidPlan:
+        own = ctx.plan.approvals
+        kept = {name: value for name, value in last.snapshot.get("approvals", {}).items() if hasattr(own, name)}
+        return ctx.plan.model_copy(update={"approvals": own.model_copy(update=_plain(kept))})
+
+
+def _plain(kept: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
 
 
 def join(ctx: Context, *, by: str = "") -> None:

@@ -410,7 +410,7 @@ def undo(ctx: Context, group: str, *, environ: Mapping[str, str] | None = None) 
 def _require_own_leg(ctx: Context, record: GroupRecord) -> None:
     """What another link has moved is not this one's to take back: its offsets stand on the other cluster."""
     record.require_leg(ctx.direction, ctx.generation)
-    if record.steps and not record.leg.is_of(ctx.direction, ctx.generation):
+    if record.steps and record.leg.direction is not ctx.direction:
         raise Refused(
             f"group {record.group} was moved back to the {record.leg.direction.destination} (rollback), and not forward"
             " again since",

@@ -74,8 +74,8 @@ def check(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tup
         raise Refused(
             "this link goes on behind an earlier cut: a topic that was copied again from the source's beginning would"
             " hold what lies before that cut twice over",
-            remedy="`resume --topic TOPIC` goes on where a partition halted; or exclude the topic from the plan, and"
-            " migrate it by a plan of its own",
+            remedy="`resume --at`, where `status` names it, goes on where a partition halted; else exclude the topic"
+            " from the plan, and migrate it by a plan of its own",
         )
     # Before the mirror's own check: of a run that died no topic may be left that the mirror knows of.
     locks.require_held(ctx, list(topics))

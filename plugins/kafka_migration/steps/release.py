@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING
 
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
@@ -31,7 +32,7 @@ def check(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     knows that a mirror that did not record its end has ended, and what still stands on the source."""
     _refuse_mirror(ctx, forced=forced)
     fence.require_none(ctx)
-    if not forced:
+    if not forced and not _is_back(ctx):
         stragglers.require_none(ctx)
     if (switch := switched.last(ctx)) is not None and switch.is_unfinished:
         raise Refused(f"a switch of producers {switch}", remedy=f"run `{switch.command}`")
@@ -44,6 +45,14 @@ def check(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
         )
     topics = {*ctx.journal.all(KIND), *ctx.journal.all(INTENT)}
     return tuple(sorted(topic for topic, by in ctx.journal.holders(topics).items() if by == ctx.journal.migration))
+
+
+def _is_back(ctx: Context) -> bool:
+    """Whether all clients went back, and their producers without a switch: the source is written to again, rightly."""
+    *_, newest = reverse.all_begun(ctx)
+    records = GroupRecord.all(ctx.journal).values()
+    is_home = any(one.was_rolled_back for one in records) and not any(one.is_moved for one in records)
+    return newest.direction is Direction.REVERSE and is_home
 
 
 def _refuse_mirror(ctx: Context, *, forced: bool) -> None:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 def _again(ctx: Context, topic: str) -> str:
     if ctx.direction is Direction.REVERSE:
         return meanings.NOT_BACK
+    if not ctx.is_first:
+        return "exclude the topic from the plan, and migrate it by a plan of its own"
     return f"copy it again: `mirror --again {topic}`, or exclude it from the plan"
 
 

@@ -117,7 +117,7 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
     and a rerun waits again. Raises what the seal raises; a rerun seals again.
     """
     ctx.require_whole("ending the mirror")
-    switch = switched.read(ctx)
+    switch = switched.last(ctx)
     if switch is not None and switch.state is SwitchState.SERVED:
         # What is left of it needs the topics, which the steps behind this one give up.
         gate = Gate.of("stop", (_none_switches(ctx),))
@@ -172,8 +172,10 @@ def _end(ctx: Context, topics: Iterable[str]) -> None:
 def _sealed(ctx: Context) -> Seal | None:
     """The seal that an earlier run of this has set, but for what is left behind it: by now another link may have begun
     there, whose marks on the source no look at lag would bear. None while a topic is somewhere else in its life."""
-    found, switch = ctx.link.seal(), switched.read(ctx)
-    if found is None or not found.is_complete or (switch is not None and switch.state is not SwitchState.GIVEN_UP):
+    found, own = ctx.link.seal(), switched.read(ctx)
+    if found is None or not found.is_complete or (own is not None and own.state is not SwitchState.GIVEN_UP):
+        return None
+    if _none_switches(ctx).verdict is not Verdict.PASS:
         return None
     states = lifecycle.read(ctx)
     own = (TopicState.DRAINED, TopicState.SEALED)
@@ -187,8 +189,8 @@ def _served(ctx: Context) -> str:
 
 
 def _none_switches(ctx: Context) -> CheckResult:
-    """Its fence makes the source rest, and what it has not done yet, or undone, is its own to go on with."""
-    switch = switched.read(ctx)
+    """Neither there nor back: its fence has a cluster rest, and what it has not done yet is its own to go on with."""
+    switch = switched.last(ctx)
     if switch is None or not switch.is_unfinished:
         return CheckResult(name=SWITCHING, verdict=Verdict.PASS, evidence="none")
     remedy = f"wait for it, or run `{switch.command}` again if its process has died"

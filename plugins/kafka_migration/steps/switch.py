@@ -239,6 +239,8 @@ def _groups_moved(ctx: Context) -> CheckResult:
         unmoved = sides.unmoved(ctx)
         left = {} if require_producers(ctx).first else {group: str(found) for group, found in unmoved.items()}
     for group, record in records.items():
+        if ctx.selects_group(group) and record.leg.is_unfinished:
+            left[group] = "is in the middle of its move, or of being moved back"
         is_there = record.was_rolled_back if is_back else record.is_moved
         is_seen = record.has(Step.ALIVE) or group in ctx.plan.cutover.stopped_groups
         if ctx.selects_group(group) and is_there and not is_seen:
@@ -328,7 +330,8 @@ def run(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Decision:
             account.ends(0, str(done))
         return _decide(_seen(ctx, done))
     results: tuple[CheckResult, ...] = ()
-    if not _is_fenced_already(ctx, last):
+    is_rerun = _is_fenced_already(ctx, last)
+    if not is_rerun:
         plan_changes.require(ctx)
         decision = _checked(ctx, environ, last)
         if decision.exit_code:
@@ -338,7 +341,7 @@ def run(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Decision:
             return decision
         results = decision.value.checks
     with phase(ctx, ctx.own(PHASE)) as account:
-        done = work.switch(last)
+        done = work.switch(is_prepared=not is_rerun)
         account.ends(0, str(done), fence_ms=done.fence_ms, topics=len(done.topics))
     return _decide(replace(_seen(ctx, done), checks=results))
 
@@ -414,21 +417,20 @@ class _Work:
         self._gate = _gate(self.ctx)
         self._seal = partial(seal.apply, self.ctx)
 
-    def switch(self, last: Switch | None) -> Switch:
-        """From the fence to the last start hook. ``last`` is what the journal had."""
+    def switch(self, *, is_prepared: bool) -> Switch:
+        """From the fence to the last start hook; unless ``is_prepared``, on from the fence that an earlier run left."""
         with ExitStack() as opened:
-            if not _is_fenced_already(self.ctx, last):
+            if is_prepared:
                 self._prepare(opened)
-            return self._switch()
+            return self._switch(is_rerun=not is_prepared)
 
-    def _switch(self) -> Switch:
+    def _switch(self, *, is_rerun: bool) -> Switch:
         ctx = self.ctx
         self._own()
         # Whoever owned it until now may have come further.
         last = switched.read(ctx)
         if last is not None and last.is_served:
             return self._finish(last)
-        is_rerun = _is_fenced_already(ctx, last)
         if last is None or not is_rerun:
             self._ask("nothing was changed")
             last = Switch(state=SwitchState.SWITCHING, begun_at=ctx.stamp(), to=ctx.direction.destination)

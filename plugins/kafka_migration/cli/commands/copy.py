@@ -40,7 +40,8 @@ def release(
         bool,
         typer.Option(
             "--force",
-            help="Release although a mirror run did not record its end; first verify that none of its processes runs.",
+            help="Release although a mirror run did not record its end, or records behind the cut are undecided; first"
+            " verify that none of its processes runs, and that nobody needs these records.",
         ),
     ] = False,
     dry_run: DryRun = False,
