@@ -30,6 +30,7 @@ from kafka_migration.kafka.types import CommittedOffset
 from kafka_migration.link import lag as phase_lag
 from kafka_migration.link import reverse
 from kafka_migration.migration.context import Context
+from kafka_migration.migration.joined import join
 from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.state.store import MemoryStore
 from kafka_migration.steps import executors as packed
@@ -195,6 +196,7 @@ def test_cutover_and_approval_of_a_whole_plan_with_waves_are_refused_and_a_group
     mirrored_and_equal(terminal.shop)
     terminal.shop.has_active_mirror = True
     terminal.write_plan(waves=WAVES, approvals={"cutover": False})
+    join(terminal.shop.ctx(waves=WAVES, approvals={"cutover": False}))
     for whole in (("cutover",), ("approve", "cutover", "--show")):
         refused = terminal.run(*whole)
         assert refused.exit_code == 1

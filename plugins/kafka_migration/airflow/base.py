@@ -42,7 +42,7 @@ class WorksFromSnapshot:
         ti = context["ti"]
         with explained():
             found = Snapshot.of(ti.xcom_pull(task_ids="take_snapshot"), dag_id=ti.dag_id, run_id=ti.run_id)
-            require_same_migration(found.load(), self.migration or identity(load_plan(self.plan_file)))
+            require_same_migration(found, self.migration or identity(load_plan(self.plan_file)))
             return found
 
     def plan(self, context: Context) -> Plan:

@@ -15,7 +15,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import yaml
 
@@ -88,15 +88,19 @@ class Snapshot:
         """JSON types only: what take_snapshot hands on."""
         return {"digest": self.digest, "text": self.text}
 
-    def load(self) -> Plan:
-        """The plan. Raises BadInput if this version refuses it, StateConflict if it is not the one that was taken."""
+    def content(self) -> Mapping[str, Any]:
+        """The text's fields, unproved. Raises StateConflict if it is no text of a plan."""
         try:
             content = json.loads(self.text)
         except ValueError:
             raise _no_snapshot("its text") from None
         if not isinstance(content, Mapping):
             raise _no_snapshot("its text")
-        plan = restore_plan(content)
+        return content
+
+    def load(self) -> Plan:
+        """The plan. Raises BadInput if this version refuses it, StateConflict if it is not the one that was taken."""
+        plan = restore_plan(self.content())
         if plan.digest != self.digest:
             raise StateConflict(
                 f"the digest of the run's snapshot is {plan.digest}, and the run began with {self.digest}",
@@ -110,13 +114,15 @@ def identity(plan: Plan) -> tuple[str, str, str]:
     return plan.name, plan.source, plan.target
 
 
-def require_same_migration(plan: Plan, own: Sequence[str]) -> None:
-    """Refuse a snapshot's ``plan`` whose :func:`identity` is another than ``own``.
+def require_same_migration(snapshot: Snapshot, own: Sequence[str]) -> None:
+    """Refuse a ``snapshot`` of a plan whose :func:`identity` is another than ``own``.
 
     The journal that vouches for a snapshot is found by it: whoever brings a plan of his own would bring the journal,
     too. Raises StateConflict.
     """
-    if (found := identity(plan)) != tuple(own):
+    # The plan itself, which may be long, is read by whoever works by it, and its digest compared.
+    found = tuple(str(snapshot.content().get(field)) for field in ("name", "source", "target"))
+    if found != tuple(own):
         raise StateConflict(
             f"the run's snapshot is of plan {_shown(found)}, and its DAG of plan {_shown(own)}",
             remedy="find out who edits XComs, and clear the task take_snapshot with what follows it; a migration"
