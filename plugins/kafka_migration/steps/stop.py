@@ -178,8 +178,8 @@ def _sealed(ctx: Context) -> Seal | None:
     if _none_switches(ctx).verdict is not Verdict.PASS:
         return None
     states = lifecycle.read(ctx)
-    own = (TopicState.DRAINED, TopicState.SEALED)
-    return found if all(states.get(tp.topic) in own for tp in found.ends) else None
+    at_its_end = (TopicState.DRAINED, TopicState.SEALED)
+    return found if all(states.get(tp.topic) in at_its_end for tp in found.ends) else None
 
 
 def _served(ctx: Context) -> str:
