@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from kafka_migration.cli.commands import run
 from kafka_migration.cli.commands.run import _done, _Walk
 from kafka_migration.cli.output import Output
 from kafka_migration.domain.errors import CouldNotFindOut
@@ -85,3 +87,22 @@ def test_stop_that_died_behind_the_seal_is_gone_on_with_as_long_as_the_target_is
     assert _done(ctx) == "stop_mirror"
     monkeypatch.setattr(record, "standing", lambda _ctx: {EARLY_WRITES.key: object()})
     assert _done(ctx) == "watch_groups"
+
+
+def test_behind_the_seal_the_walk_goes_on_behind_the_last_wave(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = [{"name": "first", "topics": ["shop"]}, {"name": "second", "topics": ["shop2"]}]
+    rows = workflow(restore_plan({**PLAN.snapshot(), "waves": {"given": given}}))
+    monkeypatch.setattr(run, "opened", lambda *_, **__: nullcontext())
+    found = _Walk(Path("plan.yaml"), Output(as_json=True), master=None, reports=Path("reports"))
+    for done in ("watch_groups", "validate", ""):
+        monkeypatch.setattr(run, "_done", lambda _ctx, done=done: done)
+        left = found._left(rows)
+        assert all(row.wave == "" for row in left) is (done == "watch_groups")
+        assert (
+            left[0].name
+            == {
+                "watch_groups": "approve_producers",
+                "validate": "approve_cutover",
+                "": rows[0].name,
+            }[done]
+        )

@@ -16,6 +16,7 @@ from kafka_migration.approvals.passing import NotApproved
 from kafka_migration.approvals.record import answers, history
 from kafka_migration.domain.errors import BadInput, StateConflict
 from kafka_migration.kafka.lookup import variable_of
+from kafka_migration.migration.joined import join
 from kafka_migration.migration.signing import FILE_VARIABLE, Keyring, find_keys
 from kafka_migration.plans.places import APPROVALS_CONNECTION
 from tests.steps.gates import Migration
@@ -76,6 +77,27 @@ def test_answer_that_is_not_signed_is_none_unless_the_plan_asks_for_no_signature
     assert passes(shop, approvals={"signed": False})
     with pytest.raises(NotApproved, match="the approval by ada is not signed"):
         passes(shop)
+
+
+def test_plan_that_has_not_joined_asks_for_no_fewer_signatures(
+    shop: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join(shop.ctx())
+    edited = {"approvals": {"signed": False}}
+    value = approve(shop, **edited)
+    assert value["signature"].startswith("hmac-sha256:")
+    assert passes(shop, **edited)
+    shop.ctx().journal.record("approval", "plan/1-approved", {**value, "signature": ""})
+    with pytest.raises(NotApproved, match="is not signed"):
+        passes(shop, **edited)
+    ctx = shop.ctx(**edited)
+    shown = approvals.evidence(ctx, PLAN)
+    with pytest.raises(BadInput, match="not a receipt"):
+        approvals.shown_by(ctx, PLAN, f"{shown.digest}@{shown.taken_at.isoformat()}")
+    assert approvals.shown_by(ctx, PLAN, approvals.receipt(ctx, shown))[0] == shown.digest
+    monkeypatch.setattr(type(ctx.approval_keys()), "__bool__", lambda _keys: False)
+    with pytest.raises(BadInput, match="there is no approval key"):
+        passing.require_key(ctx)
 
 
 def test_answer_that_an_earlier_version_wrote_is_to_be_given_anew(shop: Migration) -> None:
