@@ -179,7 +179,7 @@ class CutOverOperator(StepOperator):
         self.groups = groups
 
     def options(self, context: Context) -> dict[str, Any]:
-        """The batch, as far as the plan selects its groups still: one that is in the way is excluded, say."""
+        """The batch, without groups that the plan does not select any more."""
         plan = self.plan(context)
         if left_out := [group for group in self.groups if not plan.groups.matches(group)]:
             self.log.info("not selected by the plan any more, and left as they are: %s", left_out)

@@ -18,7 +18,7 @@ from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link import switched
 from kafka_migration.migration import cancellation
-from kafka_migration.migration.joined import joined, pending, replaced
+from kafka_migration.migration.joined import joined, replaced
 from kafka_migration.migration.signing import HOW_TO_SET
 
 if TYPE_CHECKING:
@@ -69,10 +69,6 @@ class Passed:
 def is_asked(ctx: Context, gate: GateName) -> bool:
     """Whether the plan has a person answer at ``gate``; of a plan that has not joined yet, the one that it is to
     replace, too: no plan takes a gate away by itself."""
-    if gate is GateName.PLAN:
-        return ctx.plan.approvals.plan or bool(
-            pending(ctx) and (last := joined(ctx)) and last.snapshot.get("approvals", {}).get("plan", True)
-        )
     return ctx.plan.asks(gate.value) or bool((before := replaced(ctx)) and before.asks(gate.value))
 
 
@@ -80,7 +76,7 @@ def approvers(ctx: Context, gate: GateName) -> tuple[str, ...]:
     """Who may answer at ``gate``; nobody by name: whoever may answer at all. Of a plan that has not joined yet those of
     the one that it is to replace: no edit of a plan makes somebody an approver. Who let it join has approved it."""
     if before := replaced(ctx):
-        return before.approvals.approvers or ctx.plan.approvals.approvers
+        return tuple(before.approvals.approvers) or ctx.plan.approvals.approvers
     own = ctx.plan.approvals.approvers
     last = joined(ctx) if own and gate is GateName.PLAN else None
     return tuple(dict.fromkeys((*own, *([last.by] if last is not None and last.by else []))))

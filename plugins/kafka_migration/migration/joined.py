@@ -79,8 +79,11 @@ def joined(ctx: Context) -> Joined | None:
 
 def pending(ctx: Context) -> tuple[Change, ...]:
     """What differs between the plan given and the one that joined last; nothing before there is one."""
-    last = joined(ctx)
-    return () if last is None or last.digest == ctx.plan.digest else _since(last, ctx.plan)
+    return _pending(joined(ctx), ctx.plan)
+
+
+def _pending(last: Joined | None, plan: Plan) -> tuple[Change, ...]:
+    return () if last is None or last.digest == plan.digest else _since(last, plan)
 
 
 def replaced(ctx: Context) -> Plan | None:
@@ -88,18 +91,13 @@ def replaced(ctx: Context) -> Plan | None:
 
     Of one that this version does not take any more: the plan given, with the approvals that the other one has."""
     last = joined(ctx)
-    if last is None or not pending(ctx):
+    if last is None or not _pending(last, ctx.plan):
         return None
     try:
         return last.plan()
     except InvalidPlan:
-        own = ctx.plan.approvals
-        kept = {name: value for name, value in last.snapshot.get("approvals", {}).items() if hasattr(own, name)}
-        return ctx.plan.model_copy(update={"approvals": own.model_copy(update=_plain(kept))})
-
-
-def _plain(kept: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
+        kept = type(ctx.plan.approvals).model_construct(**last.snapshot.get("approvals", {}))
+        return ctx.plan.model_copy(update={"approvals": kept})
 
 
 def join(ctx: Context, *, by: str = "") -> None:
