@@ -29,7 +29,6 @@ from kafka_migration.domain.types import Desired
 from kafka_migration.fence import record as fence_record
 from kafka_migration.inventory import plan_changes
 from kafka_migration.link import lifecycle, reverse, seal, start, switched
-from kafka_migration.link.switched import SwitchState
 from kafka_migration.migration import completion
 from kafka_migration.migration.history import phase
 from kafka_migration.migration.joined import mirror_began
@@ -115,7 +114,8 @@ def apply(
     else:
         completion.require_none(ctx)
         reverse.check(ctx)
-        _require_switched(ctx)
+        # No mirror runs by a link while the switch that has begun it may still be given up.
+        switched.require_none_under_way(ctx.before())
         _keep_records(ctx)
     for topic in sorted(ctx.journal.all(AGAIN)):
         ctx.log(f"{topic} is not mirrored: copying it again has not finished; `mirror --again {topic}` finishes it")
@@ -157,15 +157,6 @@ def apply(
         halted = f"; halted: {', '.join(map(str, end.halted[:5]))}" if end.halted else ""
         account.ends(1 if end.halted else 0, f"{end.reason}{halted}", records=end.records, fences=end.fences)
         return end
-
-
-def _require_switched(ctx: Context) -> None:
-    """No mirror runs by a link while the switch that has begun it may still be given up."""
-    switch = switched.read(ctx.before())
-    if switch is not None and switch.state is SwitchState.SWITCHING:
-        raise Refused(
-            f"a switch of producers is under way: {switch}", remedy=f"run `{switch.command}` to its end first"
-        )
 
 
 def _keep_records(ctx: Context) -> None:

@@ -6,7 +6,7 @@ retention disabled while mirroring stay so, and are named: after this nobody res
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.direction import Direction
@@ -32,11 +32,12 @@ def check(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     knows that a mirror that did not record its end has ended, and what still stands on the source."""
     _refuse_mirror(ctx, forced=forced)
     fence.require_none(ctx)
-    if not forced and not _is_back(ctx):
+    records = GroupRecord.all(ctx.journal)
+    if not forced and not _is_back(ctx, records.values()):
         stragglers.require_none(ctx)
     if (switch := switched.last(ctx)) is not None and switch.is_unfinished:
         raise Refused(f"a switch of producers {switch}", remedy=f"run `{switch.command}`")
-    half = [group for group, record in sorted(GroupRecord.all(ctx.journal).items()) if record.leg.is_unfinished]
+    half = [group for group, record in sorted(records.items()) if record.leg.is_unfinished]
     if half:
         raise Refused(
             f"groups are in the middle of their move: {listed(half)}",
@@ -47,10 +48,9 @@ def check(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     return tuple(sorted(topic for topic, by in ctx.journal.holders(topics).items() if by == ctx.journal.migration))
 
 
-def _is_back(ctx: Context) -> bool:
+def _is_back(ctx: Context, records: Collection[GroupRecord]) -> bool:
     """Whether all clients went back, and their producers without a switch: the source is written to again, rightly."""
     *_, newest = reverse.all_begun(ctx)
-    records = GroupRecord.all(ctx.journal).values()
     is_home = any(one.was_rolled_back for one in records) and not any(one.is_moved for one in records)
     return newest.direction is Direction.REVERSE and is_home
 
