@@ -81,6 +81,7 @@ def _check(seed: int) -> None:
     sources, targets = sorted(it.stands_at), sorted(it.stands_at.values())
     source_of = {target: source for source, target in it.stands_at.items()}
     assert found.records == len(sources)
+    assert Openings(it.openings).records(target_end=it.target) == len(sources), seed
     for offset in range(found.source_end + 1):
         at_or_after = next((s for s in sources if s >= offset), None)
         expected = found.target_end if at_or_after is None else it.stands_at[at_or_after]
@@ -147,6 +148,7 @@ def test_opening_written_ahead_counts_only_up_to_where_its_fence_was_closed():
     ]
     found = Openings(openings).offset_map(source_end=100, target_end=102)
     assert list(found.runs()) == [Run(0, 1, 30), Run(30, 32, 70)]
+    assert Openings(openings).records(target_end=102) == 100
 
 
 def test_position_told_before_a_newer_fence_ends_where_that_fence_closed_it():
@@ -157,6 +159,7 @@ def test_position_told_before_a_newer_fence_ends_where_that_fence_closed_it():
     found = Openings(openings).offset_map(source_end=40, target_end=41)
     assert list(found.runs()) == [Run(0, 1, 40)]
     assert found.to_target(40) == 41
+    assert Openings(openings).records(target_end=41) == 40
 
 
 @pytest.mark.parametrize(

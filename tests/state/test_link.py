@@ -127,6 +127,9 @@ def test_map_read_at_any_moment_is_exact_up_to_a_position_that_never_goes_back(f
             assert found.records == len(copied), seed
             if copied:
                 assert found.to_target(found.source_end) >= world.stands_at[copied[-1]] + 1, seed
+        while next(world._steps, world) is not world:
+            pass
+        assert world.link.records() == {TP: world.link.offset_maps()[TP].records}, seed
 
 
 def test_topics_are_pinned_once_and_another_cluster_is_refused():

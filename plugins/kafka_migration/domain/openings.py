@@ -62,6 +62,15 @@ class Openings(Sequence[RunOpening]):
         """The map up to a position; it reads these openings, and copies none."""
         return OffsetMap.of_fences(self._in_order(), source_end=source_end, target_end=target_end)
 
+    def records(self, *, target_end: int) -> int:
+        """How many records the map up to there covers, without making it."""
+        covered, limit = 0, target_end
+        for runs in reversed(self._in_order()):
+            start = runs.target_at(0)
+            covered += max(0, limit - start)
+            limit = min(limit, start, start if runs.closes is None else runs.closes)
+        return covered
+
     def _in_order(self) -> list[FenceRuns]:
         """The oldest fence first."""
         if self._ordered is None:

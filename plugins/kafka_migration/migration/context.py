@@ -9,6 +9,7 @@ approvals are the same code for both.
 
 from __future__ import annotations
 
+import gc
 import re
 import time
 from collections.abc import Callable, Iterator, Set
@@ -263,6 +264,8 @@ def open_context(
     that does not answer. Not with ``to_check``, for who is about to check just that: state that is out of reach or
     hidden is then empty.
     """
+    # Thousands of topics are answered with a million objects: the collector would walk them all again and again.
+    gc.set_threshold(50_000)
     with ExitStack() as stack:
         source = stack.enter_context(closing(Cluster("source", find_connection(plan.source))))
         target = stack.enter_context(closing(Cluster("target", find_connection(plan.target))))

@@ -253,6 +253,10 @@ class LinkState:
             for tp, (at, openings) in self._opened(of).items()
         }
 
+    def records(self) -> dict[TopicPartition, int]:
+        """How many records each partition's offset map covers: all that were ever mirrored and still count."""
+        return {tp: openings.records(target_end=at.target) for tp, (at, openings) in self._opened(None).items()}
+
     def _opened(self, of: Collection[TopicPartition] | None) -> dict[TopicPartition, tuple[Position, Openings]]:
         """Position and openings, as for :meth:`positions`."""
         # Before the openings: those of everything that is reported were written earlier, so none of them is missed.

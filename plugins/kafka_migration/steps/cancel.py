@@ -123,7 +123,7 @@ def apply(ctx: Context, *, by: str, reason: str = "", keep_topics: bool = False)
             cancellation.take_back(ctx, before)
         raise
     _end_mirror(ctx)
-    records = sum(position.records for position in ctx.link.positions().values())
+    records = sum(ctx.link.records().values())
     _cut_off(ctx, keep_topics=keep_topics)
     # The mirror may have created topics until it ended.
     todo = check(ctx, keep_topics=keep_topics)

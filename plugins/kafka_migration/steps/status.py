@@ -312,7 +312,7 @@ def _mirror(ctx: Context) -> MirrorStatus:
         age_seconds=None if age is None else round(age, 1),
         partitions=len(progress),
         fences=len(ctx.link.fences()),
-        records=sum(offsets.records for offsets in ctx.link.offset_maps().values()),
+        records=sum(ctx.link.records().values()),
         ended_as=str(run.get("reason", "")) if run and run["state"] == "ended" else "",
         controls=ctx.link.controls(),
         sealed=_sealed(ctx),
