@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+from airflow.sdk.execution_time.timeout import TimeoutPosix
 
 from kafka_migration.airflow.steps import (
     CutOverOperator,
@@ -155,6 +156,31 @@ def test_kill_of_a_cutover_ends_the_hook_that_runs_and_starts_no_other(
     assert opened.journal.all("phase")["cut_over"]["outcome"] == "interrupted"
     # Airflow calls it after a timeout, too: the phase is over then, and its error stays.
     operator.on_kill()
+
+
+def test_timeout_reaches_a_cutover_as_ctrl_c_which_starts_its_group_again_and_airflow_as_a_timeout(
+    plan_file, opened, monkeypatch, task_context
+):
+    seen = list[BaseException]()
+
+    def moves(ctx, groups):
+        try:
+            signal.pause()
+        except BaseException as error:
+            seen.append(error)
+            raise
+
+    monkeypatch.setattr(cutover, "apply", moves)
+    before = signal.getsignal(signal.SIGALRM)
+    operator = CutOverOperator(task_id="t", step="cut_over", plan_file=plan_file, groups=["a", "b"])
+    try:
+        with pytest.raises(AirflowTaskTimeout, match="too long"), TimeoutPosix(0.2, "too long") as timeout:
+            operator.execute(task_context)
+        assert signal.getsignal(signal.SIGALRM) == timeout.handle_timeout
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert [type(error) for error in seen] == [KeyboardInterrupt]
+    assert opened.journal.all("phase")["cut_over"]["outcome"] == "interrupted"
 
 
 def test_batches_are_the_phases_own(plan_file, opened, monkeypatch, task_context):

@@ -324,6 +324,14 @@ def test_way_back_that_has_not_begun_has_nothing_to_resume(shop: Migration) -> N
 
 
 @pytest.mark.parametrize("reason", list(Halt))
+def test_remedies_behind_an_earlier_cut_name_no_copy_from_the_beginning_which_is_refused_there(reason: Halt) -> None:
+    here, there = halts.meaning_of(reason), halts.meaning_of(reason, Direction.FORWARD, 2)
+    assert "--again" not in there.remedy
+    assert ("a plan of its own" in there.remedy) is ("--again" in here.remedy)
+    assert ("resume --" in there.remedy) is ("resume --" in here.remedy)
+
+
+@pytest.mark.parametrize("reason", list(Halt))
 def test_remedies_of_the_way_back_are_those_that_work_there(reason: Halt) -> None:
     here, there = halts.meaning_of(reason), halts.meaning_of(reason, Direction.REVERSE)
     assert "--again" not in there.remedy

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
 from kafka_migration.airflow.links import DocsLink, ReportLink
 from kafka_migration.airflow.opening import opened_for_run
@@ -70,7 +71,7 @@ class WorksFromSnapshot:
             make_state=make_state,
             to_check=to_check,
         )
-        with explained(), opening as ctx:
+        with explained(), _timeout_as_interrupt(), opening as ctx:
             self._is_open = True
             try:
                 yield ctx
@@ -111,6 +112,33 @@ def run_of(context: Context) -> str:
     """The run's name in the journal."""
     ti = context["ti"]
     return f"{ti.dag_id}/{ti.run_id}"
+
+
+@contextmanager
+def _timeout_as_interrupt() -> Iterator[None]:
+    """Have Airflow's timeout of this task reach a step as Ctrl-C does, which steps know: a group that is being moved is
+    started again. Whoever runs the task sees the timeout."""
+    before, found = signal.getsignal(signal.SIGALRM), list[AirflowTaskTimeout]()
+
+    def interrupt(number: int, frame: Any) -> None:
+        try:
+            before(number, frame)  # type: ignore[operator,misc]
+        except AirflowTaskTimeout as timeout:
+            found.append(timeout)
+            raise KeyboardInterrupt(str(timeout)) from None
+
+    is_timed = callable(before)
+    if is_timed:
+        signal.signal(signal.SIGALRM, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if found:
+            raise found[0] from None
+        raise
+    finally:
+        if is_timed:
+            signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager

@@ -69,7 +69,7 @@ def facts_of_scope(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Ev
         (
             _every_topic_is_mirrored(taken, mirrored(ctx)),
             as_declared(drift),
-            _nothing_halted({str(tp): halt.reason for tp, halt in halts.items()}),
+            _nothing_halted(ctx, {str(tp): halt.reason for tp, halt in halts.items()}),
             nothing_given_up(given_up),
             *ready.checks(ctx),
             verdict.check(ctx),
@@ -144,13 +144,16 @@ def nothing_given_up(given_up: Iterable[dict[str, Any]]) -> CheckResult:
     return CheckResult(name=name, verdict=Verdict.PASS, evidence="none")
 
 
-def _nothing_halted(halts: dict[str, str]) -> CheckResult:
+def _nothing_halted(ctx: Context, halts: dict[str, str]) -> CheckResult:
     name = "no partition is halted"
     if halts:
         return CheckResult(
             name=name,
             verdict=Verdict.FAIL,
             evidence=listed(f"{tp} {reason}" for tp, reason in sorted(halts.items())),
-            remedy="; ".join(f"{reason}: {meaning_of(reason).remedy}" for reason in sorted(set(halts.values()))),
+            remedy="; ".join(
+                f"{reason}: {meaning_of(reason, ctx.direction, ctx.generation).remedy}"
+                for reason in sorted(set(halts.values()))
+            ),
         )
     return CheckResult(name=name, verdict=Verdict.PASS, evidence="none")

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafka_migration.domain.direction import SOURCE, TARGET, Direction
 from kafka_migration.domain.types import Halt
 
 _AGAIN = (
     "then copy it again: `mirror --again TOPIC` (before groups that read it are moved), or exclude it from the plan"
+)
+_BEHIND_A_CUT = (
+    "what is copied behind an earlier cut is not copied again: exclude its topic from the plan, and migrate it by a"
+    " plan of its own"
 )
 _AT = "`resume --at TOPIC:PARTITION:OFFSET`, with the offset at which it stands (given in the halt) to try again"
 NOT_BACK = (
@@ -102,12 +106,12 @@ MEANINGS: Mapping[Halt, Meaning] = {
 }
 
 
-def meaning_of(reason: str, direction: Direction = Direction.FORWARD) -> Meaning:
-    """What ``reason`` means for a link of that ``direction``; for one that a later version recorded, that this version
-    does not know it."""
+def meaning_of(reason: str, direction: Direction = Direction.FORWARD, generation: int = 1) -> Meaning:
+    """What ``reason`` means for a link of that ``direction`` and ``generation``; for one that a later version recorded,
+    that this version does not know it."""
     found = _known(reason)
     if direction is Direction.FORWARD:
-        return found
+        return found if generation == 1 else replace(found, remedy=found.remedy.replace(_AGAIN, _BEHIND_A_CUT))
     # It copies from the target to the source, and nothing of it is copied again.
     remedy = NOT_BACK
     if is_resumed(reason, direction):

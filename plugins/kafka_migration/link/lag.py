@@ -46,6 +46,8 @@ class LagReport:
     direction: Direction = Direction.FORWARD
     """Of the link that is behind; source offsets are those of its origin."""
 
+    generation: int = 1
+
     @property
     def total(self) -> int:
         """Source offsets to go, over all partitions."""
@@ -54,7 +56,10 @@ class LagReport:
     @property
     def remedies(self) -> dict[str, str]:
         """What to do about each reason for which a partition is halted."""
-        return {reason: meaning_of(reason, self.direction).remedy for reason in sorted(set(self.halted.values()))}
+        return {
+            reason: meaning_of(reason, self.direction, self.generation).remedy
+            for reason in sorted(set(self.halted.values()))
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only; ``eta_seconds`` null means never."""
@@ -101,6 +106,7 @@ class LagMeter:
             mirror=state,
             beat=beat,
             direction=ctx.direction,
+            generation=ctx.generation,
             held="; ".join(filter(None, (ctx.link.controls().describe(), str(run.get("waiting", ""))))),
         )
 

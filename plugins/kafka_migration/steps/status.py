@@ -283,7 +283,7 @@ def halts(ctx: Context) -> tuple[HaltStatus, ...]:
     """Every halted partition, with what its reason means and what can be done."""
     found = []
     for tp, halt in sorted(ctx.link.halts().items()):
-        known = meaning_of(halt.reason, ctx.direction)
+        known = meaning_of(halt.reason, ctx.direction, ctx.generation)
         here, there = halt.source_offset, halt.target_offset
         found.append(
             HaltStatus(
