@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import uuid
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -59,7 +60,7 @@ def _tail(lab: Lab, copy: Copy, said: list[str], *, kept: int | None = None) -> 
     ]
     positions = {tp: Position(source=end, target=0, fence=0, records=0) for tp, end in ends.items()}
     link = SimpleNamespace(
-        positions=lambda: positions, offset_maps=lambda tps: {tp: copy.maps[tp] for tp in tps}, skips=dict
+        positions=lambda: positions, offset_maps=lambda tps: {tp: copy.maps[tp] for tp in tps}, skips=dict, rewinds=dict
     )
     ctx = SimpleNamespace(
         link=link,
@@ -69,7 +70,11 @@ def _tail(lab: Lab, copy: Copy, said: list[str], *, kept: int | None = None) -> 
         is_first=True,
         on_open_link=None,
         journal=SimpleNamespace(
-            read=lambda *_: {"partitions": validated[:kept], "left_out": 0 if kept is None else len(validated) - kept}
+            read=lambda *_: {
+                "at": "2030-01-01T00:00:00+00:00",
+                "partitions": validated[:kept],
+                "left_out": 0 if kept is None else len(validated) - kept,
+            }
         ),
         selects_topic=lambda _topic: True,
         log=said.append,
@@ -101,11 +106,16 @@ def test_verdict_that_the_journal_has_in_part_says_that_nothing_is_compared_befo
 def test_verdict_of_very_many_partitions_keeps_up_to_where_each_was_found_equal() -> None:
     found = [
         {"topic": f"t{n:05}", "partition": 0, "source_end": n, "verdict": "EQUAL", "equal": True, "digest": "x" * 500}
-        for n in range(5_000)
+        for n in range(10_000)
     ]
-    value = record._bounded({"partitions": found, "verdict": "EQUAL"})
+    ids = {one["topic"]: [str(uuid.uuid4()), str(uuid.uuid4())] for one in found}
+    value = record._bounded({"partitions": found, "verdict": "EQUAL", "topic_ids": ids})
     assert value["left_out"] > 0
-    assert record.equal_up_to(value) == {TopicPartition(f"t{n:05}", 0): n for n in range(5_000)}
+    kept = record.compared(value)
+    assert {name: (one.which, one.partitions) for name, one in kept.items()} == {
+        name: (record.which(both), 1) for name, both in ids.items()
+    }
+    assert record.equal_up_to(value) == {TopicPartition(f"t{n:05}", 0): n for n in range(10_000)}
     assert len(json.dumps(value)) < 1_000_000
 
 

@@ -11,6 +11,7 @@ from kafka_migration.approvals import approvals, passing
 from kafka_migration.approvals.evidence import Evidence, GateName, differences, item, limited
 from kafka_migration.approvals.passing import NotApproved
 from kafka_migration.approvals.record import APPROVED, COMMAND, Approval, answers, history, write
+from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.errors import BadInput, ClusterUnreachable, CouldNotFindOut, StateConflict
 from kafka_migration.domain.types import Desired, TopicPartition, TopicSpec
 from kafka_migration.groups.record import GroupRecord, Step
@@ -339,8 +340,22 @@ def test_verdict_that_found_nothing_out_opens_no_gate(verdict: str, shop: Migrat
 def test_validation_of_some_topics_opens_no_gate_for_the_others(shop: Migration) -> None:
     mirrored_and_equal(shop)
     say_verdict(shop, "EQUAL", "shop.orders")
-    with pytest.raises(CouldNotFindOut, match=r"of 2 of 3 partitions, without topics shop\.payments"):
+    with pytest.raises(CouldNotFindOut, match=r"of 2 of 3 partitions; what it lacks: shop\.payments \(0 of 1\)"):
         approve(shop, CUTOVER)
+
+
+def test_verdict_from_before_the_target_lost_what_was_copied_again_opens_no_gate(shop: Migration) -> None:
+    mirrored_and_equal(shop)
+    ctx = shop.ctx()
+    ctx.link.record_rewind(TopicPartition("other", 0), fence=3, lost=(90, 100), source=90, at=ctx.stamp())
+    assert verdict.check(ctx).verdict is Verdict.PASS
+    ctx.link.record_rewind(TopicPartition("shop.orders", 1), fence=3, lost=(90, 100), source=90, at=ctx.stamp())
+    found = verdict.check(ctx)
+    assert found.verdict is Verdict.FAIL
+    assert "before the target lost records that were copied again: shop.orders-1" in found.evidence
+    shop.clock.sleep(1)
+    say_verdict(shop, "EQUAL")
+    assert verdict.check(ctx).verdict is Verdict.PASS
 
 
 def test_nothing_validated_blocks_the_cutover_gate(shop: Migration) -> None:

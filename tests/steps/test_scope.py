@@ -25,7 +25,8 @@ from kafka_migration.migration.context import Context, Scope
 from kafka_migration.migration.signing import Keyring
 from kafka_migration.steps import cutover, mirror, release, runner, status, stop
 from kafka_migration.steps import report as reports
-from kafka_migration.validation import validate
+from kafka_migration.topics.declared import KIND
+from kafka_migration.validation import validate, verdict
 from kafka_migration.waves import sizing
 from kafka_migration.waves.pinned import pinned
 from tests.steps import histories
@@ -50,6 +51,18 @@ def shop() -> Migration:
 
 def approve_wave(ctx: Context) -> None:
     approvals.record(ctx, CUTOVER, approvals.evidence(ctx, CUTOVER).digest, "ada")
+
+
+def test_partition_that_a_topic_of_the_wave_got_since_the_validation_shuts_the_waves_gate_alone(
+    shop: Migration,
+) -> None:
+    ctx = shop.ctx()
+    record = ctx.journal.all(KIND)["shop.orders"]
+    ctx.journal.record(KIND, "shop.orders", {**record, "spec": {**record["spec"], "partitions": 3}})
+    found = verdict.check(ctx.within(FIRST))
+    assert found.verdict is Verdict.UNCHECKED
+    assert "of 2 of 3 partitions; what it lacks: shop.orders (2 of 3)" in found.evidence
+    assert verdict.check(ctx.within(SECOND)).verdict is Verdict.PASS
 
 
 def test_wave_has_lag_halts_and_groups_of_its_own(shop: Migration) -> None:

@@ -588,7 +588,7 @@ def test_what_goes_wrong_before_the_point_of_no_return_lifts_the_fence_and_frees
 
 def _validated_up_to_60(shop: Shop) -> None:
     found = [{"topic": tp.topic, "partition": tp.partition, "source_end": 60, "verdict": "EQUAL"} for tp in PARTITIONS]
-    shop.ctx().journal.record(KIND, LATEST, {"partitions": found})
+    shop.ctx().journal.record(KIND, LATEST, {"partitions": found, "at": shop.ctx().stamp()})
 
 
 def test_what_was_copied_since_the_last_validation_is_compared_before_anybody_is_fenced(shop: Shop) -> None:
@@ -607,6 +607,21 @@ def test_what_was_copied_since_the_last_validation_is_compared_before_anybody_is
     shop.compared = histories.read_alike
     shop.switch()
     served(shop)
+
+
+def test_what_the_target_lost_since_the_last_validation_is_compared_as_it_was_copied_again(shop: Shop) -> None:
+    _validated_up_to_60(shop)
+    first, *others = sorted(PARTITIONS)
+    shop.ctx().link.record_rewind(first, fence=1, lost=(41, 61), source=40, at=shop.ctx().stamp())
+    read: list[tuple[TopicPartition, int, int]] = []
+
+    def noted(range_: PartitionRange) -> SegmentOutcome:
+        read.append((range_.tp, range_.source_start, range_.source_end))
+        return histories.read_alike(range_)
+
+    shop.compared = noted
+    shop.switch()
+    assert sorted(read) == [(first, 40, 100), *((tp, 60, 100) for tp in others)]
 
 
 def test_of_too_much_for_one_process_only_what_comes_later_is_compared(

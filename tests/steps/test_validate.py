@@ -78,6 +78,9 @@ class Link:
     def skips(self) -> dict[TopicPartition, Any]:
         return {}
 
+    def rewinds(self) -> dict[TopicPartition, Any]:
+        return {}
+
     def halts(self) -> dict[TopicPartition, Any]:
         return dict(self.halted)
 
@@ -157,10 +160,10 @@ def _cluster(role: str) -> FakeCluster:
 
 def right_answer(request: ValidationRequest) -> DigestReport:
     """Digests of gapless records, the same on both sides: each record counts 1 in its sums."""
-    segments = []
+    segments, size = [], request.segment_records
     for range_ in request.ranges:
-        for at in range(range_.source_start // SEGMENT, -(-range_.source_end // SEGMENT) if range_.records else 0):
-            rows = min(range_.source_end, (at + 1) * SEGMENT) - max(range_.source_start, at * SEGMENT)
+        for at in range(range_.source_start // size, -(-range_.source_end // size) if range_.records else 0):
+            rows = min(range_.source_end, (at + 1) * size) - max(range_.source_start, at * size)
             digest = Digest(rows=rows, bytes=rows, total=rows, ordered=rows)
             for side in (SOURCE, TARGET):
                 segments.append(
@@ -216,7 +219,10 @@ def test_equal_clusters_are_recorded_as_equal_and_open_the_gate(lab):
     assert record is not None
     assert record["passed"] is True
     assert record["data_docs"] == "data_docs/index.html"
-    assert record["topic_ids"] == topic_ids(lab.context(), ["a", "empty"])
+    assert {name: (kept.which, kept.partitions) for name, kept in validate_record.compared(record).items()} == {
+        name: (validate_record.which(ids), partitions)
+        for (name, ids), partitions in zip(topic_ids(lab.context(), ["a", "empty"]).items(), (2, 1), strict=True)
+    }
     assert [one["topic"] for one in record["partitions"]] == ["a", "a", "empty"]
     first = record["partitions"][0]
     assert (first["source_records"], first["target_records"], first["equal"]) == (RECORDS, RECORDS, True)

@@ -13,7 +13,7 @@ from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.levels import Level
 from kafka_migration.migration.context import Context
 from kafka_migration.validation import verdict
-from tests.steps.test_validate import RECORDS, Lab
+from tests.steps.test_validate import RECORDS, SEGMENT, Lab
 from tests.steps.test_validate_segments import Remembering
 
 
@@ -22,13 +22,13 @@ class Lossy(Remembering):
     """A lab whose plan may ask for another floor."""
 
     floor: float = 0.5
+    segment_records: int = SEGMENT
 
     def context(self, *, dry_run: bool = False) -> Context:
         ctx = super().context(dry_run=dry_run)
-        plan = ctx.plan.model_copy(
-            update={"validation": ctx.plan.validation.model_copy(update={"least_coverage": self.floor})}
-        )
-        return replace(ctx, plan=plan)
+        changed = {"least_coverage": self.floor, "segment_records": self.segment_records}
+        validation = ctx.plan.validation.model_copy(update=changed)
+        return replace(ctx, plan=ctx.plan.model_copy(update={"validation": validation}))
 
 
 @pytest.fixture
@@ -65,6 +65,16 @@ def test_what_an_earlier_validation_compared_before_it_expired_counts(lab: Lossy
     assert "2400 of these 2400 were, before they expired" in it.detail
     assert _coverage(lab).verdict is Verdict.PASS
     assert [(one.compared, one.never) for one in found.coverage] == [(RECORDS, 0)]
+
+
+def test_what_was_compared_in_segments_of_two_sizes_counts_once(lab: Lossy) -> None:
+    (tp,) = lab.topic("orders")
+    lab.validate()
+    lab.segment_records = 2 * SEGMENT
+    lab.validate()
+    lab.source.delete_records(tp, 2_400)
+    (it,) = lab.validate().result.partitions
+    assert (it.expired, it.never_compared) == (2_400, 0)
 
 
 def test_what_was_compared_of_a_topic_that_was_recreated_since_does_not_count(

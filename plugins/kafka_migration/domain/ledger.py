@@ -155,8 +155,7 @@ def progress_value(reports: Mapping[TopicPartition, Told]) -> bytes:
     for tp, (at, copied, state, at_ms, held_ms) in reports.items():
         row: list[int | str] = [tp.partition, at.fence, at.records, at.source, at.target, copied, state, at_ms]
         topics.setdefault(tp.topic, []).append([*row, held_ms] if held_ms else row)
-    packed = zlib.compress(json.dumps(topics, separators=(",", ":")).encode(), level=1)
-    return encode({"z": base64.b64encode(packed).decode()}, version=PACKED)
+    return encode({"z": pack(topics, level=1)}, version=PACKED)
 
 
 def read_progress(key: bytes, data: bytes) -> Iterator[tuple[TopicPartition, Position, dict[str, Any]]]:
@@ -168,11 +167,21 @@ def read_progress(key: bytes, data: bytes) -> Iterator[tuple[TopicPartition, Pos
         position = Position(source=value["s"], target=value["t"], fence=value["f"], records=value["n"])
         yield TopicPartition(topic, int(partition)), position, value
         return
-    for name, rows in json.loads(zlib.decompress(base64.b64decode(value["z"]))).items():
+    for name, rows in unpack(value["z"]).items():
         for number, fence, records, source, target, copied, state, at, *held in rows:
             rest = {"b": copied, "x": state, "at": at} | ({"q": held[0]} if held else {})
             position = Position(source=source, target=target, fence=fence, records=records)
             yield TopicPartition(name, number), position, rest
+
+
+def pack(value: Any, *, level: int = 6) -> str:
+    """JSON types as a text that is many times shorter where names repeat."""
+    return base64.b64encode(zlib.compress(json.dumps(value, separators=(",", ":")).encode(), level)).decode()
+
+
+def unpack(text: str) -> Any:
+    """The inverse of :func:`pack`."""
+    return json.loads(zlib.decompress(base64.b64decode(text)))
 
 
 def pack_ends(ends: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:

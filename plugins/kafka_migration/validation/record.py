@@ -9,14 +9,17 @@ saw it when it began; no run overrules what was found while it read, since it ma
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka_migration.compare.result import Equality
 from kafka_migration.domain.errors import MigrationError
-from kafka_migration.domain.ledger import pack_ends, unpack_ends
+from kafka_migration.domain.ledger import pack, pack_ends, unpack, unpack_ends
 from kafka_migration.domain.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -76,6 +79,17 @@ def notes(ctx: Context) -> dict[str, Note]:
 def kept(ctx: Context) -> dict[str, Any] | None:
     """The last verdict on everything in the direction of ``ctx``'s link, as it was recorded."""
     return ctx.journal.read(KIND, ctx.direction.own(LATEST))
+
+
+def rewound_since(ctx: Context, at: str) -> dict[TopicPartition, int]:
+    """Partitions of which the target lost records since ``at`` (ISO-8601), and the first source offset that was copied
+    again."""
+    since = datetime.fromisoformat(at)
+    found = {
+        tp: [rewind["source"] for rewind in rewinds if datetime.fromisoformat(rewind["at"]) >= since]
+        for tp, rewinds in ctx.link.rewinds().items()
+    }
+    return {tp: min(sources) for tp, sources in found.items() if sources}
 
 
 class Account:
@@ -168,23 +182,54 @@ def _append(ctx: Context, name: str, validation: Validation) -> None:
     ctx.journal.record(KIND, name, _bounded(value))
 
 
+class Compared(NamedTuple):
+    """A topic as a kept verdict has it: which one (:func:`which`), how many of its partitions were compared, and source
+    offsets up to which they were found equal, by partition as text; None if it does not have these."""
+
+    which: str
+    partitions: int
+    equal_to: Mapping[str, int] | None
+
+
+def which(ids: Sequence[str | None]) -> str:
+    """Short for the ids that a topic has on source and target."""
+    return blake2b(json.dumps(list(ids)).encode(), digest_size=8).hexdigest()
+
+
+def compared(value: Mapping[str, Any]) -> dict[str, Compared]:
+    """What a kept verdict is of, by topic; of one that an earlier version kept, as far as it has that."""
+    if "topics" in value:
+        return {name: Compared(*row) for name, row in unpack(value["topics"]).items()}
+    ids, partitions = value.get("topic_ids", {}), value.get("partitions", ())
+    counts = Counter(one["topic"] for one in partitions)
+    equal_to = value.get("equal_to")
+    if equal_to is None and not value.get("left_out"):
+        equal_to = _equal_to(partitions)
+    return {
+        name: Compared(which(ids.get(name, ())), counts[name], None if equal_to is None else equal_to.get(name, {}))
+        for name in sorted(counts.keys() | ids.keys())
+    }
+
+
 def equal_up_to(value: Mapping[str, Any]) -> dict[TopicPartition, int] | None:
     """Source offsets up to which a kept verdict found partitions equal; None if it does not have them all."""
-    if "equal_to" in value:
-        return unpack_ends(value["equal_to"])
-    return None if value.get("left_out") else unpack_ends(_equal_to(value))
+    equal = {name: topic.equal_to for name, topic in compared(value).items()}
+    if None in equal.values() or (value.get("left_out") and not equal):
+        return None
+    return unpack_ends({name: ends for name, ends in equal.items() if ends})
 
 
-def _equal_to(value: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    equal = (one for one in value.get("partitions", ()) if one["verdict"] == Equality.EQUAL)
+def _equal_to(partitions: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    equal = (one for one in partitions if one.get("verdict") == Equality.EQUAL)
     return pack_ends({TopicPartition(one["topic"], one["partition"]): one["source_end"] for one in equal})
 
 
 def _bounded(value: dict[str, Any]) -> dict[str, Any]:
-    # Small beside the partitions themselves, and whoever moves producers begins there.
-    value = {**value, "equal_to": _equal_to(value)}
+    # Small beside the partitions themselves: gates ask for it, and whoever moves producers begins there.
+    topics = compared(value)
+    value = {key: item for key, item in value.items() if key != "topic_ids"} | {"topics": pack(topics)}
     if len(json.dumps({**value, "partitions": []})) > _MOST_BYTES:
-        del value["equal_to"]
+        value["topics"] = pack({name: topic._replace(equal_to=None) for name, topic in topics.items()})
     # Those that are not equal are what a person looks for: they stay longest.
     partitions = sorted(value["partitions"], key=lambda partition: partition["equal"])
     while partitions and len(json.dumps({**value, "partitions": partitions})) > _MOST_BYTES:

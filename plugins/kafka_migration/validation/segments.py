@@ -130,7 +130,7 @@ class Segments:
         self._size = ctx.plan.validation.segment_records
         self._share = ctx.plan.validation.sample if level is Level.SAMPLED else 0.0
         self._twice: tuple[tuple[str, int, int], ...] = ()
-        self._missed_second = False
+        self._is_short = False
         self._epochs: tuple[Epochs, Epochs] = ({}, {})
         self._ranges: dict[TopicPartition, PartitionRange] = {}
         self._kept: dict[TopicPartition, dict[int, Kept]] = {}
@@ -161,7 +161,12 @@ class Segments:
     def compared_before(self, tp: TopicPartition, low: int, high: int) -> int:
         """How many source offsets from ``low`` up to, and without, ``high`` earlier validations found equal."""
         equal = [stored for stored in self._earlier.get(tp, {}).values() if self._is_of_now(tp, stored)]
-        return sum(max(0, min(stored.end, high) - max(stored.since, low)) for stored in equal)
+        count, reached = 0, low
+        # They overlap where the size of segments was changed since.
+        for since, end in sorted((stored.since, min(stored.end, high)) for stored in equal):
+            count += max(0, end - max(since, reached))
+            reached = max(reached, end)
+        return count
 
     def _is_of_now(self, tp: TopicPartition, stored: Stored) -> bool:
         return stored.is_of(self._ids.get(tp.topic, ()))
@@ -279,11 +284,11 @@ class Segments:
     def report(self, request: ValidationRequest, report: DigestReport) -> None:
         """Keep what only the report has, where nobody read the job's output meanwhile."""
         self.found(outcomes_of(request, report))
-        self._missed_second |= any(outcome.failure for outcome in report.second)
+        self._is_short |= bool(report.failures) or any(outcome.failure for outcome in report.second)
 
     def settle(self) -> None:
-        """All was read that was to be read: what is equal needs no sample any more, unless that could not be read."""
-        if self._missed_second or self._ctx.dry_run or not self._share:
+        """All was read that was to be read: what is equal needs no sample any more, unless some of it could not be."""
+        if self._is_short or self._ctx.dry_run or not self._share:
             return
         if loose := self._loose():
             self._ctx.segments.record({place: asdict(replace(one, settled=True)) for place, one in loose.items()})

@@ -17,7 +17,7 @@ from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.validation.pins import compaction, own
-from kafka_migration.validation.record import equal_up_to, kept
+from kafka_migration.validation.record import equal_up_to, kept, rewound_since
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -34,13 +34,17 @@ class Tail:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        here, before = _here(ctx), equal_up_to(kept(ctx) or {})
+        here, last = _here(ctx), kept(ctx) or {}
+        before = equal_up_to(last)
         if before is None:
             ctx.log(
                 "the last validation was of more partitions than the journal keeps of one, so what was copied before"
                 " this moment is not compared in between: run `validate` right before"
             )
             before = {}
+        elif before:
+            again = rewound_since(ctx, last["at"])
+            before = {tp: min(end, again.get(tp, end)) for tp, end in before.items()}
         offsets = sum(max(0, end - before.get(tp, end)) for tp, end in here.items())
         if offsets > MOST_OFFSETS:
             ctx.log(

@@ -18,7 +18,7 @@ from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.listing import listed
 from kafka_migration.topics.declared import mirrored, topic_ids
-from kafka_migration.validation.record import kept, notes
+from kafka_migration.validation.record import compared, kept, notes, rewound_since, which
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -84,7 +84,7 @@ def check(ctx: Context) -> CheckResult:
     against, level = found.get("against", ()), found.get("level")
     ended = f"validation ended {Equality.EQUAL if against else found['verdict']} at {found['at']}"
     evidence = "; ".join([f"{ended}, at level {level}" if level else ended, *against])
-    for doubt_of in (_unequal, _too_weak, _too_few, _of_others, _of_earlier_link, _too_old, _under_way):
+    for doubt_of in (_unequal, _too_weak, _too_few, _of_others, _of_earlier_link, _before_a_loss, _too_old, _under_way):
         if doubt := doubt_of(ctx, found):
             verdict, more, remedy = doubt
             return CheckResult(name=name, verdict=verdict, evidence=f"{evidence}{more}", remedy=remedy)
@@ -111,22 +111,22 @@ def _too_weak(ctx: Context, found: dict[str, Any]) -> _Doubt | None:
 
 def _too_few(ctx: Context, found: dict[str, Any]) -> _Doubt | None:
     # A validation may have been asked for some topics only: it proves nothing of the others.
-    topics = mirrored(ctx)
-    declared, compared = sum(topic["spec"]["partitions"] for topic in topics.values()), found["totals"]["partitions"]
-    validated = {partition["topic"] for partition in found["partitions"]}
-    missing = sorted(set(topics) - validated) if not found["left_out"] else []
-    if not missing and compared >= declared:
+    seen = compared(found)
+    wanted = {name: topic["spec"]["partitions"] for name, topic in sorted(mirrored(ctx).items())}
+    has = {name: min(count, seen[name].partitions) if name in seen else 0 for name, count in wanted.items()}
+    if has == wanted:
         return None
-    without = f", without topics {listed(missing)}" if missing else ""
+    short = listed(f"{name} ({has[name]} of {count})" for name, count in wanted.items() if has[name] < count)
     remedy = "run `validate` for all topics of the plan"
-    return Verdict.UNCHECKED, f", of {compared} of {declared} partitions{without}", remedy
+    counts = f"{sum(has.values())} of {sum(wanted.values())} partitions"
+    return Verdict.UNCHECKED, f", of {counts}; what it lacks: {short}", remedy
 
 
 def _of_others(ctx: Context, found: dict[str, Any]) -> _Doubt | None:
-    if "topic_ids" not in found:
+    if "topics" not in found and "topic_ids" not in found:
         return Verdict.UNCHECKED, ", but not of which topics, by their ids", "run `validate` again"
-    now = topic_ids(ctx, mirrored(ctx))
-    others = [name for name, ids in sorted(now.items()) if found["topic_ids"].get(name) != ids]
+    now, seen = topic_ids(ctx, mirrored(ctx)), compared(found)
+    others = [name for name, ids in sorted(now.items()) if name in seen and seen[name].which != which(ids)]
     if not others:
         return None
     remedy = "find out who recreated them; then mirror and validate them again"
@@ -139,6 +139,18 @@ def _of_earlier_link(ctx: Context, found: dict[str, Any]) -> _Doubt | None:
     if seal is None or datetime.fromisoformat(found["at"]) > datetime.fromisoformat(seal.at):
         return None
     return Verdict.FAIL, f", before link {ctx.link.name} began (at {seal.at})", "run `validate` again"
+
+
+def _before_a_loss(ctx: Context, found: dict[str, Any]) -> _Doubt | None:
+    # It has not seen the second copy of what the target lost, or read some of the first one.
+    lost = sorted(tp for tp in rewound_since(ctx, found["at"]) if ctx.selects_topic(tp.topic))
+    if not lost:
+        return None
+    return (
+        Verdict.FAIL,
+        f", before the target lost records that were copied again: {listed(lost)}",
+        "run `validate` again",
+    )
 
 
 def _too_old(ctx: Context, found: dict[str, Any]) -> _Doubt | None:
