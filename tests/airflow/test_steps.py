@@ -21,12 +21,12 @@ from kafka_migration.airflow.steps import (
 )
 from kafka_migration.approvals import approvals, passing
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
-from kafka_migration.domain.errors import ClusterUnreachable, MigrationError, Refused
+from kafka_migration.domain.errors import ClusterUnreachable, MigrationError, NeedsRollback, Refused
 from kafka_migration.groups.hooks import HookCall, run_hook
 from kafka_migration.inventory import preflight
 from kafka_migration.migration.reports import Store
 from kafka_migration.plans.load import restore_plan
-from kafka_migration.steps import cutover
+from kafka_migration.steps import cutover, unfence
 from kafka_migration.steps.cutover import CutoverResult, Fate, GroupOutcome
 from kafka_migration.topics import create
 from tests.waiting import wait_until
@@ -74,6 +74,16 @@ def test_error_of_a_phase_fails_the_task_or_is_tried_again(plan_file, opened, mo
     with pytest.raises(AirflowException, match=re.escape(error.message)) as raised:
         StepOperator(task_id="t", step="inventory_and_preflight", plan_file=plan_file).execute(task_context)
     assert isinstance(raised.value, AirflowFailException) is final
+
+
+def test_fence_that_could_not_be_lifted_is_lifted_by_another_try(plan_file, opened, monkeypatch, task_context):
+    def fails(ctx):
+        raise NeedsRollback("the fence could not be lifted", remedy="run `fence --lift`")
+
+    monkeypatch.setattr(unfence, "run", fails)
+    with pytest.raises(AirflowException, match="could not be lifted") as raised:
+        StepOperator(task_id="t", step="lift_fence", plan_file=plan_file).execute(task_context)
+    assert not isinstance(raised.value, AirflowFailException)
 
 
 def test_create_makes_nothing_while_the_plan_gate_is_closed(plan_file, opened, monkeypatch, task_context):

@@ -125,7 +125,7 @@ def test_records_of_a_straggler_are_named_until_they_are_given_up_and_the_revers
         produce(source, topic, records(3, 1, seed=4))
         (stray,) = stragglers.look(ctx)
         assert (stray.tp, stray.records) == (first, 3)
-        assert [one.tp for one in stragglers.give_up(ctx, by="ada")] == [first]
+        assert [one.tp for one in stragglers.give_up(ctx, stragglers.look(ctx), by="ada")] == [first]
         assert stragglers.look(ctx) == ()
         back = reverse.arm(ctx)
         produce(target, topic, records(100, 2, seed=2))

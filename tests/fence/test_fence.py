@@ -381,6 +381,16 @@ class TestLifting:
         assert remedy in caught.value.remedy
         assert shop.denials()
 
+    def test_what_somebody_denied_since_it_was_lifted_goes_by_nothing_but_a_command_of_its_own(
+        self, shop: FencedShop
+    ) -> None:
+        shop.fence()
+        shop.lift()
+        shop.grant(acl("User:web", "WRITE", ORDERS, permission="DENY"))
+        assert fence.lift(shop.ctx(), shop.run_hooks).removed == 0
+        assert shop.denials() == {("User:web", ORDERS)}
+        assert shop.lift().removed == 1
+
     def test_topics_are_mirroring_again(self, shop: FencedShop) -> None:
         lifecycle.note(shop.ctx(), [ORDERS], TopicState.MIRRORING)
         shop.fence()

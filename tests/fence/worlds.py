@@ -119,7 +119,7 @@ class FencedShop:
         return fence.apply(self.ctx(**fields), self.run_hooks)
 
     def lift(self, **fields: Any) -> Lifted:
-        return fence.lift(self.ctx(**fields), self.run_hooks)
+        return fence.lift(self.ctx(**fields), self.run_hooks, sweeps=True)
 
     def denials(self) -> set[tuple[str, str]]:
         """Principal and topic of every denial that there is."""

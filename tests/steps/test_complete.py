@@ -305,6 +305,19 @@ def test_release_gives_the_sources_topics_their_configs_back_once_no_reverse_mir
     assert (found.retention(), found.ctx().journal.all(keeping.KIND)) == ("604800000", {})
 
 
+def test_release_waits_for_a_reverse_mirror_that_did_not_record_its_end_while_the_source_keeps_every_record(
+    shop: Callable[[], DoneShop],
+) -> None:
+    found = shop()
+    found.clock.sleep(10_000)
+    with pytest.raises(Refused, match="may still write to the source") as caught:
+        release.apply(found.ctx())
+    assert "--force" in caught.value.remedy
+    assert found.retention() == "-1"
+    release.apply(found.ctx(), forced=True)
+    assert (found.retention(), found.ctx().journal.all(keeping.KIND)) == ("604800000", {})
+
+
 def test_topics_are_released_where_clients_went_back_and_producers_were_moved_by_their_owners(
     shop: Callable[[], DoneShop], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -210,6 +210,16 @@ def test_process_that_is_gone_is_a_death_and_one_that_is_alive_may_be_silent_for
     assert mirror_watch.active_since(stage.ctx) is None
 
 
+def test_process_that_never_was_alive_is_a_death_as_soon_as_one_that_is_gone(stage: Stage) -> None:
+    stage.submit()
+    wait = stage.wait()
+    assert seen(stage, wait, GONE_SECONDS) is None
+    decision = seen(stage, wait, 2 * wait.interval_seconds)
+    assert died(decision)
+    assert decision is not None
+    assert "never was alive" in decision.message
+
+
 def test_heartbeat_that_is_gone_is_a_death_and_one_asked_to_stop_has_stopped(stage: Stage) -> None:
     stage.begin()
     stage.beat()

@@ -99,13 +99,24 @@ def test_reverse_links_own_records_and_fences_are_not_named_and_a_strangers_amon
     assert stragglers.look(ctx) == ()
 
 
+def test_only_what_was_shown_is_given_up(ctx: Context, log: Log) -> None:
+    log.batches = [(40, 3, STRANGER)]
+    shown = stragglers.look(ctx)
+    log.batches.append((43, 5, STRANGER))
+    (given_up,) = stragglers.give_up(ctx, shown, by="ada")
+    assert (given_up.start, given_up.end, given_up.records) == (40, 43, 3)
+    (left,) = stragglers.look(ctx)
+    assert (left.start, left.records) == (43, 5)
+    assert stragglers.give_up(ctx, shown, by="bob") == ()
+
+
 def test_what_was_given_up_is_kept_in_the_report_and_what_comes_after_is_named_again(ctx: Context, log: Log) -> None:
     log.batches = [(40, 3, STRANGER)]
     ctx.dry_run = True
-    assert len(stragglers.give_up(ctx, by="ada")) == len(stragglers.look(ctx)) == 1
+    assert len(stragglers.give_up(ctx, stragglers.look(ctx), by="ada")) == len(stragglers.look(ctx)) == 1
     ctx.dry_run = False
-    stragglers.give_up(ctx, by="ada", reason="tests")
-    assert (stragglers.look(ctx), stragglers.give_up(ctx, by="bob")) == ((), ())
+    stragglers.give_up(ctx, stragglers.look(ctx), by="ada", reason="tests")
+    assert (stragglers.look(ctx), stragglers.give_up(ctx, stragglers.look(ctx), by="bob")) == ((), ())
     (one,) = stragglers.decisions(ctx)[ORDERS]
     assert (one["records"], one["start"], one["end"], one["by"], one["reason"]) == (3, 40, 43, "ada", "tests")
     log.batches += [(43, 2, STRANGER)]
@@ -342,7 +353,7 @@ def test_what_is_given_up_behind_a_forwarding_that_ended_early_is_what_was_not_c
     with pytest.raises(Refused, match="too large"):
         stragglers.forward(ctx, by="ada")
     assert stragglers.is_forwarding(ctx)
-    (left,) = stragglers.give_up(ctx, by="bob")
+    (left,) = stragglers.give_up(ctx, stragglers.look(ctx), by="bob")
     assert (left.start, left.records, copies.copied) == (48, 3, WANTED[:5])
     found = [(one["what"], one["records"], one["end"], one["by"]) for one in stragglers.decisions(ctx)[ORDERS]]
     assert found == [("forwarded", 5, 47, "ada"), ("given up", 3, 51, "bob")]

@@ -31,9 +31,11 @@ from kafka_migration.domain.controls import Pause
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import (
     BadInput,
+    ClusterUnreachable,
     CouldNotFindOut,
     MigrationError,
     NeedsRollback,
+    NotAuthorized,
     Refused,
     StateConflict,
     TakenOver,
@@ -47,6 +49,7 @@ from kafka_migration.fence.bans import WRITES
 from kafka_migration.fence.fence import Lifted
 from kafka_migration.fence.proof import Straggler
 from kafka_migration.fence.record import FenceState
+from kafka_migration.groups import sides
 from kafka_migration.groups.hooks import ALLOWED_COMMANDS, HookCall, HookFailed, HookRun
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link import lifecycle, reverse, seal, switched
@@ -138,6 +141,7 @@ class Shop(Migration):
         self.entries: dict[str, list[Any]] = {topic: [] for topic in (ledger.OFFSET_MAP_TOPIC, ledger.PROGRESS_TOPIC)}
         self.places: dict[TopicPartition, int] = dict.fromkeys(PARTITIONS, 100)
         self.drain_seconds, self.reason = 0.3, "drained"
+        self.sealed_within = 0.0
         self.deadly: Callable[[], None] = lambda: None
         self.asked: Callable[[], str] = lambda: "approved by ada"
         self.compared: Callable[[PartitionRange], SegmentOutcome] = histories.read_alike
@@ -234,8 +238,9 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Shop]:
         shops[-1].note(f"hook {command} {call.cluster} {call.phase}")
         return HookRun(what=str(call), seconds=0.0, said="")
 
-    def apply(ctx: Context) -> Seal:
+    def apply(ctx: Context, seconds: float = 120.0) -> Seal:
         assert not short_of(ctx, ctx.link.wished().ends)
+        shops[-1].sealed_within = seconds
         shops[-1].note("seal")
         ends = dict.fromkeys(PARTITIONS, 0)
         if ctx.direction is Direction.REVERSE:
@@ -502,6 +507,13 @@ def _comes_back(shop: Shop) -> None:
     _after(shop, "shop/desired drain", lambda: shop.source.join("shop.app", ["shop.orders"]))
 
 
+def _cannot_be_seen(shop: Shop) -> None:
+    def hide() -> None:
+        shop.source._errors["acls"] = iter([NotAuthorized("source", "Describe", "cluster"), *[None] * 100]).__next__
+
+    _after(shop, "seal", hide)
+
+
 def _is_revoked(shop: Shop) -> None:
     _after(shop, "shop/fence/writes fenced", lambda: setattr(shop, "asked", _gate_shut))
 
@@ -564,6 +576,7 @@ def _writes_on(shop: Shop) -> None:
         (_is_revoked, Refused, "nobody has approved it yet"),
         (_takes_long, CouldNotFindOut, "did not end within"),
         (_seals_slowly, CouldNotFindOut, "not switched within 45 s"),
+        (_cannot_be_seen, CouldNotFindOut, "whether the denials of the fence writes are still there"),
         (_tail_differs, Refused, r"differs on the target: shop\.orders-0 at source offsets 100\.\.103"),
         (_tail_cannot_be_read, CouldNotFindOut, "cannot be compared: expired"),
         (_tail_is_short_on_both_sides, CouldNotFindOut, "fewer records than were copied"),
@@ -719,6 +732,47 @@ def test_other_process_that_switches_meanwhile_ends_this_one_before_it_changes_a
     assert shop.denials() == 6
     shop.switch()
     served(shop)
+
+
+def test_seal_is_given_no_more_time_than_producers_have(shop: Shop) -> None:
+    shop.drain_seconds = 20
+    shop.switch()
+    assert 0 < shop.sealed_within < 26
+
+
+def test_switch_that_takes_its_time_to_seal_arms_no_way_back(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    _seals_slowly(shop)
+    monkeypatch.setattr(reverse, "arm", lambda *_: pytest.fail("armed too late"))
+    with pytest.raises(CouldNotFindOut, match="not switched within 45 s"):
+        shop.switch()
+
+
+def test_drain_of_a_switch_takes_no_time_to_look_for_groups_that_are_astray(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sides.Lookout, "look", lambda _self: pytest.fail("looked"))
+    shop.drain_seconds = 5
+    shop.switch()
+    served(shop)
+
+
+def test_fence_is_lifted_as_soon_as_a_cluster_that_was_away_for_a_while_answers(shop: Shop) -> None:
+    def breaks() -> None:
+        until, away = shop.clock.monotonic() + 60, ClusterUnreachable("source", "h:1", "gone")
+        shop.source._errors["delete_acls"] = lambda: away if shop.clock.monotonic() < until else None
+        shop.source.append(ORDERS, 3)
+
+    _after(shop, "seal", breaks)
+    with pytest.raises(Straggler):
+        shop.switch()
+    given_up(shop)
+    assert any("which is tried again" in line for line in shop.told)
+
+
+def test_stop_passes_behind_a_switch_whose_mirror_was_killed_before_it_recorded_its_end(shop: Shop) -> None:
+    shop.switch()
+    shop.ctx().link.record_run({"at": shop.ctx().stamp(), "state": "running"})
+    assert stop.apply(shop.ctx()).stopped
 
 
 def test_fence_that_cannot_be_lifted_is_named(shop: Shop) -> None:

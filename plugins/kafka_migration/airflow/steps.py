@@ -21,7 +21,7 @@ from kafka_migration.airflow.base import MigrationOperator, explained, require, 
 from kafka_migration.airflow.opening import opened_context
 from kafka_migration.airflow.spark_connection import spark_master
 from kafka_migration.airflow.trigger import StepTrigger
-from kafka_migration.domain.errors import BadInput
+from kafka_migration.domain.errors import BadInput, NeedsRollback
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.shipped import checkout
 from kafka_migration.migration.reports import Place, place_of
@@ -67,7 +67,9 @@ class StepOperator(MigrationOperator):
         # A teardown may follow a plan that was rejected, which leaves nothing on the target.
         is_check = row.name == "inventory_and_preflight"
         begins = row.gate is not None or not row.after or row.is_teardown
-        with self.opened(context, make_state=not begins, to_check=is_check) as ctx:
+        # A fence that could not be lifted now may be in a minute, and producers wait for it.
+        again = explained(retry=(NeedsRollback,) if row.is_teardown else ())
+        with self.opened(context, make_state=not begins, to_check=is_check) as ctx, again:
             decision = runner.run(ctx, self.step, part=part, **self.options(context))
         return self.facts_of(decision)
 

@@ -65,16 +65,20 @@ def start(ctx: Context, connection: Any, *, folder: Path) -> tuple[Submission, i
     command = [sys.executable, "-m", __name__, "--plan", str(plan)]
     command += ["--connection", connection.conn_id, "--submission", made.id]
     command += ["--reverse"] if ctx.direction is Direction.REVERSE else []
-    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as output:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            cwd=own,
-            start_new_session=True,
-        )
+    try:
+        with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=own,
+                start_new_session=True,
+            )
+    except OSError:
+        mirror_watch.record_end(ctx, made.id)
+        raise
     return made, process.pid
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.direction import Direction, Side
@@ -21,6 +21,7 @@ from kafka_migration.domain.errors import (
     NeedsRollback,
     NotAuthorized,
     Refused,
+    Retryable,
     StateConflict,
     TakenOver,
 )
@@ -48,7 +49,11 @@ if TYPE_CHECKING:
 #: Runs hooks, in order.
 Hooks = Callable[[Iterable[Hook], Literal["fence", "lift"]], None]
 
+T = TypeVar("T")
+
 _ROLL_BACK = "roll back first"
+#: A cluster that restarts its brokers answers again within that.
+_INSIST_SECONDS, _INSIST_PAUSE = 120.0, 2.0
 #: Where a topic stands too far for its fence to be lifted, and the remedy.
 _UNOPENABLE: Mapping[Side, Mapping[TopicState, str]] = {
     "source": {
@@ -256,14 +261,25 @@ def _fence_of(ctx: Context, ban: Ban) -> Fence:
     return fence if ban.rests else fence.model_copy(update={"kind": "acl_deny"})
 
 
-def lift(ctx: Context, hooks: Hooks, ban: Ban = WRITES, *, starts: bool = True) -> Lifted:
+def insist(ctx: Context, lift: Callable[[], T]) -> T:
+    """``lift``, again and again while a cluster does not answer, for some minutes: producers wait meanwhile."""
+    for _ in tries(ctx.clock, seconds=_INSIST_SECONDS, pause=_INSIST_PAUSE):
+        try:
+            return lift()
+        except Retryable as error:
+            last = error
+            ctx.log(f"the fence is not lifted yet, which is tried again: {error.message}")
+    raise last
+
+
+def lift(ctx: Context, hooks: Hooks, ban: Ban = WRITES, *, starts: bool = True, sweeps: bool = False) -> Lifted:
     """Lift the fence, and start producers again, if it stopped them (not without ``starts``). A second call changes
-    nothing, but that it removes what of the fence's ACLs has come back.
+    nothing; one that ``sweeps`` removes what of the fence's ACLs has come back, whoever has made them.
 
     Raises Refused once a topic is sealed: the source would take writes that nobody copies.
     """
     last = record.read(ctx, ban)
-    if last is None or (not last.stands and last.snapshot is None):
+    if last is None or (not last.stands and (last.snapshot is None or not sweeps)):
         return Lifted(was="" if last is None else str(last.state), evidence="no fence stands")
     if last.stands:
         _require_openable(ctx, ban, last)
@@ -563,8 +579,8 @@ class _Work:
         self._prover().allowed(at.probe)
         # The time counts from the first denial on. What may stand from an earlier try was not lifted meanwhile.
         prover, began_at = self._prover(), ctx.stamp()
-        self._deny(snapshot.denials(ban))
-        self._deny(snapshot.last(ban))
+        self._deny(snapshot.denials(ban), prover)
+        self._deny(snapshot.last(ban), prover)
         applied = (ctx.clock.monotonic() - prover.began) * 1000
         ends: dict[TopicPartition, int] = {}
         if ban.rests:
@@ -594,10 +610,11 @@ class _Work:
             kept = frozenset[Acl]().union(*record.relied_on(self.ctx, self.ban, self.at.cluster.cluster_id()).values())
             self.at.cluster.delete_acls([acl for acl in gone if acl not in kept])
 
-    def _deny(self, acls: tuple[Acl, ...]) -> None:
+    def _deny(self, acls: tuple[Acl, ...], prover: Prover) -> None:
         for part in in_parts(acls):
             self.ctx.journal.require(self._claim)
             self.at.cluster.create_acls(part)
+            prover.require_time(f"making {len(acls):,} ACLs took longer than the deadline")
 
     def _leave_nothing_behind(self) -> None:
         """Remove what was made after somebody else had lifted this fence: a request that was under way may have come
@@ -687,7 +704,7 @@ class _Work:
             return
         self.ctx.log(f"the fence is lifted again: {why}")
         try:
-            _lift(self.ctx, self.at.cluster, self.ban, self.hooks, self._claim)
+            insist(self.ctx, lambda: _lift(self.ctx, self.at.cluster, self.ban, self.hooks, self._claim))
         except TakenOver:
             raise
         except MigrationError as failure:

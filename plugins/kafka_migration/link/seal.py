@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kafka_migration.copy.driver import fencing
 from kafka_migration.copy.driver.attempts import refuse_sealed
+from kafka_migration.copy.driver.takeover import SECONDS
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.seal import KIND, NAME, Seal
@@ -40,17 +41,18 @@ def check(ctx: Context) -> None:
 
 
 @contextmanager
-def warmed(ctx: Context) -> Iterator[Callable[[], Seal]]:
+def warmed(ctx: Context) -> Iterator[Callable[[float], Seal]]:
     """:func:`apply`, with its connections open before somebody waits for it."""
     with _destination(ctx) as cluster:
         fencing.warm(ctx.link, cluster)
         yield partial(_apply, ctx, cluster)
 
 
-def apply(ctx: Context) -> Seal:
-    """Seal the link, which was drained; a second call proves it again. Raises what the seal itself raises."""
+def apply(ctx: Context, seconds: float = SECONDS) -> Seal:
+    """Seal the link, which was drained, within ``seconds``; a second call proves it again. Raises what the seal itself
+    raises."""
     with _destination(ctx) as cluster:
-        return _apply(ctx, cluster)
+        return _apply(ctx, cluster, seconds)
 
 
 def keep(ctx: Context, done: Seal) -> None:
@@ -59,8 +61,8 @@ def keep(ctx: Context, done: Seal) -> None:
         ctx.journal.record(KIND, ctx.own(NAME), done.as_dict())
 
 
-def _apply(ctx: Context, cluster: WireCluster) -> Seal:
-    done = fencing.seal(ctx.link, cluster, ctx.log)
+def _apply(ctx: Context, cluster: WireCluster, seconds: float) -> Seal:
+    done = fencing.seal(ctx.link, cluster, ctx.log, seconds=seconds)
     ctx.journal.record(KIND, ctx.own(NAME), done.as_dict())
     return done
 

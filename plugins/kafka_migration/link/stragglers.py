@@ -184,9 +184,10 @@ def _note(ctx: Context, values: Mapping[TopicPartition, dict[str, Any]]) -> None
     ctx.journal.record_all(KIND, {f"{tp.topic}/{tp.partition}": value for tp, value in sorted(values.items())})
 
 
-def give_up(ctx: Context, *, by: str, reason: str = "") -> tuple[Stray, ...]:
-    """Note that nobody needs what :func:`look` finds: it is neither copied nor named from then on. Returns it. In a dry
-    run nothing is noted; a second call finds nothing. What a forwarding that died has copied was forwarded.
+def give_up(ctx: Context, shown: Sequence[Stray], *, by: str, reason: str = "") -> tuple[Stray, ...]:
+    """Note that nobody needs ``shown``, as :func:`look` has found it: it is neither copied nor named from then on.
+    Returns what nobody else has decided about meanwhile; what was written since is named as before. In a dry run
+    nothing is noted. What a forwarding that died has copied was forwarded.
 
     Raises what :func:`look` raises, and where a forwarding was begun, what :func:`forward` raises.
     """
@@ -194,7 +195,13 @@ def give_up(ctx: Context, *, by: str, reason: str = "") -> tuple[Stray, ...]:
         forwarder = _forwarder(ctx, ())
         forwarder.take_over()
         _settle(ctx, _progress(ctx, forwarder))
-    found, before = look(ctx), decisions(ctx)
+    asked, before = {stray.tp: stray for stray in shown}, decisions(ctx)
+    # As it was shown; or less of it, where somebody has decided about its beginning meanwhile.
+    found = tuple(
+        asked[now.tp] if now.start == asked[now.tp].start else now
+        for now in look(ctx)
+        if now.tp in asked and (now.start == asked[now.tp].start or now.end == asked[now.tp].end)
+    )
     if found and not ctx.dry_run:
         decision = {"what": "given up", "by": by, "reason": reason, "at": ctx.stamp()}
         _note(

@@ -79,7 +79,7 @@ def _lift(ctx: Context, ban: Ban, environ: Mapping[str, str] | None) -> Lifted:
     if record.rehearsals(ctx) and not may_be_lifted:
         # Behind a switch the fence stays, and to be asked to lift it is refused.
         return fence.end_rehearsals(ctx)[0]
-    found = fence.lift(ctx, run_hooks(ctx, environ, ban.side), ban)
+    found = fence.lift(ctx, run_hooks(ctx, environ, ban.side), ban, sweeps=True)
     fence.end_rehearsals(ctx)
     return found
 

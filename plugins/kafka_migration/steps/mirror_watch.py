@@ -175,11 +175,15 @@ class Wait:
         sign, now = alive or str(last), ctx.clock.monotonic()
         if self._sign_seen_at is None or sign != self._sign:
             self._sign, self._sign_seen_at = sign, now
-        if now - self._sign_seen_at <= (GONE_SECONDS if alive else SILENT_SECONDS):
+        # A process notes that it is alive before it does anything else.
+        is_by_process = alive is not None or (newest is not None and is_of_newest and not has_begun)
+        if now - self._sign_seen_at <= (GONE_SECONDS if is_by_process else SILENT_SECONDS):
             return None
+        if alive is not None:
+            return self._dead(f"the process that runs the mirror was last alive at {alive}")
         return self._dead(
-            f"the process that runs the mirror was last alive at {alive}"
-            if alive
+            f"the process that was to run the mirror, submitted at {newest.at}, never was alive"
+            if newest is not None and is_by_process
             else describe("silent", last if has_begun else None)
         )
 

@@ -63,7 +63,15 @@ def _refuse_mirror(ctx: Context, *, forced: bool) -> None:
             remedy="end it first: `stop` (drained, through its gate) or `stop --now` (where it stands)",
         )
     back = reverse.begun(ctx)
-    if back is not None and mirror_state(back)[0] == "running":
+    was_back = "" if back is None else mirror_state(back)[0]
+    if was_back == "silent" and not forced and (kept := ctx.journal.all(keeping.KIND)):
+        raise Refused(
+            f"the reverse mirror of {ctx.plan.name} did not record how it ended, and may still write to the source:"
+            f" topics there keep every record for it, {listed(sorted(kept))}",
+            remedy="start it again (`mirror --reverse`) and end it; or first verify that none of its processes runs,"
+            " and then add --force, which gives the topics of the source their configs back",
+        )
+    if was_back == "running":
         raise Refused(
             f"the reverse mirror of {ctx.plan.name} is running, and copies from its topics to the source",
             remedy="end it first, where `mirror --reverse` runs (Ctrl-C, or SIGTERM)",
@@ -90,10 +98,8 @@ def apply(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
     ctx.require_whole("releasing topics")
     topics = check(ctx, forced=forced)
     fence.end_rehearsals(ctx)
-    back = reverse.begun(ctx)
-    if back is None or mirror_state(back)[0] not in ("running", "silent"):
-        # Where no switch, and no completion, does it: consumers alone went back.
-        keeping.give_back(ctx)
+    # Where no switch, and no completion, does it: consumers alone went back.
+    keeping.give_back(ctx)
     for topic in topics:
         ctx.log(f"give up {topic}")
     for text in left_open(ctx, topics):

@@ -131,7 +131,8 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
         return StopResult(gate=gate, lag=LagMeter(ctx).read(), mirror=ended, seal=done)
     if served := _served(ctx):
         gate = Gate.of("stop", (CheckResult(name=SERVED, verdict=Verdict.PASS, evidence=served),))
-        ended = {"state": "ended"} | (ctx.link.run() or {})
+        # Killed before it recorded its end, it says so no more: nothing of a sealed link runs.
+        ended = (ctx.link.run() or {}) | {"state": "ended"}
         return StopResult(gate=gate, lag=LagMeter(ctx).read(), mirror=ended, seal=ctx.link.seal())
     if now:
         report = LagMeter(ctx).read()

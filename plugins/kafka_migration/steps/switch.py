@@ -409,7 +409,7 @@ class _Work:
     _back: Context | None = field(init=False, default=None)
     _tail: Tail | None = field(init=False, default=None)
     _moved_before: frozenset[str] = field(init=False, default=frozenset())
-    _seal: Callable[[], Seal] = field(init=False)
+    _seal: Callable[[float], Seal] = field(init=False)
     _began: float = field(init=False, default=0.0)
     _after: dict[str, float] = field(init=False, default_factory=dict)
 
@@ -503,22 +503,21 @@ class _Work:
         tail.begin(proof.ends)
         self._require()
         self._require_unstopped(fenced)
-        sealed = self._seal()
+        self._require_time(until)
+        sealed = self._seal(until - clock.monotonic())
         self._is_done("sealed")
+        self._require_time(until)
         self._require()
         reverse.arm(ctx, self._back)
         self._is_done("armed")
-        ctx.log(tail.equal(max(0.0, until - clock.monotonic())))
+        self._require_time(until)
+        ctx.log(tail.equal(until - clock.monotonic()))
         self._is_done("compared")
         self._require_groups_rest(is_rerun=is_rerun)
         self._look_again(fenced)
         approval = self._ask("right before the point of no return")
         self._is_done("asked")
-        if clock.monotonic() > until:
-            raise CouldNotFindOut(
-                f"not switched within {require_producers(ctx).switch_seconds:g} s of the first denial",
-                remedy="switch when lag is lower, or give producers.switch_seconds a larger value",
-            )
+        self._require_time(until)
         return replace(
             last,
             state=SwitchState.SERVED,
@@ -530,6 +529,13 @@ class _Work:
             approval=approval,
             after_ms=dict(self._after),
         )
+
+    def _require_time(self, until: float) -> None:
+        if self.ctx.clock.monotonic() >= until:
+            raise CouldNotFindOut(
+                f"not switched within {require_producers(self.ctx).switch_seconds:g} s of the first denial",
+                remedy="switch when lag is lower, or give producers.switch_seconds a larger value",
+            )
 
     def _is_done(self, part: str) -> None:
         """Keep when a part of the switch was done, for whoever asks where the time went."""
@@ -549,7 +555,7 @@ class _Work:
             self._require()
             left = max(0.0, until - ctx.clock.monotonic())
             remedy = "look at the mirror's log, and start it again if it has died; switch once its lag is low"
-            end_mirror(ctx, wanted, left, pause=_PAUSE_SECONDS, remedy=remedy, suffices=is_copied)
+            end_mirror(ctx, wanted, left, pause=_PAUSE_SECONDS, remedy=remedy, suffices=is_copied, looks_out=False)
         if short := short_of(ctx, proof.ends):
             raise CouldNotFindOut(
                 f"the mirror of {ctx.plan.name} ended ({(ctx.link.run() or {}).get('reason', 'reason unknown')}) before"
@@ -570,6 +576,11 @@ class _Work:
             )
         if standing.written:
             raise Straggler(standing.written)
+        if standing.unseen:
+            raise CouldNotFindOut(
+                f"whether the denials of the fence {ban_of(self.ctx).key} are still there: {standing.unseen}",
+                remedy="see that its ACLs can be read, then run this again",
+            )
         if standing.missing:
             raise StateConflict(
                 f"{len(standing.missing)} denials of the fence {ban_of(self.ctx).key} are gone: somebody removed them",
@@ -625,9 +636,13 @@ class _Work:
         ctx = self.ctx
         why = error.message if isinstance(error, MigrationError) else repr(error)
         ctx.log(f"the switch is given up, and producers write to the {ctx.direction.origin} again: {why}")
-        try:
+
+        def lift() -> None:
             self._require()
             fence.lift(ctx, self._hooks(ctx.direction.origin), ban_of(ctx))
+
+        try:
+            fence.insist(ctx, lift)
         except TakenOver:
             raise
         except MigrationError as failure:

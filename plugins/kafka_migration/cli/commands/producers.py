@@ -101,6 +101,7 @@ def stragglers(
         raise BadInput("is not possible together with --give-up", field="--forward", value=True, remedy="choose one")
     output = Output(as_json=as_json)
     decisions: Sequence[Mapping[str, Any]] = ()
+    newer: Sequence[phase.Stray] = ()
     with opened(plan, output, dry_run=dry_run) as ctx:
         found = phase.look(ctx)
         if forward:
@@ -109,13 +110,15 @@ def stragglers(
             question, declined = _ASKED[forward]
             demand_yes(output, question, shown=found, declined=declined)
         if give_up:
-            found = phase.give_up(ctx, by=by or getpass.getuser(), reason=reason)
+            found = phase.give_up(ctx, found, by=by or getpass.getuser(), reason=reason)
+            newer = () if dry_run else phase.look(ctx)
         elif forward and not dry_run:
             decisions = phase.forward(ctx, by=by or getpass.getuser(), reason=reason)
         is_forwarding = phase.is_forwarding(ctx)
     value = {
         "stragglers": [stray.as_dict() for stray in found],
         "given_up": give_up and not dry_run,
+        "written_since": [stray.as_dict() for stray in newer],
         "forwarded": list(decisions),
         "is_forwarding": is_forwarding,
         "dry_run": dry_run,
@@ -126,10 +129,11 @@ def stragglers(
     lines = [f"{verb}{stray}" for stray in found]
     if forward and not dry_run:
         lines = [phase.sentence(one) for one in decisions]
+    lines += [f"written since, and not decided about: {stray}" for stray in newer]
     if is_forwarding:
         lines.append("a forwarding of these records has begun and not ended: see that it runs, or run --forward again")
     output.result(value, *(lines or ["nothing stands on the source behind the cut that is not its own"]))
-    raise typer.Exit(1 if found and not (give_up or forward) else 0)
+    raise typer.Exit(1 if newer or (found and not (give_up or forward)) else 0)
 
 
 #: Whether they are forwarded: what is asked, and what a no leaves.

@@ -18,7 +18,7 @@ from functools import partial
 from kafka.future import Future
 
 from kafka_migration.copy.driver.link import Link, PinnedTopic
-from kafka_migration.copy.driver.takeover import Fenced, Known, Resumed, Stopped, Unread, take_over
+from kafka_migration.copy.driver.takeover import SECONDS, Fenced, Known, Resumed, Stopped, Unread, take_over
 from kafka_migration.domain.errors import CouldNotFindOut, HaltedPartition, Refused, TakenOver
 from kafka_migration.domain.openings import Openings
 from kafka_migration.domain.seal import Seal
@@ -218,11 +218,13 @@ def _connect(link: Link, cluster: WireCluster) -> None:
         cluster.pinned[topic.name] = topic.target_id
 
 
-def seal(link: Link, cluster: WireCluster, log: Callable[[str], None] = lambda _text: None) -> Seal:
+def seal(
+    link: Link, cluster: WireCluster, log: Callable[[str], None] = lambda _text: None, *, seconds: float = SECONDS
+) -> Seal:
     """Seal ``link``, which was drained; a second call proves the seal again. Killed anywhere, the next call converges.
 
     The wish stands first, and durably: from then on every task stops at its next look, and no mirror begins. The seal
-    itself is the marker. ``cluster`` is the link's destination.
+    itself is the marker. ``cluster`` is the link's destination; its brokers are waited for ``seconds`` at most.
 
     Raises HaltedPartition where the log is not what the link wrote, Refused if it holds more than the link knows of,
     CouldNotFindOut if it stays unknown whether the seal holds.
@@ -231,7 +233,7 @@ def seal(link: Link, cluster: WireCluster, log: Callable[[str], None] = lambda _
     found = _begun_seal(link)
     if found.is_complete and found.identity is not None and _still_holds(cluster, link, found, found.identity):
         return found
-    fenced = _fence(cluster, link)
+    fenced = _fence(cluster, link, seconds)
     done = replace(found, identity=fenced.identity, ends=dict(fenced.markers))
     link.record_seal(done)
     log(f"sealed {len(done.ends)} partitions: {_shown(done)}")
@@ -279,11 +281,11 @@ def cut_off(
     return dict(fenced.stopped) | {tp: tail.stopped for tp, tail in fenced.tails.items() if tail.stopped is not None}
 
 
-def _fence(cluster: WireCluster, link: Link) -> Fenced:
+def _fence(cluster: WireCluster, link: Link, seconds: float) -> Fenced:
     fences, positions = dict(link.fences()), link.positions()
     known = known_of(link, positions, fences, positions)
     fenced: Fenced = cluster.net.run(
-        lambda: take_over(cluster, transactional_id=link.transactional_id, known=known, fences=fences)
+        lambda: take_over(cluster, transactional_id=link.transactional_id, known=known, fences=fences, timeout=seconds)
     )
     for tp, tail in fenced.tails.items():
         if tail.stopped is not None:

@@ -239,6 +239,8 @@ class Tail:
 
 _EPOCHS = 1 << 15
 _ASK_SECONDS = 15.0
+#: So long a fence may take, unless somebody waits for it who has less.
+SECONDS = 120.0
 
 
 def fence_number(fences: Mapping[int, Identity], identity: Identity, *, above: int = -1) -> int:
@@ -300,7 +302,7 @@ async def take_over(
     fences: Mapping[int, Identity],
     may_rewind: Callable[[], bool] = lambda: False,
     needs_all: bool = True,
-    timeout: float = 120.0,
+    timeout: float = SECONDS,
 ) -> Fenced:
     """Fence all partitions of ``known``, and read what stands in them above what is verified.
 
