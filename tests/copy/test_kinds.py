@@ -66,9 +66,9 @@ class World:
             writer=Identity(US, self.fence) if len(mine) else None,
             verified=mine[0].target if len(mine) else 0,
         )
-        tail = Tail(known)
+        tail = Tail(known, 0)
         for header in self.target.headers:
-            if header.base_offset >= known.verified:
+            if header.next_offset > tail.scan_from:
                 assert tail.see(header, US), tail.stopped
         marker = len(self.target.log)
         self.target.log.append(None)

@@ -30,7 +30,7 @@ def _marker(base: int, *, producer: int = US, epoch: int = 6, transactional: boo
 
 
 def _tail(*headers: BatchHeader, verified: int = FENCE_END, openings: tuple[RunOpening, ...] = (OPENING,)) -> Tail:
-    tail = Tail(Known(openings=openings, writer=WRITER, verified=verified))
+    tail = Tail(Known(openings=openings, writer=WRITER, verified=verified), start=verified)
     for header in headers:
         tail.see(header, US)
     return tail
@@ -77,7 +77,7 @@ def test_skip_that_the_position_stands_in_is_left_behind_and_nothing_is_known_of
 def test_skip_that_begins_behind_what_has_no_records_is_left_behind_as_well(told, source):
     """What was passed over (emptied batches, say) moved the position on, and no run of the offset map."""
     reached = Position(source=1_012, target=21 + told, fence=5, records=told)
-    tail = Tail(Known(openings=(OPENING,), writer=WRITER, verified=FENCE_END, reached=reached))
+    tail = Tail(Known(openings=(OPENING,), writer=WRITER, verified=FENCE_END, reached=reached), FENCE_END)
     for header in (_batch(21, 8), _marker(29)):
         tail.see(header, US)
     skips = [Skip(start=1_012, end=1_040, halt="DATA_LOSS", detail="", by="ada", at="", topic_key="")]
@@ -105,17 +105,17 @@ def test_markers_of_fences_whose_authors_died_are_known_and_the_first_closes_the
 )
 def test_what_retention_took_of_that_which_was_passed_over_is_no_loss(start, reached, goes_on):
     place = Position(source=reached, target=24, fence=OPENING.fence, records=3)
-    tail = Tail(Known(openings=(OPENING,), writer=WRITER, verified=24, reached=place))
+    tail = Tail(Known(openings=(OPENING,), writer=WRITER, verified=24, reached=place), 24)
     assert tail.see(_marker(24), US)
     resumed = tail.resume((OPENING,), fence=9, marker=24, source_start=start)
     assert resumed.position.source == goes_on
-    further = Tail(Known(openings=(OPENING,), writer=WRITER, verified=24, reached=place))
+    further = Tail(Known(openings=(OPENING,), writer=WRITER, verified=24, reached=place), 24)
     assert further.see(_batch(24, 2), US)
     assert further.resume((OPENING,), fence=9, marker=26, source_start=start).position.source == 1_005
 
 
 def test_partition_that_was_never_mirrored_begins_at_the_source_start_behind_known_markers():
-    tail = Tail(Known(openings=(), writer=None, verified=0))
+    tail = Tail(Known(openings=(), writer=None, verified=0), 0)
     assert all(tail.see(header, US) for header in (_marker(0), _marker(1)))
     position, opening = _resume(tail, 1, ())
     assert position == Position(source=4, target=2, fence=9, records=0)
@@ -190,7 +190,7 @@ def test_own_batch_behind_a_marker_got_past_the_fence():
 
 
 def test_any_record_in_a_partition_that_was_never_mirrored_is_foreign():
-    tail = Tail(Known(openings=(), writer=None, verified=0))
+    tail = Tail(Known(openings=(), writer=None, verified=0), 0)
     assert not tail.see(_batch(0), US)
     assert tail.stopped is not None
     assert tail.stopped.reason is Halt.FOREIGN_WRITER
@@ -266,7 +266,7 @@ def test_log_with_anything_dropped_doubled_swapped_or_foreign_is_never_taken_for
 
 
 def _fenced(known: Known) -> Fenced:
-    return Fenced(fence=9, identity=Identity(US, 9), markers={TP: 21}, tails={TP: Tail(known)}, stopped={})
+    return Fenced(fence=9, identity=Identity(US, 9), markers={TP: 21}, tails={TP: Tail(known, 0)}, stopped={})
 
 
 def test_fence_that_another_mirror_made_meanwhile_is_not_judged_by_what_was_known_before():
@@ -346,7 +346,7 @@ WRITERS = {3: Identity(US, 3), 5: WRITER}
 def _rewound(end: int, *headers: BatchHeader) -> Tail:
     known = Known(openings=(OPENING,), writer=WRITER, verified=30, history=HISTORY).rewound(WRITERS, 0, end)
     assert known is not None
-    tail = Tail(known)
+    tail = Tail(known, 0)
     for header in headers:
         tail.see(header, US)
     return tail
@@ -394,6 +394,51 @@ def test_log_that_has_no_fence_left_cannot_be_rewound() -> None:
     assert known.rewound(WRITERS, 10, 15) is None, "its marker was deleted"
     assert known.rewound(WRITERS, 9, 15) is not None
     assert known.rewound({5: WRITER}, 0, 15) is None, "who wrote it is not known"
+
+
+def _from_the_last(*headers: BatchHeader, verified: int = FENCE_END, opening: RunOpening = OPENING) -> Tail:
+    tail = Tail(Known(openings=(opening,), writer=WRITER, verified=verified), start=0)
+    for header in headers:
+        tail.see(header, US)
+    return tail
+
+
+def test_batch_that_ends_where_all_was_confirmed_stands_where_it_was_written() -> None:
+    tail = _from_the_last(_batch(25, 5), _batch(30, 2), _marker(32), verified=30)
+    assert (tail.scan_from, tail.has_lost, _resume(tail, 32)[0].source) == (29, False, 1_011)
+    nothing_since = _from_the_last(_marker(20, epoch=5), _marker(21))
+    assert (nothing_since.scan_from, nothing_since.has_lost, _resume(nothing_since, 21)[0].source) == (20, False, 1_000)
+
+
+def test_batch_that_was_compacted_away_since_it_was_confirmed_is_no_loss() -> None:
+    assert _resume(_from_the_last(_batch(30, 2), _marker(32), verified=30), 32)[0].source == 1_011
+
+
+@pytest.mark.parametrize(
+    ("verified", "last"),
+    [
+        (30, _marker(29, epoch=6)),
+        (30, _batch(25, 4)),
+        (30, _batch(29, 1, producer=5)),
+        (30, _batch(29, 1, epoch=4)),
+        (FENCE_END, _marker(20, epoch=6)),
+        (FENCE_END, _batch(20, 1)),
+    ],
+)
+def test_log_that_is_as_long_as_before_by_markers_of_fences_that_came_to_nothing_has_lost_records(
+    verified: int, last: BatchHeader
+) -> None:
+    tail = _from_the_last(last, _marker(verified, epoch=9), verified=verified)
+    assert tail.has_lost
+    assert tail.stopped is not None
+    assert tail.stopped.reason is Halt.LOG_REGRESSED
+
+
+def test_nothing_is_asked_of_what_stands_before_a_cut_or_before_the_log_begins() -> None:
+    cut = replace(OPENING, closes=FENCE_END)
+    assert cut.is_cut
+    assert _from_the_last(_marker(FENCE_END), opening=cut).scan_from == FENCE_END
+    assert Tail(Known(openings=(OPENING,), writer=WRITER, verified=30), start=30).scan_from == 30
 
 
 @pytest.mark.parametrize(("epoch", "shown"), [(5, False), (6, True), (7, True)])

@@ -3,13 +3,14 @@
 import random
 import threading
 import uuid
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kafka_migration.domain.errors import HaltedPartition
-from kafka_migration.domain.types import Halt, TopicPartition
+from kafka_migration.domain.errors import CouldNotFindOut, HaltedPartition
+from kafka_migration.domain.types import Halt, Identity, TopicPartition
 from kafka_migration.state.link import LinkTopic
 from tests.chaos.administration import move_leaders
 from tests.copy.bench import OPEN_ENDED, Bench, assert_same, bench, records
@@ -174,6 +175,43 @@ def test_target_that_lost_its_tail_is_copied_again_from_there_unless_a_group_dep
         halt = it.link.halts()[tp]
         assert (halt.reason, str(confirmed) in halt.detail) == (Halt.LOG_REGRESSED, True)
         assert len(read_all(it.target, it.topics)[tp]) == 100, "nothing was added behind the hole"
+
+
+def test_record_that_the_target_lost_is_copied_again_though_a_fence_that_came_to_nothing_left_a_marker_in_its_place(
+    lossy, source_cluster, topic, monkeypatch
+):
+    tp = TopicPartition(topic, 0)
+    with bench(
+        source_cluster.bootstrap_servers,
+        lossy.bootstrap_servers,
+        {topic: 1},
+        target_config=UNCLEAN,
+        target_brokers=[1, 2],
+    ) as it:
+        produce(it.source, topic, records(100, 1, 1), **SMALL_BATCHES)
+        it.mirror(settings=QUICK).run(until_caught_up=True)
+        lossy.kill(2)
+        until_alone(it.target, tp)
+        produce(it.source, topic, records(1, 1, 2))
+        it.mirror(settings=QUICK).run(until_caught_up=True)
+        confirmed = it.link.positions()[tp].target
+        lose(lossy, it.target, tp)
+        record, lost = it.link.record_fence, list[int]()
+
+        def dies(fence: int, identity: Identity, *, at: str) -> None:
+            if not lost:
+                lost.append(fence)
+                raise CouldNotFindOut("the author of the fence has died")
+            record(fence, identity, at=at)
+
+        monkeypatch.setattr(it.link, "record_fence", dies)
+        with suppress(CouldNotFindOut):
+            it.mirror(settings=QUICK, may_rewind=lambda: True).run(until_caught_up=True)
+        assert it.mirror(settings=QUICK, may_rewind=lambda: True).run(until_caught_up=True).halted == ()
+        assert lost
+        assert assert_same(it) == 101
+        ((rewound,),) = it.link.rewinds().values()
+        assert rewound["lost_to"] == confirmed
 
 
 @pytest.mark.timeout(150)  # without the leader epoch it never ends

@@ -26,7 +26,7 @@ from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, In
 from kafka_migration.domain import codes
 from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, NotAuthorized, TakenOver, reason_of
 from kafka_migration.domain.types import Identity, TopicPartition
-from kafka_migration.wire.batch import BatchHeader, batches
+from kafka_migration.wire.batch import BatchHeader, CorruptBatch, batches
 from kafka_migration.wire.cluster import WireCluster, code_name
 from kafka_migration.wire.fetch import fetch
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom
@@ -172,7 +172,8 @@ class _Search:
         self.offsets = dict(scan_from)
         self.markers: dict[TopicPartition, int] = {}
         self.problems: dict[TopicPartition, str] = {}
-        self._read_at = dict.fromkeys(scan_from, time.monotonic())
+        self._last_read = time.monotonic()
+        self._read_at = dict.fromkeys(scan_from, self._last_read)
         self._suspects: defaultdict[int, Suspects] = defaultdict(Suspects)
 
     async def read(self, deadline: float) -> bool:
@@ -202,7 +203,8 @@ class _Search:
         return [answer.value for answer in answers.values() if answer.succeeded()]
 
     async def _fetch(self, node: int, of: list[TopicPartition]) -> list[Fetched]:
-        wanted = [FetchFrom(tp, self.offsets[tp], _SCAN_BYTES) for tp in of]
+        # A response is filled in this order: who has waited longest comes first.
+        wanted = [FetchFrom(tp, self.offsets[tp], _SCAN_BYTES) for tp in sorted(of, key=self._read_at.__getitem__)]
         return await fetch(self._cluster, node, wanted, max_wait_ms=50, max_bytes=4 * _SCAN_BYTES)
 
     async def _judge(self, node: int, group: list[TopicPartition], answer: Future) -> None:
@@ -226,19 +228,25 @@ class _Search:
         self._cluster.require_authorized("Read", tp.topic, answer.error)
         if answer.error:
             self.problems[tp] = code_name(answer.error)
-        for header, _ in batches(answer.records):
-            if header.next_offset <= self.offsets[tp]:
-                continue
-            progressed = True
-            if not self._pass(tp, header):
-                del self.offsets[tp]
-                break
+        try:
+            for header, _ in batches(answer.records):
+                if header.next_offset <= self.offsets[tp]:
+                    continue
+                progressed = True
+                if not self._pass(tp, header):
+                    del self.offsets[tp]
+                    break
+        except CorruptBatch as error:
+            # What stands behind it is read by nobody; the other partitions are none the worse for it.
+            self.problems[tp] = f"a batch cannot be read: {error}"
+            return False
         return progressed
 
     def _pass(self, tp: TopicPartition, header: BatchHeader) -> bool:
         """Go past one batch; whether the partition is read on behind it."""
         is_explained = self._see(tp, header)
-        self.offsets[tp], self._read_at[tp] = header.next_offset, time.monotonic()
+        self._last_read = time.monotonic()
+        self.offsets[tp], self._read_at[tp] = header.next_offset, self._last_read
         if is_marker_of(header, self._identity):
             self.markers[tp] = header.base_offset
         if not is_explained:
@@ -250,7 +258,9 @@ class _Search:
         """Stop reading partitions of which nothing came for some seconds, or whose topic breaks connections; why."""
         guilty = {topic for suspects in self._suspects.values() for topic in suspects.guilty}
         late = time.monotonic() - UNREAD_SECONDS
-        given_up = [tp for tp in self.offsets if tp.topic in guilty or self._read_at[tp] < late]
+        # While others are read, what a response has no room for waits its turn.
+        is_late = self._last_read < late
+        given_up = [tp for tp in self.offsets if tp.topic in guilty or (is_late and self._read_at[tp] < late)]
         for tp in given_up:
             del self.offsets[tp]
         return {tp: self.problems.get(tp, "nothing comes") for tp in given_up}

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from kafka_migration.copy.driver.survey import survey
 from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized, StateConflict
@@ -119,12 +120,21 @@ class Overtaken(CouldNotFindOut):
 
 
 class Tail:
-    """Judges the batches of one target partition, from ``known.verified`` up to the fence's marker."""
+    """Judges the batches of one target partition, from ``known.verified`` up to the fence's marker.
 
-    def __init__(self, known: Known) -> None:
+    First of all the one that ends there, of a log that begins at ``start`` (at ``scan_from``): one that lost its last
+    records is as long as before once fences that came to nothing have left as many markers there. ``has_lost``: it is
+    such a one.
+    """
+
+    def __init__(self, known: Known, start: int) -> None:
         self.known = known
         self.markers: set[Identity] = set()
         self._awaits_marker = known.is_rewound
+        is_cut = known.verified == known.fence_end and known.openings and known.openings[0].is_cut
+        self._awaits_last = not (known.is_rewound or known.writer is None or is_cut or start >= known.verified)
+        self.scan_from = known.verified - self._awaits_last
+        self.has_lost = False
         # What a rewound one begins with is its own fence's marker.
         self.data_end = self._next = known.verified + known.is_rewound
         self.records = self._next - known.fence_end
@@ -145,8 +155,14 @@ class Tail:
                 detail = (
                     f"the marker of fence {self.known.fence} is not at target offset {self.known.verified} any more"
                 )
-                self._stop(Halt.LOG_REGRESSED, header, detail)
+                self._lose(header, detail)
             return
+        if self._awaits_last:
+            self._awaits_last = False
+            # Nothing before that offset: it was compacted since, and nothing else stands there.
+            if header.base_offset < self.known.verified:
+                self._judge_last(header, is_ours=author == writer)
+                return
         # The writer's own id is another one only where brokers forgot it.
         is_marker = header.is_control and header.producer_id in (producer_id, writer.producer_id if writer else -1)
         # Of a transaction that wrote nothing here: one that a fence of producers has cut short ends so behind the cut.
@@ -165,6 +181,26 @@ class Tail:
         else:
             self.data_end = header.next_offset
             self.records = header.base_offset - self.known.fence_end + header.records
+
+    def _judge_last(self, header: BatchHeader, *, is_ours: bool) -> None:
+        verified = self.known.verified
+        # Of a fence behind which nothing was written its own marker.
+        is_right = is_ours and header.is_control == (verified == self.known.fence_end)
+        if not is_right or header.next_offset != verified:
+            what = f"producer {header.producer_id}, epoch {header.producer_epoch}"
+            detail = (
+                f"everything up to {verified} was confirmed, and what ends there is of {what}, to {header.next_offset}"
+            )
+            self._lose(header, detail)
+
+    def _lose(self, header: BatchHeader, detail: str) -> None:
+        self.has_lost = True
+        self._stop(Halt.LOG_REGRESSED, header, detail)
+
+    @property
+    def lost_from(self) -> int:
+        """A target offset up to which the log may be what the link wrote: the first that was seen to be another."""
+        return self.known.verified if self.known.is_rewound else self.known.verified - 1
 
     def _trouble(self, header: BatchHeader, *, is_marker: bool, is_ours: bool) -> tuple[Halt, str] | None:
         """Why what stands here cannot be explained; None if it can."""
@@ -312,7 +348,7 @@ async def take_over(
     now, and the target does not let us fence the one before directly.
     Partitions whose topic is gone or whose log contradicts what is verified are not fenced, but come back as stopped.
     """
-    deadline = time.monotonic() + timeout
+    deadline, may_rewind = time.monotonic() + timeout, cache(may_rewind)
     stopped = await _gone(target, known)
     left = [tp for tp in known if tp not in stopped]
     # Not for long: until the marker is begun, whose leader is gone can still be left out of the fence.
@@ -341,15 +377,26 @@ async def take_over(
         await await_completion(target, transactional_id, identity, deadline=deadline)
         # Only now: no more than what stands there by now is written for any fence.
         written = await _listed(target, sorted(tails), LATEST, deadline, unread)
-        markers = await await_markers(
-            target,
-            identity,
-            {tp: tail.known.verified for tp, tail in tails.items() if tp in written},
-            lambda tp, header: tails[tp].see(header, identity.producer_id),
-            deadline=deadline,
-            ends=written,
-            unread=unread,
-        )
+
+        async def read(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+            return await await_markers(
+                target,
+                identity,
+                {tp: tails[tp].scan_from for tp in partitions},
+                lambda tp, header: tails[tp].see(header, identity.producer_id),
+                deadline=deadline,
+                ends=written,
+                unread=unread,
+            )
+
+        markers, reading = await read(written), set(written)
+        while lost := [tp for tp in reading if tails[tp].has_lost and may_rewind()]:
+            # From fence to fence, until one is found that the log still has.
+            states = {tp: known[tp].rewound(fences, starts[tp], tails[tp].lost_from) for tp in lost}
+            rewound = {tp: Tail(state, starts[tp]) for tp, state in states.items() if state is not None}
+            tails |= rewound
+            reading = set(rewound)
+            markers |= await read(reading)
     unbound = [tp for tp in markers if not tails[tp].shows(forgotten)] if is_forgotten else []
     if unbound:
         raise CouldNotFindOut(
@@ -391,17 +438,17 @@ def _tail_of(
     if not state.openings:
         # A fence whose author died before it was recorded left its marker: so even a partition that nothing is known of
         # is read from its log start, and only markers of ours may stand there.
-        return Tail(Known(openings=(), writer=None, verified=start))
+        return Tail(Known(openings=(), writer=None, verified=start), start)
     if end < state.verified:
         rewound = state.rewound(fences, start, end) if may_rewind() else None
         if rewound is not None:
-            return Tail(rewound)
+            return Tail(rewound, start)
         detail = f"the target's log ends at {end}, although everything up to {state.verified} was confirmed"
         return Stopped(reason=Halt.LOG_REGRESSED, detail=detail, target_offset=end)
     if start > state.verified:
         detail = f"the target's log starts at {start}: what was written from {state.verified} on was deleted"
         return Stopped(reason=Halt.LOG_REGRESSED, detail=detail, target_offset=start)
-    return Tail(state)
+    return Tail(state, start)
 
 
 async def _gone(target: WireCluster, known: Mapping[TopicPartition, Known]) -> dict[TopicPartition, Stopped]:
