@@ -164,6 +164,9 @@ class _Epoch:
     def tasks(self) -> dict[int, bool]:
         return dict(self.inner.tasks())
 
+    def abandon(self, why: Exception) -> None:
+        self.inner.abandon(why)
+
     def ended(self) -> Ended:
         found: Ended = self.inner.ended()
         self.over_at = time.perf_counter()

@@ -45,6 +45,7 @@ class ThreadRound:
     def __init__(self, orders: list[TaskOrders]) -> None:
         self._receipts: list[Receipt] = []
         self._errors: dict[int, Exception] = {}
+        self._abandoned: set[int] = set()
         self._threads = [
             threading.Thread(target=self._guarded, args=(at, share), daemon=True) for at, share in enumerate(orders)
         ]
@@ -61,14 +62,19 @@ class ThreadRound:
         self._receipts.extend(run_task(orders))
 
     def is_done(self) -> bool:
-        return not any(thread.is_alive() for thread in self._threads)
+        return all(self.tasks().values())
 
     def tasks(self) -> dict[int, bool]:
-        return {at: not thread.is_alive() for at, thread in enumerate(self._threads)}
+        return {at: at in self._abandoned or not thread.is_alive() for at, thread in enumerate(self._threads)}
+
+    def abandon(self, why: Exception) -> None:
+        self._abandoned |= {at for at, is_over in self.tasks().items() if not is_over}
+        self._errors |= dict.fromkeys(self._abandoned, why)
 
     def ended(self) -> Ended:
-        for thread in self._threads:
-            thread.join()
+        for at, thread in enumerate(self._threads):
+            if at not in self._abandoned:
+                thread.join()
         return Ended(receipts=self._receipts, failed=self._errors)
 
 

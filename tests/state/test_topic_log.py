@@ -47,9 +47,14 @@ def test_topic_of_progress_has_small_and_short_segments_so_that_reading_it_stays
 
     def configs() -> dict[str, str]:
         (described,) = admin.describe_configs([resource]).values()
-        return {name: described.result(30)[name].value for name in ("segment.bytes", "segment.ms", "cleanup.policy")}
+        return {name: described.result(30)[name].value for name in wanted}
 
-    wanted = {"segment.bytes": "16777216", "segment.ms": "300000", "cleanup.policy": "compact"}
+    wanted = {
+        "segment.bytes": "16777216",
+        "segment.ms": "300000",
+        "cleanup.policy": "compact",
+        "unclean.leader.election.enable": "false",
+    }
     wait_until(lambda: configs() == wanted, "its segments are small")
 
 

@@ -55,6 +55,10 @@ class SparkRound:
         states = {at: task.is_over() for at, task in enumerate(self._tasks)}
         return {at: is_over for at, is_over in states.items() if is_over is not None}
 
+    def abandon(self, why: Exception) -> None:
+        for task in self._tasks:
+            task.abandon(why)
+
     def ended(self) -> Ended:
         receipts: list[Receipt] = []
         failed: dict[int, Exception] = {}
@@ -73,12 +77,21 @@ class TaskJob:
         self._spark, self._orders = spark, orders
         self._rows: list[Any] = []
         self._error: BaseException | None = None
+        self._abandoned: Exception | None = None
         self._group = f"{orders.link} round {orders.round_id} task {at}"
         self._thread = threading.Thread(target=self._work, name=self._group, daemon=True)
         self._thread.start()
 
     def is_done(self) -> bool:
-        return not self._thread.is_alive()
+        return self._abandoned is not None or not self._thread.is_alive()
+
+    def abandon(self, why: Exception) -> None:
+        """Have Spark kill it, unless it is done, and do not wait for that. What it reports from now on is nothing."""
+        if not self.is_done():
+            self._abandoned = why
+            # From a thread of its own: a JVM that does not answer is one of the reasons.
+            cancel = self._spark.sparkContext.cancelJobGroup
+            threading.Thread(target=cancel, args=(self._group,), daemon=True).start()
 
     def is_over(self) -> bool | None:
         """True if any attempt of the task ended (a second one does not go on with it), None if it has not begun."""
@@ -95,6 +108,8 @@ class TaskJob:
 
     def receipts(self) -> list[Receipt]:
         """Its receipts, with the executor that earned them. Raises what the task died of."""
+        if self._abandoned is not None:
+            raise self._abandoned
         self._thread.join()
         if self._error is not None:
             raise self._error

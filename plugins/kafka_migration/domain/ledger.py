@@ -28,7 +28,7 @@ SELDOM_PARTITIONS = {STRAGGLERS_TOPIC: 1}
 #: Configs that internal topics are made with, and what is different for one of them. What stands in them must stay: a
 #: topic with another cleanup policy, which a consumer may have had a broker create, loses approvals, locks and offset
 #: maps without any error.
-CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "unclean.leader.election.enable": "false"}
 OWN_CONFIGS: dict[str, dict[str, str]] = {
     # Written again and again: what is out of date goes within minutes, and not with the next gigabyte.
     PROGRESS_TOPIC: {"segment.bytes": str(16 * 1024 * 1024), "segment.ms": "300000"},

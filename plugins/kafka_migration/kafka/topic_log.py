@@ -159,9 +159,10 @@ class TopicLog:
         """Give a topic that an earlier version made the configs that this one gives it. What somebody set stays; and
         without the permission it only takes longer to read."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
-        wanted = ledger.OWN_CONFIGS.get(self.topic, {})
+        unclean = "unclean.leader.election.enable"
+        wanted = {unclean: ledger.CONFIGS[unclean], **ledger.OWN_CONFIGS.get(self.topic, {})}
         with suppress(KafkaException):
-            found = _answer(admin.describe_configs([resource])[resource]) if wanted else {}
+            found = _answer(admin.describe_configs([resource])[resource])
             on_topic = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
             lacking = {k: v for k, v in wanted.items() if k in found and found[k].source != on_topic}
             if lacking:

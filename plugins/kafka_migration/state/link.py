@@ -295,7 +295,7 @@ class LinkState:
         value["topic_key"] = topic_key
         self._links.put(self._key("halt", *_place(tp)), value)
         with suppress(CouldNotFindOut, NotAuthorized):
-            self._progress.write_account(at_once=True)
+            self._progress.write_account(at_once=True, of_many=True)
 
     def halted(self) -> set[TopicPartition]:
         """Partitions that the mirror will not touch until a person has decided."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from kafka_migration.state.store import Store
 
 _ACCOUNT_RECORDS = 1_000
 """A reader reads about so many records at most, and those of the last seconds."""
+_OF_MANY_SECONDS = 1.0
 
 Standing = tuple[Position, dict[str, Any]]
 
@@ -25,6 +27,8 @@ class Progress:
         self._known: dict[TopicPartition, Standing] = {}
         self._unread: dict[bytes, bytes] = {}
         self._began, self._count = False, 0
+        #: Whether an account was asked for that is not written yet, and when the last one was.
+        self._is_due, self._written_at = False, float("-inf")
 
     def warm(self) -> None:
         """Get ready to write soon, and quickly."""
@@ -80,12 +84,17 @@ class Progress:
                 has_account = has_account or entry.key.startswith(account)
         return has_account
 
-    def write_account(self, *, at_once: bool) -> None:
+    def write_account(self, *, at_once: bool, of_many: bool = False) -> None:
         """Write what is known of all partitions, for readers to begin at, once there is much to read; or ``at_once``,
-        when a run ends, or goes on without a partition, which no record of a share holds any more then."""
-        log, known = self._log, self.newest()
-        if log is None or self._count < (1 if at_once else _ACCOUNT_RECORDS):
+        when a run ends, or goes on without a partition, which no record of a share holds any more then. What is asked
+        for ``of_many``, one after the other, is written with the first, and by the next account."""
+        self._is_due = self._is_due or at_once
+        if of_many and time.monotonic() < self._written_at + _OF_MANY_SECONDS:
             return
+        log, known = self._log, self.newest()
+        if log is None or self._count < (1 if self._is_due else _ACCOUNT_RECORDS):
+            return
+        self._is_due, self._written_at = False, time.monotonic()
         since = log.read_up_to()
         reports = {
             tp: ledger.Told(position, rest["b"], rest["x"], rest["at"], rest.get("q", 0))

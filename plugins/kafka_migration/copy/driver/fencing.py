@@ -167,9 +167,10 @@ def known_of(
     positions: Mapping[TopicPartition, Position],
 ) -> dict[TopicPartition, Known]:
     """What the link's state knows of each partition now. ``positions`` are confirmed as the caller itself knows."""
-    openings, skips, reported = link.openings(), link.skips(), link.progress()
+    wanted = list(partitions)
+    openings, skips, reported = link.openings(wanted), link.skips(), link.progress()
     known = {}
-    for tp in partitions:
+    for tp in wanted:
         confirmed = [positions[tp]] if tp in positions else []
         confirmed += [reported[tp][0]] if tp in reported else []
         known[tp] = _known(openings.get(tp), fences, confirmed, skips.get(tp, ()))

@@ -20,7 +20,7 @@ from kafka_migration.copy.driver.pace import Pace, Slots, Standstill
 from kafka_migration.copy.driver.partitions import Partitions
 from kafka_migration.copy.driver.pinned_topics import PinnedTopics
 from kafka_migration.copy.driver.runner import CopyRound
-from kafka_migration.copy.orders import TaskOrders
+from kafka_migration.copy.orders import Limits, TaskOrders
 from kafka_migration.copy.task.partition import Stand
 from kafka_migration.domain.controls import Controls
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError
@@ -256,6 +256,11 @@ class StandingPartitions:
         return self._pinned.leads(tp) and not self._attempts.hold_seconds(tp)
 
 
+def _patience(limits: Limits) -> float:
+    """How long tasks may take to end once they are recalled: by then whatever they do in order is over."""
+    return limits.lease_seconds + limits.late_seconds + limits.flush_seconds + limits.settle_seconds
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class RoundWatch:
     """Watches one round after the other: with ``watchers`` at each look, of which the first that finds something
@@ -275,9 +280,16 @@ class RoundWatch:
         """Until the round is over. Raises what ends the run, once the tasks have ended; a claim they see themselves."""
         copy_round = Round(under_way, orders, desired, number, self.seconds)
         is_recalled, wrong = False, list[MigrationError]()
+        recalled_at, patience = 0.0, _patience(orders[0].limits)
         while not under_way.is_done():
             self._rest_beside(under_way, _POLL_SECONDS)
             if is_recalled:
+                recalled_at = recalled_at or time.monotonic()
+                if time.monotonic() > recalled_at + patience and not under_way.is_done():
+                    # A worker that hangs holds up all partitions otherwise. Should it wake, its lease is over.
+                    hangs = CouldNotFindOut(f"it did not end within {patience:g} s of being recalled")
+                    self.log(f"tasks hang, and are given up: {hangs.message}")
+                    under_way.abandon(hangs)
                 continue
             try:
                 is_recalled = self._recalls(copy_round)

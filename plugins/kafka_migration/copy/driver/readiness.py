@@ -27,7 +27,7 @@ from kafka_migration.wire.cluster import (
     WireCluster,
     not_authorized,
 )
-from kafka_migration.wire.configs import topic_configs
+from kafka_migration.wire.configs import described
 from kafka_migration.wire.selector import Selector
 
 log = logging.getLogger(__name__)
@@ -187,12 +187,13 @@ class Readiness:
         """Those of ``partitions`` whose target has too few replicas in sync to take a marker."""
         replicas = self._target.replicas
         short = {tp for tp in partitions if replicas[tp].in_sync < replicas[tp].count}
-        needed = {topic: await self._wanted_in_sync(topic) for topic in {tp.topic for tp in short}}
-        return {tp for tp in short if replicas[tp].lack(needed[tp.topic])}
+        needed = await self._wanted_in_sync({tp.topic for tp in short}) if short else {}
+        return {tp for tp in short if replicas[tp].lack(needed.get(tp.topic, 1))}
 
-    async def _wanted_in_sync(self, topic: str) -> int:
+    async def _wanted_in_sync(self, topics: set[str]) -> dict[str, int]:
         try:
-            return int((await topic_configs(self._target, topic, (_MIN_IN_SYNC,))).get(_MIN_IN_SYNC) or 1)
+            found, _ = await described(self._target, topics, (_MIN_IN_SYNC,))
         except (CouldNotFindOut, kafka_errors.KafkaError) as error:
-            log.info("%s of target topic %s: %s", _MIN_IN_SYNC, topic, error)
-            return 1
+            log.info("%s of %d target topics: %s", _MIN_IN_SYNC, len(topics), error)
+            return {}
+        return {topic: int(configs.get(_MIN_IN_SYNC) or 1) for topic, configs in found.items()}

@@ -28,6 +28,9 @@ class CopyRound(Protocol):
     def tasks(self) -> Mapping[int, bool]:
         """The tasks that have begun (indexes of the orders), as far as is known now: True if it ended, well or not."""
 
+    def abandon(self, why: Exception) -> None:
+        """Wait no longer for the tasks that have not ended: they failed, because of ``why``."""
+
     def ended(self) -> Ended:
         """Wait for its end, and return what its tasks did."""
 

@@ -106,6 +106,10 @@ class Intake:
                 if not wanted:
                     await self.loop.woken(0.05)
                     continue
+                if held := self.source.manager.throttled_seconds(node):
+                    # Its quota is used up: what is asked before then is not even sent.
+                    await self.loop.rest(held)
+                    continue
                 patient = len(wanted) == sum(1 for c in mine if c.stand is Stand.RUN and c.halting is None)
                 # Of what is suspected the session knows nothing: to name it there would break that as well.
                 ask = partial(fetch, self.source, node) if suspects.is_apart else session.fetch
