@@ -6,7 +6,10 @@ import errno
 import json
 import os
 import re
+import uuid
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +20,7 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.positions import files
 from kafka_migration.positions.files import FileTranslation, Format
 from kafka_migration.positions.translation import How, NotExact, Rules
+from kafka_migration.state.link import LinkTopic
 from tests.positions.conftest import MIRRORED, WRITTEN
 from tests.steps.worlds import FakeWorld
 
@@ -127,6 +131,26 @@ def test_offset_below_the_first_mirrored_record_is_a_gap_or_expired(world, gappy
     accepted = translated(world, path, Rules(accept_expired=True), tmp_path / "out")
     assert [one.how for _, one in accepted.rows] == [How.GAP, How.GAP, How.EXPIRED, How.EXPIRED]
     assert numbers(tmp_path / "out") == [1, 1, 1, 1]
+
+
+def test_offset_in_a_topic_that_is_another_one_by_now_is_not_translated(world, gappy, tmp_path, monkeypatch):
+    id = uuid.UUID(world.target.topics([gappy])[gappy].topic_id)
+    pinned = LinkTopic(name=gappy, source_id=uuid.uuid4(), target_id=id)
+    monkeypatch.setattr(world.link, "topics", lambda: {gappy: pinned})
+    path = written(tmp_path, gappy, 10, 11)
+    assert [one.how for _, one in translated(world, path).rows] == [How.EXACT, How.EXACT]
+    monkeypatch.setattr(world.link, "topics", lambda: {gappy: replace(pinned, target_id=uuid.uuid4())})
+    for _, one in translated(world, path).rows:
+        assert (one.offset, "the target has another topic of this name" in one.problem) == (None, True)
+
+
+@pytest.mark.parametrize(("reason", "is_another"), [("RECREATED", True), ("TRUNCATED", True), ("CORRUPT", False)])
+def test_offset_in_a_topic_whose_source_was_another_one_when_its_mirror_looked_is_not_translated(
+    world, gappy, tmp_path, reason, is_another
+):
+    world.link.halted[TopicPartition(gappy, 1)] = SimpleNamespace(reason=reason, detail="seen")
+    found = [one.problem for _, one in translated(world, written(tmp_path, gappy, 10, 11)).rows]
+    assert found == [f"its mirror halted: {reason}: seen" if is_another else ""] * 2
 
 
 def test_offset_that_was_given_up_is_expired(world, gappy, tmp_path, monkeypatch):

@@ -31,6 +31,7 @@ from kafka_migration.migration.context import Context, SystemClock
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.journal import Journal
+from kafka_migration.state.link import LinkTopic
 from kafka_migration.state.store import MemoryStore, Store
 from tests.fakes.cluster import FakeCluster
 from tests.waiting import wait_until
@@ -86,7 +87,9 @@ class Link:
         return {tp: self.maps[tp] for tp in wanted if tp in self.maps}
 
     def topics(self) -> dict[str, Any]:
-        return dict.fromkeys(sorted({tp.topic for tp in self.maps}))
+        unknown = uuid.UUID(int=0)
+        names = sorted({tp.topic for tp in self.maps})
+        return {name: LinkTopic(name=name, source_id=unknown, target_id=unknown) for name in names}
 
     def positions(self) -> dict[TopicPartition, Position]:
         return {

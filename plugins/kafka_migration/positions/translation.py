@@ -10,7 +10,8 @@ leads to the first record behind it, where a consumer that stands there goes on;
 from __future__ import annotations
 
 import enum
-from collections.abc import Container, Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from kafka_migration.domain.generations import Generations
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.offset_map import OffsetMap
 from kafka_migration.domain.skips import Skip
-from kafka_migration.domain.types import PartitionEnds, TopicPartition
+from kafka_migration.domain.types import Halt, PartitionEnds, TopicPartition
 from kafka_migration.positions.texts import Position
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Translator:
     _ends: dict[tuple[str, TopicPartition], PartitionEnds] = field(default_factory=dict)
     _partitions: dict[str, int] = field(default_factory=dict)
     _skips: dict[TopicPartition, list[Skip]] = field(default_factory=dict)
+    _recreated: dict[str, str] = field(default_factory=dict)
 
     @property
     def origin(self) -> Cluster:
@@ -103,6 +105,7 @@ class Translator:
         wanted = list(positions)
         moving = sorted({one.tp for one in wanted if not self._stays(one)})
         self._read_links(moving)
+        self._recreated = self._others({tp.topic for tp in moving if tp in self._maps})
         self._ask_ends(self.destination, [tp for tp in moving if tp in self._maps])
         unmapped = sorted({tp.topic for tp in moving if tp not in self._maps})
         if unmapped:
@@ -127,6 +130,25 @@ class Translator:
                 for tp, skips in here.link.skips().items():
                     self._skips.setdefault(tp, []).extend(skips)
 
+    def _others(self, topics: Collection[str]) -> dict[str, str]:
+        """Topics that are others by now, under their names, than those that the maps are of; and why. The source, which
+        may be gone after a migration, is not asked: what a mirror noticed there is in its halts."""
+        link = self.ctx.link
+        pinned = {name: str(topic.target_id) for name, topic in link.topics().items() if name in topics}
+        known = {name: id for name, id in pinned.items() if uuid.UUID(id).int}
+        there = self.ctx.target.topics(known)
+        found = {
+            name: "the target has another topic of this name than the one that was mirrored"
+            for name, id in known.items()
+            if name in there and there[name].topic_id not in ("", id)
+        }
+        halts = ((tp.topic, halt) for tp, halt in link.halts().items() if tp.topic in topics)
+        return found | {
+            topic: f"its mirror halted: {halt.reason}: {halt.detail}"
+            for topic, halt in halts
+            if halt.reason in (Halt.RECREATED, Halt.TRUNCATED)
+        }
+
     @property
     def _direction(self) -> Direction:
         return Direction.REVERSE if self.rules.back else Direction.FORWARD
@@ -148,6 +170,9 @@ class Translator:
             return Translated(position=position, offset=position.offset, how=How.STAYS)
         if position.tp not in self._maps:
             return self._unmapped(position)
+        if problem := self._recreated.get(position.tp.topic):
+            remedy = "find out who created it again; once it is mirrored (`mirror --again`), translate positions in it"
+            return Translated(position=position, offset=None, problem=problem, remedy=remedy)
         after, end = _next(position), self._end(position.tp)
         if after > end:
             return self._beyond(position, after, end)

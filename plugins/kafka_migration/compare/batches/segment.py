@@ -13,6 +13,7 @@ Decoding is where the time goes, so key and value are hashed where they lie, and
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 
 import xxhash
@@ -146,8 +147,8 @@ class _Comparison:
         if block.first >= targets[at] and end <= behind[at]:
             first = sources[at] + block.first - targets[at]
             return first, first + end - block.first - 1
-        while at + 1 < len(targets) and targets[at + 1] < end:
-            at += 1
+        # Searched: of small transactions a thousand runs may stand in one batch that was joined.
+        at = bisect_left(targets, end, at + 1) - 1
         return -1, sources[at] + max(0, min(end, behind[at]) - targets[at] - 1)
 
     def _twins(self, one: Block, other: Block) -> tuple[bytes, bytes] | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LEVEL = "record"
-#: After so many failed jobs the cluster is the trouble, not a partition; each may cost a minute of waiting.
+#: After so many failed jobs in a row the cluster is the trouble, not a partition; each may cost a minute of waiting.
 _MOST_FAILURES = 24
 #: Source offsets in a wave: half a minute of work for two cores.
 _WAVE_OFFSETS = 4_000_000
@@ -47,11 +47,11 @@ def outcomes(
         group = f"{request.id} read {reads}"
         reads += 1
         if failed >= _MOST_FAILURES:
-            new = _failed(mine, request.segment_records, f"not read: {failed} Spark jobs before it failed")
+            new = _failed(mine, request.segment_records, f"not read: {failed} Spark jobs in a row before it failed")
         else:
             try:
                 spark.sparkContext.setJobGroup(group, f"validation of {request.migration}: {len(mine)} partitions")
-                new = _read(spark, request, mine, connections)
+                new, failed = _read(spark, request, mine, connections), 0
             except Exception as error:
                 failed += 1
                 reason = reason_of(error, secrets)
