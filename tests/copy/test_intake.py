@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -38,6 +39,7 @@ class Source:
     def __init__(self, epoch: int, *, log: tuple[int, int]) -> None:
         self.leaders, self.moves, self._log = {TP: Leader(1, epoch)}, 0, log
         self.reported, self.asked = list[dict[str, Any]](), 0
+        self.manager = SimpleNamespace(throttled_seconds=lambda _node: 0.0)
 
     async def reports(self, _topics: Any) -> list[dict[str, Any]]:
         """What brokers report; nothing where only the one that is cut off answers."""
@@ -153,6 +155,29 @@ def test_broker_that_rejects_our_credentials_ends_the_task_only_where_it_leads_a
     else:
         with pytest.raises(AuthenticationFailed):
             it.loop.run(partial(it.intake._fetch_from, 1))
+
+
+def test_broker_whose_quota_is_used_up_is_asked_nothing_and_nobody_is_asked_who_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    it, pauses = World(EPOCH), list[float]()
+    it.source.manager.throttled_seconds = lambda _node: 7.5
+
+    class Asked:
+        def __init__(self, *_: object) -> None:
+            self.begins, self.close = True, lambda: None
+
+        async def fetch(self, *_: object, **__: object) -> None:
+            pytest.fail("asked")
+
+    async def paused(seconds: float) -> None:
+        pauses.append(seconds)
+        it.intake.is_closed = True
+
+    monkeypatch.setattr(intake, "FetchSession", Asked)
+    monkeypatch.setattr(it.loop, "rest", paused)
+    it.loop.run(partial(it.intake._fetch_from, 1))
+    assert (pauses, it.intake.is_stale) == ([7.5], False)
 
 
 @pytest.mark.parametrize(("log", "halt"), [((0, 40), Halt.TRUNCATED), ((200, 300), Halt.DATA_LOSS)])

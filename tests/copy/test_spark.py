@@ -34,6 +34,7 @@ from tests.copy.bench import assert_same, bench
 from tests.copy.plans import SmallPlan, small_plan
 from tests.kafka_tools import ToSend, create_topics, produce, read_all
 from tests.spark_standalone import spark_standalone
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -220,11 +221,21 @@ def test_driver_sees_a_spark_task_that_ended_before_its_time_and_leaves_no_order
 
 def test_task_of_a_virtual_machine_that_is_gone_is_unknown_until_its_job_tells_why() -> None:
     task = object.__new__(TaskJob)
-    task._spark, task._group, task._thread = MagicMock(), "group", MagicMock()
+    task._spark, task._group, task._thread, task._abandoned = MagicMock(), "group", MagicMock(), None
     task._spark.sparkContext.statusTracker.side_effect = Py4JNetworkError("gone")
     assert task.is_over() is None
     task._thread.is_alive.return_value = False
     assert task.is_over() is True
+
+
+def test_task_that_is_abandoned_is_over_and_failed_whatever_it_does_later() -> None:
+    task, spark = object.__new__(TaskJob), MagicMock()
+    task._spark, task._group, task._thread, task._abandoned = spark, "group", MagicMock(), None
+    task.abandon(CouldNotFindOut("it hangs"))
+    wait_until(lambda: spark.sparkContext.cancelJobGroup.called, "its job is cancelled")
+    assert (task.is_done(), task.is_over()) == (True, True)
+    with pytest.raises(CouldNotFindOut, match="it hangs"):
+        task.receipts()
 
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("gone")])

@@ -360,6 +360,11 @@ def test_log_that_lost_records_of_the_newest_fence_goes_on_behind_those_it_has()
     assert resumed.rewound_from == 30
 
 
+def test_log_that_only_seemed_to_have_lost_records_is_not_said_to_have() -> None:
+    tail = _rewound(24, _marker(20, epoch=5), _batch(21, 9), _marker(30, epoch=9))
+    assert tail.resume((OPENING,), fence=9, marker=30, source_start=4).rewound_from == -1
+
+
 @pytest.mark.parametrize(("kept", "source"), [(3, 503), (4, 700), (6, 702)])
 def test_log_that_lost_the_newest_fence_itself_goes_on_with_the_runs_of_the_one_before(kept: int, source: int) -> None:
     theirs = replace(_batch(10, kept, sequence=0), producer_epoch=3)
@@ -419,7 +424,6 @@ def test_batch_that_was_compacted_away_since_it_was_confirmed_is_no_loss() -> No
     [
         (30, _marker(29, epoch=6)),
         (30, _batch(25, 4)),
-        (30, _batch(29, 1, producer=5)),
         (30, _batch(29, 1, epoch=4)),
         (FENCE_END, _marker(20, epoch=6)),
         (FENCE_END, _batch(20, 1)),
@@ -432,6 +436,23 @@ def test_log_that_is_as_long_as_before_by_markers_of_fences_that_came_to_nothing
     assert tail.has_lost
     assert tail.stopped is not None
     assert tail.stopped.reason is Halt.LOG_REGRESSED
+
+
+def test_batch_of_somebody_else_where_the_links_last_one_stood_is_a_foreign_one() -> None:
+    stopped = _from_the_last(_batch(29, 1, producer=5), verified=30).stopped
+    assert stopped is not None
+    assert stopped.reason is Halt.FOREIGN_WRITER
+
+
+@pytest.mark.parametrize(
+    ("fence", "scan_from"), [(Identity(US, 6), 30), (Identity(US, 7), 29), (Identity(US + 1, 6), 29)]
+)
+def test_fence_right_behind_the_writers_leaves_nothing_to_look_at_before_what_is_verified(
+    fence: Identity, scan_from: int
+) -> None:
+    tail = _from_the_last(verified=30)
+    tail.follows(fence)
+    assert tail.scan_from == scan_from
 
 
 def test_nothing_is_asked_of_what_stands_before_a_cut_or_before_the_log_begins() -> None:

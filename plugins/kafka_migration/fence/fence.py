@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.direction import Direction, Side
 from kafka_migration.domain.errors import (
+    ClusterUnreachable,
     CouldNotFindOut,
     MigrationError,
     NeedsRollback,
     NotAuthorized,
     Refused,
-    Retryable,
     StateConflict,
     TakenOver,
 )
@@ -266,9 +266,15 @@ def insist(ctx: Context, lift: Callable[[], T]) -> T:
     for _ in tries(ctx.clock, seconds=_INSIST_SECONDS, pause=_INSIST_PAUSE):
         try:
             return lift()
-        except Retryable as error:
+        except (ClusterUnreachable, CouldNotFindOut) as error:
+            # No rejected credentials, whose accounts are locked in the end, and no hook: the one before it has run.
+            if type(error) not in (ClusterUnreachable, CouldNotFindOut):
+                raise
             last = error
             ctx.log(f"the fence is not lifted yet, which is tried again: {error.message}")
+        except KeyboardInterrupt:
+            ctx.log("the fence is not lifted: `fence --lift` does it")
+            raise
     raise last
 
 

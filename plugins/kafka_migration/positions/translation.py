@@ -88,7 +88,7 @@ class Translator:
     _ends: dict[tuple[str, TopicPartition], PartitionEnds] = field(default_factory=dict)
     _partitions: dict[str, int] = field(default_factory=dict)
     _skips: dict[TopicPartition, list[Skip]] = field(default_factory=dict)
-    _recreated: dict[str, str] = field(default_factory=dict)
+    _recreated: dict[str | TopicPartition, str] = field(default_factory=dict)
 
     @property
     def origin(self) -> Cluster:
@@ -130,24 +130,23 @@ class Translator:
                 for tp, skips in here.link.skips().items():
                     self._skips.setdefault(tp, []).extend(skips)
 
-    def _others(self, topics: Collection[str]) -> dict[str, str]:
-        """Topics that are others by now, under their names, than those that the maps are of; and why. The source, which
+    def _others(self, topics: Collection[str]) -> dict[str | TopicPartition, str]:
+        """Topics, and partitions, that are others by now than those that the maps are of; and why. The source, which
         may be gone after a migration, is not asked: what a mirror noticed there is in its halts."""
         link = self.ctx.link
         pinned = {name: str(topic.target_id) for name, topic in link.topics().items() if name in topics}
         known = {name: id for name, id in pinned.items() if uuid.UUID(id).int}
         there = self.ctx.target.topics(known)
-        found = {
+        found: dict[str | TopicPartition, str] = {
             name: "the target has another topic of this name than the one that was mirrored"
             for name, id in known.items()
             if name in there and there[name].topic_id not in ("", id)
         }
-        halts = ((tp.topic, halt) for tp, halt in link.halts().items() if tp.topic in topics)
-        return found | {
-            topic: f"its mirror halted: {halt.reason}: {halt.detail}"
-            for topic, halt in halts
-            if halt.reason in (Halt.RECREATED, Halt.TRUNCATED)
-        }
+        for tp, halt in link.halts().items():
+            if halt.reason in (Halt.RECREATED, Halt.TRUNCATED):
+                what = tp.topic if halt.reason == Halt.RECREATED else tp
+                found[what] = f"its mirror halted: {halt.reason}: {halt.detail}"
+        return found
 
     @property
     def _direction(self) -> Direction:
@@ -170,8 +169,8 @@ class Translator:
             return Translated(position=position, offset=position.offset, how=How.STAYS)
         if position.tp not in self._maps:
             return self._unmapped(position)
-        if problem := self._recreated.get(position.tp.topic):
-            remedy = "find out who created it again; once it is mirrored (`mirror --again`), translate positions in it"
+        if problem := self._recreated.get(position.tp.topic) or self._recreated.get(position.tp):
+            remedy = "see `status`; once the topic was mirrored again (`mirror --again`), translate positions in it"
             return Translated(position=position, offset=None, problem=problem, remedy=remedy)
         after, end = _next(position), self._end(position.tp)
         if after > end:

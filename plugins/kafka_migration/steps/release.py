@@ -64,7 +64,8 @@ def _refuse_mirror(ctx: Context, *, forced: bool) -> None:
         )
     back = reverse.begun(ctx)
     was_back = "" if back is None else mirror_state(back)[0]
-    if was_back == "silent" and not forced and (kept := ctx.journal.all(keeping.KIND)):
+    is_open = back is not None and back.link.seal() is None
+    if was_back == "silent" and is_open and not forced and (kept := ctx.journal.all(keeping.KIND)):
         raise Refused(
             f"the reverse mirror of {ctx.plan.name} did not record how it ended, and may still write to the source:"
             f" topics there keep every record for it, {listed(sorted(kept))}",

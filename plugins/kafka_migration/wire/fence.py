@@ -257,10 +257,9 @@ class _Search:
     def give_up_unread(self) -> dict[TopicPartition, str]:
         """Stop reading partitions of which nothing came for some seconds, or whose topic breaks connections; why."""
         guilty = {topic for suspects in self._suspects.values() for topic in suspects.guilty}
-        late = time.monotonic() - UNREAD_SECONDS
         # While others are read, what a response has no room for waits its turn.
-        is_late = self._last_read < late
-        given_up = [tp for tp in self.offsets if tp.topic in guilty or (is_late and self._read_at[tp] < late)]
+        is_late = time.monotonic() - self._last_read > UNREAD_SECONDS
+        given_up = [tp for tp in self.offsets if tp.topic in guilty or is_late]
         for tp in given_up:
             del self.offsets[tp]
         return {tp: self.problems.get(tp, "nothing comes") for tp in given_up}

@@ -232,7 +232,7 @@ def seal(
     """
     _connect(link, cluster)
     found = _begun_seal(link)
-    if found.is_complete and found.identity is not None and _still_holds(cluster, link, found, found.identity):
+    if found.is_complete and found.identity is not None and _still_holds(cluster, link, found, found.identity, seconds):
         return found
     fenced = _fence(cluster, link, seconds)
     done = replace(found, identity=fenced.identity, ends=dict(fenced.markers))
@@ -314,28 +314,35 @@ def _halted(tp: TopicPartition, stopped: Stopped) -> HaltedPartition:
     )
 
 
-def _still_holds(cluster: WireCluster, link: Link, found: Seal, identity: Identity) -> bool:
-    """True if nobody has fenced the link since, and the seal's markers stand where they stood.
+def _still_holds(cluster: WireCluster, link: Link, found: Seal, identity: Identity, seconds: float) -> bool:
+    """True if nobody has fenced the link since, and the seal's markers stand where they stood; found out within so many
+    ``seconds``.
 
     Raises CouldNotFindOut where that stays unknown: no reason to fence again, which moves the final ends.
     """
-    fences, ends = link.fences(), dict(found.ends)
+    fences, ends, until = link.fences(), dict(found.ends), _in(seconds)
     if not fences or fences[max(fences)] != identity:
         return False
     try:
-        cluster.net.run(lambda: keep_alive(cluster, link.transactional_id, identity, deadline=_in(_ASK_SECONDS)))
+        cluster.net.run(
+            lambda: keep_alive(cluster, link.transactional_id, identity, deadline=min(until, _in(_ASK_SECONDS)))
+        )
     except TakenOver:
         return False
     except Forgotten:
         # Nobody has used it for days, as is right for a sealed link. Of a later fence its state would know.
         pass
-    log_ends = cluster.net.run(lambda: cluster.list_offsets(ends, LATEST, deadline=_in(_ASK_SECONDS)))
+    log_ends = cluster.net.run(lambda: cluster.list_offsets(ends, LATEST, deadline=min(until, _in(_ASK_SECONDS))))
     if any(log_ends[tp] <= end for tp, end in ends.items()):
         return False
     # What stands at a marker's offset is that marker, or the log is another one.
     there = cluster.net.run(
         lambda: await_markers(
-            cluster, identity, ends, lambda _tp, header: is_marker_of(header, identity), deadline=_in(_SECONDS)
+            cluster,
+            identity,
+            ends,
+            lambda _tp, header: is_marker_of(header, identity),
+            deadline=min(until, _in(_SECONDS)),
         )
     )
     return dict(there) == ends

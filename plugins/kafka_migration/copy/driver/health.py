@@ -256,9 +256,28 @@ class StandingPartitions:
         return self._pinned.leads(tp) and not self._attempts.hold_seconds(tp)
 
 
-def _patience(limits: Limits) -> float:
-    """How long tasks may take to end once they are recalled: by then whatever they do in order is over."""
-    return limits.lease_seconds + limits.late_seconds + limits.flush_seconds + limits.settle_seconds
+class _Hanging:
+    """Tasks that were recalled, and have not ended: for how long, as far as they have begun. One that waits for its
+    slot hangs nowhere; it sees the recall once it begins."""
+
+    def __init__(self, under_way: CopyRound, limits: Limits) -> None:
+        self.under_way = under_way
+        #: By then whatever they do in order is over.
+        self.patience = limits.lease_seconds + limits.late_seconds + limits.flush_seconds + limits.settle_seconds
+        self.were_hurried = False
+        self._since: float | None = None
+
+    def are_due(self) -> bool:
+        """Whether patience is over."""
+        if all(self.under_way.tasks().values()):
+            self._since = None
+            return False
+        self._since = self._since or time.monotonic()
+        return time.monotonic() > self._since + self.patience
+
+    def hurry(self) -> None:
+        """They are told to hurry: it begins again."""
+        self.were_hurried, self._since = True, None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -280,16 +299,11 @@ class RoundWatch:
         """Until the round is over. Raises what ends the run, once the tasks have ended; a claim they see themselves."""
         copy_round = Round(under_way, orders, desired, number, self.seconds)
         is_recalled, wrong = False, list[MigrationError]()
-        recalled_at, patience = 0.0, _patience(orders[0].limits)
+        hangs = _Hanging(under_way, orders[0].limits)
         while not under_way.is_done():
             self._rest_beside(under_way, _POLL_SECONDS)
             if is_recalled:
-                recalled_at = recalled_at or time.monotonic()
-                if time.monotonic() > recalled_at + patience and not under_way.is_done():
-                    # A worker that hangs holds up all partitions otherwise. Should it wake, its lease is over.
-                    hangs = CouldNotFindOut(f"it did not end within {patience:g} s of being recalled")
-                    self.log(f"tasks hang, and are given up: {hangs.message}")
-                    under_way.abandon(hangs)
+                self._give_up(hangs, orders[0].round_id)
                 continue
             try:
                 is_recalled = self._recalls(copy_round)
@@ -309,6 +323,20 @@ class RoundWatch:
                     self.log(f"round {number}: {copy_round.copied():,} source offsets copied")
         if wrong:
             raise wrong[0]
+
+    def _give_up(self, hangs: _Hanging, round_id: int) -> None:
+        """Wait no longer for tasks that do not end, since all partitions wait for them: should one wake, its lease is
+        over. Before that they are recalled once more: a quota is borne by tasks that are in no hurry."""
+        if not hangs.are_due():
+            return
+        if not hangs.were_hurried:
+            hangs.hurry()
+            with suppress(*PASSING):
+                self.link.recall(round_id, is_urgent=True)
+            return
+        why = CouldNotFindOut(f"it did not end within {2 * hangs.patience:g} s of being recalled")
+        self.log(f"tasks hang, and are given up: {why.message}")
+        hangs.under_way.abandon(why)
 
     def _recalls(self, copy_round: Round) -> bool:
         """Look once; True if the round's tasks were recalled."""

@@ -20,7 +20,7 @@ from kafka_migration.copy.driver.outages import Outages
 from kafka_migration.copy.driver.quarantine import Quarantine
 from kafka_migration.copy.driver.readiness import Readiness
 from kafka_migration.copy.driver.survey import BY_METADATA
-from kafka_migration.copy.driver.takeover import Overtaken, Stopped, Unread
+from kafka_migration.copy.driver.takeover import Overtaken, Resumed, Stopped, Unread
 from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.types import Halt, TopicPartition
 
@@ -28,6 +28,10 @@ _TRIES = 3
 _BRIEFLY_SECONDS, _LOOK_SECONDS = 1.5, 0.1
 """For so long, between two rounds, those that are sound wait for all looks at others and fences of theirs; what takes
 longer goes on beside them. With less than the second left, nothing is begun any more."""
+_REGRESSED_SECONDS = 5.0
+"""A log that ends too early is looked at again so much later: a broker that was cut off does not know of its successor
+for a while, and shows its own log."""
+_SHORT = "its log on the target lacks what was confirmed there, which is looked at once more"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -51,6 +55,7 @@ class Partitions:
     _brief_until: float | None = None
     _under_way: FenceUnderWay | None = None
     _fencing: dict[TopicPartition, Active | None] = field(default_factory=dict)
+    _regressed: dict[TopicPartition, float] = field(default_factory=dict)
 
     @property
     def waiting(self) -> Mapping[TopicPartition, Active | None]:
@@ -133,6 +138,7 @@ class Partitions:
         """Halt ``tp`` durably. ``target`` is where the trouble was seen; without, where the partition stands."""
         active = self.active.pop(tp, None) or self.waiting.get(tp)
         self.readiness.drop([tp])
+        self._regressed.pop(tp, None)
         # Whatever the fence under way finds of it, it is not taken in.
         self._fencing.pop(tp, None)
         at = active.position if active is not None else self.outages.wait_out(self.link.positions).get(tp)
@@ -219,8 +225,15 @@ class Partitions:
         known, self._fencing, self._under_way = self._fencing, {}, None
         identity, outcome = self.fences.result(under_way)
         self.attempts.hold(known)
+        again = {tp for tp in known if self._is_seen_first(tp, outcome[tp])}
+        for tp in again:
+            self.active.pop(tp, None)
+            self.readiness.bar(tp, _SHORT, _REGRESSED_SECONDS)
+        self.readiness.set_aside({tp: known[tp] for tp in again}, _SHORT)
         for tp, before in known.items():
             result = outcome[tp]
+            if tp in again:
+                continue
             if isinstance(result, Unread):
                 self._rest(tp, before, f"the target does not serve its log: {result.why}")
             elif isinstance(result, Stopped) and result.reason in BY_METADATA:
@@ -230,11 +243,19 @@ class Partitions:
             elif isinstance(result, Stopped):
                 self.halt(tp, result.reason, result.detail, target=result.target_offset)
             else:
+                self._regressed.pop(tp, None)
                 self.active[tp] = Active.behind(result, identity, before, join_bytes=self.join_bytes)
                 hopeless = self.quarantine.hopeless(tp, result.position.source)
                 if hopeless:
                     self.halt(tp, Halt.REFUSED, hopeless)
         self.readiness.drop(self.active)
+
+    def _is_seen_first(self, tp: TopicPartition, result: Resumed | Stopped | Unread) -> bool:
+        """Whether the log of ``tp`` lacks what was confirmed, and did not some time ago."""
+        if not (isinstance(result, Stopped) and result.reason is Halt.LOG_REGRESSED):
+            return False
+        looked_at = time.monotonic()
+        return looked_at - self._regressed.setdefault(tp, looked_at) < _REGRESSED_SECONDS
 
     def _rest(self, tp: TopicPartition, before: Active | None, why: str) -> None:
         """A fence could not find out where ``tp`` stands: it waits, longer each time, for another one."""

@@ -182,11 +182,21 @@ class Tail:
             self.data_end = header.next_offset
             self.records = header.base_offset - self.known.fence_end + header.records
 
+    def follows(self, identity: Identity) -> None:
+        """``identity`` made the fence: if it is the one right behind the writer, no other fence has left a marker, and
+        a log that has lost records would be shorter than before."""
+        writer = self.known.writer
+        if writer is not None and identity == Identity(writer.producer_id, writer.producer_epoch + 1):
+            self.scan_from, self._awaits_last = max(self.scan_from, self.known.verified), False
+
     def _judge_last(self, header: BatchHeader, *, is_ours: bool) -> None:
-        verified = self.known.verified
+        verified, writer = self.known.verified, self.known.writer
         # Of a fence behind which nothing was written its own marker.
         is_right = is_ours and header.is_control == (verified == self.known.fence_end)
-        if not is_right or header.next_offset != verified:
+        if not is_ours and not header.is_control and writer is not None and header.producer_id != writer.producer_id:
+            detail = f"a batch of producer {header.producer_id}, epoch {header.producer_epoch}, is not this link's"
+            self._stop(Halt.FOREIGN_WRITER, header, detail)
+        elif not is_right or header.next_offset != verified:
             what = f"producer {header.producer_id}, epoch {header.producer_epoch}"
             detail = (
                 f"everything up to {verified} was confirmed, and what ends there is of {what}, to {header.next_offset}"
@@ -269,7 +279,9 @@ class Tail:
             fence=fence, records=0, source=source, target=marker + 1, closes=self.data_end, epoch=leader_epoch
         )
         position = Position(source=source, target=marker + 1, fence=fence, records=0)
-        rewound_from = self.known.confirmed if self.known.is_rewound else -1
+        # By the word of a broker that was cut off it may have ended too early, and it did not.
+        has_lost = self.known.is_rewound and self.data_end < self.known.confirmed
+        rewound_from = self.known.confirmed if has_lost else -1
         return Resumed(position=position, opening=opening, target_start=target_start, rewound_from=rewound_from)
 
 
@@ -389,6 +401,16 @@ async def take_over(
                 unread=unread,
             )
 
+        # By the word of a broker that was cut off a log may have ended too early, and it did not: seen by its own end.
+        tails |= {
+            tp: Tail(known[tp], starts[tp])
+            for tp, end in written.items()
+            if tails[tp].known.is_rewound and end > known[tp].verified
+        }
+        if needs_all:
+            # Whoever waits here has everything copied. Where no fence lies between, none can have left a marker.
+            for tail in tails.values():
+                tail.follows(identity)
         markers, reading = await read(written), set(written)
         while lost := [tp for tp in reading if tails[tp].has_lost and may_rewind()]:
             # From fence to fence, until one is found that the log still has.
