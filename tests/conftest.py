@@ -41,6 +41,8 @@ _ALONE_TURN = len(_LONGEST) + 3
 """Of tests without brokers. In between are those that wait most of the time."""
 _BESIDE_LONG = 12
 _RUN = pytest.StashKey[Run]()
+#: Every test that was collected, and whether it waits for the longest run.
+COLLECTED = pytest.StashKey[list[tuple[str, bool]]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -91,7 +93,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What workers get, in this order.
 
     What cannot be shared starts once: its tests go to one worker, as do those of a file with a fixture for all of
@@ -100,6 +102,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Longest first; and beside each of the longest, which keep a core busy, many of those that wait most of the time, for
     leases, elections and ends.
     """
+    # Before any is deselected.
+    config.stash[COLLECTED] = [(item.nodeid, item.get_closest_marker("long") is not None) for item in items]
     together: dict[str, list[pytest.Item]] = {}
     turns: dict[str, int] = {}
     for item in items:

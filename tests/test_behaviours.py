@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import COLLECTED
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "behaviours.md"
 #: What this version promises. A number moves in here together with its line and its tests.
@@ -64,40 +66,45 @@ def test_claimed_line_names_tests_and_all_of_them_exist(number):
     assert not [f"{file}::{test}" for file, test in LINES[number] if test not in shown_by(ROOT / file)]
 
 
+def collected(config: pytest.Config) -> dict[str, list[bool]]:
+    """Every test of this run's files, as file::name, and for each of its parameters whether it waits for the longest
+    run. Of a run of some files, of all that lines name: in a process of its own."""
+    files = {file for named in LINES.values() for file, _ in named}
+    found = config.stash[COLLECTED]
+    if not files <= {nodeid.partition("::")[0] for nodeid, _ in found}:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "plugins"), str(ROOT)])}
+        command = [sys.executable, "-c", _COLLECT, *sorted(files)]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        (line,) = (line for line in done.stdout.splitlines() if line.startswith("COLLECTED "))
+        found = json.loads(line.removeprefix("COLLECTED "))
+    tests: dict[str, list[bool]] = {}
+    for nodeid, waits in found:
+        tests.setdefault(nodeid.partition("[")[0], []).append(waits)
+    return tests
+
+
 _COLLECT = """
-import json, sys, pytest
+import json, os, sys, pytest
+from tests.conftest import COLLECTED
 
-class Told:
+class Shown:
     def pytest_collection_finish(self, session):
-        told = {}
-        for item in session.items:
-            told.setdefault(item.nodeid.partition("[")[0], []).append(item.get_closest_marker("long") is not None)
-        print("TOLD", json.dumps(told))
+        print("COLLECTED", json.dumps(session.config.stash[COLLECTED]))
 
-sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[Told()]))
+os.environ["PYTEST_ADDOPTS"] = ""
+sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[Shown()]))
 """
 
 
-@cache
-def collected() -> dict[str, list[bool]]:
-    """Every test that pytest collects from the files that lines name, as file::name, and for each of its parameters
-    whether it waits for the longest run."""
-    files = sorted({file for named in LINES.values() for file, _ in named})
-    path = os.pathsep.join([str(ROOT / "plugins"), str(ROOT)])
-    environment = {**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": ""}
-    command = [sys.executable, "-c", _COLLECT, *files]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    (told,) = (line for line in done.stdout.splitlines() if line.startswith("TOLD "))
-    found: dict[str, list[bool]] = json.loads(told.removeprefix("TOLD "))
-    return found
-
-
 @pytest.mark.timeout(300)
-def test_every_named_test_is_collected_and_every_line_is_shown_without_the_longest_run() -> None:
+def test_every_named_test_is_collected_and_every_line_is_shown_without_the_longest_run(
+    pytestconfig: pytest.Config,
+) -> None:
+    found = collected(pytestconfig)
     named = {number: [f"{file}::{test}" for file, test in tests] for number, tests in LINES.items()}
-    assert not {test for tests in named.values() for test in tests if test not in collected()}
-    everyday = {test for test, waits in collected().items() if not all(waits)}
+    assert not {test for tests in named.values() for test in tests if test not in found}
+    everyday = {test for test, waits in found.items() if not all(waits)}
     assert not [number for number, tests in named.items() if not everyday & set(tests)]
 
 

@@ -172,9 +172,12 @@ def test_plan_of_thousands_of_names_is_handed_on_and_shown_in_no_field(make_plan
     plan = make_plan(topics={"include": names})
     file = hand_on(plan)
     assert len(json.dumps(task_context["ti"].handed_on)) > 180_000
-    for task in works_from_snapshots(plan, file):
+    tasks = works_from_snapshots(plan, file)
+    # One of each kind: each reads the whole plan.
+    for task in {type(task): task for task in tasks}.values():
         with task.opened(task_context) as ctx:
             assert ctx.plan == plan
+    for task in tasks:
         task.render_template_fields(task_context)
         assert len(str([getattr(task, name) for name in task.template_fields])) < 200
 
