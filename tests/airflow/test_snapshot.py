@@ -197,6 +197,17 @@ def test_question_may_be_asked_again_often_and_what_waits_is_tried_twice(make_pl
     assert migrate_dag(make_plan(), tmp_path / "plan.yaml").get_task(task).retries == retries
 
 
+def test_fence_that_could_not_be_lifted_is_tried_again_for_hours_and_less_often_each_time(make_plan, tmp_path):
+    plan = make_plan(producers={"fence": {"kind": "none"}, "in_workflow": True})
+    task = migrate_dag(plan, tmp_path / "plan.yaml").get_task("lift_fence")
+    pauses = [
+        min(task.retry_delay.total_seconds() * task.retry_exponential_backoff**n, task.max_retry_delay.total_seconds())
+        for n in range(task.retries)
+    ]
+    assert (pauses[0], pauses[-1]) == (10, 300)
+    assert 4 < sum(pauses) / 3600 < 6
+
+
 def test_mirror_is_started_again_by_its_own_task_and_not_by_retries_of_airflow(make_plan, tmp_path):
     dag = migrate_dag(make_plan(), tmp_path / "plan.yaml")
     assert dag.get_task("mirror").retries == dag.get_task("create_targets").retries == 2

@@ -189,7 +189,7 @@ def _common(row: Step, plan: Plan, file: Path, *, after_batches: bool) -> dict[s
         common["retries"] = _NEW_QUESTIONS
     if row.is_teardown:
         # Until it has done its work producers may be denied: for hours, if a cluster is away so long.
-        common |= {"retries": 60, "retry_exponential_backoff": True, "max_retry_delay": timedelta(minutes=5)}
+        common |= {"retries": 60, "retry_exponential_backoff": 2.0, "max_retry_delay": timedelta(minutes=5)}
         common["on_retry_callback"] = alerts.on_retry(plan)
     if row.after_failures:
         # Not ALL_DONE: that holds as well when nothing was begun, as after a rejected cutover. Skipped
