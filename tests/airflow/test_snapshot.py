@@ -1,6 +1,7 @@
 """A run works from the plan as it was when the run began, and from no other, whoever edits files and XComs."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,9 @@ def test_question_may_be_asked_again_often_and_what_waits_is_tried_twice(make_pl
 def test_fence_that_could_not_be_lifted_is_tried_again_for_hours_and_less_often_each_time(make_plan, tmp_path):
     plan = make_plan(producers={"fence": {"kind": "none"}, "in_workflow": True})
     task = migrate_dag(plan, tmp_path / "plan.yaml").get_task("lift_fence")
+    assert task.retries is not None
+    assert isinstance(task.retry_delay, timedelta)
+    assert isinstance(task.max_retry_delay, timedelta)
     pauses = [
         min(task.retry_delay.total_seconds() * task.retry_exponential_backoff**n, task.max_retry_delay.total_seconds())
         for n in range(task.retries)
