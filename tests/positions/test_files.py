@@ -17,6 +17,7 @@ from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.link import readers
 from kafka_migration.positions import files
 from kafka_migration.positions.files import FileTranslation, Format
 from kafka_migration.positions.translation import How, NotExact, Rules
@@ -153,6 +154,18 @@ def test_offset_in_a_topic_whose_source_was_another_one_when_its_mirror_looked_i
     world.link.halted[TopicPartition(gappy, 1)] = SimpleNamespace(reason=reason, detail="seen")
     found = [one.problem for _, one in translated(world, written(tmp_path, gappy, 10, 11)).rows]
     assert found == [f"its mirror halted: {reason}: seen" if is_another else "" for is_another in others]
+
+
+def test_topics_of_positions_that_are_written_for_the_target_are_noted_and_of_none_that_stay_or_are_shown(
+    world, gappy, tmp_path
+):
+    path = written(tmp_path, gappy, 10, 11)
+    translated(world, path)
+    translated(world, path, BACK, tmp_path / "back.json")
+    translated(world, path, Rules(kept=(gappy,)), tmp_path / "kept.json")
+    assert readers.of(world.ctx(), [gappy]) == {}
+    translated(world, path, output=tmp_path / "out.json")
+    assert readers.of(world.ctx(), [gappy])[gappy].startswith(f"{tmp_path / 'out.json'}, at ")
 
 
 def test_offset_that_was_given_up_is_expired(world, gappy, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from kafka_migration.domain.errors import BadInput, NotAuthorized, Refused
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups.record import GroupRecord, Step
+from kafka_migration.link import readers
 from kafka_migration.migration.context import Context
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.link import LinkState, LinkTopic
@@ -43,6 +44,19 @@ def shop() -> Migration:
 
 def _target_id(ctx: Context) -> str:
     return ctx.target.topics([ORDERS])[ORDERS].topic_id
+
+
+def test_positions_that_were_written_for_readers_without_a_group_are_named_void_and_hold_up_a_rewind(
+    shop: Migration,
+) -> None:
+    ctx = shop.ctx()
+    assert not mirror._moved(ctx)
+    readers.note(ctx, [ORDERS], output="out.csv")
+    assert mirror._moved(ctx)
+    (todo,) = recopy.check(ctx, [ORDERS])
+    assert "positions in it are void (out.csv, at 2030-01-01" in str(todo)
+    recopy.apply(ctx, [ORDERS])
+    assert not mirror._moved(ctx)
 
 
 def test_topic_is_made_again_as_it_was_and_pinned_and_its_halts_are_void(shop: Migration) -> None:

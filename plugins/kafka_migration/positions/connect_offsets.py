@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.listing import listed
+from kafka_migration.link import readers
 from kafka_migration.positions import json_text
 from kafka_migration.positions.texts import Position, rewritten, whole
-from kafka_migration.positions.translation import NotExact, Rules, Translated, Translator, row
+from kafka_migration.positions.translation import NotExact, Rules, Translated, Translator, row, topics_of
 
 if TYPE_CHECKING:
     from kafka_migration.kafka.keyed_topic import KeyedTopic
@@ -241,6 +242,8 @@ def translate(
     if ctx.dry_run:
         return result
     wanted = {one.entry.key: one.value for one in rows if one.change is not Change.SAME and one.value is not None}
+    if not rules.back:
+        readers.note(ctx, topics_of(translated), output=output.topic)
     output.put(wanted)
     now = output.latest()
     lost = [key for key, value in wanted.items() if now.get(key) != value]

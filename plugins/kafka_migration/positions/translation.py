@@ -280,6 +280,11 @@ def row(one: Translated, *, where: str, back: bool) -> dict[str, Any]:
     }
 
 
+def topics_of(found: Iterable[Translated]) -> set[str]:
+    """The topics in which there are positions that were translated."""
+    return {one.position.tp.topic for one in found if one.how not in (None, How.STAYS)}
+
+
 def offsets(found: Iterable[Translated]) -> Mapping[Position, int]:
     """What :func:`~kafka_migration.positions.texts.rewritten` replaces. Raises ValueError for one with a problem."""
     out = {}

@@ -28,7 +28,7 @@ from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.types import Desired
 from kafka_migration.fence import record as fence_record
 from kafka_migration.inventory import plan_changes
-from kafka_migration.link import lifecycle, reverse, seal, start, switched
+from kafka_migration.link import lifecycle, readers, reverse, seal, start, switched
 from kafka_migration.migration import completion
 from kafka_migration.migration.history import phase
 from kafka_migration.migration.joined import mirror_began
@@ -177,9 +177,11 @@ def _take_back_obeyed_wish(ctx: Context) -> None:
 
 
 def _moved(ctx: Context) -> bool:
-    """True if a group may have a position on the target: offsets there must not come to mean other records."""
+    """True if a group, or another reader, may have a position on the target: offsets there must not come to mean other
+    records."""
+    topics = ctx.link.topics()
     try:
-        return bool(recopy.positions_on_target(ctx, ctx.link.topics()))
+        return bool(readers.of(ctx, topics) or recopy.positions_on_target(ctx, topics))
     except (NotAuthorized, CouldNotFindOut):
         return True
 

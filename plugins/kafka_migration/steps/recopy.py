@@ -17,7 +17,7 @@ from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.types import TopicPartition, TopicSpec
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.kafka.errors import TopicExists
-from kafka_migration.link import seal, start
+from kafka_migration.link import readers, seal, start
 from kafka_migration.state.link import LinkTopic
 from kafka_migration.topics import create, locks
 from kafka_migration.topics.declared import AGAIN, HELD, INTENT, KEPT_OPEN, KIND, Action, TopicStep, mirrored
@@ -40,14 +40,17 @@ class Again:
     old_id: str
     declared: Declared
     halts: tuple[str, ...] = ()
+    #: Where translated positions in it were written, if they were.
+    positions: str = ""
 
     def __str__(self) -> str:
         """One line for people: the same in a dry run and in earnest."""
         why = f" (halted: {', '.join(self.halts)})" if self.halts else " (begun before)"
         spec = self.declared.spec
+        void = f"; positions in it are void ({self.positions}): translate them again then" if self.positions else ""
         return (
             f"copy {self.topic} again{why}: delete it on the target, create it with {spec.partitions} partitions and"
-            " its configs, and mirror it from where it began"
+            f" its configs, and mirror it from where it began{void}"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -101,9 +104,10 @@ def apply(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tup
 
 
 def _one(ctx: Context, topic: str) -> Again:
-    note = ctx.journal.read(AGAIN, topic)
+    note, positions = ctx.journal.read(AGAIN, topic), readers.of(ctx, [topic]).get(topic, "")
     if note is not None:
-        return Again(topic=topic, old_id=note["old_id"], declared=Declared.from_dict(topic, note))
+        declared = Declared.from_dict(topic, note)
+        return Again(topic=topic, old_id=note["old_id"], declared=declared, positions=positions)
     halts = tuple(f"{tp} {halt.reason}" for tp, halt in sorted(ctx.link.halts().items()) if tp.topic == topic)
     if not halts:
         raise Refused(
@@ -126,7 +130,7 @@ def _one(ctx: Context, topic: str) -> Again:
     # Asked while the topic is there: one that may be deleted and not created would be gone for good.
     with suppress(TopicExists):
         ctx.target.create_topics([declared.spec], dry_run=True)
-    return Again(topic=topic, old_id=record["topic_id"], declared=declared, halts=halts)
+    return Again(topic=topic, old_id=record["topic_id"], declared=declared, halts=halts, positions=positions)
 
 
 def _declared(ctx: Context, source: TopicDescription, record: dict[str, Any]) -> Declared:
