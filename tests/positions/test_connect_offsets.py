@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from kafka_migration.domain.errors import BadInput
+from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.positions import connect_offsets
 from kafka_migration.positions.connect_offsets import Change
@@ -23,6 +25,16 @@ def translated(world: FakeWorld, values: dict[bytes, bytes], *, accept_expired: 
     return Translator(world.ctx(), Rules(accept_expired=accept_expired)).translated(
         one.position for one in found if one.position is not None
     )
+
+
+def test_positions_of_several_source_clusters_are_not_translated_by_the_map_of_one(world, gappy):
+    values = {key(gappy): b'{"offset":10}', key(gappy, "mm3", cluster="other"): b'{"offset":11}'}
+    topic: Any = SimpleNamespace(topic="offsets", latest=lambda: values)
+    with pytest.raises(Refused, match="by their aliases: old, other"):
+        connect_offsets.translate(world.ctx(), topic, rules=Rules())
+    one = connect_offsets.translate(world.ctx(), topic, rules=Rules(), connectors=["mm2"])
+    assert [found.value for found in one.moved] == [b'{"offset":1}']
+    assert len(connect_offsets.translate(world.ctx(), topic, rules=Rules(kept=(gappy,))).moved) == 2
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from kafka_migration.domain.listing import listed
 from kafka_migration.link import readers
 from kafka_migration.positions import json_text
 from kafka_migration.positions.texts import Position, rewritten, whole
-from kafka_migration.positions.translation import NotExact, Rules, Translated, Translator, row, topics_of
+from kafka_migration.positions.translation import How, NotExact, Rules, Translated, Translator, row, topics_of
 
 if TYPE_CHECKING:
     from kafka_migration.kafka.keyed_topic import KeyedTopic
@@ -45,12 +45,13 @@ _KEY_PARTS = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """A key of the offsets topic and its newest value. ``connector`` is "" where the key is not one of Connect's;
-    ``position`` is None where it keeps no position of Kafka."""
+    ``position`` is None where it keeps no position of Kafka, else of the source that it calls ``cluster``."""
 
     key: bytes
     value: bytes
     connector: str
     position: Position | None
+    cluster: str = ""
 
     @property
     def place(self) -> str:
@@ -155,7 +156,7 @@ def _entry(key: bytes, value: bytes, topic: str) -> Entry:
     place = json_text.parsed(key.decode(), file=file, where="key").items[1]
     kept = json_text.parsed(value.decode(), file=file, where="value")
     position = next(json_text.of_connect(place, kept, file=file, where="value"), None)
-    return replace(kept_as_it_is, connector=name, position=position)
+    return replace(kept_as_it_is, connector=name, position=position, cluster=str(partition.get("cluster", "")))
 
 
 def _loaded(text: bytes) -> object:
@@ -224,6 +225,8 @@ def translate(
     found = entries(source.latest(), topic=source.topic, connectors=connectors)
     positions = [entry.position for entry in found if entry.position is not None]
     translated = Translator(ctx, rules).translated(positions)
+    if not connectors:
+        _require_one_source(source.topic, [entry for entry in found if entry.position is not None], translated)
     rows = moved(found, translated, None if output is None else output.latest())
     result = OffsetsTranslation(
         topic=source.topic, output=None if output is None else output.topic, back=rules.back, moved=rows
@@ -253,6 +256,17 @@ def translate(
             remedy="stop the connectors that write to it, then run this again",
         )
     return OffsetsTranslation(topic=source.topic, output=output.topic, back=rules.back, moved=rows, written=len(wanted))
+
+
+def _require_one_source(topic: str, found: Sequence[Entry], translated: Sequence[Translated]) -> None:
+    """Of a cluster that the maps are not of, offsets would lead to other records."""
+    pairs = zip(found, translated, strict=True)
+    clusters = {entry.cluster for entry, one in pairs if one.how is not How.STAYS}
+    if len(clusters) > 1:
+        raise Refused(
+            f"{topic} holds positions of several source clusters, by their aliases: {listed(sorted(clusters))}",
+            remedy="choose the connectors that read the source of this plan, with --connector NAME",
+        )
 
 
 def _named(one: Moved) -> str:
