@@ -289,9 +289,12 @@ class FakeCluster:
         found = {}
         for tp, epoch in asked.items():
             ends = [*self._epochs.get(tp, ()), len(self._log(tp)[1])]
-            known = len(ends) - 1 if epoch is None else epoch
-            if 0 <= known < len(ends):
-                found[tp] = EpochEnd(epoch=known, end=ends[known])
+            newest = len(ends) - 1
+            # Of a leader under which nothing was written, a broker remembers nothing once there is another one.
+            kept = [e for e in range(len(ends)) if e == newest or (ends[e - 1] if e else 0) < ends[e]]
+            before = [e for e in kept if e <= (newest if epoch is None else epoch)]
+            if before and (epoch or 0) <= newest:
+                found[tp] = EpochEnd(epoch=before[-1], end=ends[before[-1]])
         return found
 
     def time_spans(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, TimeSpan]:

@@ -121,6 +121,16 @@ def test_segments_beneath_which_a_log_was_truncated_are_read_again(lab, side):
     assert len(lab.asked) == 2, "it was found equal under the new leader"
 
 
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_segments_of_an_idle_log_stand_however_often_another_broker_leads_it(lab, side):
+    (tp,) = lab.topic("orders")
+    cluster = lab.source if side == "source" else lab.target
+    for broker in (2, 3, 1):
+        cluster.lead(tp, broker)
+        assert lab.validate().verdict is EQUAL
+    assert len(lab.asked) == 1
+
+
 def test_topic_made_anew_is_read_from_its_beginning(lab):
     lab.topic("orders")
     lab.validate()

@@ -29,6 +29,7 @@ from kafka_migration.domain.levels import Level, sample_size, stratified
 from kafka_migration.domain.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kafka_migration.kafka.cluster import Cluster
     from kafka_migration.kafka.types import EpochEnd
     from kafka_migration.migration.context import Context
 
@@ -131,7 +132,8 @@ class Segments:
         self._share = ctx.plan.validation.sample if level is Level.SAMPLED else 0.0
         self._twice: tuple[tuple[str, int, int], ...] = ()
         self._is_short = False
-        self._epochs: tuple[Epochs, Epochs] = ({}, {})
+        #: On source and target, of each log its leader epoch, and the one before.
+        self._epochs: tuple[tuple[Epochs, Epochs], ...] = ()
         self._ranges: dict[TopicPartition, PartitionRange] = {}
         self._kept: dict[TopicPartition, dict[int, Kept]] = {}
         #: What stands, and what this validation found.
@@ -175,7 +177,7 @@ class Segments:
 
     def _look_back(self, tps: Sequence[TopicPartition]) -> None:
         ctx, wanted = self._ctx, dict.fromkeys(tps)
-        self._epochs = ctx.origin.log_epochs(wanted), ctx.destination.log_epochs(wanted)
+        self._epochs = tuple(_epochs(cluster, wanted) for cluster in (ctx.origin, ctx.destination))
         self._earlier = {
             tp: {number: Stored.from_dict(value) for number, value in mine.items()}
             for tp, mine in self._ctx.segments.all().items()
@@ -355,7 +357,10 @@ class Segments:
             verdict=str(Equality.EQUAL if is_same else Equality.DIFFERENT),
             level=outcome.level,
             settled=False,
-            epochs=[ends[outcome.tp].epoch if outcome.tp in ends else -1 for ends in self._epochs],
+            epochs=[
+                _epoch_of(outcome.tp, bound, epochs)
+                for bound, epochs in zip((outcome.end, outcome.target_end), self._epochs, strict=True)
+            ],
             traits=outcome.traits,
             at=self._ctx.stamp(),
             run=self._run,
@@ -384,6 +389,20 @@ class Segments:
             f"{self._read} of {self._expected} segments, {self._pairs:,} record pairs,"
             f" {self._pairs / seconds:,.0f}/s, ETA {left:,.0f} s"
         )
+
+
+def _epochs(cluster: Cluster, tps: Mapping[TopicPartition, None]) -> tuple[Epochs, Epochs]:
+    now = cluster.log_epochs(tps)
+    return now, cluster.log_epochs({tp: found.epoch - 1 for tp, found in now.items() if found.epoch > 0})
+
+
+def _epoch_of(tp: TopicPartition, bound: int, epochs: tuple[Epochs, Epochs]) -> int:
+    """The leader epoch under which what stands before ``bound`` was written, or a later one; -1 if unknown. Of a leader
+    under which nothing was written brokers remember nothing, once there is another one."""
+    now, before = (found.get(tp) for found in epochs)
+    if before is not None and bound <= before.end:
+        return before.epoch
+    return -1 if now is None else now.epoch
 
 
 def _stands(range_: PartitionRange, tile: PartitionRange, stored: Stored, at: int, target: int) -> bool:
