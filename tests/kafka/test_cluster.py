@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, ShareConsumer
@@ -18,6 +19,7 @@ from kafka_migration.domain.errors import (
     NotAuthorized,
 )
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
+from kafka_migration.kafka import topics
 from kafka_migration.kafka.cluster import Cluster
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.kafka.errors import (
@@ -190,3 +192,21 @@ def test_each_code_becomes_the_error_that_says_what_to_do(
     assert type(error) is kind
     assert error.exit_code == exit_code
     assert "target" in error.message
+
+
+def test_topic_that_a_broker_does_not_know_yet_is_asked_for_again_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Any] = [UnknownTopic("not yet", remedy=""), UnknownTopic("not yet", remedy=""), {"made": {}}]
+
+    def asked(*_: object) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, UnknownTopic):
+            raise answer
+        return answer
+
+    with Cluster("target", ClusterConnection("c", {"bootstrap.servers": "127.0.0.1:9"})) as cluster:
+        monkeypatch.setattr(cluster, "_configs", asked)
+        assert cluster.topic_configs(["made"]) == {"made": {}}
+        monkeypatch.setattr(topics, "_KNOWN_SECONDS", 0.3)
+        answers += [UnknownTopic("there is none", remedy="")] * 10
+        with pytest.raises(UnknownTopic, match="there is none"):
+            cluster.topic_configs(["none"])

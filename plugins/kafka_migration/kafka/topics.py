@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -20,14 +21,17 @@ from confluent_kafka.admin import (
 
 from kafka_migration.domain.codes import INVALID_CONFIG, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
 from kafka_migration.domain.types import TopicSpec
+from kafka_migration.domain.waiting import tries
 from kafka_migration.kafka.clients import Calls
-from kafka_migration.kafka.errors import BrokerRefused
+from kafka_migration.kafka.errors import BrokerRefused, UnknownTopic
 from kafka_migration.kafka.types import ConfigValue, TopicDescription
 
 #: The second is the answer of brokers with ZooKeeper to a config's change to a value that it cannot have.
 _UNFIT_CONFIG = (INVALID_CONFIG, INVALID_REQUEST)
 #: Controllers refuse requests of ten thousand partitions; a hundred topics seldom have so many.
 _VALIDATED_AT_ONCE = 100
+#: All brokers know of a topic within that, also on a machine that is busy.
+_KNOWN_SECONDS = 5.0
 #: Set on the resource itself, at run time; everything else is a default of broker or cluster.
 _EXPLICIT = {
     ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC_CONFIG,
@@ -59,8 +63,15 @@ class TopicCalls(Calls):
         return sorted(metadata.topics)
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
-        """Every config of each topic, explicit and inherited. Raises UnknownTopic for one that does not exist."""
-        return self._configs(ResourceType.TOPIC, names, "topic")
+        """Every config of each topic, explicit and inherited. Raises UnknownTopic for one that does not exist: not by
+        the first word of a broker, which may not know yet of a topic that another one has just shown."""
+        wanted = list(names)
+        for _ in tries(time, seconds=_KNOWN_SECONDS, pause=0.2):
+            try:
+                return self._configs(ResourceType.TOPIC, wanted, "topic")
+            except UnknownTopic as error:
+                unknown = error
+        raise unknown
 
     def _configs(self, kind: ResourceType, names: Iterable[str], word: str) -> dict[str, dict[str, ConfigValue]]:
         resources = [ConfigResource(kind, name) for name in names]
