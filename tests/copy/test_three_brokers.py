@@ -3,7 +3,8 @@
 import random
 import threading
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -140,28 +141,31 @@ def test_new_leader_that_has_forgotten_the_producer_and_refuses_a_batch_is_sent_
         assert assert_same(it) == 801
 
 
+@contextmanager
+def tail_lost(source: str, lossy: Any, topic: str, count: int) -> Iterator[tuple[Bench, int]]:
+    """100 records are on the target, which has lost ``count`` more, with the fence before them; and up to which target
+    offset all was confirmed."""
+    tp = TopicPartition(topic, 0)
+    with bench(source, lossy.bootstrap_servers, {topic: 1}, target_config=UNCLEAN, target_brokers=[1, 2]) as it:
+        produce(it.source, topic, records(100, 1, 1), **SMALL_BATCHES)
+        it.mirror(settings=QUICK).run(until_caught_up=True)
+        lossy.kill(2)
+        until_alone(it.target, tp)
+        produce(it.source, topic, records(count, 1, 2), **SMALL_BATCHES)
+        it.mirror(settings=QUICK).run(until_caught_up=True)
+        assert assert_same(it) == 100 + count
+        confirmed = it.link.positions()[tp].target
+        lose(lossy, it.target, tp)
+        assert log_ends(it.target, it.topics) < confirmed
+        yield it, confirmed
+
+
 @pytest.mark.parametrize("moved", [False, True], ids=["no group was moved", "a group was moved"])
 def test_target_that_lost_its_tail_is_copied_again_from_there_unless_a_group_depends_on_it(
     lossy, source_cluster, topic, moved
 ):
     tp = TopicPartition(topic, 0)
-    with bench(
-        source_cluster.bootstrap_servers,
-        lossy.bootstrap_servers,
-        {topic: 1},
-        target_config=UNCLEAN,
-        target_brokers=[1, 2],
-    ) as it:
-        produce(it.source, topic, records(100, 1, 1), **SMALL_BATCHES)
-        it.mirror(settings=QUICK).run(until_caught_up=True)
-        lossy.kill(2)
-        until_alone(it.target, tp)
-        produce(it.source, topic, records(100, 1, 2), **SMALL_BATCHES)
-        it.mirror(settings=QUICK).run(until_caught_up=True)
-        assert assert_same(it) == 200
-        confirmed = it.link.positions()[tp].target
-        lose(lossy, it.target, tp)
-        assert log_ends(it.target, it.topics) < confirmed
+    with tail_lost(source_cluster.bootstrap_servers, lossy, topic, 100) as (it, confirmed):
         produce(it.source, topic, records(300, 1, 3), **SMALL_BATCHES)
         if not moved:
             end = log_ends(it.target, it.topics)
@@ -180,22 +184,7 @@ def test_target_that_lost_its_tail_is_copied_again_from_there_unless_a_group_dep
 def test_record_that_the_target_lost_is_copied_again_though_a_fence_that_came_to_nothing_left_a_marker_in_its_place(
     lossy, source_cluster, topic, monkeypatch
 ):
-    tp = TopicPartition(topic, 0)
-    with bench(
-        source_cluster.bootstrap_servers,
-        lossy.bootstrap_servers,
-        {topic: 1},
-        target_config=UNCLEAN,
-        target_brokers=[1, 2],
-    ) as it:
-        produce(it.source, topic, records(100, 1, 1), **SMALL_BATCHES)
-        it.mirror(settings=QUICK).run(until_caught_up=True)
-        lossy.kill(2)
-        until_alone(it.target, tp)
-        produce(it.source, topic, records(1, 1, 2))
-        it.mirror(settings=QUICK).run(until_caught_up=True)
-        confirmed = it.link.positions()[tp].target
-        lose(lossy, it.target, tp)
+    with tail_lost(source_cluster.bootstrap_servers, lossy, topic, 1) as (it, confirmed):
         record, lost = it.link.record_fence, list[int]()
 
         def dies(fence: int, identity: Identity, *, at: str) -> None:

@@ -191,6 +191,15 @@ def test_mirror_that_the_corrected_plan_has_joined_is_the_corrected_plans_too(st
     assert stage.wait().look() is None
 
 
+def death(stage: Stage, wait: Wait, seconds: float) -> str:
+    """How it has died, seen after so many ``seconds`` and no sooner."""
+    assert seen(stage, wait, seconds) is None
+    decision = seen(stage, wait, 2 * wait.interval_seconds)
+    assert died(decision)
+    assert decision is not None
+    return decision.message
+
+
 @pytest.mark.parametrize("begins", [True, False])
 def test_process_that_is_gone_is_a_death_and_one_that_is_alive_may_be_silent_for_long(
     stage: Stage, begins: bool
@@ -202,33 +211,21 @@ def test_process_that_is_gone_is_a_death_and_one_that_is_alive_may_be_silent_for
         mirror_watch.record_alive(stage.ctx, submission)
         assert seen(stage, wait, ALIVE_SECONDS) is None
         assert mirror_watch.active_since(stage.ctx) is not None
-    assert seen(stage, wait, GONE_SECONDS - ALIVE_SECONDS) is None
-    decision = seen(stage, wait, 2 * wait.interval_seconds)
-    assert died(decision)
-    assert decision is not None
-    assert "was last alive at" in decision.message
+    assert "was last alive at" in death(stage, wait, GONE_SECONDS - ALIVE_SECONDS)
     assert mirror_watch.active_since(stage.ctx) is None
 
 
 def test_process_that_never_was_alive_is_a_death_as_soon_as_one_that_is_gone(stage: Stage) -> None:
     stage.submit()
     wait = stage.wait()
-    assert seen(stage, wait, GONE_SECONDS) is None
-    decision = seen(stage, wait, 2 * wait.interval_seconds)
-    assert died(decision)
-    assert decision is not None
-    assert "never was alive" in decision.message
+    assert "never was alive" in death(stage, wait, GONE_SECONDS)
 
 
 def test_heartbeat_that_is_gone_is_a_death_and_one_asked_to_stop_has_stopped(stage: Stage) -> None:
     stage.begin()
     stage.beat()
     wait = stage.wait()
-    assert seen(stage, wait, SILENT_SECONDS) is None
-    decision = seen(stage, wait, 2 * wait.interval_seconds)
-    assert died(decision)
-    assert decision is not None
-    assert "last heartbeat was at" in decision.message
+    assert "last heartbeat was at" in death(stage, wait, SILENT_SECONDS)
     stage.wish(Desired.STOP)
     decision = wait.look()
     assert decision is not None

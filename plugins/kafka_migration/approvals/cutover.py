@@ -20,7 +20,7 @@ from kafka_migration.groups.record import GroupRecord
 from kafka_migration.inventory import inventory
 from kafka_migration.kafka.facts import Inventory
 from kafka_migration.link import ready
-from kafka_migration.link.halts import meaning_of
+from kafka_migration.link.halts import remedies
 from kafka_migration.link.losses import losses, sentence
 from kafka_migration.topics import create
 from kafka_migration.topics.declared import Drift, mirrored
@@ -152,8 +152,8 @@ def _nothing_halted(ctx: Context, halts: dict[str, str]) -> CheckResult:
             verdict=Verdict.FAIL,
             evidence=listed(f"{tp} {reason}" for tp, reason in sorted(halts.items())),
             remedy="; ".join(
-                f"{reason}: {meaning_of(reason, ctx.direction, ctx.generation).remedy}"
-                for reason in sorted(set(halts.values()))
+                f"{reason}: {remedy}"
+                for reason, remedy in remedies(halts.values(), ctx.direction, ctx.generation).items()
             ),
         )
     return CheckResult(name=name, verdict=Verdict.PASS, evidence="none")

@@ -6,7 +6,7 @@ A halted partition is never touched again by itself. Its neighbours go on; its g
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kafka_migration.domain.direction import SOURCE, TARGET, Direction
@@ -117,6 +117,11 @@ def meaning_of(reason: str, direction: Direction = Direction.FORWARD, generation
     if is_resumed(reason, direction):
         remedy = _swapped(found.remedy).replace("`resume --", "`resume --reverse --").replace(_AGAIN, NOT_BACK)
     return Meaning(meaning=_swapped(found.meaning), remedy=remedy)
+
+
+def remedies(reasons: Iterable[str], direction: Direction, generation: int) -> dict[str, str]:
+    """What to do about each of ``reasons``, sorted, on such a link."""
+    return {reason: meaning_of(reason, direction, generation).remedy for reason in sorted(set(reasons))}
 
 
 def is_resumed(reason: str, direction: Direction) -> bool:

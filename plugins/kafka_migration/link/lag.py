@@ -13,7 +13,7 @@ from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.lag import LagGate, LagSample, LagTrend, sample, trend
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.link.halts import meaning_of
+from kafka_migration.link.halts import remedies
 from kafka_migration.link.heartbeat import describe as describe_mirror
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.topics import create
@@ -56,10 +56,7 @@ class LagReport:
     @property
     def remedies(self) -> dict[str, str]:
         """What to do about each reason for which a partition is halted."""
-        return {
-            reason: meaning_of(reason, self.direction, self.generation).remedy
-            for reason in sorted(set(self.halted.values()))
-        }
+        return remedies(self.halted.values(), self.direction, self.generation)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only; ``eta_seconds`` null means never."""

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.listing import listed
-from kafka_migration.link import readers
 from kafka_migration.positions import json_text
 from kafka_migration.positions.texts import Position, rewritten, whole
-from kafka_migration.positions.translation import How, NotExact, Rules, Translated, Translator, row, topics_of
+from kafka_migration.positions.translation import How, NotExact, Rules, Translated, Translator, row
 
 if TYPE_CHECKING:
     from kafka_migration.kafka.keyed_topic import KeyedTopic
@@ -224,7 +223,8 @@ def translate(
         output.require_compacted()
     found = entries(source.latest(), topic=source.topic, connectors=connectors)
     positions = [entry.position for entry in found if entry.position is not None]
-    translated = Translator(ctx, rules).translated(positions)
+    translator = Translator(ctx, rules)
+    translated = translator.translated(positions)
     if not connectors:
         _require_one_source(source.topic, [entry for entry in found if entry.position is not None], translated)
     rows = moved(found, translated, None if output is None else output.latest())
@@ -245,8 +245,7 @@ def translate(
     if ctx.dry_run:
         return result
     wanted = {one.entry.key: one.value for one in rows if one.change is not Change.SAME and one.value is not None}
-    if not rules.back:
-        readers.note(ctx, topics_of(translated), output=output.topic)
+    translator.note_output(translated, output.topic)
     output.put(wanted)
     now = output.latest()
     lost = [key for key, value in wanted.items() if now.get(key) != value]

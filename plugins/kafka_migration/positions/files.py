@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput, Refused
-from kafka_migration.link import readers
 from kafka_migration.positions import csv_text, json_text, spark_checkpoint
 from kafka_migration.positions.pieces import Piece
 from kafka_migration.positions.texts import rewritten
-from kafka_migration.positions.translation import NotExact, Rules, Translated, Translator, offsets, row, topics_of
+from kafka_migration.positions.translation import NotExact, Rules, Translated, Translator, offsets, row
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -172,8 +171,7 @@ def translate(ctx: Context, found: Input, *, rules: Rules, output: Path | None =
     if ctx.dry_run:
         return result
     texts = {piece.name: rewritten(piece.text, offsets(many)) for piece, many in kept}
-    if not rules.back:
-        readers.note(ctx, topics_of(one for _, one in rows), output=str(output))
+    translator.note_output((one for _, one in rows), str(output))
     try:
         if found.format is Format.SPARK:
             _write_folder(found, texts, left_out, output)

@@ -22,6 +22,7 @@ from kafka_migration.domain.listing import listed
 from kafka_migration.domain.offset_map import OffsetMap
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Halt, PartitionEnds, TopicPartition
+from kafka_migration.link import readers
 from kafka_migration.positions.texts import Position
 
 if TYPE_CHECKING:
@@ -114,6 +115,12 @@ class Translator:
         odd = {one.tp for one in wanted if one.tp in self._maps and not self._is_inside(one)}
         self._ask_ends(self.origin, sorted(odd))
         return [self._one(position) for position in wanted]
+
+    def note_output(self, found: Iterable[Translated], output: str) -> None:
+        """Note that ``found`` is about to be written to ``output``, where readers on the target begin by it."""
+        if not self.rules.back:
+            moving = {one.position.tp.topic for one in found if one.how not in (None, How.STAYS)}
+            readers.note(self.ctx, moving, output=output)
 
     def _read_links(self, moving: Sequence[TopicPartition]) -> None:
         """The maps of all links that have begun, and what those of them gave up that read the clusters positions are
@@ -278,11 +285,6 @@ def row(one: Translated, *, where: str, back: bool) -> dict[str, Any]:
         "how": None if one.how is None else str(one.how),
         "problem": one.problem,
     }
-
-
-def topics_of(found: Iterable[Translated]) -> set[str]:
-    """The topics in which there are positions that were translated."""
-    return {one.position.tp.topic for one in found if one.how not in (None, How.STAYS)}
 
 
 def offsets(found: Iterable[Translated]) -> Mapping[Position, int]:

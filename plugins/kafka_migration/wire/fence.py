@@ -172,8 +172,7 @@ class _Search:
         self.offsets = dict(scan_from)
         self.markers: dict[TopicPartition, int] = {}
         self.problems: dict[TopicPartition, str] = {}
-        self._last_read = time.monotonic()
-        self._read_at = dict.fromkeys(scan_from, self._last_read)
+        self._read_at = dict.fromkeys(scan_from, time.monotonic())
         self._suspects: defaultdict[int, Suspects] = defaultdict(Suspects)
 
     async def read(self, deadline: float) -> bool:
@@ -245,8 +244,7 @@ class _Search:
     def _pass(self, tp: TopicPartition, header: BatchHeader) -> bool:
         """Go past one batch; whether the partition is read on behind it."""
         is_explained = self._see(tp, header)
-        self._last_read = time.monotonic()
-        self.offsets[tp], self._read_at[tp] = header.next_offset, self._last_read
+        self.offsets[tp], self._read_at[tp] = header.next_offset, time.monotonic()
         if is_marker_of(header, self._identity):
             self.markers[tp] = header.base_offset
         if not is_explained:
@@ -258,7 +256,7 @@ class _Search:
         """Stop reading partitions of which nothing came for some seconds, or whose topic breaks connections; why."""
         guilty = {topic for suspects in self._suspects.values() for topic in suspects.guilty}
         # While others are read, what a response has no room for waits its turn.
-        is_late = time.monotonic() - self._last_read > UNREAD_SECONDS
+        is_late = time.monotonic() - max(self._read_at.values()) > UNREAD_SECONDS
         given_up = [tp for tp in self.offsets if tp.topic in guilty or is_late]
         for tp in given_up:
             del self.offsets[tp]

@@ -276,7 +276,7 @@ class _Hanging:
         return time.monotonic() > self._since + self.patience
 
     def hurry(self) -> None:
-        """They are told to hurry: it begins again."""
+        """They were recalled urgently: wait once more as long."""
         self.were_hurried, self._since = True, None
 
 

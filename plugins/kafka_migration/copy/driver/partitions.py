@@ -227,9 +227,8 @@ class Partitions:
         self.attempts.hold(known)
         again = {tp for tp in known if self._is_seen_first(tp, outcome[tp])}
         for tp in again:
-            self.active.pop(tp, None)
             self.readiness.bar(tp, _SHORT, _REGRESSED_SECONDS)
-        self.readiness.set_aside({tp: known[tp] for tp in again}, _SHORT)
+        self.set_aside(again, _SHORT)
         for tp, before in known.items():
             result = outcome[tp]
             if tp in again:
