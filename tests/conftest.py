@@ -28,6 +28,7 @@ _LONGEST = (
     "compare/test_reruns",
     "cli/test_run",
     "cli/test_migration",
+    "steps/test_switch_on_brokers",
     "copy/test_spark",
     "compare/test_differences",
     "kafka/test_guarded_spark",
