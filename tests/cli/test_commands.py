@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -31,6 +32,7 @@ from kafka_migration.link import lag as phase_lag
 from kafka_migration.link import reverse
 from kafka_migration.migration.context import Context
 from kafka_migration.migration.joined import join
+from kafka_migration.plans.load import load_plan
 from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.state.store import MemoryStore
 from kafka_migration.steps import executors as packed
@@ -229,6 +231,59 @@ def test_computed_waves_are_printed_as_a_section_that_names_the_same_ones(termin
     ]
     assert [one["name"] for one in computed] == ["canary", "wave-1"]
     assert section["waves"]["spanning_groups"] == ["shop.other"]
+
+
+HOOKS = {verb: [{"command": ["/bin/true", verb, "{migration}"]}] for verb in ("stop", "start")}
+PRODUCERS = {"fence": {"kind": "none"}, **HOOKS}
+
+
+def test_plans_of_waves_are_written_each_with_the_topics_and_groups_of_its_wave(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    terminal.write_plan(waves=WAVES, producers=PRODUCERS, cutover={"stopped_groups": ["shop.app"], "rest_seconds": 1})
+    folder = tmp_path / "by wave"
+    assert terminal.json("waves", "--write", str(folder))["written"] == [
+        str(folder / name) for name in ("shop-first.yaml", "shop-second.yaml")
+    ]
+    first, second = (load_plan(folder / f"shop-{wave}.yaml") for wave in ("first", "second"))
+    assert (first.topics.include, first.groups.include) == ((r"shop\.orders",), (r"shop\.app",))
+    assert (second.topics.include, second.groups.include) == ((r"shop\.payments",), ())
+    assert (first.cutover.stopped_groups, second.cutover.stopped_groups) == (("shop.app",), ())
+    for plan in (first, second):
+        assert (plan.waves, plan.cutover.rest_seconds, plan.producers is not None) == (None, 1, True)
+    again = terminal.run("waves", "--write", str(folder))
+    assert (again.exit_code, "a file of this name is there" in again.stderr) == (2, True)
+    assert not terminal.shop.store.items()
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "said"),
+    [
+        ({}, 2, "the plan has no waves"),
+        ({"waves": WAVES, "producers": {**PRODUCERS, "stop": [{"command": ["/bin/true"]}]}}, 2, "producers.stop[0]"),
+        ({"waves": {"given": [{"name": "w" * 60, "topics": [".*"]}]}}, 2, "name"),
+    ],
+)
+def test_plans_of_waves_are_not_written_where_one_would_move_what_is_not_its_own(
+    fields: dict[str, Any], code: int, said: str, terminal: Terminal, tmp_path: Path
+) -> None:
+    terminal.write_plan(**fields)
+    refused = terminal.run("waves", "--write", str(tmp_path / "plans"))
+    assert (refused.exit_code, said in refused.stderr) == (code, True), refused.output
+    assert not (tmp_path / "plans").exists()
+
+
+def test_plans_of_waves_that_share_a_group_or_have_begun_are_not_written(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.shop.source.consumer_commits("shop.app", TopicPartition("shop.payments", 0), 1)
+    write = ("waves", "--write", str(tmp_path / "plans"))
+    terminal.write_plan(waves=WAVES)
+    assert (terminal.run(*write).exit_code, (tmp_path / "plans").exists()) == (1, False)
+    terminal.write_plan(waves={**WAVES, "spanning_groups": ["shop.app"]})
+    assert "group shop.app (first, second)" in terminal.run(*write).stderr
+    terminal.write_plan(waves={"auto": {}})
+    join(terminal.shop.ctx(waves={"auto": {}}))
+    begun = terminal.run(*write)
+    assert (begun.exit_code, "has begun as a whole" in begun.stderr) == (1, True)
 
 
 def test_wave_at_the_gate_of_the_plan_and_one_that_the_plan_lacks_are_bad_input(terminal: Terminal) -> None:

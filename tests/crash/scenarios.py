@@ -23,8 +23,9 @@ from kafka_migration.steps import (
     unfence,
 )
 from tests.crash.process import Process
-from tests.crash.shop import Shop
+from tests.crash.shop import RECORDS, WRITTEN, Shop
 from tests.steps import histories
+from tests.steps.histories import ORDERS
 from tests.steps.killing import Killed
 
 
@@ -67,6 +68,19 @@ def _lift(shop: Shop) -> None:
 def _switch(shop: Shop) -> None:
     decision = switch.run(shop.ctx(), environ={})
     assert decision.exit_code == 0, decision.message
+
+
+def _producers_first(shop: Shop) -> None:
+    shop.guards = {"first": True}
+
+
+def _producers_went_first(shop: Shop) -> None:
+    """Groups read on the source meanwhile: one of them past the cut, which the reverse link's mirror brings there."""
+    _producers_first(shop)
+    _switch(shop)
+    shop.serve()
+    for tp in ORDERS:
+        shop.source.consumer_commits("shop.app", tp, RECORDS + 1 + WRITTEN // 2)
 
 
 def _rehearse(shop: Shop) -> None:
@@ -194,6 +208,8 @@ SCENARIOS = (
     Scenario(name="switch --rehearse", prepare=_cut_over, run=_rehearse, at_least=10),
     Scenario(name="switch", prepare=_cut_over, run=_switch, at_least=30),
     Scenario(name="switch with guards", prepare=_guarded, run=_switch, at_least=40),
+    Scenario(name="switch, producers first", prepare=_producers_first, run=_switch, at_least=30),
+    Scenario(name="cutover behind producers", prepare=_producers_went_first, run=_cut_over, at_least=25),
     Scenario(name="switch --back", prepare=_rolled_back, run=_switch_back, at_least=40),
     Scenario(name="stop", prepare=_guarded_and_fenced, run=_stop, at_least=15),
     Scenario(name="unfence", prepare=_left_fenced, run=_unfence, at_least=10),

@@ -194,6 +194,24 @@ def test_group_that_also_reads_other_topics_is_moved_and_flagged(world: World) -
     assert world.committed("target", group) == {tp: 10}
 
 
+def test_group_that_also_reads_what_another_migration_mirrors_is_refused_and_not_stopped(
+    world: World, hooks: HookServer
+) -> None:
+    """That topic is on the target, too, without the group's positions: it would read it twice, or from its end."""
+    tp = TopicPartition(world.topic("orders"), 0)
+    foreign = TopicPartition(world.foreign_topic("x"), 0)
+    group = world.group("app")
+    world.commit("source", group, {tp: 20, foreign: 5})
+    other = Journal(world.store, "others")
+    assert other.lock([foreign.topic], at="now") == {}
+    result = only(cutover.apply(world.ctx(consumers=hooks.consumers)))
+    assert result.outcome is Fate.REFUSED
+    assert f"{foreign.topic} (others)" in result.reason
+    assert (hooks.calls, world.committed("target", group)) == ([], {})
+    other.unlock([foreign.topic])
+    assert only(cutover.apply(world.ctx(cutover=stopped(group)))).outcome is Fate.MOVED
+
+
 def test_other_offsets_of_the_group_on_the_target_are_kept(world: World) -> None:
     tp = TopicPartition(world.topic("orders"), 0)
     other = TopicPartition(world.topic("other"), 0)

@@ -119,6 +119,18 @@ def test_topics_of_another_migration_are_refused(migration: Migration) -> None:
     assert found["no other migration"].evidence == f"{name} is held by other"
 
 
+def test_groups_that_read_topics_of_another_migration_as_well_are_a_warning(migration: Migration) -> None:
+    ours, theirs = migration.source_lab.topic("ours"), migration.source_lab.topic("theirs")
+    group, zero = f"{migration.name}.both", CommittedOffset(offset=0)
+    migration.source.commit(group, {TopicPartition(ours, 0): zero, TopicPartition(theirs, 0): zero})
+    # One that reads nothing of this plan moves with its own.
+    migration.source.commit(f"{migration.name}.theirs", {TopicPartition(theirs, 0): zero})
+    migration.ctx(migration="other").journal.lock([theirs], at="now")
+    found = checked(migration, topics={"include": [ours]})["no other migration"]
+    assert found.verdict is Verdict.WARN
+    assert found.evidence.startswith(f"group {group} also reads {theirs} (other), which another migration mirrors")
+
+
 def test_more_replicas_than_brokers_are_refused(migration: Migration) -> None:
     name = migration.source_lab.topic("wide")
     found = checked(migration, topic_defaults={"replication_factor": 3})

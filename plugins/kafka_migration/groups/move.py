@@ -47,10 +47,12 @@ from kafka_migration.groups.proof import (
 )
 from kafka_migration.groups.record import GroupRecord, Step, Translation, commits_as_evidence, offsets_of
 from kafka_migration.groups.translate import (
+    REMEDY_SHARED,
     GroupView,
     Positions,
     UncommittedPartitions,
     current_positions,
+    shared_with_others,
     view_groups,
 )
 from kafka_migration.kafka.types import CommittedOffset, GroupState
@@ -237,6 +239,11 @@ class Mover:
         if not view.state.is_empty and not plan.stop_hooks(group):
             raise GroupNotEmpty(self.here, view.state)
         require_empty(self.ctx, group, self.there)
+        if view.is_concerned and (shared := shared_with_others(self.ctx, {group: view.outside})):
+            raise Refused(
+                f"{shared[0]}, which another migration mirrors: it would go on there without its positions",
+                remedy=REMEDY_SHARED,
+            )
         if view.uncommitted and plan.cutover.uncommitted == "refuse":
             raise UncommittedPartitions(group, view.uncommitted)
         self._refuse_commits_without_members(group, look)

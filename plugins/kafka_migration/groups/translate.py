@@ -41,6 +41,25 @@ class UncommittedPartitions(Refused):
         )
 
 
+#: What to do about a group that reads topics of two migrations.
+REMEDY_SHARED = (
+    "have one plan move all that the group reads, or exclude the group here, and move it by hand; of a topic that it does"
+    " not read any more, delete its commits (kafka-consumer-groups.sh --delete-offsets)"
+)
+
+
+def shared_with_others(ctx: Context, outside: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """Of groups and the topics ``outside`` of the plan that they read, those that another migration onto this target
+    mirrors, a sentence for each group.
+
+    Such a topic is there, too: a group that is moved would read it on the target from wherever its
+    auto.offset.reset has it, since nothing is committed for it there.
+    """
+    held = ctx.journal.held_elsewhere({topic for topics in outside.values() for topic in topics})
+    found = {group: [f"{t} ({held[t]})" for t in sorted(topics) if t in held] for group, topics in outside.items()}
+    return tuple(f"group {group} also reads {listed(names)}" for group, names in sorted(found.items()) if names)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
     """A group as the cluster shows it that it is moved from (the source, or the target on the way back), seen through

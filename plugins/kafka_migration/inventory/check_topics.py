@@ -9,6 +9,7 @@ from collections import Counter
 
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.looks import MOVABLE_PROTOCOLS
+from kafka_migration.groups.translate import REMEDY_SHARED, shared_with_others
 from kafka_migration.inventory.facts import (
     Facts,
     Finding,
@@ -41,13 +42,17 @@ def matches(facts: Facts) -> Finding:
 
 
 def no_other_migration(facts: Facts) -> Finding:
-    """No other migration holds one of the topics."""
-    holders = facts.ctx.journal.holders(facts.inventory.topics)
-    others = {topic: by for topic, by in holders.items() if by != facts.ctx.journal.migration}
-    if others:
+    """No other migration holds one of the topics; a group that reads one of another's besides is named."""
+    if others := facts.ctx.journal.held_elsewhere(facts.inventory.topics):
         return failed(
             listed(f"{topic} is held by {by}" for topic, by in sorted(others.items())),
             "run `release` for those migrations once they are done with these topics, or exclude the topics here",
+        )
+    groups = {name: group.outside for name, group in facts.inventory.groups.items() if group.topics}
+    if shared := shared_with_others(facts.ctx, groups):
+        return warned(
+            f"{listed(shared, separator='; ')}, which another migration mirrors, so cutover will refuse them",
+            REMEDY_SHARED,
         )
     return passed("no other migration on this target holds these topics")
 

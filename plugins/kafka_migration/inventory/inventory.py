@@ -219,16 +219,17 @@ def _group(
     ends: Mapping[TopicPartition, PartitionEnds],
 ) -> GroupFacts:
     ours = None if commits is None else {tp: commit for tp, commit in commits.items() if tp.topic in topics}
-    read = ({tp.topic for tp in ours or ()} | subscribed_topics(state)) & topics.keys()
+    read = {tp.topic for tp in commits or ()} | subscribed_topics(state)
     return GroupFacts(
         name=state.group,
         protocol=state.protocol,
         state=state.state,
         members=state.members,
-        topics=frozenset(read),
+        topics=frozenset(read & topics.keys()),
+        outside=frozenset(read - topics.keys()),
         committed=len(ours or ()),
         lag=None if ours is None else _lag(ours, ends),
-        uncommitted=None if ours is None else _uncommitted(ours, [topics[name] for name in sorted(read)]),
+        uncommitted=None if ours is None else _uncommitted(ours, [topics[name] for name in sorted(read & topics.keys())]),
     )
 
 

@@ -119,6 +119,7 @@ class GroupFacts:
 
     ``uncommitted`` are partitions of topics that it reads (it committed another partition of them, or a member
     subscribes) which it never committed; None where the protocol keeps no commits, or they could not be read.
+    ``outside`` are topics that it reads and the plan does not select.
     """
 
     name: str
@@ -126,6 +127,7 @@ class GroupFacts:
     state: str
     members: tuple[GroupMember, ...]
     topics: frozenset[str]
+    outside: frozenset[str] = frozenset()
     committed: int
     lag: int | None
     uncommitted: tuple[TopicPartition, ...] | None
@@ -145,6 +147,7 @@ class GroupFacts:
                 for member in self.members
             ],
             "topics": sorted(self.topics),
+            "topics_outside": sorted(self.outside),
             "committed_partitions": self.committed,
             "lag": self.lag,
             "uncommitted": None if self.uncommitted is None else [str(tp) for tp in self.uncommitted],

@@ -114,26 +114,26 @@ class Journal:
                 held.setdefault(topic, migration)
         return held
 
+    def held_elsewhere(self, topics: Iterable[str]) -> dict[str, str]:
+        """Which other migration holds each of ``topics``; those that none holds are left out."""
+        return {topic: by for topic, by in self.holders(topics).items() if by != self.migration}
+
     def lock(self, topics: Iterable[str], *, at: str) -> dict[str, str]:
         """Claim ``topics`` for this migration; returns those that another one holds (then nothing is claimed).
 
         ``at`` is the wall clock as ISO-8601, for people.
         """
         wanted = list(topics)
-        before = self.holders(wanted)
-        others = self._of_others(before)
-        if others:
+        if others := self.held_elsewhere(wanted):
             # Not looked at again: whoever holds them may withdraw meanwhile, and nothing has been claimed here.
             return others
+        before = self.holders(wanted)
         mine = [f"{_LOCKS}/{topic}/{self.migration}" for topic in wanted if topic not in before]
         self._store.put_all({key: {"at": at} for key in mine})
-        others = self._of_others(self.holders(wanted))
+        others = self.held_elsewhere(wanted)
         if others:
             self._store.put_all(dict.fromkeys(mine))
         return others
-
-    def _of_others(self, held: dict[str, str]) -> dict[str, str]:
-        return {topic: by for topic, by in held.items() if by != self.migration}
 
     def unlock(self, topics: Iterable[str]) -> None:
         """Give up what this migration holds."""

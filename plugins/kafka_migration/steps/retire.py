@@ -277,7 +277,7 @@ def _mirror(ctx: Context) -> Finding:
 
 def _locks(ctx: Context, last: _Look) -> Finding:
     topics = {tp.topic for tp in _known(last.ends)}
-    others = {topic: by for topic, by in ctx.journal.holders(topics).items() if by != ctx.journal.migration}
+    others = ctx.journal.held_elsewhere(topics)
     if others:
         rows = (f"{topic} ({by})" for topic, by in sorted(others.items()))
         return failed(listed(rows), "finish these migrations and `release` them, or `cancel` them")

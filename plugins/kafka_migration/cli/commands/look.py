@@ -14,13 +14,15 @@ import typer
 from kafka_migration.cli.opening import loaded, opened
 from kafka_migration.cli.options import Debug, DryRun, Json, PlanFile, ReportsDirectory, Reverse
 from kafka_migration.cli.output import Output
-from kafka_migration.domain.errors import BadInput, MigrationError
+from kafka_migration.domain.errors import BadInput, MigrationError, Refused
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from kafka_migration.inventory.permissions import Names, Rule, Side
+    from kafka_migration.migration.context import Context
     from kafka_migration.plans.model import Plan
+    from kafka_migration.waves.order import Waves
 
 
 def check(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
@@ -55,6 +57,14 @@ def waves(
     given: Annotated[
         bool, typer.Option("--given", help="Print computed waves as the section of a plan that names them.")
     ] = False,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write a plan for each wave there: their producers move wave by wave.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -76,6 +86,11 @@ def waves(
             output.result(section, yaml.safe_dump(section, sort_keys=False).rstrip())
             return
         gate = preflight.wave_checks(facts)
+        # A gate that is shut is shown; a plan without waves has none.
+        if write is not None and (gate.is_open or not gate.results):
+            written = _write_plans(ctx, found, write)
+            output.result({"written": [str(path) for path in written]}, *(f"written: {path}" for path in written))
+            return
         if why is None:
             sized = sizing.sizes(ctx, found, taken)
             output.result(
@@ -108,6 +123,31 @@ def waves(
         )
     links = [link for link in found.links if link.topics & named.topics and (link.group or len(link.topics) > 1)]
     output.result({"wave": why, "links": [link.as_dict() for link in links]}, shown.why_wave(named, links))
+
+
+def _write_plans(ctx: Context, found: Waves, folder: Path) -> list[Path]:
+    """A plan file for each wave, all or none. Raises Refused once the migration has begun, BadInput for a file that is
+    there."""
+    import yaml
+
+    from kafka_migration.migration.joined import joined
+    from kafka_migration.waves import apart
+
+    if joined(ctx) is not None:
+        raise Refused(
+            f"migration {ctx.plan.name} has begun as a whole, and its mirror copies all waves",
+            remedy="go on with it; or `cancel` it, while no client has moved, and run this again",
+        )
+    plans = apart.plans_of(ctx.plan, found)
+    texts = {folder / f"{fields['name']}.yaml": yaml.safe_dump(fields, sort_keys=False) for fields in plans}
+    for path in texts:
+        if path.exists():
+            remedy = "remove it, or give another folder"
+            raise BadInput("a file of this name is there", field="--write", value=str(path), remedy=remedy)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
+    return [*texts]
 
 
 def status(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
