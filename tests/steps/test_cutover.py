@@ -629,40 +629,6 @@ def test_dry_run_says_what_would_refuse(world: World) -> None:
     assert result.exit_code == 1
 
 
-def test_check_names_every_group_and_hook_with_its_verdict(world: World, hooks: HookServer) -> None:
-    topic = world.topic("orders", partitions=2)
-    both = {TopicPartition(topic, 0): 20, TopicPartition(topic, 1): 30}
-    for name in ("fine", "live", "partial"):
-        world.commit("source", world.group(name), both)
-    world.commit("source", world.group("partial"), {TopicPartition(world.foreign_topic("x"), 0): 1})
-    world.commit("source", world.group("half"), {TopicPartition(topic, 0): 20})
-    world.join("source", world.group("live"), [topic])
-    results = {it.name: it for it in cutover.check(world.ctx())}
-    assert {name.rpartition(".")[2]: str(it.verdict) for name, it in results.items()} == {
-        "fine": "PASS",
-        "live": "FAIL",
-        "partial": "WARN",
-        "half": "FAIL",
-    }
-    with_hooks = cutover.check(world.ctx(consumers=hooks.consumers), [world.group("live")])
-    assert [(it.name, str(it.verdict)) for it in with_hooks] == [
-        ("hook consumers.stop[0]", "PASS"),
-        ("hook consumers.start[0]", "PASS"),
-        (f"group {world.group('live')}", "PASS"),
-    ]
-    assert world.store.items() == {}
-
-
-def test_check_of_a_cluster_that_does_not_answer_is_unchecked(fake_world: FakeWorld) -> None:
-    world = fake_world
-    group = world.group("app")
-    world.commit("source", group, {TopicPartition(world.topic("orders"), 0): 20})
-    down = ClusterUnreachable("target", "127.0.0.1:1", "timed out")
-    with world.target.failing("group_states", down):
-        (result,) = cutover.check(world.ctx())
-    assert str(result.verdict) == "UNCHECKED"
-
-
 def test_batches_hold_every_group_of_the_plan_once(fake_world: FakeWorld) -> None:
     world = fake_world
     tp = TopicPartition(world.topic("orders"), 0)

@@ -238,9 +238,9 @@ def test_group_that_was_seen_with_members_needs_no_rest(fake_world: FakeWorld) -
 def test_members_that_come_and_go_between_looks_do_not_count_as_commits_without_any(fake_world: FakeWorld) -> None:
     world = fake_world
     group, tp = memberless(world)
-    assert looks.take(world.ctx(), [group])[group].commits_alone
+    assert looks.take(world.ctx(), [group])[group].moved_seconds is not None
     leave = world.join("source", group, [tp.topic])
-    assert not looks.take(world.ctx(), [group])[group].commits_alone
+    assert looks.take(world.ctx(), [group])[group].moved_seconds is None
     leave()
 
 

@@ -32,11 +32,10 @@ def all_in(state: TopicState) -> dict[str, TopicState]:
     return dict.fromkeys(BOTH, state)
 
 
-def pinned(monkeypatch: pytest.MonkeyPatch) -> Migration:
-    """A migration whose topics were pinned by the step, though the clusters in memory have no real topic ids."""
+def pinned() -> Migration:
+    """A migration whose topics were pinned by the step."""
     shop = Migration()
     histories.created(shop)
-    monkeypatch.setattr(mirror, "_uuid", lambda text: uuid.uuid5(uuid.NAMESPACE_OID, text))
     mirror.pin(shop.ctx())
     return shop
 
@@ -89,10 +88,8 @@ def test_stop_that_was_killed_before_the_seal_goes_on_from_drained(monkeypatch: 
     assert states(shop) == all_in(TopicState.SEALED)
 
 
-def test_topics_that_the_mirror_pins_are_mirroring_and_a_second_start_writes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    shop = pinned(monkeypatch)
+def test_topics_that_the_mirror_pins_are_mirroring_and_a_second_start_writes_nothing() -> None:
+    shop = pinned()
     assert states(shop) == all_in(TopicState.MIRRORING)
     before = shop.store.items("shop/topic-state/")
     shop.clock.sleep(60)
@@ -100,14 +97,14 @@ def test_topics_that_the_mirror_pins_are_mirroring_and_a_second_start_writes_not
     assert shop.store.items("shop/topic-state/") == before
 
 
-def test_topics_that_are_released_before_the_seal_are_not_completed(monkeypatch: pytest.MonkeyPatch) -> None:
-    shop = pinned(monkeypatch)
+def test_topics_that_are_released_before_the_seal_are_not_completed() -> None:
+    shop = pinned()
     release.apply(shop.ctx())
     assert states(shop) == all_in(TopicState.MIRRORING)
 
 
-def test_released_topics_that_are_taken_again_are_mirroring(monkeypatch: pytest.MonkeyPatch) -> None:
-    shop = pinned(monkeypatch)
+def test_released_topics_that_are_taken_again_are_mirroring() -> None:
+    shop = pinned()
     lifecycle.note(shop.ctx(), BOTH, TopicState.DRAINED)
     lifecycle.note(shop.ctx(), BOTH, TopicState.SEALED)
     release.apply(shop.ctx())

@@ -203,6 +203,15 @@ def test_records_that_are_gone_on_the_target_count_unless_they_were_to_expire_af
     assert (OTHER in ctx.link.halted()) is not restored
 
 
+def test_topic_whose_brokers_knew_no_ids_when_it_was_mirrored_first_is_no_other_one_now(shop: Migration) -> None:
+    """Its clusters were updated since."""
+    ctx = shop.ctx()
+    ctx.link.pin_again([LinkTopic.of("shop.orders", "", "")], at=ctx.stamp())
+    ctx.link.halt(OTHER, "REFUSED", "too large", 0, 1, ctx.stamp())
+    resume.apply(shop.ctx(), at=[(OTHER, 50)], by="ada")
+    assert OTHER not in shop.ctx().link.halted()
+
+
 def test_topic_that_was_made_again_meanwhile_is_refused(shop: Migration) -> None:
     shop.source.delete_topic("shop.orders")
     shop.source.add_topic("shop.orders", partitions=2)

@@ -541,20 +541,6 @@ def test_nothing_mirrored_an_unknown_topic_and_a_removed_one_are_refused(lab):
         lab.validate()
 
 
-def test_check_says_what_a_validation_would_meet(lab, monkeypatch):
-    monkeypatch.setenv("KAFKA_MIGRATION_SPARK_JARS", str(lab.reports / "absent.jar"))
-    assert {check.name: check.verdict for check in validate.check(lab.context()).blockers} == {
-        "there is something to compare": Verdict.FAIL,
-        "the jars of Spark's Kafka source are there": Verdict.FAIL,
-    }
-    monkeypatch.setenv("KAFKA_MIGRATION_SPARK_JARS", __file__)
-    (tp,) = lab.topic("a")
-    lab.link.halted[tp] = SimpleNamespace(reason="CORRUPT")
-    gate = validate.check(lab.context())
-    assert gate.is_open
-    assert [result.verdict for result in gate.results] == [Verdict.PASS, Verdict.PASS, Verdict.WARN]
-
-
 def test_weaker_level_than_the_plans_opens_no_gate_and_is_named(lab):
     lab.topic("a")
     assert lab.validate(level=Level.BATCH).exit_code == 0

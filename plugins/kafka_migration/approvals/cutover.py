@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.approvals import waves
 from kafka_migration.approvals.evidence import Evidence, Facts, GateName, item, verdicts
 from kafka_migration.approvals.passing import require_passed
-from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.domain.checks import CheckResult, Gate
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.hooks import check_hooks
 from kafka_migration.groups.record import GroupRecord
@@ -116,13 +116,12 @@ def _every_topic_is_mirrored(taken: Inventory, ours: Iterable[str]) -> CheckResu
     name = "every topic of the plan is mirrored"
     missing = sorted(set(taken.topics) - set(ours))
     if missing:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
-            evidence=f"{len(missing)} topics match the plan and have no mirror topic: {listed(missing)}",
+        return CheckResult.failed(
+            name,
+            f"{len(missing)} topics match the plan and have no mirror topic: {listed(missing)}",
             remedy="run `create` again and restart the mirror, or exclude them",
         )
-    return CheckResult(name=name, verdict=Verdict.PASS, evidence=f"{len(taken.topics)} topics")
+    return CheckResult.passed(name, f"{len(taken.topics)} topics")
 
 
 def given_up_facts(given_up: Iterable[dict[str, Any]]) -> dict[str, str]:
@@ -135,25 +134,23 @@ def nothing_given_up(given_up: Iterable[dict[str, Any]]) -> CheckResult:
     name = "no records were given up"
     found = [sentence(loss) for loss in given_up]
     if found:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.WARN,
-            evidence=listed(found),
+        return CheckResult.warned(
+            name,
+            listed(found),
             remedy="nothing, if nobody needs these records where clients go; their offsets are in the report",
         )
-    return CheckResult(name=name, verdict=Verdict.PASS, evidence="none")
+    return CheckResult.passed(name, "none")
 
 
 def _nothing_halted(ctx: Context, halts: dict[str, str]) -> CheckResult:
     name = "no partition is halted"
     if halts:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
-            evidence=listed(f"{tp} {reason}" for tp, reason in sorted(halts.items())),
+        return CheckResult.failed(
+            name,
+            listed(f"{tp} {reason}" for tp, reason in sorted(halts.items())),
             remedy="; ".join(
                 f"{reason}: {remedy}"
                 for reason, remedy in remedies(halts.values(), ctx.direction, ctx.generation).items()
             ),
         )
-    return CheckResult(name=name, verdict=Verdict.PASS, evidence="none")
+    return CheckResult.passed(name, "none")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafka_migration.approvals.evidence import Evidence, GateName, differences
 from kafka_migration.approvals.record import APPROVED, Approval, answers, is_signed, removed, signed_content
@@ -55,15 +55,6 @@ class Passed:
     reason: str
     evidence: Evidence
     approval: Approval | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON types only."""
-        return {
-            "gate": str(self.gate),
-            "reason": self.reason,
-            "digest": self.evidence.digest,
-            "approval": self.approval.as_dict() if self.approval else None,
-        }
 
 
 def is_asked(ctx: Context, gate: GateName) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kafka_migration.approvals.cutover import given_up_facts, nothing_given_up
 from kafka_migration.approvals.evidence import Evidence, GateName, Table, item, limited, verdicts
 from kafka_migration.approvals.passing import require_passed
-from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.domain.checks import CheckResult, Gate
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.hooks import check_hooks
@@ -131,30 +131,28 @@ def _sealed(back: Context) -> CheckResult:
     _, forward = back.earlier[-1]
     seal = forward.seal()
     if seal is not None and seal.is_complete:
-        return CheckResult(name=SEALED, verdict=Verdict.PASS, evidence=f"link {forward.name}, at {seal.at}")
-    return CheckResult(
-        name=SEALED,
-        verdict=Verdict.FAIL,
-        evidence=f"link {forward.name} is not sealed any more: what it copies, the reverse link would copy back",
+        return CheckResult.passed(SEALED, f"link {forward.name}, at {seal.at}")
+    return CheckResult.failed(
+        SEALED,
+        f"link {forward.name} is not sealed any more: what it copies, the reverse link would copy back",
         remedy="run `stop`, which drains and seals it; nothing is rolled back while both links may write",
     )
 
 
 def _copied(lag: LagReport) -> CheckResult:
     if not lag.total:
-        return CheckResult(name=COPIED, verdict=Verdict.PASS, evidence=_lag(lag))
+        return CheckResult.passed(COPIED, _lag(lag))
     remedy = "see that `mirror --reverse` runs: a group that needs one of these records waits for it"
-    return CheckResult(name=COPIED, verdict=Verdict.WARN, evidence=_lag(lag), remedy=remedy)
+    return CheckResult.warned(COPIED, _lag(lag), remedy=remedy)
 
 
 def _halted(back: Context) -> CheckResult:
     halts = {str(tp): halt.reason for tp, halt in sorted(back.link.halts().items())}
     if not halts:
-        return CheckResult(name=HALTED, verdict=Verdict.PASS, evidence="none")
-    return CheckResult(
-        name=HALTED,
-        verdict=Verdict.WARN,
-        evidence=listed(f"{tp} {reason}" for tp, reason in halts.items()),
+        return CheckResult.passed(HALTED, "none")
+    return CheckResult.warned(
+        HALTED,
+        listed(f"{tp} {reason}" for tp, reason in halts.items()),
         remedy="groups that read behind a halt stay where they are; `status` has its cause, and what can be done",
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.approvals.record import APPROVED, Approval, answers
-from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.checks import CheckResult
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.listing import listed
@@ -138,10 +138,9 @@ def checks(ctx: Context) -> tuple[CheckResult, ...]:
     found = [turn(ctx)] if ctx.scope.after else []
     if ctx.scope.torn:
         # No approval can be given, and none that was given lets a further group move.
-        torn = CheckResult(
-            name="nothing spans this wave and another one",
-            verdict=Verdict.FAIL,
-            evidence="; ".join(ctx.scope.torn),
+        torn = CheckResult.failed(
+            "nothing spans this wave and another one",
+            "; ".join(ctx.scope.torn),
             remedy="put its topics into one wave, or waive this for it in the plan",
         )
         found.append(torn)
@@ -162,14 +161,13 @@ def turn(ctx: Context) -> CheckResult:
     name = "waves before this one have moved"
     waiting = left(ctx, ctx.scope.after)
     if waiting:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
-            evidence=listed(f"{group} {why}" for group, why in sorted(waiting.items())),
+        return CheckResult.failed(
+            name,
+            listed(f"{group} {why}" for group, why in sorted(waiting.items())),
             remedy="move the waves in their order (`cutover PLAN --wave NAME`), and `watch` their groups; or exclude"
             " groups from the plan that shall stay",
         )
-    return CheckResult(name=name, verdict=Verdict.PASS, evidence=f"{len(ctx.scope.after)} groups")
+    return CheckResult.passed(name, f"{len(ctx.scope.after)} groups")
 
 
 def begin(ctx: Context) -> None:

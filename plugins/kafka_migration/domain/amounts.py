@@ -23,3 +23,19 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def seconds(value: float | None) -> str:
+    """A duration for people; "-" where it is not known."""
+    if value is None:
+        return "-"
+    if value < 120:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def moment(stamp: str | None) -> str:
+    """An ISO-8601 time, to the second; "-" where there is none."""
+    return "-" if not stamp else stamp[:19].replace("T", " ")

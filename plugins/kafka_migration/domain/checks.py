@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 
 class Verdict(enum.StrEnum):
@@ -24,6 +25,26 @@ class CheckResult:
     verdict: Verdict
     evidence: str
     remedy: str = ""
+
+    @classmethod
+    def passed(cls, name: str, evidence: str) -> Self:
+        """There is nothing to do."""
+        return cls(name=name, verdict=Verdict.PASS, evidence=evidence)
+
+    @classmethod
+    def failed(cls, name: str, evidence: str, remedy: str) -> Self:
+        """It shuts a gate."""
+        return cls(name=name, verdict=Verdict.FAIL, evidence=evidence, remedy=remedy)
+
+    @classmethod
+    def warned(cls, name: str, evidence: str, remedy: str) -> Self:
+        """It is shown, and shuts no gate."""
+        return cls(name=name, verdict=Verdict.WARN, evidence=evidence, remedy=remedy)
+
+    @classmethod
+    def unchecked(cls, name: str, evidence: str, remedy: str = "") -> Self:
+        """It could not be found out, which shuts a gate, too."""
+        return cls(name=name, verdict=Verdict.UNCHECKED, evidence=evidence, remedy=remedy)
 
     def as_dict(self) -> dict[str, str]:
         """JSON types only."""

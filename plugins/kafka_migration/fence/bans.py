@@ -49,7 +49,7 @@ class Ban:
         return (
             acl.permission == "ALLOW"
             and acl.operation in (self.operation, "ALL")
-            and any(on(acl, self.kind, name) for name in names)
+            and any(acl.is_on(self.kind, name) for name in names)
         )
 
 
@@ -95,10 +95,3 @@ def may(acls: Iterable[Acl], ban: Ban, names: Iterable[str]) -> frozenset[str]:
 def is_open(acls: Iterable[Acl], ban: Ban, names: Iterable[str]) -> bool:
     """Whether an ACL lets everybody do it: then nobody knows who could."""
     return EVERYBODY in may(acls, ban, names)
-
-
-def on(acl: Acl, kind: Denied, name: str) -> bool:
-    """Whether ``acl`` is one on the topic or group ``name``, for whomever and whatever it is."""
-    if acl.resource_type != kind:
-        return False
-    return name.startswith(acl.resource) if acl.pattern == "PREFIXED" else acl.resource in (name, "*")

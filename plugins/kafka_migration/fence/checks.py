@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.checks import CheckResult
 from kafka_migration.domain.errors import MigrationError, NotAuthorized
 from kafka_migration.domain.listing import listed
 from kafka_migration.fence import record
-from kafka_migration.fence.bans import Ban, is_open, may, on, rehearsal_of, rehearsed_by
+from kafka_migration.fence.bans import Ban, is_open, may, rehearsal_of, rehearsed_by
 from kafka_migration.fence.ground import Ground
 from kafka_migration.kafka.errors import NoAuthorizer, NotSupported
 from kafka_migration.kafka.types import Acl
@@ -62,10 +62,10 @@ def check(ctx: Context, ground: Ground, fence: Fence, ban: Ban, names: tuple[str
     if fence.kind == "none":
         evidence = f"kind none: nothing keeps producers from writing to the {ban.side}, and nothing is promised"
         remedy = f"where the {ban.side} has an authorizer use acl_deny, else hook"
-        return (*results, CheckResult(name="fence", verdict=Verdict.WARN, evidence=evidence, remedy=remedy))
+        return (*results, CheckResult.warned("fence", evidence, remedy=remedy))
     if fence.kind == "hook":
         evidence = f"{len(fence.close)} hooks close the way in; proved by log ends that stand still, not by brokers"
-        return (*results, CheckResult(name="fence", verdict=Verdict.PASS, evidence=evidence))
+        return (*results, CheckResult.passed("fence", evidence))
     found: list[Targets] = []
 
     def whom() -> CheckResult:
@@ -89,9 +89,9 @@ def _run(name: str, ask: Callable[[], CheckResult]) -> CheckResult:
         return ask()
     except (NotAuthorized, NoAuthorizer) as error:
         remedy = error.remedy or "use a fence of the kind hook: without an authorizer no ACL denies anything"
-        return CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=remedy)
+        return CheckResult.failed(name, error.message, remedy=remedy)
     except MigrationError as error:
-        return CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
+        return CheckResult.unchecked(name, error.message, remedy=error.remedy)
 
 
 def _left(ctx: Context, ban: Ban) -> CheckResult:
@@ -101,14 +101,14 @@ def _left(ctx: Context, ban: Ban) -> CheckResult:
         if rehearsal is not None and rehearsal in left:
             evidence = f"a rehearsal is {left[rehearsal].state} since {left[rehearsal].at}: the probe alone is denied"
             remedy = "a fence ends it, as `fence --lift` does; see that nobody rehearses just now"
-            return CheckResult(name="fence: none stands", verdict=Verdict.WARN, evidence=evidence, remedy=remedy)
-        return CheckResult(name="fence: none stands", verdict=Verdict.PASS, evidence="no fence of this plan stands")
+            return CheckResult.warned("fence: none stands", evidence, remedy=remedy)
+        return CheckResult.passed("fence: none stands", "no fence of this plan stands")
     evidence = f"a fence of {len(last.names)} topics is {last.state} since {last.at}"
     if ban.rests and (switch := switched.away_from(ctx, ban.side)) is not None:
         evidence += f", as it should: the {switch.to} serves them"
-        return CheckResult(name="fence: none stands", verdict=Verdict.PASS, evidence=evidence)
+        return CheckResult.passed("fence: none stands", evidence)
     remedy = "`fence` proves it again, `fence --lift` lifts it; do one of them before anything else"
-    return CheckResult(name="fence: none stands", verdict=Verdict.WARN, evidence=evidence, remedy=remedy)
+    return CheckResult.warned("fence: none stands", evidence, remedy=remedy)
 
 
 def not_standing(ctx: Context, ban: Ban) -> CheckResult:
@@ -116,11 +116,10 @@ def not_standing(ctx: Context, ban: Ban) -> CheckResult:
     name, fence = "rehearsal: no fence stands", rehearsed_by(ban)
     last = None if fence is None else record.read(ctx, fence)
     if last is None or not last.stands:
-        return CheckResult(name=name, verdict=Verdict.PASS, evidence=f"none on the {ban.side}")
-    return CheckResult(
-        name=name,
-        verdict=Verdict.FAIL,
-        evidence=f"a fence of {len(last.names)} topics on the {ban.side} is {last.state} since {last.at}",
+        return CheckResult.passed(name, f"none on the {ban.side}")
+    return CheckResult.failed(
+        name,
+        f"a fence of {len(last.names)} topics on the {ban.side} is {last.state} since {last.at}",
         remedy="`fence --lift` lifts it; then rehearse",
     )
 
@@ -129,35 +128,28 @@ def _alone(ground: Ground, fence: Fence, ban: Ban, names: tuple[str, ...]) -> Ch
     """Two ways in which denying the probe would deny a client: it goes by the probe's name, or by having no ACL at all
     where brokers let everybody in as long as a resource has none."""
     if ground.probe_principal in fence.principals:
-        return CheckResult(
-            name=ALONE,
-            verdict=Verdict.FAIL,
-            evidence=f"{ground.probe_principal} is the probe's principal, and the plan names it as a producer's",
+        return CheckResult.failed(
+            ALONE,
+            f"{ground.probe_principal} is the probe's principal, and the plan names it as a producer's",
             remedy="give the probe a principal of its own",
         )
     acls = ground.cluster.acls()
-    bare = [name for name in names if not any(on(acl, ban.kind, name) for acl in acls)]
+    bare = [name for name in names if not any(acl.is_on(ban.kind, name) for acl in acls)]
     if bare and _OPEN_DOOR in ground.cluster.broker_configs():
-        return CheckResult(
-            name=ALONE,
-            verdict=Verdict.FAIL,
+        return CheckResult.failed(
+            ALONE,
             evidence=f"brokers have {_OPEN_DOOR}, and no ACL is on {listed(bare)}: the first one, the probe's denial,"
             " would shut out everybody who has none",
             remedy="grant the probe and the producers Write by ACLs first",
         )
-    return CheckResult(
-        name=ALONE,
-        verdict=Verdict.PASS,
-        evidence=f"{ground.probe_principal}, by {len(names)} ACLs, which are removed again",
-    )
+    return CheckResult.passed(ALONE, f"{ground.probe_principal}, by {len(names)} ACLs, which are removed again")
 
 
 def _whom(ctx: Context, ground: Ground, fence: Fence, ban: Ban, names: tuple[str, ...], found: Targets) -> CheckResult:
     name = "fence: principals to deny"
     if not found.principals:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
+        return CheckResult.failed(
+            name,
             evidence=f"no ACL lets anybody {ban.operation.lower()}, and the plan names nobody: whoever does is a super"
             " user, or the brokers let everybody in where no ACL is found",
             remedy="give producers principals of their own with ACLs that let them write, or name them in"
@@ -165,25 +157,23 @@ def _whom(ctx: Context, ground: Ground, fence: Fence, ban: Ban, names: tuple[str
         )
     evidence = f"{listed(found.principals)} on {len(names)} topics"
     if found.everybody:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.WARN,
+        return CheckResult.warned(
+            name,
             evidence=f"{evidence}; but an ACL lets {EVERYBODY} {ban.operation.lower()}: who else does is not known, and"
             " not denied",
             remedy="name all that write in producers.fence.principals; a denial for everybody would stop the mirror and"
             " the reverse link, too",
         )
-    return CheckResult(name=name, verdict=Verdict.PASS, evidence=evidence)
+    return CheckResult.passed(name, evidence)
 
 
 def _may_alter(ground: Ground) -> CheckResult:
     name = "fence: may change ACLs"
     if "ALTER" in ground.cluster.cluster_operations():
-        return CheckResult(name=name, verdict=Verdict.PASS, evidence="Alter on the cluster")
-    return CheckResult(
-        name=name,
-        verdict=Verdict.FAIL,
-        evidence="missing ACL: Alter on cluster kafka-cluster",
+        return CheckResult.passed(name, "Alter on the cluster")
+    return CheckResult.failed(
+        name,
+        "missing ACL: Alter on cluster kafka-cluster",
         remedy=f"grant it to the migration's principal on the {ground.cluster.role} for as long as producers are moved",
     )
 
@@ -191,33 +181,29 @@ def _may_alter(ground: Ground) -> CheckResult:
 def _own(ground: Ground, fence: Fence, ban: Ban, names: tuple[str, ...], found: list[Targets]) -> CheckResult:
     name, own = "fence: the migration's own principal", ground.own_principal
     if not own:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
-            evidence="its connection does not name it, so it could be denied with the others",
+        return CheckResult.failed(
+            name,
+            "its connection does not name it, so it could be denied with the others",
             remedy="name it in producers.fence.own_principal",
         )
     if own in fence.principals:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
-            evidence=f"{own} is the mirror's principal and the reverse link's, and the plan has it denied",
+        return CheckResult.failed(
+            name,
+            f"{own} is the mirror's principal and the reverse link's, and the plan has it denied",
             remedy="give producers that use it a principal of their own, and name that in producers.fence.principals",
         )
     configs = ground.cluster.broker_configs()
     if _OPEN_DOOR in configs and own not in fence.super_users and found and not _is_let(found[0], own, ban, names):
         need, more = ("Read", " (and Write, for the reverse link)") if ban.kind == "TOPIC" else ("Describe", "")
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
+        return CheckResult.failed(
+            name,
             evidence=f"brokers have {_OPEN_DOOR}, and no ACL lets {own} {need.lower()}: with the fence's ACLs on the"
             f" {ban.kind.lower()}s it would be shut out as well",
             remedy=f"grant {own} {need} on the {ban.kind.lower()}s{more}, and their clients theirs before: the first"
             " ACL on one shuts out whoever has none; or name it in producers.fence.super_users if it is one",
         )
-    return CheckResult(
-        name=name,
-        verdict=Verdict.PASS,
+    return CheckResult.passed(
+        name,
         evidence=f"{own} is not denied: the mirror reads on, and the reverse link may write; clients that use this name"
         " are not fenced either",
     )
@@ -235,21 +221,19 @@ def _super_users(ground: Ground, fence: Fence) -> CheckResult:
     shown = {part.strip() for part in (config.value or "").split(";") if part.strip()} if config else set()
     known = shown | {*fence.super_users}
     if wrong := sorted(known & {*fence.principals, ground.probe_principal}):
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
-            evidence=f"super users cannot be fenced, no ACL binds them: {listed(wrong)}",
+        return CheckResult.failed(
+            name,
+            f"super users cannot be fenced, no ACL binds them: {listed(wrong)}",
             remedy="give these producers, or the probe, principals that are no super users",
         )
     if known:
         evidence = f"not fenced, since no ACL binds them: {listed(sorted(known))}"
-        return CheckResult(name=name, verdict=Verdict.PASS, evidence=evidence)
+        return CheckResult.passed(name, evidence)
     if config is None:
-        return CheckResult(name=name, verdict=Verdict.PASS, evidence="the brokers have none")
-    return CheckResult(
-        name=name,
-        verdict=Verdict.WARN,
-        evidence="the brokers have super.users and show them to nobody: a producer that is one of them is not fenced",
+        return CheckResult.passed(name, "the brokers have none")
+    return CheckResult.warned(
+        name,
+        "the brokers have super.users and show them to nobody: a producer that is one of them is not fenced",
         remedy="name them in producers.fence.super_users, and see to it that no producer uses one",
     )
 
@@ -257,49 +241,40 @@ def _super_users(ground: Ground, fence: Fence) -> CheckResult:
 def _probe(ctx: Context, ground: Ground, ban: Ban, names: tuple[str, ...], found: list[Targets]) -> CheckResult:
     name, probe, principal = PROBE, ground.probe, ground.probe_principal
     if probe is None or not principal:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
-            evidence="the probe's connection does not name its principal",
+        return CheckResult.failed(
+            name,
+            "the probe's connection does not name its principal",
             remedy="name it in producers.fence.probe_principal",
         )
     if principal == ground.own_principal:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
-            evidence=f"the probe is {principal}, the migration's own principal, which must not be denied",
+        return CheckResult.failed(
+            name,
+            f"the probe is {principal}, the migration's own principal, which must not be denied",
             remedy="give the probe a principal of its own",
         )
     if probe.cluster_id() != ground.cluster.cluster_id():
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
-            evidence=f"the probe's connection leads to another cluster than the {ban.side}",
+        return CheckResult.failed(
+            name,
+            f"the probe's connection leads to another cluster than the {ban.side}",
             remedy="point it at the same brokers",
         )
     try:
         denied = probe.denied_by_broker(ban.kind, ban.operation, names, ground.call_seconds)
     except NotAuthorized as error:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
-            evidence=f"{principal} may not describe {error.resource}",
+        return CheckResult.failed(
+            name,
+            f"{principal} may not describe {error.resource}",
             remedy=f"grant {principal} Write on the topics, which implies Describe",
         )
     refused = sorted({name for names_denied in denied.values() for name in names_denied} - _ours(ctx, ground, ban))
     if refused:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
+        return CheckResult.failed(
+            name,
             evidence=f"{principal} may not {ban.operation.lower()} to {listed(refused)}: that it is denied there would"
             " prove nothing",
             remedy=f"grant {principal} {ban.operation.capitalize()} on the topics, and remove what denies it",
         )
-    return CheckResult(
-        name=name,
-        verdict=Verdict.PASS,
-        evidence=f"{principal} may {ban.operation.lower()}, by all {len(denied)} brokers",
-    )
+    return CheckResult.passed(name, f"{principal} may {ban.operation.lower()}, by all {len(denied)} brokers")
 
 
 def _ours(ctx: Context, ground: Ground, ban: Ban) -> frozenset[str]:

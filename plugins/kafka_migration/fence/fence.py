@@ -89,10 +89,7 @@ class Fenced:
             "fenced": self.proof is not None,
             "kind": self.kind,
             "names": list(self.names),
-            "checks": [
-                {"name": check.name, "verdict": str(check.verdict), "evidence": check.evidence, "remedy": check.remedy}
-                for check in self.checks
-            ],
+            "checks": [check.as_dict() for check in self.checks],
             "denials": [
                 {"resource": acl.resource, "principal": acl.principal, "operation": acl.operation}
                 for acl in self.denials
@@ -200,10 +197,9 @@ def check_target(ctx: Context) -> tuple[CheckResult, ...]:
         names = tuple(name for name in ctx.source.topic_names() if ctx.selects_topic(name))
         left = set(names) - set(at.cluster.topic_names())
         found = checks.check(ctx, at, _fence_of(ctx, EARLY_WRITES), EARLY_WRITES, names)
-    not_yet = CheckResult(
-        name=checks.PROBE,
-        verdict=Verdict.WARN,
-        evidence=f"not asked: {len(left)} topics are not on the target yet",
+    not_yet = CheckResult.warned(
+        checks.PROBE,
+        f"not asked: {len(left)} topics are not on the target yet",
         remedy="see that the probe may write to them; `create` asks once it has created them",
     )
     return tuple(
@@ -482,10 +478,11 @@ class _Work:
         ctx, ban = self.ctx, self.ban
         self._claim = take(ctx, ban)
         last = record.read(ctx, ban)
-        stands = last is not None and last.stands
-        if last is not None and stands and last.kind != self.fence.kind:
+        stood = last if last is not None and last.stands else None
+        if stood is not None and stood.kind != self.fence.kind:
             raise Refused(
-                f"a fence of the kind {last.kind} is {last.state} since {last.at}; the plan has {self.fence.kind} now",
+                f"a fence of the kind {stood.kind} is {stood.state} since {stood.at};"
+                f" the plan has {self.fence.kind} now",
                 remedy="`fence --lift` lifts it; then fence again",
             )
         snapshot = _snapshot(ctx, self.at, self.fence, ban, self.names) if self.fence.kind == "acl_deny" else None
@@ -496,21 +493,21 @@ class _Work:
             cluster=self.at.cluster.cluster_id(),
             at=ctx.stamp(),
             snapshot=snapshot,
-            stopped=last is not None and stands and last.stopped,
-            closed=last is not None and stands and last.closed,
-            open=last.open if last is not None and stands else (),
-            start=last.start if last is not None and stands else (),
+            stopped=stood is not None and stood.stopped,
+            closed=stood is not None and stood.closed,
+            open=stood.open if stood is not None else (),
+            start=stood.start if stood is not None else (),
             # What a later proof is compared with, whatever comes of this one.
-            proof=last.proof if last is not None and stands else {},
+            proof=stood.proof if stood is not None else {},
         )
-        if last is not None and stands and last.snapshot is not None and snapshot is not None:
+        if stood is not None and stood.snapshot is not None and snapshot is not None:
             # While its record still holds them: the new one does not.
-            self._let_go({*last.snapshot.all(ban)} - {*snapshot.all(ban)})
+            self._let_go({*stood.snapshot.all(ban)} - {*snapshot.all(ban)})
         # Before the first change, whatever it is: from here on a death leaves a fence to be proved again or lifted.
         record.write(ctx, ban, self._record)
         self._stood = bool(self._record.proof)
         try:
-            return self._applied(last if stands else None)
+            return self._applied(stood)
         except TakenOver:
             # Whoever took over decides what becomes of it.
             self._leave_nothing_behind()

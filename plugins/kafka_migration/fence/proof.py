@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, NotAuthorized, Refused, Retryable
+from kafka_migration.domain.ledger import pack_ends, unpack_ends
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.fence.bans import Ban
@@ -113,27 +114,20 @@ class Proof:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
-        ends: dict[str, dict[str, int]] = {}
-        for tp, end in sorted(self.ends.items()):
-            ends.setdefault(tp.topic, {})[str(tp.partition)] = end
         return {
             "promises": self.promises,
             "began_at": self.began_at,
             "applied_ms": round(self.applied_ms, 1),
             "proved_ms": round(self.proved_ms, 1),
             "denied_ms": {str(broker): round(ms, 1) for broker, ms in sorted(self.denied_ms.items())},
-            "ends": ends,
+            "ends": pack_ends(self.ends),
             "looks": self.looks,
         }
 
 
 def ends_of(proof: Mapping[str, Any]) -> dict[TopicPartition, int]:
     """The ends of a proof that was recorded."""
-    return {
-        TopicPartition(topic, int(partition)): end
-        for topic, partitions in proof.get("ends", {}).items()
-        for partition, end in partitions.items()
-    }
+    return unpack_ends(proof.get("ends", {}))
 
 
 @dataclass(slots=True, kw_only=True)

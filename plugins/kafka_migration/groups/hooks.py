@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import IO, Literal
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
-from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.checks import CheckResult
 from kafka_migration.domain.direction import Side
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.hiding import hidden
@@ -151,9 +151,9 @@ def check_hooks(plan: Plan, *, environ: Mapping[str, str] | None = None) -> tupl
         try:
             evidence = _evidence(hook, environ)
         except Refused as error:
-            results.append(CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy))
+            results.append(CheckResult.failed(name, error.message, remedy=error.remedy))
         else:
-            results.append(CheckResult(name=name, verdict=Verdict.PASS, evidence=evidence))
+            results.append(CheckResult.passed(name, evidence))
     return tuple(results)
 
 

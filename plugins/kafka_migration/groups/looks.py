@@ -52,11 +52,6 @@ class Look:
     moved_seconds: float | None = None
     subscription: frozenset[str] = frozenset()
 
-    @property
-    def commits_alone(self) -> bool:
-        """Whether some client commits for this group without being a member of it."""
-        return self.moved_seconds is not None
-
     def rest_seconds(self, plan: Plan) -> float:
         """How long its commits must stand still, once it is empty, to count as stopped."""
         if self.moved_seconds is not None:

@@ -29,7 +29,6 @@ from kafka_migration.topics.drift import DriftStatus
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
-_EVERYTHING = "*"
 #: Of each kind, so many rows stand beside a verdict, and so many problems are shown as progress.
 _KEPT, _SHOWN = 100, 10
 
@@ -237,14 +236,6 @@ def _access(ctx: Context, groups: Sequence[str]) -> tuple[tuple[Acl, ...] | None
         target = set(ctx.target.acls())
     except (NotSupported, NotAuthorized) as error:
         return None, error.message
-    topics = sorted(ctx.journal.all("topic"))
-    concerned = [acl for acl in source if _concerns(acl, "topic", topics) or _concerns(acl, "group", groups)]
+    names = {"TOPIC": ctx.journal.all("topic").keys(), "GROUP": {*groups}}
+    concerned = [acl for acl in source if acl.is_on_any(names)]
     return tuple(sorted((acl for acl in concerned if acl not in target), key=lambda acl: str(asdict(acl)))), ""
-
-
-def _concerns(acl: Acl, kind: str, names: Sequence[str]) -> bool:
-    if acl.resource_type.lower() != kind:
-        return False
-    if acl.pattern.lower() == "prefixed":
-        return any(name.startswith(acl.resource) for name in names)
-    return acl.resource == _EVERYTHING or acl.resource in names

@@ -187,7 +187,7 @@ def _checked(ctx: Context, name: str, look: Callable[[Context], CheckResult]) ->
     try:
         return look(ctx)
     except CouldNotFindOut as error:
-        return CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
+        return CheckResult.unchecked(name, error.message, remedy=error.remedy)
 
 
 def _check_back(ctx: Context) -> CheckResult:
@@ -196,19 +196,15 @@ def _check_back(ctx: Context) -> CheckResult:
         evidence = listed(f"{group} {what}" for group, what in found.items())
         records = GroupRecord.of(ctx.journal, sorted(found)).values()
         remedy = listed((f"{record.group}: {remedy_back(record)}" for record in records), separator="; ")
-        return CheckResult(name=CHECK_BACK, verdict=Verdict.FAIL, evidence=evidence, remedy=remedy)
-    return CheckResult(
-        name=CHECK_BACK, verdict=Verdict.PASS, evidence="no commit and no member there since they were moved"
-    )
+        return CheckResult.failed(CHECK_BACK, evidence, remedy=remedy)
+    return CheckResult.passed(CHECK_BACK, "no commit and no member there since they were moved")
 
 
 def _check_sides(ctx: Context) -> CheckResult:
     found = _not_moved_astray(ctx, 0.0)
     if found:
-        return CheckResult(name=CHECK_SIDES, verdict=Verdict.FAIL, evidence=_rows(found), remedy=REMEDY_STOPPED)
-    return CheckResult(
-        name=CHECK_SIDES, verdict=Verdict.PASS, evidence="none is stopped, and none runs on the target as well"
-    )
+        return CheckResult.failed(CHECK_SIDES, _rows(found), remedy=REMEDY_STOPPED)
+    return CheckResult.passed(CHECK_SIDES, "none is stopped, and none runs on the target as well")
 
 
 def _check_moved(ctx: Context) -> CheckResult:
@@ -216,7 +212,7 @@ def _check_moved(ctx: Context) -> CheckResult:
     found = unmoved(ctx)
     active = {group: left for group, left in found.items() if left.members and not left.was_moved_back}
     if not found:
-        return CheckResult(name=CHECK_MOVED, verdict=Verdict.PASS, evidence="none is left on the source")
+        return CheckResult.passed(CHECK_MOVED, "none is left on the source")
     verdict = Verdict.FAIL if active else Verdict.WARN
     return CheckResult(name=CHECK_MOVED, verdict=verdict, evidence=_rows(active or found), remedy=REMEDY_UNMOVED)
 
@@ -224,12 +220,12 @@ def _check_moved(ctx: Context) -> CheckResult:
 def _check_went_back(ctx: Context) -> CheckResult:
     found = {group: left for group, left in unmoved(ctx).items() if left.was_moved_back}
     if not found:
-        return CheckResult(name=CHECK_WENT_BACK, verdict=Verdict.PASS, evidence="none")
+        return CheckResult.passed(CHECK_WENT_BACK, "none")
     remedy = (
         "after `undo`, move it again (`cutover --group GROUP`); after `rollback`, take producers back, too (`switch"
         " --back`), and all of it forward again; or delete the group on the source, if nobody needs it"
     )
-    return CheckResult(name=CHECK_WENT_BACK, verdict=Verdict.FAIL, evidence=_rows(found), remedy=remedy)
+    return CheckResult.failed(CHECK_WENT_BACK, _rows(found), remedy=remedy)
 
 
 def _rows(found: Mapping[str, object]) -> str:

@@ -43,8 +43,8 @@ class UncommittedPartitions(Refused):
 
 #: What to do about a group that reads topics of two migrations.
 REMEDY_SHARED = (
-    "have one plan move all that the group reads, or exclude the group here, and move it by hand; of a topic that it does"
-    " not read any more, delete its commits (kafka-consumer-groups.sh --delete-offsets)"
+    "have one plan move all that the group reads, or exclude the group here, and move it by hand; of a topic that it"
+    " does not read any more, delete its commits (kafka-consumer-groups.sh --delete-offsets)"
 )
 
 

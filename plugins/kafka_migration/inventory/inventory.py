@@ -220,16 +220,17 @@ def _group(
 ) -> GroupFacts:
     ours = None if commits is None else {tp: commit for tp, commit in commits.items() if tp.topic in topics}
     read = {tp.topic for tp in commits or ()} | subscribed_topics(state)
+    in_plan = read & topics.keys()
     return GroupFacts(
         name=state.group,
         protocol=state.protocol,
         state=state.state,
         members=state.members,
-        topics=frozenset(read & topics.keys()),
-        outside=frozenset(read - topics.keys()),
+        topics=frozenset(in_plan),
+        outside=frozenset(read - in_plan),
         committed=len(ours or ()),
         lag=None if ours is None else _lag(ours, ends),
-        uncommitted=None if ours is None else _uncommitted(ours, [topics[name] for name in sorted(read & topics.keys())]),
+        uncommitted=None if ours is None else _uncommitted(ours, [topics[name] for name in sorted(in_plan)]),
     )
 
 
@@ -259,14 +260,5 @@ def _concerning(acls: Iterable[Acl], topics: Mapping[str, TopicDescription], gro
 
     Others would void an approval for a change that has nothing to do with it.
     """
-    names = {"TOPIC": set(topics), "GROUP": set(groups)}
-
-    def concerns(acl: Acl) -> bool:
-        mine = names.get(acl.resource_type)
-        if mine is None or acl.resource == "*":
-            return True
-        if acl.pattern == "PREFIXED":
-            return any(name.startswith(acl.resource) for name in mine)
-        return acl.resource in mine
-
-    return tuple(acl for acl in acls if concerns(acl))
+    names = {"TOPIC": {*topics}, "GROUP": {*groups}}
+    return tuple(acl for acl in acls if acl.resource_type not in names or acl.is_on_any(names))

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.checks import CheckResult
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.record import GroupRecord
@@ -48,13 +48,13 @@ def check(ctx: Context, topics: Iterable[str]) -> CheckResult | None:
     if refused:
         evidence = listed((one.message for one in refused), separator="; ")
         remedy = "; ".join(dict.fromkeys(one.remedy for one in refused))
-        return CheckResult(name=NAME, verdict=Verdict.FAIL, evidence=evidence, remedy=remedy)
+        return CheckResult.failed(NAME, evidence, remedy=remedy)
     if not found:
         return None
     evidence = listed(found, separator="; ")
     if pending(ctx):
-        return CheckResult(name=NAME, verdict=Verdict.WARN, evidence=f"changed: {evidence}", remedy=JOIN)
-    return CheckResult(name=NAME, verdict=Verdict.PASS, evidence=f"joined, with changes: {evidence}")
+        return CheckResult.warned(NAME, f"changed: {evidence}", remedy=JOIN)
+    return CheckResult.passed(NAME, f"joined, with changes: {evidence}")
 
 
 def require(ctx: Context, *, joins: bool = False) -> None:

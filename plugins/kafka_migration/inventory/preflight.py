@@ -111,10 +111,7 @@ def check(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Prefligh
             results += [changed] if changed else []
     else:
         silent = ", ".join(result.name for result in results if result.verdict not in (Verdict.PASS, Verdict.WARN))
-        results += [
-            CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=f"not asked: {silent} failed")
-            for name, _ in checks
-        ]
+        results += [CheckResult.unchecked(name, f"not asked: {silent} failed") for name, _ in checks]
     if do_answer and ctx.plan.producers is not None:
         results += _fence(ctx)
     results += check_hooks(ctx.plan, environ=environ)
@@ -135,11 +132,11 @@ def _fence(ctx: Context) -> list[CheckResult]:
     try:
         return [*fence.check(ctx).checks, *fence.check_target(ctx)]
     except AuthenticationFailed as error:
-        return [CheckResult(name="fence", verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)]
+        return [CheckResult.failed("fence", error.message, remedy=error.remedy)]
     except CouldNotFindOut as error:
-        return [CheckResult(name="fence", verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)]
+        return [CheckResult.unchecked("fence", error.message, remedy=error.remedy)]
     except Fatal as error:
-        return [CheckResult(name="fence", verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)]
+        return [CheckResult.failed("fence", error.message, remedy=error.remedy)]
 
 
 def _reachable(cluster: Cluster) -> CheckResult:
@@ -147,19 +144,18 @@ def _reachable(cluster: Cluster) -> CheckResult:
     try:
         evidence = f"cluster {cluster.cluster_id()} answers, with {cluster.broker_count()} brokers"
     except (AuthenticationFailed, NotAuthorized) as error:
-        return CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)
+        return CheckResult.failed(name, error.message, remedy=error.remedy)
     except CouldNotFindOut as error:
         # Not a failure: whether the principal may connect is unknown until a broker answers.
-        return CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
-    return CheckResult(name=name, verdict=Verdict.PASS, evidence=evidence)
+        return CheckResult.unchecked(name, error.message, remedy=error.remedy)
+    return CheckResult.passed(name, evidence)
 
 
 def _sent_in_clear(cluster: Cluster) -> CheckResult:
     what = cluster.connection.sent_in_clear
-    return CheckResult(
-        name=f"{cluster.role} credentials",
-        verdict=Verdict.WARN,
-        evidence=f"{what} crosses the network in clear: SASL_PLAINTEXT with {cluster.connection.mechanism}",
+    return CheckResult.warned(
+        f"{cluster.role} credentials",
+        f"{what} crosses the network in clear: SASL_PLAINTEXT with {cluster.connection.mechanism}",
         remedy="use SASL_SSL, or SCRAM, which does not send the password",
     )
 
@@ -168,18 +164,15 @@ def _run(name: str, check: Callable[[Facts], Finding], facts: Facts) -> CheckRes
     try:
         found = check(facts)
     except MigrationError as error:
-        return CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
+        return CheckResult.unchecked(name, error.message, remedy=error.remedy)
     return CheckResult(name=name, verdict=found.verdict, evidence=found.evidence, remedy=found.remedy)
 
 
 def _unchecked(taken: Inventory) -> list[CheckResult]:
     """What the inventory lacks. None of it stops a migration by itself: checks that need it are UNCHECKED."""
     return [
-        CheckResult(
-            name=f"inventory: {what}",
-            verdict=Verdict.WARN,
-            evidence=f"UNCHECKED: {why}",
-            remedy="grant the permission, or check this by hand",
+        CheckResult.warned(
+            f"inventory: {what}", f"UNCHECKED: {why}", remedy="grant the permission, or check this by hand"
         )
         for what, why in sorted(taken.unchecked.items())
     ]

@@ -27,6 +27,7 @@ from kafka_migration.domain.errors import (
     StateConflict,
 )
 from kafka_migration.domain.waiting import tries
+from kafka_migration.kafka.errors import retried
 
 _TIMEOUT, _TRY_TIMEOUT = 30.0, 5.0
 _MAX_REPLICAS, _SYNCED = 3, 2
@@ -114,16 +115,16 @@ class TopicLog:
 
     def _configs(self, admin: AdminClient) -> dict[str, str]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
-        for _ in tries(time, seconds=_TIMEOUT, pause=0.1):
-            try:
-                found = _answer(admin.describe_configs([resource], request_timeout=_TIMEOUT)[resource])
-                return {name: str(entry.value) for name, entry in found.items()}
-            except KafkaException as error:
-                last = error
+        try:
+            found = retried(
+                lambda: _answer(admin.describe_configs([resource], request_timeout=_TIMEOUT)[resource]),
+                time.monotonic() + _TIMEOUT,
                 # The broker that is asked may not know yet of a topic that was just created.
-                if _code(error) not in _NOT_YET:
-                    break
-        raise self._translated("DescribeConfigs", last) from last
+                lambda error: isinstance(error, KafkaException) and _code(error) in _NOT_YET,
+            )
+        except KafkaException as error:
+            raise self._translated("DescribeConfigs", error) from error
+        return {name: str(entry.value) for name, entry in found.items()}
 
     def ensure(self) -> None:
         """Create the topic, compacted, on as many replicas as the cluster has brokers (three at most), also if one of

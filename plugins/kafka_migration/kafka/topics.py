@@ -21,9 +21,8 @@ from confluent_kafka.admin import (
 
 from kafka_migration.domain.codes import INVALID_CONFIG, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
 from kafka_migration.domain.types import TopicSpec
-from kafka_migration.domain.waiting import tries
 from kafka_migration.kafka.clients import Calls
-from kafka_migration.kafka.errors import BrokerRefused, UnknownTopic
+from kafka_migration.kafka.errors import BrokerRefused, UnknownTopic, retried
 from kafka_migration.kafka.types import ConfigValue, TopicDescription
 
 #: The second is the answer of brokers with ZooKeeper to a config's change to a value that it cannot have.
@@ -66,12 +65,11 @@ class TopicCalls(Calls):
         """Every config of each topic, explicit and inherited. Raises UnknownTopic for one that does not exist: not by
         the first word of a broker, which may not know yet of a topic that another one has just shown."""
         wanted = list(names)
-        for _ in tries(time, seconds=_KNOWN_SECONDS, pause=0.2):
-            try:
-                return self._configs(ResourceType.TOPIC, wanted, "topic")
-            except UnknownTopic as error:
-                unknown = error
-        raise unknown
+        return retried(
+            lambda: self._configs(ResourceType.TOPIC, wanted, "topic"),
+            time.monotonic() + _KNOWN_SECONDS,
+            lambda error: isinstance(error, UnknownTopic),
+        )
 
     def _configs(self, kind: ResourceType, names: Iterable[str], word: str) -> dict[str, dict[str, ConfigValue]]:
         resources = [ConfigResource(kind, name) for name in names]

@@ -5,6 +5,7 @@ Names of states, operations and permissions are Kafka's own, as its command-line
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from kafka_migration.domain.types import TopicPartition
@@ -156,6 +157,20 @@ class Acl:
     host: str
     operation: str
     permission: str
+
+    def is_on(self, kind: str, name: str) -> bool:
+        """Whether it is about the resource ``name`` of this type, for whomever and whatever it is."""
+        if self.resource_type != kind:
+            return False
+        return name.startswith(self.resource) if self.pattern == "PREFIXED" else self.resource in (name, "*")
+
+    def is_on_any(self, names: Mapping[str, Set[str]]) -> bool:
+        """The same of any of many names, by resource type."""
+        if (mine := names.get(self.resource_type)) is None:
+            return False
+        if self.pattern == "PREFIXED":
+            return any(name.startswith(self.resource) for name in mine)
+        return self.resource == "*" or self.resource in mine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,9 +52,7 @@ def checks(ctx: Context) -> tuple[CheckResult, ...]:
     once at least within half a minute. One that has ended does not matter if it has copied everything; nor does one
     whose link is sealed, as long as nobody but the reverse link wrote to the source behind that."""
     if _is_sealed(ctx):
-        sealed = CheckResult(
-            name=ACTIVE, verdict=Verdict.PASS, evidence=f"link {ctx.link.name} has copied all, and is sealed"
-        )
+        sealed = CheckResult.passed(ACTIVE, f"link {ctx.link.name} has copied all, and is sealed")
         return sealed, _is_low(ctx)
     state, beat = mirror_state(ctx)
     return _is_active(state, beat), _is_low(ctx)
@@ -72,7 +70,7 @@ def _is_active(state: str, beat: datetime | None) -> CheckResult:
         verdict = Verdict.PASS if state == "running" else Verdict.WARN
         return CheckResult(name=ACTIVE, verdict=verdict, evidence=evidence)
     remedy = "find out why in the log of the mirror's task (or of the command), and start the mirror again"
-    return CheckResult(name=ACTIVE, verdict=Verdict.FAIL, evidence=evidence, remedy=remedy)
+    return CheckResult.failed(ACTIVE, evidence, remedy=remedy)
 
 
 def _is_low(ctx: Context) -> CheckResult:
@@ -82,14 +80,14 @@ def _is_low(ctx: Context) -> CheckResult:
         partitions = {tp for topic in ctx.origin.topics(names).values() for tp in topic.topic_partitions}
         problem = _problem_that_stays(ctx, partitions)
     except CouldNotFindOut as error:
-        return CheckResult(name=LOW, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
+        return CheckResult.unchecked(LOW, error.message, remedy=error.remedy)
     if problem:
-        return CheckResult(name=LOW, verdict=Verdict.FAIL, evidence=problem, remedy=remedy)
+        return CheckResult.failed(LOW, problem, remedy=remedy)
     if _is_sealed(ctx):
-        return CheckResult(name=LOW, verdict=Verdict.PASS, evidence="nobody wrote to the source behind the seal")
+        return CheckResult.passed(LOW, "nobody wrote to the source behind the seal")
     threshold = ctx.plan.lag_gate.threshold_records
     evidence = f"at or under lag_gate.threshold_records ({threshold:,}) in {len(partitions)} partitions"
-    return CheckResult(name=LOW, verdict=Verdict.PASS, evidence=evidence)
+    return CheckResult.passed(LOW, evidence)
 
 
 def _problem_that_stays(ctx: Context, partitions: set[TopicPartition]) -> str:

@@ -10,7 +10,6 @@ leads to the first record behind it, where a consumer that stands there goes on;
 from __future__ import annotations
 
 import enum
-import uuid
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -141,8 +140,8 @@ class Translator:
         """Topics, and partitions, that are others by now than those that the maps are of; and why. The source, which
         may be gone after a migration, is not asked: what a mirror noticed there is in its halts."""
         link = self.ctx.link
-        pinned = {name: str(topic.target_id) for name, topic in link.topics().items() if name in topics}
-        known = {name: id for name, id in pinned.items() if uuid.UUID(id).int}
+        pinned = {name: topic.ids[1] for name, topic in link.topics().items() if name in topics}
+        known = {name: id for name, id in pinned.items() if id}
         there = self.ctx.target.topics(known)
         found: dict[str | TopicPartition, str] = {
             name: "the target has another topic of this name than the one that was mirrored"

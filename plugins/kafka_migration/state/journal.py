@@ -116,7 +116,7 @@ class Journal:
 
     def held_elsewhere(self, topics: Iterable[str]) -> dict[str, str]:
         """Which other migration holds each of ``topics``; those that none holds are left out."""
-        return {topic: by for topic, by in self.holders(topics).items() if by != self.migration}
+        return self._of_others(self.holders(topics))
 
     def lock(self, topics: Iterable[str], *, at: str) -> dict[str, str]:
         """Claim ``topics`` for this migration; returns those that another one holds (then nothing is claimed).
@@ -124,16 +124,18 @@ class Journal:
         ``at`` is the wall clock as ISO-8601, for people.
         """
         wanted = list(topics)
-        if others := self.held_elsewhere(wanted):
+        before = self.holders(wanted)
+        if others := self._of_others(before):
             # Not looked at again: whoever holds them may withdraw meanwhile, and nothing has been claimed here.
             return others
-        before = self.holders(wanted)
         mine = [f"{_LOCKS}/{topic}/{self.migration}" for topic in wanted if topic not in before]
         self._store.put_all({key: {"at": at} for key in mine})
-        others = self.held_elsewhere(wanted)
-        if others:
+        if others := self.held_elsewhere(wanted):
             self._store.put_all(dict.fromkeys(mine))
         return others
+
+    def _of_others(self, held: dict[str, str]) -> dict[str, str]:
+        return {topic: by for topic, by in held.items() if by != self.migration}
 
     def unlock(self, topics: Iterable[str]) -> None:
         """Give up what this migration holds."""

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from kafka_migration.domain import ledger
 from kafka_migration.domain.controls import Controls, Pause, Throttle
@@ -25,6 +25,9 @@ from kafka_migration.kafka.topic_log import TopicLog
 from kafka_migration.state.progress import Progress
 from kafka_migration.state.store import MemoryStore, Store, TopicStore
 
+#: Of a topic whose brokers know no ids.
+_UNKNOWN = str(uuid.UUID(int=0))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTopic:
@@ -33,6 +36,17 @@ class LinkTopic:
     name: str
     source_id: uuid.UUID
     target_id: uuid.UUID
+
+    @classmethod
+    def of(cls, name: str, source_id: str, target_id: str) -> Self:
+        """By ids as clusters report them: "" where brokers know none."""
+        return cls(name=name, source_id=uuid.UUID(source_id or _UNKNOWN), target_id=uuid.UUID(target_id or _UNKNOWN))
+
+    @property
+    def ids(self) -> tuple[str, str]:
+        """The inverse: on source and target. An id that is not known is no proof of whose topic it is."""
+        source, target = (str(found) if found.int else "" for found in (self.source_id, self.target_id))
+        return source, target
 
     @property
     def key(self) -> str:
@@ -167,7 +181,7 @@ class LinkState:
     def topics(self) -> dict[str, LinkTopic]:
         """The pinned topics, by name."""
         return {
-            name: LinkTopic(name=name, source_id=uuid.UUID(value["source_id"]), target_id=uuid.UUID(value["target_id"]))
+            name: LinkTopic.of(name, value["source_id"], value["target_id"])
             for name, value in self._records("topic")
             if self._selects(name)
         }

@@ -301,7 +301,7 @@ def _cut_off(ctx: Context, *, keep_topics: bool) -> None:
     claimed = ctx.clock.monotonic()
     todo = delete.check(ctx, keep=keep_topics)
     pinned = ctx.link.topics()
-    left = [one for one in todo if one.topic in pinned and one.topic_id == _id_of(pinned[one.topic].target_id)]
+    left = [one for one in todo if one.topic in pinned and one.topic_id == pinned[one.topic].ids[1]]
     foreign = seal.cut_off(ctx, [tp for one in left for tp in one.topic_partitions])
     going = {one.topic for one in todo if one.action is Action.DELETE}
     if seen := [f"{tp}: {detail}" for tp, detail in sorted(foreign.items()) if tp.topic in going]:
@@ -319,10 +319,6 @@ def _cut_off(ctx: Context, *, keep_topics: bool) -> None:
         # Certainly dead by now: the next call does not wait again.
         ctx.link.forget_attempts(unseen)
     ctx.link.end_attempt(attempt, at=ctx.stamp())
-
-
-def _id_of(pinned: uuid.UUID) -> str:
-    return str(pinned) if pinned.int else ""
 
 
 def _became(todo: Iterable[Outgoing], begun: Cancellation) -> dict[str, str]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_migration.approvals.rollback import selected
-from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.domain.checks import CheckResult, Gate
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.hooks import check_hooks
@@ -65,10 +65,9 @@ def run(back: Context, *, run_of_plan: str = "") -> Decision:
 
 def _stands(back: Context, groups: Sequence[str], away: Switch | None) -> CheckResult:
     if not groups and away is None:
-        return CheckResult(
-            name=STANDS,
-            verdict=Verdict.FAIL,
-            evidence=f"no group of {back.plan.name} stands there, and its producers were not switched there",
+        return CheckResult.failed(
+            STANDS,
+            f"no group of {back.plan.name} stands there, and its producers were not switched there",
             remedy="there is nothing to move back; `status` shows where groups and producers are",
         )
     if back.plan.producers is None:
@@ -76,4 +75,4 @@ def _stands(back: Context, groups: Sequence[str], away: Switch | None) -> CheckR
     else:
         producers = "not switched by this migration" if away is None else str(away)
     evidence = f"groups that go back: {listed(groups) or 'none'}; producers: {producers}"
-    return CheckResult(name=STANDS, verdict=Verdict.PASS, evidence=evidence)
+    return CheckResult.passed(STANDS, evidence)

@@ -149,8 +149,8 @@ def _served(ctx: Context) -> CheckResult:
         evidence, remedy = str(newest), f"run `{newest.command}`"
     else:
         evidence = str(served) if served else f"{len(states)} topics; producers were moved by their owners"
-        return CheckResult(name=SERVED, verdict=Verdict.PASS, evidence=evidence)
-    return CheckResult(name=SERVED, verdict=Verdict.FAIL, evidence=evidence, remedy=remedy)
+        return CheckResult.passed(SERVED, evidence)
+    return CheckResult.failed(SERVED, evidence, remedy=remedy)
 
 
 def _validated(ctx: Context) -> CheckResult:
@@ -161,23 +161,22 @@ def _validated(ctx: Context) -> CheckResult:
             name=VALIDATED, verdict=found.verdict, evidence=found.evidence, remedy=found.remedy or "run `validate`"
         )
     if datetime.fromisoformat(latest["at"]) < datetime.fromisoformat(link_seal.at):
-        return CheckResult(
-            name=VALIDATED,
-            verdict=Verdict.FAIL,
-            evidence=f"{found.evidence}, before the link was sealed at {link_seal.at}: what came after it was not read",
+        return CheckResult.failed(
+            VALIDATED,
+            f"{found.evidence}, before the link was sealed at {link_seal.at}: what came after it was not read",
             remedy="run `validate` again",
         )
-    return CheckResult(name=VALIDATED, verdict=Verdict.PASS, evidence=found.evidence)
+    return CheckResult.passed(VALIDATED, found.evidence)
 
 
 def _decided(ctx: Context) -> CheckResult:
     try:
         stragglers.require_none(ctx)
     except Refused as error:
-        return CheckResult(name=DECIDED, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)
+        return CheckResult.failed(DECIDED, error.message, remedy=error.remedy)
     except CouldNotFindOut as error:
-        return CheckResult(name=DECIDED, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
-    return CheckResult(name=DECIDED, verdict=Verdict.PASS, evidence="none is undecided")
+        return CheckResult.unchecked(DECIDED, error.message, remedy=error.remedy)
+    return CheckResult.passed(DECIDED, "none is undecided")
 
 
 def _groups_stay(ctx: Context) -> tuple[CheckResult, ...]:
@@ -187,9 +186,9 @@ def _groups_stay(ctx: Context) -> tuple[CheckResult, ...]:
 def _none_under_way(ctx: Context) -> CheckResult:
     half = [group for group, record in sorted(GroupRecord.all(ctx.journal).items()) if record.leg.is_unfinished]
     if not half:
-        return CheckResult(name=UNDER_WAY, verdict=Verdict.PASS, evidence="none")
+        return CheckResult.passed(UNDER_WAY, "none")
     remedy = "finish the move (`cutover --group GROUP`, or `rollback` the way back), or `undo --group GROUP`"
-    return CheckResult(name=UNDER_WAY, verdict=Verdict.FAIL, evidence=listed(half), remedy=remedy)
+    return CheckResult.failed(UNDER_WAY, listed(half), remedy=remedy)
 
 
 def _kept(ctx: Context) -> Iterator[str]:

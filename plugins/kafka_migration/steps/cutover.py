@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kafka_migration.approvals import waves
 from kafka_migration.approvals.cutover import CutoverGate
-from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.direction import SOURCE, Direction, Side
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, TakenOver
-from kafka_migration.domain.listing import listed
 from kafka_migration.groups import looks, watch
-from kafka_migration.groups.hooks import HookCall, check_hooks
+from kafka_migration.groups.hooks import HookCall
 from kafka_migration.groups.move import POLL_SECONDS, Mover, phase_of
 from kafka_migration.groups.proof import GroupNotEmpty, require_not_ahead_at_destination
 from kafka_migration.groups.record import GroupRecord, Step, Translation
@@ -134,40 +132,6 @@ def in_batches(ctx: Context, groups: Sequence[str]) -> list[list[str]]:
     """``groups`` in batches of ``cutover.batch_size`` (more where that made too many batches for Airflow)."""
     size = max(ctx.plan.cutover.batch_size, -(-len(groups) // _MOST_BATCHES))
     return [list(groups[at : at + size]) for at in range(0, len(groups), size)]
-
-
-def check(
-    ctx: Context, groups: Sequence[str] | None = None, *, environ: Mapping[str, str] | None = None
-) -> tuple[CheckResult, ...]:
-    """Whether the hooks may run and each group could be moved now, as named checks. Read-only."""
-    names = selected_groups(ctx, groups)
-    views = view_groups(ctx, names, is_stable=False)
-    mover = Mover(ctx, environ=environ)
-    return (*check_hooks(ctx.plan, environ=environ), *(_check_group(ctx, mover, views[g]) for g in names))
-
-
-def _check_group(ctx: Context, mover: Mover, view: GroupView) -> CheckResult:
-    name = f"group {view.group}"
-    record = GroupRecord.load(ctx.journal, view.group)
-    if record.is_moved:
-        return CheckResult(name=name, verdict=Verdict.PASS, evidence="moved already")
-    try:
-        record.require_leg(ctx.direction, ctx.generation)
-        mover.require_protocol(view)
-        if not view.is_concerned:
-            return CheckResult(name=name, verdict=Verdict.WARN, evidence=_NOT_CONCERNED)
-        mover.require_movable(view)
-    except Refused as error:
-        return CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)
-    except CouldNotFindOut as error:
-        return CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
-    members = len(view.state.members)
-    evidence = f"{view.state.state}, {members} members, {len(view.committed)} committed partitions"
-    if view.uncommitted:
-        evidence += f"; {ctx.plan.cutover.uncommitted} for {listed(view.uncommitted)}"
-    if view.flags:
-        return CheckResult(name=name, verdict=Verdict.WARN, evidence=f"{evidence}; {'; '.join(view.flags)}")
-    return CheckResult(name=name, verdict=Verdict.PASS, evidence=evidence)
 
 
 def apply(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.checks import CheckResult
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import Desired, TopicPartition
@@ -66,10 +66,9 @@ def all_mirrored(ctx: Context) -> CheckResult:
     made = mirrored(ctx)
     unmade = sorted(set(ctx.plan.topics.select(ctx.source.topic_names())) - made.keys())
     if unmade:
-        return CheckResult(
-            name=MIRRORED,
-            verdict=Verdict.FAIL,
-            evidence=f"the plan selects topics that were not created on the target: {listed(unmade)}",
+        return CheckResult.failed(
+            MIRRORED,
+            f"the plan selects topics that were not created on the target: {listed(unmade)}",
             remedy="run `create` (after `approve plan`), and wait until the mirror has copied these topics, or exclude"
             " them; then run this again",
         )
@@ -77,29 +76,23 @@ def all_mirrored(ctx: Context) -> CheckResult:
     uncopied = sorted(name for name in made if name not in pinned or not selects(name))
     if uncopied:
         goes_by = str(begun_mirror(ctx) or "")
-        return CheckResult(
-            name=MIRRORED,
-            verdict=Verdict.FAIL,
+        return CheckResult.failed(
+            MIRRORED,
             evidence=f"the mirror does not copy topics of the plan: {listed(uncopied)}"
             + (f" (it goes by {goes_by})" if goes_by else ""),
             remedy="run `create` with this plan, if that was not done (a mirror that runs then joins them within a"
             " minute), or start the mirror again with it; wait until they are copied, then run this again",
         )
-    return CheckResult(name=MIRRORED, verdict=Verdict.PASS, evidence=f"{len(made)} topics")
+    return CheckResult.passed(MIRRORED, f"{len(made)} topics")
 
 
 def none_halted(ctx: Context) -> CheckResult:
     """No partition is halted: such a one never drains."""
     halted = {tp: halt.reason for tp, halt in ctx.link.halts().items() if ctx.scope.has_topic(tp.topic)}
     if not halted:
-        return CheckResult(name=HALTED, verdict=Verdict.PASS, evidence="none")
+        return CheckResult.passed(HALTED, "none")
     rows = ", ".join(f"{tp} {reason}" for tp, reason in sorted(halted.items())[:5])
-    return CheckResult(
-        name=HALTED,
-        verdict=Verdict.FAIL,
-        evidence=rows,
-        remedy="run `status`, which shows why each is halted and what can be done",
-    )
+    return CheckResult.failed(HALTED, rows, remedy="run `status`, which shows why each is halted and what can be done")
 
 
 def short_of(ctx: Context, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:

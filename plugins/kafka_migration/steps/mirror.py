@@ -6,7 +6,6 @@ Runs on, beside everything that follows, and is ended by the stop gate (:mod:`ka
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -64,10 +63,7 @@ def pin(ctx: Context, names: Sequence[str] = (), is_new: bool = False) -> list[L
                 f"{side}: topics of this migration are missing: {', '.join(missing[:5])}",
                 remedy="find out who removed them; `check` shows the inventory as it is now",
             )
-    topics = [
-        LinkTopic(name=name, source_id=_uuid(source[name].topic_id), target_id=_uuid(target[name].topic_id))
-        for name in names
-    ]
+    topics = [LinkTopic.of(name, source[name].topic_id, target[name].topic_id) for name in names]
     if not is_new:
         start.leave_out(ctx, topics)
     ctx.link.pin(
@@ -184,7 +180,3 @@ def _moved(ctx: Context) -> bool:
         return bool(readers.of(ctx, topics) or recopy.positions_on_target(ctx, topics))
     except (NotAuthorized, CouldNotFindOut):
         return True
-
-
-def _uuid(text: str) -> uuid.UUID:
-    return uuid.UUID(text) if text else uuid.UUID(int=0)

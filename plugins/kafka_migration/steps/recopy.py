@@ -13,14 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
+from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.types import TopicPartition, TopicSpec
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.kafka.errors import TopicExists
 from kafka_migration.link import readers, seal, start
 from kafka_migration.state.link import LinkTopic
-from kafka_migration.topics import create, locks
+from kafka_migration.topics import create, delete, locks
 from kafka_migration.topics.declared import AGAIN, HELD, INTENT, KEPT_OPEN, KIND, Action, TopicStep, mirrored
+from kafka_migration.topics.delete import Outgoing
 from kafka_migration.topics.specs import Declared
 from kafka_migration.validation.record import KIND as VERDICT
 from kafka_migration.validation.record import LATEST, kept
@@ -28,8 +29,6 @@ from kafka_migration.validation.record import LATEST, kept
 if TYPE_CHECKING:
     from kafka_migration.kafka.types import TopicDescription
     from kafka_migration.migration.context import Context
-
-_GONE_WITHIN_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,10 +187,9 @@ def _refuse_moved(ctx: Context, topics: Iterable[str]) -> None:
 def _renew(ctx: Context, again: Again) -> None:
     if ctx.journal.read(AGAIN, again.topic) is None:
         ctx.journal.record(AGAIN, again.topic, again.as_dict() | {"at": ctx.stamp()})
-    existing = ctx.target.topics([again.topic]).get(again.topic)
-    if existing is not None and existing.topic_id == again.old_id:
-        ctx.target.delete_topics([again.topic])
-        _await_gone(ctx, again)
+    old = Outgoing(topic=again.topic, action=delete.Action.DELETE, topic_id=again.old_id)
+    delete.delete(ctx, old)
+    delete.await_gone(ctx, [old])
     record = ctx.journal.read(KIND, again.topic)
     if record is None or record["topic_id"] == again.old_id:
         # As the create phase does it, so that its rules for interrupted runs hold: an intent, no record, the topic.
@@ -205,28 +203,10 @@ def _renew(ctx: Context, again: Again) -> None:
     if kept(ctx) is not None:
         # It was about records that are gone.
         ctx.journal.forget(VERDICT, LATEST)
-    pinned = LinkTopic(
-        name=again.topic,
-        source_id=uuid.UUID(again.declared.source_topic_id or str(uuid.UUID(int=0))),
-        target_id=uuid.UUID(record["topic_id"]),
-    )
+    pinned = LinkTopic.of(again.topic, again.declared.source_topic_id, record["topic_id"])
     ctx.link.leave_out(start.kept(ctx, again.topic, source_id=str(pinned.source_id), key=pinned.key))
     ctx.link.pin_again([pinned], at=ctx.stamp())
     ctx.journal.forget(AGAIN, again.topic)
-
-
-def _await_gone(ctx: Context, again: Again) -> None:
-    deadline = ctx.clock.monotonic() + _GONE_WITHIN_SECONDS
-    while True:
-        existing = ctx.target.topics([again.topic]).get(again.topic)
-        if existing is None or existing.topic_id != again.old_id:
-            return
-        if ctx.clock.monotonic() > deadline:
-            raise CouldNotFindOut(
-                f"target: topic {again.topic} was deleted, but is still there after {_GONE_WITHIN_SECONDS:g} s",
-                remedy="check the brokers' logs, then run this again, which resumes from here",
-            )
-        ctx.clock.sleep(0.1)
 
 
 def _as_it_is(ctx: Context, existing: TopicDescription) -> TopicSpec:

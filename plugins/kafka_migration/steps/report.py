@@ -11,7 +11,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.approvals import record as approval_record
 from kafka_migration.approvals import waves
 from kafka_migration.compare.result import Equality
+from kafka_migration.domain.amounts import moment, seconds
 from kafka_migration.domain.direction import TARGET
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused
 from kafka_migration.fence import record as fence_record
@@ -35,6 +35,7 @@ from kafka_migration.migration.reports import Place, is_file, write_text
 from kafka_migration.steps import status
 from kafka_migration.steps.step import Decision
 from kafka_migration.validation import verdict
+from kafka_migration.validation.record import compared
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -89,7 +90,7 @@ def build(ctx: Context, *, extra: Mapping[str, Mapping[str, Any]] | None = None)
         "mirror": _mirror(ctx),
         "halts": halts,
         "losses": all_losses(ctx),
-        "validation": validation,
+        "validation": validation and {**validation, "topics": _compared(validation)},
         "data_docs": None,
         "groups": groups,
         "groups_left": _groups_left(ctx),
@@ -144,7 +145,7 @@ def as_html(report: Mapping[str, Any]) -> str:
 
     source = resources.files("kafka_migration").joinpath("templates", _TEMPLATE).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"number": _number, "seconds": _seconds, "when": _when, "short": _short}
+    environment.filters |= {"number": _number, "seconds": seconds, "when": moment, "short": _short}
     own = {
         "format", "migration", "written_at", "plan", "inventory", "phases", "approvals", "topics", "mirror", "halts",
         "losses", "validation", "data_docs", "groups", "groups_left", "waves", "exceptions", "cancelled",
@@ -343,6 +344,11 @@ def _exceptions_of_group(group: Mapping[str, Any]) -> Iterator[str]:
         yield f"group {name} was moved, and {group['since_on_source']}: processed twice"
 
 
+def _compared(validation: Mapping[str, Any]) -> dict[str, Any]:
+    """By topic; the journal has them packed."""
+    return {name: topic._asdict() for name, topic in compared(validation).items()}
+
+
 # -- how values look on the page ------------------------------------------------------------------------------------
 
 
@@ -350,20 +356,6 @@ def _number(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _seconds(value: float | None) -> str:
-    if value is None:
-        return "-"
-    if value < 120:
-        return f"{value:.1f} s"
-    minutes, seconds = divmod(round(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
-
-
-def _when(value: str | None) -> str:
-    return datetime.fromisoformat(value).strftime("%Y-%m-%d %H:%M:%S") if value else "-"
 
 
 def _short(value: str | None) -> str:

@@ -8,7 +8,6 @@ again (:mod:`kafka_migration.steps.recopy`).
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -170,7 +169,7 @@ def _refuse_others(ctx: Context, wanted: dict[TopicPartition, int | None]) -> No
     """A topic that is another one now, or gone, would only halt again."""
     pinned = _pinned_ids(ctx)
     for name, ids in topic_ids(ctx, {tp.topic for tp in wanted}).items():
-        for side, now, then in zip(("source", "target"), ids, map(str, pinned.get(name, ids)), strict=True):
+        for side, now, then in zip(("source", "target"), ids, pinned.get(name, ids), strict=True):
             if now is None or (now and then and now != then):
                 raise Refused(
                     f"topic {name} on the {side} is {'gone' if now is None else 'another one'} now",
@@ -183,16 +182,16 @@ def _refuse_unproved(ctx: Context, topics: set[str]) -> None:
     pinned = _pinned_ids(ctx)
     for name, ids in topic_ids(ctx, topics).items():
         expected = pinned.get(name, ())
-        if ids != [str(pin) for pin in expected] or not all(pin.int for pin in expected):
+        if ids != [*expected] or not all(expected):
             raise Refused(
                 f"topic {name}: nothing proves that source and target have the topics that were mirrored",
                 remedy=_again(ctx, name),
             )
 
 
-def _pinned_ids(ctx: Context) -> dict[str, tuple[uuid.UUID, uuid.UUID]]:
+def _pinned_ids(ctx: Context) -> dict[str, tuple[str, str]]:
     """On source and target, whichever way the link copies."""
-    pins = {name: (pin.source_id, pin.target_id) for name, pin in ctx.link.topics().items()}
+    pins = {name: pin.ids for name, pin in ctx.link.topics().items()}
     return pins if ctx.direction is Direction.FORWARD else {name: (to, of) for name, (of, to) in pins.items()}
 
 

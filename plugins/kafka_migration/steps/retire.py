@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from kafka_migration.domain.checks import CheckResult, Gate, Verdict
+from kafka_migration.domain.checks import CheckResult, Gate
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, NotAuthorized
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups import sides
@@ -117,7 +117,7 @@ def _named(name: str, find: Callable[[], Finding]) -> CheckResult:
     try:
         found = find()
     except (CouldNotFindOut, NotAuthorized) as error:
-        return CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
+        return CheckResult.unchecked(name, error.message, remedy=error.remedy)
     return CheckResult(name=name, verdict=found.verdict, evidence=found.evidence, remedy=found.remedy)
 
 
@@ -126,10 +126,7 @@ def _may_be_hidden(names: Iterable[str], ask: Callable[[], Iterable[CheckResult]
     try:
         return tuple(ask())
     except NotAuthorized as error:
-        return tuple(
-            CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy)
-            for name in names
-        )
+        return tuple(CheckResult.unchecked(name, error.message, remedy=error.remedy) for name in names)
 
 
 # -- readers --------------------------------------------------------------------------------------------------------

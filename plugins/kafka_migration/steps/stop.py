@@ -71,13 +71,9 @@ class StopResult:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
-        checks = [
-            {"name": check.name, "verdict": str(check.verdict), "evidence": check.evidence, "remedy": check.remedy}
-            for check in self.gate.results
-        ]
         return {
             "stopped": self.stopped,
-            "checks": checks,
+            "checks": [check.as_dict() for check in self.gate.results],
             "lag": self.lag.as_dict(),
             "mirror": self.mirror,
             "seal": None if self.seal is None else self.seal.as_dict(),
@@ -123,20 +119,20 @@ def apply(ctx: Context, *, now: bool = False) -> StopResult:
         gate = Gate.of("stop", (_none_switches(ctx),))
         return StopResult(gate=gate, lag=LagMeter(ctx).read(), mirror=ctx.link.run() or {}, seal=ctx.link.seal())
     if not now and (done := _sealed(ctx)) is not None:
-        gate = Gate.of("stop", (CheckResult(name=SEALED, verdict=Verdict.PASS, evidence=f"at {done.at}"),))
+        gate = Gate.of("stop", (CheckResult.passed(SEALED, f"at {done.at}"),))
         if not ctx.dry_run:
             seal.keep(ctx, done)
             _end(ctx, {tp.topic for tp in done.ends})
         ended = (ctx.link.run() or {}) | {"state": "ended"}
         return StopResult(gate=gate, lag=LagMeter(ctx).read(), mirror=ended, seal=done)
     if served := _served(ctx):
-        gate = Gate.of("stop", (CheckResult(name=SERVED, verdict=Verdict.PASS, evidence=served),))
+        gate = Gate.of("stop", (CheckResult.passed(SERVED, served),))
         # Killed before it recorded its end, it says so no more: nothing of a sealed link runs.
         ended = (ctx.link.run() or {}) | {"state": "ended"}
         return StopResult(gate=gate, lag=LagMeter(ctx).read(), mirror=ended, seal=ctx.link.seal())
     if now:
         report = LagMeter(ctx).read()
-        gate = Gate.of("stop", (CheckResult(name="asked to stop now", verdict=Verdict.PASS, evidence="no gate"),))
+        gate = Gate.of("stop", (CheckResult.passed("asked to stop now", "no gate"),))
         if not ctx.dry_run:
             end_mirror(ctx, Wish(desired=Desired.STOP, reason="stop now", at=ctx.stamp()), NOW_SECONDS)
         run = ctx.link.run() or {}
@@ -193,9 +189,9 @@ def _none_switches(ctx: Context) -> CheckResult:
     """Neither there nor back: its fence has a cluster rest, and what it has not done yet is its own to go on with."""
     switch = switched.last(ctx)
     if switch is None or not switch.is_unfinished:
-        return CheckResult(name=SWITCHING, verdict=Verdict.PASS, evidence="none")
+        return CheckResult.passed(SWITCHING, "none")
     remedy = f"wait for it, or run `{switch.command}` again if its process has died"
-    return CheckResult(name=SWITCHING, verdict=Verdict.FAIL, evidence=f"a switch {switch}", remedy=remedy)
+    return CheckResult.failed(SWITCHING, f"a switch {switch}", remedy=remedy)
 
 
 def _require_drained(ctx: Context, ends: dict[TopicPartition, PartitionEnds]) -> None:
@@ -215,23 +211,21 @@ def _require_drained(ctx: Context, ends: dict[TopicPartition, PartitionEnds]) ->
 
 def _still(moved: dict[TopicPartition, int], window: float) -> CheckResult:
     if not moved:
-        return CheckResult(name=STILL, verdict=Verdict.PASS, evidence=f"no end moved in {window:g} s")
+        return CheckResult.passed(STILL, f"no end moved in {window:g} s")
     rows = ", ".join(f"{tp} +{n} ({n / window:.0f}/s)" for tp, n in sorted(moved.items(), key=lambda i: -i[1])[:5])
-    return CheckResult(
-        name=STILL,
-        verdict=Verdict.FAIL,
-        evidence=f"{len(moved)} source partitions still grow: {rows}",
+    return CheckResult.failed(
+        STILL,
+        f"{len(moved)} source partitions still grow: {rows}",
         remedy="stop the producers of these topics on the source, then run this again",
     )
 
 
 def _decided(report: LagReport) -> CheckResult:
     if not report.sample.undecided:
-        return CheckResult(name=DECIDED, verdict=Verdict.PASS, evidence="none")
-    return CheckResult(
-        name=DECIDED,
-        verdict=Verdict.FAIL,
-        evidence=undecided(report.sample),
+        return CheckResult.passed(DECIDED, "none")
+    return CheckResult.failed(
+        DECIDED,
+        undecided(report.sample),
         remedy="have its producer commit or abort; find and abort one that hangs for good with kafka-transactions.sh"
         " (find-hanging, abort); then run this again",
     )
@@ -240,10 +234,9 @@ def _decided(report: LagReport) -> CheckResult:
 def _lag(report: LagReport) -> CheckResult:
     worst = report.sample.worst
     if report.total == 0:
-        return CheckResult(name=COPIED, verdict=Verdict.PASS, evidence="every position is at its source end")
-    return CheckResult(
-        name=COPIED,
-        verdict=Verdict.FAIL,
+        return CheckResult.passed(COPIED, "every position is at its source end")
+    return CheckResult.failed(
+        COPIED,
         evidence=f"{report.total:,} source offsets are not copied yet, most in {worst[0] if worst else '-'}"
         + (f"; the mirror is {report.held}" if report.held else ""),
         remedy="wait until the mirror has caught up (`lag --watch`), then run this again",

@@ -35,6 +35,7 @@ from kafka_migration.domain.errors import (
     StateConflict,
     TakenOver,
 )
+from kafka_migration.domain.ledger import unpack_ends
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import Desired, TopicPartition
@@ -172,7 +173,7 @@ def _gate_name(ctx: Context) -> str:
 
 
 def _passes(ctx: Context) -> CheckResult:
-    return CheckResult(name=_gate_name(ctx), verdict=Verdict.PASS, evidence=_gate(ctx).ask())
+    return CheckResult.passed(_gate_name(ctx), _gate(ctx).ask())
 
 
 def _all_mirrored(ctx: Context) -> CheckResult:
@@ -185,10 +186,9 @@ def _all_mirrored(ctx: Context) -> CheckResult:
     here, there = ctx.origin.topics(names), ctx.destination.topics(names)
     more = [name for name in names if name not in there or here[name].partitions > there[name].partitions]
     if not (left or more):
-        return CheckResult(name=MIRRORED, verdict=Verdict.PASS, evidence=f"{len(names)} topics")
-    return CheckResult(
-        name=MIRRORED,
-        verdict=Verdict.FAIL,
+        return CheckResult.passed(MIRRORED, f"{len(names)} topics")
+    return CheckResult.failed(
+        MIRRORED,
         evidence=f"topics, or partitions of them, have no place on the {ctx.direction.destination}:"
         f" {listed(sorted({*left, *more}))}",
         remedy="exclude them from the plan, and move what writes there by hand, or by a plan of its own",
@@ -205,9 +205,9 @@ def _asked_all(name: str, ask: Callable[[], Iterable[CheckResult]]) -> tuple[Che
     try:
         return tuple(ask())
     except CouldNotFindOut as error:
-        return (CheckResult(name=name, verdict=Verdict.UNCHECKED, evidence=error.message, remedy=error.remedy),)
+        return (CheckResult.unchecked(name, error.message, remedy=error.remedy),)
     except MigrationError as error:
-        return (CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy),)
+        return (CheckResult.failed(name, error.message, remedy=error.remedy),)
 
 
 def _mirror_runs(ctx: Context) -> CheckResult:
@@ -247,14 +247,13 @@ def _groups_moved(ctx: Context) -> CheckResult:
             left[group] = f"moved, and not active on the {there} yet"
     if not left and not is_back and unmoved:
         evidence = f"producers go first (producers.first); to be moved behind them: {listed(sorted(unmoved))}"
-        return CheckResult(name=GROUPS, verdict=Verdict.PASS, evidence=evidence)
+        return CheckResult.passed(GROUPS, evidence)
     if not left:
-        return CheckResult(name=GROUPS, verdict=Verdict.PASS, evidence=f"all were, and are active on the {there}")
+        return CheckResult.passed(GROUPS, f"all were, and are active on the {there}")
     mover = "rollback" if is_back else "cutover"
-    return CheckResult(
-        name=GROUPS,
-        verdict=Verdict.FAIL,
-        evidence=listed(f"{group}: {what}" for group, what in sorted(left.items())),
+    return CheckResult.failed(
+        GROUPS,
+        listed(f"{group}: {what}" for group, what in sorted(left.items())),
         remedy=f"`{mover}` moves groups, `watch` shows when they are active; delete or exclude one that nobody needs",
     )
 
@@ -271,13 +270,13 @@ def _hooks_runnable(ctx: Context, environ: Mapping[str, str] | None) -> list[Che
     for call in calls:
         try:
             require_runnable(call, environ=environ)
-            result = CheckResult(name=f"hook {call}", verdict=Verdict.PASS, evidence="may run here")
+            result = CheckResult.passed(f"hook {call}", "may run here")
         except Refused as error:
-            result = CheckResult(name=f"hook {call}", verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)
+            result = CheckResult.failed(f"hook {call}", error.message, remedy=error.remedy)
         found.append(result)
     if not producers.start:
         evidence = f"producers.start has none: whoever owns the producers starts them on the {there}"
-        found.append(CheckResult(name="start hooks", verdict=Verdict.WARN, evidence=evidence, remedy="write some"))
+        found.append(CheckResult.warned("start hooks", evidence, remedy="write some"))
     return found
 
 
@@ -285,9 +284,9 @@ def _may_be_reversed(ctx: Context) -> CheckResult:
     states = lifecycle.read(ctx)
     wrong = [f"{topic} ({state})" for topic, state in states.items() if not state.may_become(TopicState.REVERSED)]
     if not wrong:
-        return CheckResult(name=STATES, verdict=Verdict.PASS, evidence=f"{len(states)} topics")
+        return CheckResult.passed(STATES, f"{len(states)} topics")
     remedy = "a topic that was released has no way back: move its producers by a plan from the target to the source"
-    return CheckResult(name=STATES, verdict=Verdict.FAIL, evidence=listed(wrong), remedy=remedy)
+    return CheckResult.failed(STATES, listed(wrong), remedy=remedy)
 
 
 def _way_back(ctx: Context) -> CheckResult:
@@ -296,14 +295,13 @@ def _way_back(ctx: Context) -> CheckResult:
     names = sorted(mirrored(ctx))
     denied = [name for name, topic in ctx.source.topics(names).items() if "ALTER_CONFIGS" not in topic.operations]
     if found and denied:
-        return CheckResult(
-            name=WAY_BACK,
-            verdict=Verdict.WARN,
-            evidence=f"missing ACL: AlterConfigs on topics of the source: {listed(sorted(denied))}",
+        return CheckResult.warned(
+            WAY_BACK,
+            f"missing ACL: AlterConfigs on topics of the source: {listed(sorted(denied))}",
             remedy="grant it before `mirror --reverse` is started: it has these topics keep every record meanwhile",
         )
     evidence = f"`mirror --reverse` sets them: {listed(found)}" if found else "the source keeps every record"
-    return CheckResult(name=WAY_BACK, verdict=Verdict.PASS, evidence=evidence)
+    return CheckResult.passed(WAY_BACK, evidence)
 
 
 # -- the switch -------------------------------------------------------------------------------------------------------
@@ -390,11 +388,7 @@ def _seen(ctx: Context, done: Switch) -> Switched:
 
 def seal_ends(done: Switch) -> dict[TopicPartition, int]:
     """The offsets of the seal's markers: what stands behind one was written by others than the mirror."""
-    return {
-        TopicPartition(topic, int(partition)): end
-        for topic, partitions in done.seal.get("ends", {}).items()
-        for partition, end in partitions.items()
-    }
+    return unpack_ends(done.seal.get("ends", {}))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.checks import CheckResult
 from kafka_migration.domain.listing import listed
 from kafka_migration.topics import create
 from kafka_migration.topics.declared import KEPT_OPEN, Drift
@@ -57,20 +57,16 @@ def as_declared(found: Iterable[Drift]) -> CheckResult:
     name = "topics are as declared"
     drift = sorted(found, key=lambda one: not one.endangers_records)
     if not drift:
-        return CheckResult(name=name, verdict=Verdict.PASS, evidence="no drift on either cluster")
+        return CheckResult.passed(name, "no drift on either cluster")
     if drift[0].endangers_records:
-        return CheckResult(
-            name=name,
-            verdict=Verdict.FAIL,
-            evidence=listed(drift),
+        return CheckResult.failed(
+            name,
+            listed(drift),
             remedy="find out who changed it: set a changed config back, restart the mirror and validate again; what was"
             " copied into a topic that was deleted or recreated is lost",
         )
-    return CheckResult(
-        name=name,
-        verdict=Verdict.WARN,
-        evidence=listed(drift),
-        remedy="decide whether this matters to the consumers; nothing is repaired by itself",
+    return CheckResult.warned(
+        name, listed(drift), remedy="decide whether this matters to the consumers; nothing is repaired by itself"
     )
 
 

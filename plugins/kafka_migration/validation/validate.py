@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.compare.explain.log import open_logs
 from kafka_migration.compare.launch import Expectations, Runner, local_runner, run_expectations
 from kafka_migration.compare.result import Equality, ValidationResult
-from kafka_migration.compare.session import spark_jars
 from kafka_migration.compare.summary import Limits, summary
-from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.levels import Level
@@ -103,11 +101,6 @@ class Validation:
     def data_docs(self) -> Place:
         """The Data Docs' first page: one site for all runs of a plan, so that whoever opens it sees the last one."""
         return (self.folder.parent if self.is_partial else self.folder) / "data_docs" / "index.html"
-
-
-def check(ctx: Context, topics: Collection[str] = ()) -> Gate:
-    """Whether a validation could run now: named checks. Reads only, and no records."""
-    return Gate.of("validate", (_something_to_compare(ctx, topics), _can_read(), _nothing_halted(ctx)))
 
 
 def apply(
@@ -239,33 +232,3 @@ def _partitions(ctx: Context, topics: Collection[str]) -> list[TopicPartition]:
                 remedy="find out who removed them; `check` shows the inventory as it is now",
             )
     return [tp for name in names for tp in source[name].topic_partitions]
-
-
-def _something_to_compare(ctx: Context, topics: Collection[str]) -> CheckResult:
-    name = "there is something to compare"
-    try:
-        count = len(_partitions(ctx, topics))
-    except Refused as error:
-        return CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)
-    return CheckResult(name=name, verdict=Verdict.PASS, evidence=f"{count} partitions")
-
-
-def _can_read() -> CheckResult:
-    name = "the jars of Spark's Kafka source are there"
-    try:
-        jars = spark_jars()
-    except BadInput as error:
-        return CheckResult(name=name, verdict=Verdict.FAIL, evidence=error.message, remedy=error.remedy)
-    return CheckResult(name=name, verdict=Verdict.PASS, evidence=f"{len(jars)} jars")
-
-
-def _nothing_halted(ctx: Context) -> CheckResult:
-    name = "no partition is halted"
-    halts = ctx.link.halts()
-    if not halts:
-        return CheckResult(name=name, verdict=Verdict.PASS, evidence="none")
-    rows = ", ".join(f"{tp} {halt.reason}" for tp, halt in sorted(halts.items())[:5])
-    # Everything before the halt can be compared all the same.
-    return CheckResult(
-        name=name, verdict=Verdict.WARN, evidence=f"{rows}: their verdict will be INCONCLUSIVE", remedy="see `status`"
-    )

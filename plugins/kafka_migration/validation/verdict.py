@@ -78,9 +78,7 @@ def check(ctx: Context) -> CheckResult:
     name = "source and target are equal"
     found = latest(ctx)
     if found is None:
-        return CheckResult(
-            name=name, verdict=Verdict.FAIL, evidence="nothing was validated yet", remedy="run `validate` first"
-        )
+        return CheckResult.failed(name, "nothing was validated yet", remedy="run `validate` first")
     against, level = found.get("against", ()), found.get("level")
     ended = f"validation ended {Equality.EQUAL if against else found['verdict']} at {found['at']}"
     evidence = "; ".join([f"{ended}, at level {level}" if level else ended, *against])
@@ -88,9 +86,7 @@ def check(ctx: Context) -> CheckResult:
         if doubt := doubt_of(ctx, found):
             verdict, more, remedy = doubt
             return CheckResult(name=name, verdict=verdict, evidence=f"{evidence}{more}", remedy=remedy)
-    return CheckResult(
-        name=name, verdict=Verdict.PASS, evidence=f"{evidence}, of {found['totals']['partitions']} partitions"
-    )
+    return CheckResult.passed(name, f"{evidence}, of {found['totals']['partitions']} partitions")
 
 
 def _unequal(_ctx: Context, found: dict[str, Any]) -> _Doubt | None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kafka_migration.cli.render.tables import drift, grid, seconds
+from kafka_migration.cli.render.tables import drift, grid
+from kafka_migration.domain.amounts import seconds
 
 if TYPE_CHECKING:
     from kafka_migration.groups.parity import Parity

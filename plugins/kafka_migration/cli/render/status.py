@@ -14,7 +14,8 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from kafka_migration.cli.render.tables import Cell, checks, digest, drift, facts, grid, moment, number, seconds
+from kafka_migration.cli.render.tables import Cell, checks, digest, drift, facts, grid, number
+from kafka_migration.domain.amounts import moment, seconds
 from kafka_migration.domain.listing import listed
 
 if TYPE_CHECKING:

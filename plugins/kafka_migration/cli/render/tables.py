@@ -87,22 +87,6 @@ def number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def seconds(value: float | None) -> str:
-    """A duration for people; "-" where it is not known."""
-    if value is None:
-        return "-"
-    if value < 120:
-        return f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
-def moment(stamp: str | None) -> str:
-    """An ISO-8601 time, to the second; "-" where there is none."""
-    return "-" if not stamp else stamp[:19].replace("T", " ")
-
-
 def drift(changes: Sequence[DriftStatus]) -> RenderableType:
     """What changed about topics since they were declared, those first that endanger what was copied."""
     rows = (
