@@ -5,6 +5,10 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
+import pytest
+
+from demo import install
+from demo.errors import DemoError
 from demo.lock import LOCK, REQUIREMENTS, ROOT, pins
 
 
@@ -42,6 +46,23 @@ def test_installed_environment_is_the_locked_one() -> None:
             wrong[name] = (installed, versions)
     assert wrong == {}
     assert [name for name, pinned in pins(REQUIREMENTS) if version(name) != pinned] == []
+
+
+def test_uv_is_installed_by_its_pin_and_hashes_alone() -> None:
+    lines = install.locked("uv", LOCK.read_text()).splitlines()
+    assert lines[0] == f"uv=={version('uv')} \\"
+    assert len(lines) > 2
+    assert all(re.fullmatch(r" +--hash=sha256:[0-9a-f]{64}( \\)?", line) for line in lines[1:])
+    with pytest.raises(DemoError, match="has no nothing"):
+        install.locked("nothing", LOCK.read_text())
+
+
+def test_uv_asks_the_index_that_pip_was_told_to_ask() -> None:
+    configured = "global.index-url='https://index.example/simple'\n:env:.cert='/etc/own.pem'\nglobal.user='true'\n"
+    assert install.settings(configured) == {
+        "UV_DEFAULT_INDEX": "https://index.example/simple",
+        "SSL_CERT_FILE": "/etc/own.pem",
+    }
 
 
 def test_pip_given_requirements_txt_finds_nothing_to_install() -> None:

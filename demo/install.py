@@ -1,0 +1,65 @@
+"""Install what requirements.txt asks for into this interpreter's environment. `make setup`.
+
+By uv, on all cores, which pip does on one; by pip itself where uv cannot, as with a login that only pip knows. Both
+refuse a file whose SHA-256 is not that of the lock. Runs before anything is installed.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from demo.errors import DemoError, run_or_explain
+
+ROOT = Path(__file__).resolve().parent.parent
+_PIP = (sys.executable, "-m", "pip")
+_QUIETLY = ("install", "--quiet", "--disable-pip-version-check", "--no-compile")
+#: pip's settings, and where uv looks for the same.
+_AS_UV_HAS_IT = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "no-index": "UV_NO_INDEX",
+    "trusted-host": "UV_INSECURE_HOST",
+    "cert": "SSL_CERT_FILE",
+    "default-timeout": "UV_HTTP_TIMEOUT",
+    "timeout": "UV_HTTP_TIMEOUT",
+}
+_SETTING = re.compile(r"^(?:global|install|:env:)\.([a-z-]+)='(.*)'$", re.MULTILINE)
+
+
+def settings(configured: str) -> dict[str, str]:
+    """The variables by which uv does as pip was told to, from what `pip config list` prints."""
+    return {_AS_UV_HAS_IT[name]: value for name, value in _SETTING.findall(configured) if name in _AS_UV_HAS_IT}
+
+
+def locked(package: str, lock: str) -> str:
+    """The lines of one package in the lock file: its pin, and its hashes."""
+    found = re.search(rf"^{re.escape(package)}==.*(?:\n .*)*\n", lock, re.MULTILINE)
+    if found is None:
+        raise DemoError(f"requirements.lock has no {package}; `make lock` writes it anew")
+    return found[0]
+
+
+def install() -> None:
+    """Raises:
+    DemoError: neither could; the reason is above.
+    """
+    with tempfile.TemporaryDirectory() as work:
+        first = Path(work, "requirements.txt")
+        first.write_text(locked("uv", (ROOT / "requirements.lock").read_text(encoding="utf-8")), encoding="utf-8")
+        by_uv = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python", sys.executable]
+        if subprocess.run([*_PIP, *_QUIETLY, "--no-deps", "-r", first], check=False).returncode == 0:
+            configured = subprocess.run([*_PIP, "config", "list"], capture_output=True, text=True, check=False).stdout
+            environ = {**os.environ, **settings(configured)}
+            if subprocess.run([*by_uv, "-r", "requirements.txt"], cwd=ROOT, env=environ, check=False).returncode == 0:
+                return
+            print("uv could not; pip installs all of it", file=sys.stderr)
+    if subprocess.run([*_PIP, *_QUIETLY, "-r", "requirements.txt"], cwd=ROOT, check=False).returncode != 0:
+        raise DemoError("requirements.txt cannot be installed; the reason is above")
+
+
+if __name__ == "__main__":
+    run_or_explain(install)
