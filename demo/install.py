@@ -27,12 +27,40 @@ _AS_UV_HAS_IT = {
     "default-timeout": "UV_HTTP_TIMEOUT",
     "timeout": "UV_HTTP_TIMEOUT",
 }
-_SETTING = re.compile(r"^(?:global|install|:env:)\.([a-z-]+)='(.*)'$", re.MULTILINE)
+_SETTING = re.compile(r"^(global|install|:env:)\.([a-z-]+)='(.*)'$", re.MULTILINE)
+#: Of uv's own, those by which it would install something else than the lock says.
+_NOT_OF_UV = ("UV_OVERRIDE", "UV_CONSTRAINT", "UV_NO_VERIFY_HASHES", "UV_REQUIRE_HASHES")
 
 
 def settings(configured: str) -> dict[str, str]:
     """The variables by which uv does as pip was told to, from what `pip config list` prints."""
-    return {_AS_UV_HAS_IT[name]: value for name, value in _SETTING.findall(configured) if name in _AS_UV_HAS_IT}
+    found: dict[str, str] = {}
+    # As pip has it: the environment before a section for the command, and that before the general one.
+    for place in ("global", "install", ":env:"):
+        for where, name, value in _SETTING.findall(configured):
+            if where == place and name in _AS_UV_HAS_IT:
+                # Several are shown in one line.
+                found[_AS_UV_HAS_IT[name]] = value.replace("\\n", " ")
+    return found
+
+
+def _by_uv() -> bool:
+    """Whether uv could, which is installed first. The lock has all there is, with hashes; requirements.txt names it."""
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as work:
+        first = Path(work, "requirements.txt")
+        first.write_text(locked("uv", lock), encoding="utf-8")
+        if subprocess.run([*_PIP, *_QUIETLY, "--no-deps", "-r", first], check=False).returncode != 0:
+            return False
+    configured = subprocess.run([*_PIP, "config", "list"], capture_output=True, text=True, check=False).stdout
+    own = {name: value for name, value in os.environ.items() if name not in _NOT_OF_UV}
+    uv = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--quiet", "--python", sys.executable]
+    command = [*uv, "--require-hashes", "-r", "requirements.lock"]
+    try:
+        return subprocess.run(command, cwd=ROOT, env=own | settings(configured), check=False).returncode == 0
+    except OSError as error:
+        print(f"uv cannot be run: {error}", file=sys.stderr)
+        return False
 
 
 def locked(package: str, lock: str) -> str:
@@ -47,16 +75,9 @@ def install() -> None:
     """Raises:
     DemoError: neither could; the reason is above.
     """
-    with tempfile.TemporaryDirectory() as work:
-        first = Path(work, "requirements.txt")
-        first.write_text(locked("uv", (ROOT / "requirements.lock").read_text(encoding="utf-8")), encoding="utf-8")
-        by_uv = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python", sys.executable]
-        if subprocess.run([*_PIP, *_QUIETLY, "--no-deps", "-r", first], check=False).returncode == 0:
-            configured = subprocess.run([*_PIP, "config", "list"], capture_output=True, text=True, check=False).stdout
-            environ = {**os.environ, **settings(configured)}
-            if subprocess.run([*by_uv, "-r", "requirements.txt"], cwd=ROOT, env=environ, check=False).returncode == 0:
-                return
-            print("uv could not; pip installs all of it", file=sys.stderr)
+    if _by_uv():
+        return
+    print("uv could not; pip installs all of it", file=sys.stderr)
     if subprocess.run([*_PIP, *_QUIETLY, "-r", "requirements.txt"], cwd=ROOT, check=False).returncode != 0:
         raise DemoError("requirements.txt cannot be installed; the reason is above")
 

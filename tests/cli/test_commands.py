@@ -251,8 +251,13 @@ def test_plans_of_waves_are_written_each_with_the_topics_and_groups_of_its_wave(
     assert (first.cutover.stopped_groups, second.cutover.stopped_groups) == (("shop.app",), ())
     for plan in (first, second):
         assert (plan.waves, plan.cutover.rest_seconds, plan.producers is not None) == (None, 1, True)
+    (folder / "shop-first.yaml").unlink()
     again = terminal.run("waves", "--write", str(folder))
-    assert (again.exit_code, "a file of this name is there" in again.stderr) == (2, True)
+    assert (again.exit_code, "File exists" in again.stderr) == (2, True)
+    # All, or none.
+    assert [path.name for path in folder.iterdir()] == ["shop-second.yaml"]
+    assert terminal.run("waves", "--write", str(folder / "shop-second.yaml")).exit_code == 2
+    assert terminal.run("waves", "--write", str(folder), "--given").exit_code == 2
     assert not terminal.shop.store.items()
 
 
@@ -262,6 +267,8 @@ def test_plans_of_waves_are_written_each_with_the_topics_and_groups_of_its_wave(
         ({}, 2, "the plan has no waves"),
         ({"waves": WAVES, "producers": {**PRODUCERS, "stop": [{"command": ["/bin/true"]}]}}, 2, "producers.stop[0]"),
         ({"waves": {"given": [{"name": "w" * 60, "topics": [".*"]}]}}, 2, "name"),
+        # With waves, `approve producers` is asked of this one; without them, nothing.
+        ({"waves": WAVES, "producers": PRODUCERS, "approvals": {"cutover": False}}, 2, "approvals.cutover"),
     ],
 )
 def test_plans_of_waves_are_not_written_where_one_would_move_what_is_not_its_own(

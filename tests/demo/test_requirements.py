@@ -58,9 +58,16 @@ def test_uv_is_installed_by_its_pin_and_hashes_alone() -> None:
 
 
 def test_uv_asks_the_index_that_pip_was_told_to_ask() -> None:
-    configured = "global.index-url='https://index.example/simple'\n:env:.cert='/etc/own.pem'\nglobal.user='true'\n"
-    assert install.settings(configured) == {
+    configured = [
+        ":env:.cert='/etc/own.pem'",
+        "global.cert='/etc/everybodys.pem'",
+        r"global.extra-index-url='https://one.example\nhttps://two.example'",
+        "install.index-url='https://index.example/simple'",
+        "global.user='true'",
+    ]
+    assert install.settings("\n".join(configured)) == {
         "UV_DEFAULT_INDEX": "https://index.example/simple",
+        "UV_INDEX": "https://one.example https://two.example",
         "SSL_CERT_FILE": "/etc/own.pem",
     }
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kafka_migration.plans import patterns
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.problems import Problem
 
@@ -61,6 +62,7 @@ def test_pattern_longer_than_any_name_is_refused(problems_of: Callable[..., tupl
     ("pattern", "name"),
     [
         ("orders", "orders"),
+        (r"shop\.orders-v1\_2", "shop.orders-v1_2"),
         (r"orders\..*", "orders.eu"),
         (r"[a-z]+\.v[12]", "x.v1"),
         ("(orders|payments)-.*", "payments-1"),
@@ -80,6 +82,14 @@ def test_pattern_of_ordinary_use_matches_whole_names(pattern: str, name: str, pl
     assert groups.matches(name)
     assert not groups.matches(f"?{name}")
     assert not groups.matches(f"{name}\n")
+
+
+def test_names_that_are_spelled_out_are_looked_up_and_mean_what_the_matcher_means() -> None:
+    spelled = (r"shop\.orders", "a-b", r"a\-c", r"x\+\_y")
+    for name in ("shop.orders", "shopXorders", "a-b", "a-c", "x+_y", "xx_y", "shop.orders2", ""):
+        assert patterns.matches_any(spelled, name) is any(patterns._one(one).fullmatch(name) for one in spelled)
+    names, others = patterns._matchers((*spelled, r"\d+", "a.c", r"\Qa.b\E", "ü"))
+    assert (len(names), len(others)) == (4, 4)
 
 
 def test_name_that_is_longer_than_names_are_is_refused(

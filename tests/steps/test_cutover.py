@@ -8,11 +8,13 @@ from kafka_migration.domain.errors import BadInput, ClusterUnreachable, CouldNot
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups import looks as group_looks
+from kafka_migration.groups import translate
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.kafka.types import CommittedOffset
 from kafka_migration.state.journal import Journal
 from kafka_migration.steps import cutover
 from kafka_migration.steps.cutover import CutoverResult, Fate, GroupOutcome
+from kafka_migration.topics.declared import KIND
 from tests.steps.hook_server import HookServer
 from tests.steps.worlds import START, FakeWorld, World
 
@@ -208,8 +210,26 @@ def test_group_that_also_reads_what_another_migration_mirrors_is_refused_and_not
     assert result.outcome is Fate.REFUSED
     assert f"{foreign.topic} (others)" in result.reason
     assert (hooks.calls, world.committed("target", group)) == ([], {})
+    (seen,) = translate.preview(world.ctx(), [group]).groups
+    assert seen.problems == (f"group {group} also reads {foreign.topic} (others)",)
+    # Once that one is done, it holds nothing any more, and its topic stays.
+    other.record(KIND, foreign.topic, {"created": True})
     other.unlock([foreign.topic])
+    assert only(cutover.apply(world.ctx(consumers=hooks.consumers))).outcome is Fate.REFUSED
+    other.forget(KIND, foreign.topic)
     assert only(cutover.apply(world.ctx(cutover=stopped(group)))).outcome is Fate.MOVED
+
+
+def test_group_whose_members_read_topics_of_this_migration_alone_is_moved_whatever_it_once_committed(
+    world: World, hooks: HookServer
+) -> None:
+    topic, foreign = world.topic("orders"), world.foreign_topic("x")
+    group = world.group("app")
+    world.commit("source", group, {TopicPartition(topic, 0): 20, TopicPartition(foreign, 0): 5})
+    assert Journal(world.store, "others").lock([foreign], at="now") == {}
+    leave = world.join("source", group, [topic])
+    hooks.on("stop", "source", lambda _group: leave())
+    assert only(cutover.apply(world.ctx(consumers=hooks.consumers))).outcome is Fate.MOVED
 
 
 def test_other_offsets_of_the_group_on_the_target_are_kept(world: World) -> None:

@@ -19,6 +19,7 @@ from kafka_migration.migration.joined import joined
 from kafka_migration.state.link import LinkState
 from kafka_migration.state.store import MemoryStore
 from kafka_migration.steps import runner
+from tests.steps import histories
 from tests.steps.gates import Migration
 from tests.waves.made import given
 
@@ -44,6 +45,20 @@ def verdict_of(found: dict[str, CheckResult], name: str) -> tuple[Verdict, str, 
 def test_plan_without_waves_is_checked_as_before(shop: Migration) -> None:
     assert [r.name for r in preflight.check(shop.ctx()).gate.results if "wave" in r.name] == []
     assert approvals.evidence(shop.ctx(), GateName.PLAN).facts.get("waves") is None
+
+
+def test_groups_that_another_migration_moved_and_that_read_what_is_made_next_are_named(shop: Migration) -> None:
+    histories.moved(shop)
+    for key, value in shop.store.items().items():
+        shop.store.delete(key)
+        reads = {"subscription": ["shop.payments", "audit"]} if "subscription" in value else {}
+        shop.store.put(key.replace("shop/", "earlier/", 1), {**value, **reads})
+    found = {result.name: result for result in preflight.check(shop.ctx()).gate.results}["no other migration"]
+    assert found.verdict is Verdict.WARN
+    assert "shop.app (earlier) reads shop.payments" in found.evidence
+    shop.ctx().journal.record("topic", "shop.payments", {"topic_id": "x"})
+    found = {result.name: result for result in preflight.check(shop.ctx()).gate.results}["no other migration"]
+    assert found.verdict is Verdict.PASS
 
 
 def test_waves_that_hold_everything_once_pass(shop: Migration) -> None:

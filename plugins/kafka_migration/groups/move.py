@@ -239,17 +239,22 @@ class Mover:
         if not view.state.is_empty and not plan.stop_hooks(group):
             raise GroupNotEmpty(self.here, view.state)
         require_empty(self.ctx, group, self.there)
-        if view.is_concerned and (shared := shared_with_others(self.ctx, {group: view.outside})):
-            raise Refused(
-                f"{shared[0]}, which another migration mirrors: it would go on there without its positions",
-                remedy=REMEDY_SHARED,
-            )
+        if view.is_concerned and self.ctx.direction is Direction.FORWARD:
+            self._require_alone(view, look)
         if view.uncommitted and plan.cutover.uncommitted == "refuse":
             raise UncommittedPartitions(group, view.uncommitted)
         self._refuse_commits_without_members(group, look)
         there = self.ctx.destination.committed(group)
         self._require_not_ahead(group, there, current_positions(self.ctx, view).translations)
         self.require_hooks(group, stop_on=self.here, start_on=self.there, phase=self.phase)
+
+    def _require_alone(self, view: GroupView, look: Look | None) -> None:
+        outside = view.outside_now(look.subscription if look else frozenset())
+        if shared := shared_with_others(self.ctx, {view.group: outside}):
+            raise Refused(
+                f"{shared[0]}, which another migration mirrors: it would go on there without its positions",
+                remedy=REMEDY_SHARED,
+            )
 
     def require_protocol(self, view: GroupView) -> None:
         """Refuse a group that is more than what it committed, or does not exist."""

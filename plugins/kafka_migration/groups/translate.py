@@ -23,6 +23,7 @@ from kafka_migration.groups.looks import MOVABLE_PROTOCOLS, Commits, subscribed_
 from kafka_migration.groups.record import GroupRecord, Policy, Step, Translation
 from kafka_migration.kafka.types import CommittedOffset, GroupState
 from kafka_migration.link import reverse
+from kafka_migration.topics.declared import KIND as TOPICS
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -50,12 +51,17 @@ REMEDY_SHARED = (
 
 def shared_with_others(ctx: Context, outside: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
     """Of groups and the topics ``outside`` of the plan that they read, those that another migration onto this target
-    mirrors, a sentence for each group.
+    mirrors, or has mirrored, a sentence for each group.
 
     Such a topic is there, too: a group that is moved would read it on the target from wherever its
     auto.offset.reset has it, since nothing is committed for it there.
     """
-    held = ctx.journal.held_elsewhere({topic for topics in outside.values() for topic in topics})
+    wanted = {topic for topics in outside.values() for topic in topics}
+    if not wanted:
+        return ()
+    # A migration that is done holds nothing any more.
+    held = {topic: by for by, topic in ctx.journal.of_others(TOPICS) if topic in wanted}
+    held |= ctx.journal.held_elsewhere(wanted)
     found = {group: [f"{t} ({held[t]})" for t in sorted(topics) if t in held] for group, topics in outside.items()}
     return tuple(f"group {group} also reads {listed(names)}" for group, names in sorted(found.items()) if names)
 
@@ -92,6 +98,11 @@ class GroupView:
     def partitions(self) -> tuple[TopicPartition, ...]:
         """All that the group reads of the plan's topics."""
         return (*self.committed, *self.uncommitted)
+
+    def outside_now(self, before: Set[str] = frozenset()) -> tuple[str, ...]:
+        """``outside``, but for topics that it has only commits of: by what its members read, or read ``before``."""
+        read = subscribed_topics(self.state) or before
+        return tuple(topic for topic in self.outside if topic in read) if read else self.outside
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -431,6 +442,8 @@ def _preview_of(ctx: Context, view: GroupView, remark: str | None) -> GroupPrevi
             problems.append(error.message)
         else:
             translations = positions.translations
+            if ctx.direction is Direction.FORWARD:
+                problems += shared_with_others(ctx, {view.group: view.outside_now()})
             problems += [f"{tp}: {why}" for tp, why in sorted(positions.pending.items())]
     return GroupPreview(
         group=view.group,

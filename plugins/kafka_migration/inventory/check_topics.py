@@ -9,6 +9,7 @@ from collections import Counter
 
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.looks import MOVABLE_PROTOCOLS
+from kafka_migration.groups.record import GroupRecord
 from kafka_migration.groups.translate import REMEDY_SHARED, shared_with_others
 from kafka_migration.inventory.facts import (
     Facts,
@@ -20,7 +21,7 @@ from kafka_migration.inventory.facts import (
     unchecked,
     warned,
 )
-from kafka_migration.topics.declared import Action
+from kafka_migration.topics.declared import KIND, Action
 from kafka_migration.topics.specs import is_old_format
 from kafka_migration.waves.sizing import ASSUMED_BYTES_PER_SECOND, copy_seconds, with_margin
 
@@ -48,13 +49,36 @@ def no_other_migration(facts: Facts) -> Finding:
             listed(f"{topic} is held by {by}" for topic, by in sorted(others.items())),
             "run `release` for those migrations once they are done with these topics, or exclude the topics here",
         )
-    groups = {name: group.outside for name, group in facts.inventory.groups.items() if group.topics}
+    moved = GroupRecord.all(facts.ctx.journal)
+    groups = {
+        name: group.outside
+        for name, group in facts.inventory.groups.items()
+        if group.topics and not (name in moved and moved[name].is_moved)
+    }
     if shared := shared_with_others(facts.ctx, groups):
         return warned(
             f"{listed(shared, separator='; ')}, which another migration mirrors, so cutover will refuse them",
             REMEDY_SHARED,
         )
+    if readers := _moved_by_others(facts):
+        return warned(
+            f"groups that are on the target already, and read topics that `create` is about to make there:"
+            f" {listed(readers, separator='; ')}",
+            "have one plan move all that these groups read (`undo` or `rollback` them where they were moved), or"
+            " exclude the topics: on the target they begin by their auto.offset.reset, and not where they stand here",
+        )
     return passed("no other migration on this target holds these topics")
+
+
+def _moved_by_others(facts: Facts) -> list[str]:
+    """Groups that another migration has moved, and that read topics which this one has not made yet."""
+    new = {name for name in facts.inventory.topics if facts.ctx.journal.read(KIND, name) is None}
+    return [
+        f"{group} ({journal.migration}) reads {listed(sorted(read))}"
+        for journal in facts.ctx.journal.others()
+        for group, record in sorted(GroupRecord.all(journal).items())
+        if record.is_moved and (read := record.subscription & new)
+    ]
 
 
 def target_topics(facts: Facts) -> Finding:

@@ -221,13 +221,14 @@ def _group(
     ours = None if commits is None else {tp: commit for tp, commit in commits.items() if tp.topic in topics}
     read = {tp.topic for tp in commits or ()} | subscribed_topics(state)
     in_plan = read & topics.keys()
+    read_now = subscribed_topics(state) or read
     return GroupFacts(
         name=state.group,
         protocol=state.protocol,
         state=state.state,
         members=state.members,
         topics=frozenset(in_plan),
-        outside=frozenset(read - in_plan),
+        outside=frozenset(read_now - topics.keys()),
         committed=len(ours or ()),
         lag=None if ours is None else _lag(ours, ends),
         uncommitted=None if ours is None else _uncommitted(ours, [topics[name] for name in sorted(in_plan)]),

@@ -119,7 +119,7 @@ class GroupFacts:
 
     ``uncommitted`` are partitions of topics that it reads (it committed another partition of them, or a member
     subscribes) which it never committed; None where the protocol keeps no commits, or they could not be read.
-    ``outside`` are topics that it reads and the plan does not select.
+    ``outside`` are topics that it reads (while it has no members: has committed) and the plan does not select.
     """
 
     name: str

@@ -21,6 +21,10 @@ _NEVER = re.compile(r"__(consumer_offsets|transaction_state|share_group_state|cl
 #: More characters than any name has.
 _LONGEST = 500
 
+#: A pattern that matches one name alone.
+_SPELLED_OUT = re.compile(r"(?:[A-Za-z0-9_-]|\\[!-/:-@\[-`{-~])+")
+_ESCAPE = re.compile(r"\\(.)")
+
 _SPLIT_QUANTIFIER = re.compile(r"\{\d*,\d*\}")
 
 
@@ -83,7 +87,16 @@ def matches_any(patterns: tuple[str, ...], name: str) -> bool:
 
     One by one, not joined by |: joined, a flag of one pattern would change its neighbours.
     """
-    return any(_one(pattern).fullmatch(name) is not None for pattern in patterns)
+    names, others = _matchers(patterns)
+    return name in names or any(pattern.fullmatch(name) is not None for pattern in others)
+
+
+@lru_cache(maxsize=256)
+def _matchers(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[re2._Regexp, ...]]:
+    """Names that are spelled out, of which a plan may have thousands, and the other patterns."""
+    spelled = {pattern for pattern in patterns if _SPELLED_OUT.fullmatch(pattern)}
+    names = frozenset(_ESCAPE.sub(r"\1", pattern) for pattern in spelled)
+    return names, tuple(_one(pattern) for pattern in patterns if pattern not in spelled)
 
 
 @lru_cache(maxsize=1024)

@@ -71,6 +71,11 @@ class Journal:
                 found[migration, rest.removeprefix(f"{kind}/")] = self._store.get(key) or {}
         return found
 
+    def others(self) -> tuple[Journal, ...]:
+        """Those of the other migrations that recorded something here, by name."""
+        names = {key.partition("/")[0] for key in self._store.keys("")} - {self.migration, _LOCKS}
+        return tuple(Journal(self._store, name) for name in sorted(names))
+
     def deleted(self, kind: str) -> tuple[str, ...]:
         """Names of a kind whose records were removed, as far back as the store remembers that."""
         prefix = self._key(kind, "")

@@ -15,7 +15,6 @@ import re2
 from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.listing import listed
 from kafka_migration.plans.hooks import Hook
-from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
 from kafka_migration.waves.order import Wave, Waves
 
@@ -26,11 +25,20 @@ def plans_of(plan: Plan, found: Waves) -> tuple[dict[str, Any], ...]:
     """The plans, as JSON types, in the order of the waves ``found``: ``plan`` without its defaults, with the topics and
     groups of a wave by their names, called ``<plan>-<wave>``.
 
-    Raises BadInput for a plan without waves, or whose hooks for producers do not name the migration, so that those of
-    one wave would stop all; Refused if something spans two waves, even if the plan waives it.
+    Raises BadInput for a plan without waves, for one of which nobody would be asked before producers move, and for
+    hooks for producers that do not name the migration, so that those of one wave would stop all; Refused if something
+    spans two waves, even if the plan waives it.
     """
     if plan.waves is None:
         raise BadInput("the plan has no waves", field="waves", remedy="write some, or `auto: {}` to have them computed")
+    alone = plan.model_copy(update={"waves": None})
+    if plan.asks("producers") and not (alone.asks("producers") or alone.asks("cutover")):
+        raise BadInput(
+            "without waves, the approval of the cutover is that of producers, too: nobody would be asked",
+            field="approvals.cutover",
+            value=False,
+            remedy="set it, or producers.in_workflow, with which producers have an approval of their own",
+        )
     if found.spanning:
         spanning = listed(f"{one.link.title} ({', '.join(one.waves)})" for one in found.spanning)
         raise Refused(
@@ -44,11 +52,7 @@ def plans_of(plan: Plan, found: Waves) -> tuple[dict[str, Any], ...]:
                 field=place,
                 remedy=f"have {_MIGRATION} in it: {plan.name}-{found.waves[0].name} for the wave {found.waves[0].name}",
             )
-    made = tuple(_plan_of(plan, wave) for wave in found.waves if wave.topics)
-    for fields in made:
-        # A name that is too long, say.
-        restore_plan(fields)
-    return made
+    return tuple(_plan_of(plan, wave) for wave in found.waves if wave.topics)
 
 
 def _parts(hook: Hook) -> Iterator[str]:

@@ -68,7 +68,7 @@ def waves(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show the waves of the plan, with their sizes, and check them against the source. Changes nothing."""
+    """Show the waves of the plan, with their sizes, and check them against the source. Changes no cluster."""
     import yaml
 
     from kafka_migration.cli.render import evidence as shown
@@ -78,6 +78,8 @@ def waves(
     from kafka_migration.waves import order, sizing
 
     output = Output(as_json=as_json)
+    if (why is not None) + given + (write is not None) > 1:
+        raise typer.BadParameter("give one of --why, --given and --write")
     with opened(plan, output, to_check=True) as ctx:
         facts = Facts(ctx)
         found, taken = facts.waves, facts.inventory
@@ -89,7 +91,8 @@ def waves(
         # A gate that is shut is shown; a plan without waves has none.
         if write is not None and (gate.is_open or not gate.results):
             written = _write_plans(ctx, found, write)
-            output.result({"written": [str(path) for path in written]}, *(f"written: {path}" for path in written))
+            value = {"written": [str(path) for path in written], "checks": [check.as_dict() for check in gate.results]}
+            output.result(value, checks("Checks", gate.results), *(f"written: {path}" for path in written))
             return
         if why is None:
             sized = sizing.sizes(ctx, found, taken)
@@ -131,6 +134,7 @@ def _write_plans(ctx: Context, found: Waves, folder: Path) -> list[Path]:
     import yaml
 
     from kafka_migration.migration.joined import joined
+    from kafka_migration.plans.load import parse_plan
     from kafka_migration.waves import apart
 
     if joined(ctx) is not None:
@@ -138,16 +142,27 @@ def _write_plans(ctx: Context, found: Waves, folder: Path) -> list[Path]:
             f"migration {ctx.plan.name} has begun as a whole, and its mirror copies all waves",
             remedy="go on with it; or `cancel` it, while no client has moved, and run this again",
         )
-    plans = apart.plans_of(ctx.plan, found)
-    texts = {folder / f"{fields['name']}.yaml": yaml.safe_dump(fields, sort_keys=False) for fields in plans}
-    for path in texts:
-        if path.exists():
-            remedy = "remove it, or give another folder"
-            raise BadInput("a file of this name is there", field="--write", value=str(path), remedy=remedy)
-    folder.mkdir(parents=True, exist_ok=True)
+    texts = {
+        folder / f"{fields['name']}.yaml": yaml.safe_dump(fields, sort_keys=False)
+        for fields in apart.plans_of(ctx.plan, found)
+    }
     for path, text in texts.items():
-        path.write_text(text, encoding="utf-8")
-    return [*texts]
+        parse_plan(text, file=str(path))
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in texts.items():
+            # Never through a link, and over nothing.
+            with path.open("x", encoding="utf-8") as file:
+                written.append(path)
+                file.write(text)
+    except OSError as error:
+        for path in written:
+            path.unlink(missing_ok=True)
+        reason = error.strerror or str(error)
+        remedy = "remove it, or give another folder" if isinstance(error, FileExistsError) else "give another folder"
+        raise BadInput(reason, field="--write", value=str(error.filename or folder), remedy=remedy) from error
+    return written
 
 
 def status(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
