@@ -72,10 +72,19 @@ def test_uv_asks_the_index_that_pip_was_told_to_ask() -> None:
     }
 
 
-def test_pip_given_requirements_txt_finds_nothing_to_install() -> None:
-    # Without an index: pip accepts the file, hashes and all, and this environment is what it asks for.
+@pytest.mark.parametrize(
+    "words",
+    [
+        # Without an index: pip accepts the file, hashes and all, and this environment is what it asks for.
+        ("install", "--dry-run", "--no-index", "--no-deps", "-r", "requirements.txt"),
+        # And it lacks nothing that one of its packages asks for.
+        ("check",),
+    ],
+    ids=lambda words: words[0],
+)
+def test_pip_finds_nothing_to_install(words: tuple[str, ...]) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "-r", "requirements.txt"],
+        [sys.executable, "-m", "pip", *words],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         capture_output=True,
