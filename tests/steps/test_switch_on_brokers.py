@@ -1,5 +1,5 @@
-"""Producers leave a real source with an authorizer and begin on a real target, while they write, a mirror on Spark
-copies, and a group reads; judged by clients' own notes (docs/checker.md)."""
+"""Producers leave a real source with an authorizer and begin on a real target, while they write, a mirror copies (in
+the first test on Spark), and a group reads; judged by clients' own notes (docs/checker.md)."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ def cut(
     cuts.connect(monkeypatch, both, hooks)
     made: list[Cut] = []
 
-    def begin(**producers: Any) -> Cut:
+    def begin(*, on_spark: bool = True, **producers: Any) -> Cut:
         folder = tmp_path / str(len(made))
         folder.mkdir()
         monkeypatch.chdir(folder)
         made.append(Cut(both, hooks, folder, producers))
+        made[-1].on_spark = on_spark
         made[-1].begin()
         return made[-1]
 
@@ -98,7 +99,7 @@ def rehearsed_while_clients_write(shop: Cut) -> None:
 def test_killed_before_the_seal_and_behind_the_point_of_no_return_the_next_call_finishes(
     cut: Callable[..., Cut], hooks: HookServer
 ) -> None:
-    shop = cut()
+    shop = cut(on_spark=False)
     shop.switch(dies_before="kafka_migration.link.seal:_apply")
     assert shop.record().state is SwitchState.SWITCHING
     refused = shop.web.refused
@@ -116,7 +117,7 @@ def test_killed_before_the_seal_and_behind_the_point_of_no_return_the_next_call_
 def test_producers_that_go_first_leave_the_group_to_read_what_comes_back_and_it_moves_behind_them(
     cut: Callable[..., Cut], hooks: HookServer
 ) -> None:
-    shop = cut(first=True, approval=False)
+    shop = cut(on_spark=False, first=True, approval=False)
     shop.switch()
     assert shop.record().state is SwitchState.DONE
     assert [call[:2] for call in hooks.calls if call[3]] == [], "no group was touched"
