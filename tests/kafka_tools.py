@@ -1,5 +1,6 @@
 """What tests do to clusters and read from them, through librdkafka alone: no code of the mirror."""
 
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +26,9 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewTopic
 
+from kafka_migration.domain import codes
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.kafka.errors import retried
 from tests.waiting import wait_until
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -293,8 +296,13 @@ def stable_ends(servers: str, topics: Mapping[str, int]) -> dict[TopicPartition,
 
 
 def log_ends(servers: str, topics: Mapping[str, int]) -> int:
-    """The sum of all high watermarks of `topics`."""
+    """The sum of all high watermarks of `topics`, from their leaders: also of those that were elected just now."""
     admin = _kept_admin(servers)
     tps = [TopicPartition(name, p) for name, count in topics.items() for p in range(count)]
     wanted = {confluent_kafka.TopicPartition(tp.topic, tp.partition): OffsetSpec.latest() for tp in tps}
-    return sum(future.result(30).offset for future in admin.list_offsets(wanted).values())
+    ends: int = retried(
+        lambda: sum(future.result(30).offset for future in admin.list_offsets(wanted).values()),
+        time.monotonic() + 30,
+        lambda error: isinstance(error, KafkaException) and error.args[0].code() in codes.STALE_LEADER,
+    )
+    return ends
