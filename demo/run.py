@@ -32,7 +32,7 @@ class Patience:
     """How long each part may take, in seconds."""
 
     warm_up: float = 120.0
-    migration: float = 540.0
+    migration: float = 1200.0
     last_reads: float = 180.0
 
 
