@@ -27,21 +27,18 @@ _AS_UV_HAS_IT = {
     "default-timeout": "UV_HTTP_TIMEOUT",
     "timeout": "UV_HTTP_TIMEOUT",
 }
+#: Where pip keeps settings: a later one of these wins.
+_PLACES = ("global", "install", ":env:")
 _SETTING = re.compile(r"^(global|install|:env:)\.([a-z-]+)='(.*)'$", re.MULTILINE)
 #: Of uv's own, those by which it would install something else than the lock says.
-_NOT_OF_UV = ("UV_OVERRIDE", "UV_CONSTRAINT", "UV_NO_VERIFY_HASHES", "UV_REQUIRE_HASHES")
+_NOT_OF_UV = ("UV_OVERRIDE", "UV_CONSTRAINT", "UV_NO_VERIFY_HASHES")
 
 
 def settings(configured: str) -> dict[str, str]:
-    """The variables by which uv does as pip was told to, from what `pip config list` prints."""
-    found: dict[str, str] = {}
-    # As pip has it: the environment before a section for the command, and that before the general one.
-    for place in ("global", "install", ":env:"):
-        for where, name, value in _SETTING.findall(configured):
-            if where == place and name in _AS_UV_HAS_IT:
-                # Several are shown in one line.
-                found[_AS_UV_HAS_IT[name]] = value.replace("\\n", " ")
-    return found
+    """Environment variables that give uv the settings of pip, from the output of `pip config list`."""
+    found = sorted(_SETTING.findall(configured), key=lambda setting: _PLACES.index(setting[0]))
+    # Several values are shown in one line.
+    return {_AS_UV_HAS_IT[name]: value.replace("\\n", " ") for _, name, value in found if name in _AS_UV_HAS_IT}
 
 
 def _by_uv() -> bool:

@@ -262,7 +262,7 @@ def test_plans_of_waves_are_written_each_with_the_topics_and_groups_of_its_wave(
 
 
 @pytest.mark.parametrize(
-    ("fields", "code", "said"),
+    ("fields", "code", "message"),
     [
         ({}, 2, "the plan has no waves"),
         ({"waves": WAVES, "producers": {**PRODUCERS, "stop": [{"command": ["/bin/true"]}]}}, 2, "producers.stop[0]"),
@@ -272,11 +272,11 @@ def test_plans_of_waves_are_written_each_with_the_topics_and_groups_of_its_wave(
     ],
 )
 def test_plans_of_waves_are_not_written_where_one_would_move_what_is_not_its_own(
-    fields: dict[str, Any], code: int, said: str, terminal: Terminal, tmp_path: Path
+    fields: dict[str, Any], code: int, message: str, terminal: Terminal, tmp_path: Path
 ) -> None:
     terminal.write_plan(**fields)
     refused = terminal.run("waves", "--write", str(tmp_path / "plans"))
-    assert (refused.exit_code, said in refused.stderr) == (code, True), refused.output
+    assert (refused.exit_code, message in refused.stderr) == (code, True), refused.output
     assert not (tmp_path / "plans").exists()
 
 

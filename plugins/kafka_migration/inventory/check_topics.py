@@ -62,7 +62,7 @@ def no_other_migration(facts: Facts) -> Finding:
         )
     if readers := _moved_by_others(facts):
         return warned(
-            f"groups that are on the target already, and read topics that `create` is about to make there:"
+            "groups that are on the target already, and read topics that `create` is about to make there:"
             f" {listed(readers, separator='; ')}",
             "have one plan move all that these groups read (`undo` or `rollback` them where they were moved), or"
             " exclude the topics: on the target they begin by their auto.offset.reset, and not where they stand here",
@@ -72,7 +72,7 @@ def no_other_migration(facts: Facts) -> Finding:
 
 def _moved_by_others(facts: Facts) -> list[str]:
     """Groups that another migration has moved, and that read topics which this one has not made yet."""
-    new = {name for name in facts.inventory.topics if facts.ctx.journal.read(KIND, name) is None}
+    new = facts.inventory.topics.keys() - facts.ctx.journal.all(KIND).keys()
     return [
         f"{group} ({journal.migration}) reads {listed(sorted(read))}"
         for journal in facts.ctx.journal.others()

@@ -197,6 +197,11 @@ class Hook(PlanModel):
         found.raise_any("hook")
         return self
 
+    def names(self, placeholder: str) -> bool:
+        """Whether it is called with what ``{placeholder}`` stands for."""
+        parts = (*(self.command or ()), self.http.url if self.http else "")
+        return any(f"{{{placeholder}}}" in part for part in parts)
+
     def is_for(self, group: str) -> bool:
         """Whether this hook runs for ``group``."""
         return self.groups is None or matches_any(self.groups, group)

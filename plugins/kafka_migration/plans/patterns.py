@@ -91,6 +91,11 @@ def matches_any(patterns: tuple[str, ...], name: str) -> bool:
     return name in names or any(pattern.fullmatch(name) is not None for pattern in others)
 
 
+def pattern_of(name: str) -> str:
+    """A pattern that matches ``name`` alone; what needs no escape has none, so that people can read it."""
+    return "".join(char if char.isalnum() or char in "-_" else re2.escape(char) for char in name)
+
+
 @lru_cache(maxsize=256)
 def _matchers(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[re2._Regexp, ...]]:
     """Names that are spelled out, of which a plan may have thousands, and the other patterns."""

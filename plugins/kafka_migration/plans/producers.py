@@ -187,7 +187,7 @@ class Producers(PlanModel):
         for where, hook in self._hooks():
             if hook.groups is not None:
                 found.add((*where, "groups"), None, "a hook for producers has no groups", "remove it")
-            if any("{group}" in part for part in (*(hook.command or ()), hook.http.url if hook.http else "")):
+            if hook.names("group"):
                 found.add(where, "{group}", "a hook for producers is run for no group", "remove the placeholder")
             if hook.wait:
                 found.add((*where, "wait"), True, "there is nothing to wait for here", "remove this hook")

@@ -64,12 +64,7 @@ class Journal:
 
     def of_others(self, kind: str) -> dict[tuple[str, str], dict[str, Any]]:
         """Everything of a kind that other migrations recorded here, by migration and name."""
-        found = {}
-        for key in self._store.keys(""):
-            migration, _, rest = key.partition("/")
-            if migration not in (self.migration, _LOCKS) and rest.startswith(f"{kind}/"):
-                found[migration, rest.removeprefix(f"{kind}/")] = self._store.get(key) or {}
-        return found
+        return {(one.migration, name): value for one in self.others() for name, value in one.all(kind).items()}
 
     def others(self) -> tuple[Journal, ...]:
         """Those of the other migrations that recorded something here, by name."""

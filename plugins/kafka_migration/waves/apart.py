@@ -7,18 +7,13 @@ Migrations onto one target stay out of each other's way already. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
-
-import re2
 
 from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.listing import listed
-from kafka_migration.plans.hooks import Hook
 from kafka_migration.plans.model import Plan
+from kafka_migration.plans.patterns import pattern_of
 from kafka_migration.waves.order import Wave, Waves
-
-_MIGRATION = "{migration}"
 
 
 def plans_of(plan: Plan, found: Waves) -> tuple[dict[str, Any], ...]:
@@ -45,39 +40,29 @@ def plans_of(plan: Plan, found: Waves) -> tuple[dict[str, Any], ...]:
             f"no plan of its own can be made of a wave that shares something with another one: {spanning}",
             remedy="have in one wave what belongs together (`waves PLAN --why TOPIC`)",
         )
+    first = found.waves[0].name if found.waves else ""
     for place, hook in plan.producers.hooks() if plan.producers is not None else ():
-        if not any(_MIGRATION in part for part in _parts(hook)):
+        if not hook.names("migration"):
             raise BadInput(
                 "this hook is the same for every wave, so the first one would stop or start the producers of all",
                 field=place,
-                remedy=f"have {_MIGRATION} in it: {plan.name}-{found.waves[0].name} for the wave {found.waves[0].name}",
+                remedy=f"have {{migration}} in it: {plan.name}-{first} for the wave {first}",
             )
     return tuple(_plan_of(plan, wave) for wave in found.waves if wave.topics)
-
-
-def _parts(hook: Hook) -> Iterator[str]:
-    yield from hook.command or ()
-    if hook.http is not None:
-        yield hook.http.url
 
 
 def _plan_of(plan: Plan, wave: Wave) -> dict[str, Any]:
     fields = plan.model_dump(mode="json", exclude_unset=True, exclude={"waves"})
     fields["name"] = f"{plan.name}-{wave.name}"
     kept = {name: value for name, value in fields["topics"].items() if name not in ("include", "exclude", "adopt")}
-    fields["topics"] = {"include": _exactly(sorted(wave.topics)), **kept}
+    fields["topics"] = {"include": [pattern_of(topic) for topic in sorted(wave.topics)], **kept}
     if adopted := [topic for topic in plan.topics.adopt if topic in wave.topics]:
         fields["topics"]["adopt"] = adopted
     if "stopped_groups" in fields.get("cutover", {}):
-        fields["cutover"]["stopped_groups"] = [it for it in plan.cutover.stopped_groups if it in wave.groups]
+        fields["cutover"]["stopped_groups"] = [group for group in plan.cutover.stopped_groups if group in wave.groups]
     if wave.groups:
-        fields["groups"] = {"include": _exactly(sorted(wave.groups))}
+        fields["groups"] = {"include": [pattern_of(group) for group in sorted(wave.groups)]}
     else:
         for name in ("groups", "consumers"):
             fields.pop(name, None)
     return fields
-
-
-def _exactly(names: Sequence[str]) -> list[str]:
-    """Patterns of these names alone; what needs no escape has none, so that people can read them."""
-    return ["".join(it if it.isalnum() or it in "-_" else re2.escape(it) for it in name) for name in names]

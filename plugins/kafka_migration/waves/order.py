@@ -12,7 +12,7 @@ from typing import Any
 
 from kafka_migration.kafka.facts import Inventory
 from kafka_migration.plans.model import Plan
-from kafka_migration.plans.patterns import matches_any
+from kafka_migration.plans.patterns import matches_any, pattern_of
 from kafka_migration.plans.waves import AutoWaves, GivenWave
 from kafka_migration.waves.links import Kind, Link, Part, chain, links_of, parts_of
 
@@ -117,7 +117,7 @@ def as_given(plan: Plan, found: Waves) -> dict[str, Any]:
     JSON types. What the plan waives stays waived."""
     waves: list[dict[str, Any]] = []
     for wave in found.waves:
-        topics = [topic.replace(".", r"\.") for topic in sorted(wave.topics)]
+        topics = [pattern_of(topic) for topic in sorted(wave.topics)]
         # A settled wave whose topics are gone has nothing left to be named by, or to be moved.
         if topics:
             waves.append({"name": wave.name or "all", "topics": topics, **({"canary": True} if wave.canary else {})})
