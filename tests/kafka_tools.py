@@ -125,8 +125,9 @@ def produce(servers: str, topic: str, records: Iterable[ToSend], **config: objec
 def produce_with(client: Mapping[str, str], topic: str, records: Iterable[ToSend], **config: object) -> None:
     """As `produce`, with librdkafka's properties of a client."""
     failures: list[object] = []
+    # Batches are as large as they may be, however slow this process is: the flush waits for no linger.
     producer = confluent_kafka.Producer(
-        {**client, "queue.buffering.max.messages": 2_000_000, "linger.ms": 20, **config}
+        {**client, "queue.buffering.max.messages": 2_000_000, "linger.ms": 60_000, **config}
     )
     for count, record in enumerate(records):
         extra: dict[str, Any] = {} if record.timestamp is None else {"timestamp": record.timestamp}

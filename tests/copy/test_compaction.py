@@ -62,7 +62,6 @@ def write(it: Bench, topic: str, count: int, *, first: int, seed: int) -> None:
         size = min(chance.randrange(1, 30), first + count - at)
         config = {
             "compression.type": chance.choice(CODECS),
-            "linger.ms": 50,
             "enable.idempotence": chance.random() < 0.5,
         }
         produce(it.source, topic, changes(size, first=at, seed=seed + at), **config)

@@ -141,7 +141,7 @@ class Compacted:
             ToSend(b"%d-%d" % (self._batches, n), key.encode(), timestamp=OLD + self._batches * 1_000)
             for n, key in enumerate(keys)
         ]
-        produce(self._servers, self._topic, rows, **{"enable.idempotence": idempotent, "linger.ms": 100})
+        produce(self._servers, self._topic, rows, **{"enable.idempotence": idempotent})
 
     def await_batches(self, *expected: tuple[int, int, int]) -> None:
         """Until the log holds these batches: base offset, next offset, records."""

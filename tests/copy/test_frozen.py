@@ -105,7 +105,7 @@ def test_mirror_that_wakes_in_the_middle_of_a_request_sends_no_more_of_it(
         wired(it.target, topic) as wire,
     ):
         big = (ToSend(os.urandom(9_000), partition=n % partitions, timestamp=1_700_000_000_000) for n in range(2_400))
-        produce(it.source, topic, big, **{"batch.size": 900_000, "linger.ms": 1_000})
+        produce(it.source, topic, big, **{"batch.size": 900_000})
         appends, seen, stuck = Appends(it), list[Frame](), threading.Event()
         go_on = threading.Event()
 

@@ -53,7 +53,7 @@ def test_batches_larger_than_the_target_takes_are_split_and_a_record_that_is_hal
     ) as it:
         chance = random.Random(2)
         sent = [ToSend(chance.randbytes(2_000), b"k", 0, NOW + n) for n in range(50)]
-        produce(it.source, topic, sent, **{"linger.ms": 200})
+        produce(it.source, topic, sent)
         produce(
             it.source,
             topic,

@@ -27,7 +27,7 @@ def test_quota_that_holds_data_back_for_half_a_minute_costs_no_lease_and_no_fenc
     chance = random.Random(1)
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 2}) as it:
         large = [ToSend(chance.randbytes(9_000), partition=n % 2) for n in range(240)]
-        produce(it.source, topic, large, **{"batch.size": 900_000, "linger.ms": 1_000})
+        produce(it.source, topic, large, **{"batch.size": 900_000})
         appends, throttles, told = Appends(it), list[float](), list[str]()
 
         def on_response(frame: Frame) -> None:

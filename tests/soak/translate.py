@@ -108,7 +108,6 @@ class Scene:
                 **{
                     "compression.type": topic.rpartition(".")[2],
                     "batch.num.messages": _BATCH_RECORDS,
-                    "linger.ms": 500,
                     "enable.idempotence": True,
                 },
             )

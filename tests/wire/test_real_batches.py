@@ -36,7 +36,7 @@ def topic():
 def test_batch_of_any_codec_trimmed_at_every_offset_reads_back_as_its_tail(source_cluster, topic, codec):
     servers, last = source_cluster.bootstrap_servers, len(RECORDS)
     create_topics(servers, {topic: last}, {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**62)})
-    produce(servers, topic, RECORDS, **{"compression.type": codec, "linger.ms": 200})
+    produce(servers, topic, RECORDS, **{"compression.type": codec})
     with wired(servers, topic) as wire:
         ((header, batch),) = wire.stored(TopicPartition(topic, 0))
         verify_crc(header, memoryview(batch))
