@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "link": frozenset({"domain", "kafka", "state", "migration", "topics", "copy", "wire"}),
     "fence": frozenset({"domain", "plans", "kafka", "state", "migration", "topics", "link"}),
     "groups": frozenset({"domain", "plans", "kafka", "state", "migration", "topics", "link"}),
+    "mirrormaker": frozenset({"domain", "plans", "kafka"}),
     "positions": frozenset({"domain", "kafka", "migration", "link"}),
     "validation": frozenset({"domain", "kafka", "migration", "topics", "link", "groups", "copy", "compare"}),
     "waves": frozenset({"domain", "plans", "kafka", "migration", "topics", "link"}),
@@ -49,7 +50,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     ),
     "cli": frozenset(
         {"domain", "plans", "kafka", "migration", "topics", "link", "groups", "validation", "inventory", "approvals"}
-        | {"steps", "positions", "waves", "fence"}
+        | {"steps", "positions", "waves", "fence", "mirrormaker"}
     ),
 }
 #: Files outside the rooms, and the rooms that they may import.

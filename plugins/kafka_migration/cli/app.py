@@ -11,11 +11,12 @@ from typing import Any
 import typer
 
 from kafka_migration.cli.command import Command
-from kafka_migration.cli.commands import copy, end, look, move, producers, prove, run
+from kafka_migration.cli.commands import copy, end, look, mirrormaker, move, producers, prove, run
 
 #: By the panel of ``--help``, in the order of a migration; a command is called as its function is.
 PANELS: Mapping[str, tuple[Callable[..., Any], ...]] = {
     "Migrate": (run.run,),
+    "Come from MirrorMaker": (mirrormaker.import_,),
     "Look": (look.check, look.waves, look.status, look.lag, look.report, look.acls, look.schema),
     "Copy topics": (
         copy.create,
@@ -46,7 +47,7 @@ app = typer.Typer(
 )
 for _panel, _commands in PANELS.items():
     for _run in _commands:
-        app.command(_run.__name__, cls=Command, rich_help_panel=_panel)(_run)
+        app.command(_run.__name__.rstrip("_"), cls=Command, rich_help_panel=_panel)(_run)
 
 
 def main() -> None:

@@ -6,15 +6,18 @@ With ``--json`` standard output holds JSON alone, whatever happens, so that a ma
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from kafka_migration.domain.errors import BadInput
 from kafka_migration.domain.printable import printable
 
 _OBEYED = re.compile(r"[\x7f-\x9f]")
@@ -69,3 +72,27 @@ class Output:
     def is_live(self) -> bool:
         """Whether a person watches standard output, so that it may be redrawn."""
         return self.out.is_terminal and not self.as_json
+
+
+def write_new(texts: Mapping[Path, str], *, secret: Path | None = None) -> list[Path]:
+    """Write each file of ``texts``, all or none; ``secret``, one of them, for its owner alone.
+
+    Raises BadInput, about --write, for a file that is there, or cannot be written.
+    """
+    written: list[Path] = []
+    try:
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            mode = 0o600 if path == secret else 0o666
+            # Never through a link, and over nothing.
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+                written.append(path)
+                file.write(text)
+    except OSError as error:
+        for path in written:
+            path.unlink(missing_ok=True)
+        reason = error.strerror or str(error)
+        remedy = "remove it, or give another folder" if isinstance(error, FileExistsError) else "give another folder"
+        folder = next(iter(texts)).parent
+        raise BadInput(reason, field="--write", value=str(error.filename or folder), remedy=remedy) from error
+    return written

@@ -7,10 +7,13 @@ special but the quote itself. Line ends would end the string; connections refuse
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 _OPTION = re.compile(r"""\s+([A-Za-z_][\w.]*)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)""")
-_MODULE = re.compile(r"\s*[\w.$]+\.(?:PlainLoginModule|ScramLoginModule)\s+(?:required|requisite|sufficient|optional)")
+_MODULE = re.compile(r"\s*[\w.$]+\.(\w+)\s+(?:required|requisite|sufficient|optional)")
+#: Login modules that know a user name and a password.
+PASSWORD_MODULES = frozenset({"PlainLoginModule", "ScramLoginModule"})
+OAUTH_MODULE = "OAuthBearerLoginModule"
 _ESCAPE = re.compile(r"\\(.)")
 
 
@@ -24,10 +27,10 @@ def entry(module: str, options: Mapping[str, str]) -> str:
     return f"{module} required " + " ".join(f'{name}="{escaped(text)}"' for name, text in options.items()) + ";"
 
 
-def options(text: str) -> dict[str, str] | None:
-    """The options of one PLAIN or SCRAM login module, or None if ``text`` is anything else."""
+def options(text: str, *, modules: Set[str] = PASSWORD_MODULES) -> dict[str, str] | None:
+    """The options of one login module of these ``modules``, or None if ``text`` is anything else."""
     module = _MODULE.match(text)
-    if module is None:
+    if module is None or module[1] not in modules:
         return None
     found: dict[str, str] = {}
     at = module.end()

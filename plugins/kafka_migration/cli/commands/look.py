@@ -13,7 +13,7 @@ import typer
 
 from kafka_migration.cli.opening import loaded, opened
 from kafka_migration.cli.options import Debug, DryRun, Json, PlanFile, ReportsDirectory, Reverse
-from kafka_migration.cli.output import Output
+from kafka_migration.cli.output import Output, write_new
 from kafka_migration.domain.errors import BadInput, MigrationError, Refused
 
 if TYPE_CHECKING:
@@ -148,21 +148,7 @@ def _write_plans(ctx: Context, found: Waves, folder: Path) -> list[Path]:
     }
     for path, text in texts.items():
         parse_plan(text, file=str(path))
-    written: list[Path] = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path, text in texts.items():
-            # Never through a link, and over nothing.
-            with path.open("x", encoding="utf-8") as file:
-                written.append(path)
-                file.write(text)
-    except OSError as error:
-        for path in written:
-            path.unlink(missing_ok=True)
-        reason = error.strerror or str(error)
-        remedy = "remove it, or give another folder" if isinstance(error, FileExistsError) else "give another folder"
-        raise BadInput(reason, field="--write", value=str(error.filename or folder), remedy=remedy) from error
-    return written
+    return write_new(texts)
 
 
 def status(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:

@@ -1,0 +1,106 @@
+"""import: plans and connections from what a MirrorMaker is configured to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kafka_migration.cli.options import Debug, Json
+from kafka_migration.cli.output import Output, write_new
+
+_FIRST = "MirrorMaker 1"
+_CONNECTIONS = "connections.env"
+
+
+def import_(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FILE]...",
+            help="connect-mirror-maker.properties of MirrorMaker 2, or the JSON of its connectors.",
+            show_default=False,
+        ),
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help=f"Write plans there, and {_CONNECTIONS} with the connections, which holds secrets.",
+            show_default=False,
+        ),
+    ] = None,
+    flow: Annotated[str, typer.Option(metavar="A->B", help="This flow only. (default: all that are enabled)")] = "",
+    name: Annotated[str, typer.Option(metavar="NAME", help="The plan's name. (default: a-to-b)")] = "",
+    consumer_config: Annotated[
+        Path | None, typer.Option("--consumer.config", metavar="FILE", rich_help_panel=_FIRST, show_default=False)
+    ] = None,
+    producer_config: Annotated[
+        Path | None, typer.Option("--producer.config", metavar="FILE", rich_help_panel=_FIRST, show_default=False)
+    ] = None,
+    include: Annotated[
+        str | None,
+        typer.Option("--include", "--whitelist", metavar="PATTERN", rich_help_panel=_FIRST, show_default=False),
+    ] = None,
+    num_streams: Annotated[
+        str | None, typer.Option("--num.streams", metavar="N", rich_help_panel=_FIRST, show_default=False)
+    ] = None,
+    message_handler: Annotated[
+        str | None, typer.Option("--message.handler", metavar="CLASS", rich_help_panel=_FIRST, show_default=False)
+    ] = None,
+    message_handler_args: Annotated[
+        str | None, typer.Option("--message.handler.args", metavar="TEXT", rich_help_panel=_FIRST, show_default=False)
+    ] = None,
+    abort_on_send_failure: Annotated[
+        str | None, typer.Option("--abort.on.send.failure", metavar="BOOL", rich_help_panel=_FIRST, show_default=False)
+    ] = None,
+    offset_commit_interval_ms: Annotated[
+        str | None,
+        typer.Option("--offset.commit.interval.ms", metavar="MS", rich_help_panel=_FIRST, show_default=False),
+    ] = None,
+    consumer_rebalance_listener: Annotated[
+        str | None,
+        typer.Option("--consumer.rebalance.listener", metavar="CLASS", rich_help_panel=_FIRST, show_default=False),
+    ] = None,
+    rebalance_listener_args: Annotated[
+        str | None,
+        typer.Option("--rebalance.listener.args", metavar="TEXT", rich_help_panel=_FIRST, show_default=False),
+    ] = None,
+    new_consumer: Annotated[bool, typer.Option("--new.consumer", rich_help_panel=_FIRST)] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Make plans of a MirrorMaker's configuration, and show what becomes of every option. Asks no cluster."""
+    from kafka_migration.cli.render.mirrormaker import imported as shown
+    from kafka_migration.mirrormaker.plans import imported
+    from kafka_migration.mirrormaker.read import read, read_first
+
+    output = Output(as_json=as_json)
+    given = {
+        "include": include,
+        "num.streams": num_streams,
+        "message.handler": message_handler,
+        "message.handler.args": message_handler_args,
+        "abort.on.send.failure": abort_on_send_failure,
+        "offset.commit.interval.ms": offset_commit_interval_ms,
+        "consumer.rebalance.listener": consumer_rebalance_listener,
+        "rebalance.listener.args": rebalance_listener_args,
+        "new.consumer": "true" if new_consumer else None,
+    }
+    command = {option: value for option, value in given.items() if value is not None}
+    if consumer_config is not None and producer_config is not None and not files:
+        found = read_first(consumer_config, producer_config, command)
+    elif files and not (consumer_config or producer_config or command):
+        found = read(files)
+    else:
+        raise typer.BadParameter(
+            "give either files of MirrorMaker 2, or --consumer.config, --producer.config and --include of MirrorMaker 1"
+        )
+    made = imported(found, only=flow, name=name)
+    written: list[Path] = []
+    if write is not None:
+        secret = write / _CONNECTIONS
+        plans = {write / file: text for file, text in made.texts().items()}
+        written = write_new({**plans, secret: made.variables()}, secret=secret)
+    output.result(made.as_dict() | {"written": [str(path) for path in written]}, *shown(made, written))

@@ -1,0 +1,1 @@
+"""What a MirrorMaker is configured to do, as plans and connections."""

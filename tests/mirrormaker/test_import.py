@@ -1,0 +1,388 @@
+"""What MirrorMaker was configured to do becomes plans and connections, and no option is passed over in silence."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from kafka_migration.cli.app import app
+from kafka_migration.kafka.lookup import find_connection
+from kafka_migration.mirrormaker.options import Outcome
+from kafka_migration.plans.load import load_plan
+from tests.cli.processes import environment
+from tests.kafka_tools import create_topics
+from tests.mirrormaker.tables import DOCUMENT, HEADING, tables
+
+IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+#: The sample of Kafka's own distribution.
+SAMPLE = {
+    "clusters": "A, B",
+    "A.bootstrap.servers": "A_host1:9092, A_host2:9092, A_host3:9092",
+    "B.bootstrap.servers": "B_host1:9092, B_host2:9092, B_host3:9092",
+    "A->B.enabled": "true",
+    "A->B.topics": ".*",
+    "B->A.enabled": "true",
+    "B->A.topics": ".*",
+    "replication.factor": "1",
+    "checkpoints.topic.replication.factor": "1",
+    "heartbeats.topic.replication.factor": "1",
+    "offset-syncs.topic.replication.factor": "1",
+    "offset.storage.replication.factor": "1",
+    "status.storage.replication.factor": "1",
+    "config.storage.replication.factor": "1",
+}
+ONE_WAY = {
+    "clusters": "west, east",
+    "west.bootstrap.servers": "west:9092",
+    "east.bootstrap.servers": "east:9092",
+    "west->east.enabled": "true",
+}
+
+
+def properties(folder: Path, options: dict[str, str], name: str = "mm2.properties") -> Path:
+    path = folder / name
+    path.write_text("".join(f"{key} = {value}\n" for key, value in options.items()))
+    return path
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["import", *map(str, arguments)], env={"COLUMNS": "80"})
+
+
+def imported(*arguments: object) -> Any:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def plan_of(folder: Path, more: dict[str, str], *arguments: object) -> Any:
+    (plan,) = imported(properties(folder, ONE_WAY | more), *arguments)["plans"].values()
+    return plan
+
+
+def outcomes(found: Any) -> dict[str, str]:
+    return {row["option"]: row["outcome"] for row in found["options"]}
+
+
+def test_sample_of_kafkas_distribution_becomes_two_plans(tmp_path):
+    found = imported(properties(tmp_path, SAMPLE))
+    assert {title: plan["name"] for title, plan in found["plans"].items()} == {"A->B": "a-to-b", "B->A": "b-to-a"}
+    assert found["plans"]["A->B"]["topic_defaults"] == {"replication_factor": 1}
+    assert found["connections"]["kafka_a"] == {"bootstrap.servers": SAMPLE["A.bootstrap.servers"]}
+    assert outcomes(found).keys() == SAMPLE.keys()
+    assert "A->B and B->A: run one of the two" in " ".join(found["differences"])
+
+
+def test_plans_and_connections_are_written_and_are_what_commands_read(tmp_path, monkeypatch):
+    secret = "p\"a\\ss'$w"
+    jaas = secret.replace("\\", "\\\\").replace('"', '\\"')
+    file = tmp_path / "mm2.properties"
+    options = ONE_WAY | {
+        "west.security.protocol": "SASL_SSL",
+        "west.sasl.mechanism": "SCRAM-SHA-512",
+        "west.sasl.jaas.config": f'{SCRAM} required username="mirror" password="{jaas}";',
+        "west.ssl.truststore.type": "PEM",
+        "west.ssl.truststore.location": "/etc/ca.pem",
+        "tasks.max": "7",
+    }
+    # Java reads a backslash as an escape.
+    file.write_text("".join(f"{key}={value}\n".replace("\\", "\\\\") for key, value in options.items()))
+    done = run(file, "--write", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert secret not in done.output
+    assert jaas not in done.output
+    plan = load_plan(tmp_path / "out" / "west-to-east.yaml")
+    assert (plan.source, plan.target, plan.mirror.num_streams) == ("kafka_west", "kafka_east", 7)
+    variables = tmp_path / "out" / "connections.env"
+    assert stat.S_IMODE(variables.stat().st_mode) == 0o600
+    shell = ["sh", "-c", f'. "{variables}" && env -0']
+    env = dict(
+        line.split("=", 1) for line in subprocess.check_output(shell, text=True).split("\0") if "AIRFLOW_CONN" in line
+    )
+    source = find_connection(plan.source, env)
+    assert source.properties["sasl.password"] == secret
+    assert source.properties["ssl.ca.location"] == "/etc/ca.pem"
+    assert find_connection(plan.target, env).servers == "east:9092"
+    again = run(file, "--write", tmp_path / "out")
+    assert again.exit_code == 2
+    assert "File exists" in again.output
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["connections.env", "west-to-east.yaml"]
+
+
+def test_selection_is_what_mirrormaker_would_have_copied(tmp_path):
+    plan = plan_of(tmp_path, {"west->east.topics": "orders\\\\..*, payments", "topics.exclude": "orders\\\\.old"})
+    topics = load(tmp_path, plan).topics
+    names = "orders.eu", "payments", "orders.old", "__consumer_offsets", ".hidden", "orders.x.internal", "heartbeats"
+    assert topics.select(names) == ("orders.eu", "payments")
+    every = load(tmp_path, plan_of(tmp_path, {"replication.policy.separator": "_"}))
+    found = every.topics.select(
+        ("orders", "east_orders", "east.orders", "a.heartbeats", "mm2-offset-syncs.east.internal", "connect-internal")
+    )
+    assert found == ("east.orders", "orders")
+    assert every.groups.select(("app", "console-consumer-7", "connect-sink", "__x")) == ("app",)
+    assert every.mirror.follow_new_topics
+    assert every.mirror.start == "earliest"
+    assert every.topic_defaults.replication_factor == "source"
+
+
+def load(folder: Path, plan: Any) -> Any:
+    path = folder / "plan.yaml"
+    path.write_text(yaml.safe_dump(plan))
+    return load_plan(path)
+
+
+def test_identity_policy_is_naming_identity_and_excludes_no_prefix(tmp_path):
+    options = ONE_WAY | {"replication.policy.class": IDENTITY, "refresh.topics.enabled": "false"}
+    found = imported(properties(tmp_path, options))
+    plan = load(tmp_path, found["plans"]["west->east"])
+    assert plan.topics.matches("east.orders")
+    assert not plan.mirror.follow_new_topics
+    assert outcomes(found)["replication.policy.class"] == "taken"
+    assert "keep their names" not in " ".join(found["differences"])
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_option_of_a_flow_goes_before_that_of_all_wherever_it_stands(tmp_path, before):
+    own, of_all = {"west->east.tasks.max": "3"}, {"tasks.max": "9"}
+    assert plan_of(tmp_path, own | of_all if before else of_all | own)["mirror"]["num_streams"] == 3
+
+
+def test_flow_that_is_not_enabled_and_clusters_without_a_flow_are_ignored(tmp_path):
+    options = ONE_WAY | {
+        "clusters": "west, east, spare",
+        "spare.bootstrap.servers": "spare:9092",
+        "east->west.enabled": "false",
+        "east->west.topics": "x",
+    }
+    found = imported(properties(tmp_path, options))
+    assert list(found["plans"]) == ["west->east"]
+    assert sorted(name for name, outcome in outcomes(found).items() if outcome == "ignored") == [
+        "east->west.enabled",
+        "east->west.topics",
+        "spare.bootstrap.servers",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "outcome", "note"),
+    [
+        ("sync.topic.acls.enabled", "true", "no counterpart", "clients need theirs"),
+        ("sync.topic.acls.enabled", "false", "not needed", "no ACL is copied"),
+        ("sync.topic.configs.enabled", "false", "no counterpart", "after `restore`"),
+        ("west->east.transforms.mask.type", "Mask", "no counterpart", "stream processor"),
+        ("value.converter", "org.apache.kafka.connect.json.JsonConverter", "no counterpart", "copied as bytes"),
+        ("topic.filter.class", "com.example.Mine", "no counterpart", "patterns"),
+        ("errors.tolerance", "all", "no counterpart", "halts"),
+        ("frobnicate", "1", "ignored", "no option of this name"),
+        ("producer.linger.ms", "5", "ignored", "behind a cluster or a flow"),
+        ("east.producer.linger.ms", "5", "not needed", "tunes"),
+        ("east.consumer.auto.offset.reset", "latest", "ignored", "reads the source alone"),
+        ("west.sasl.kerberos.service.name", "kafka", "no counterpart", "SCRAM"),
+        ("west.sasl.mechanism", "GSSAPI", "no counterpart", "GSSAPI"),
+        ("west.ssl.truststore.location", "/etc/trust.jks", "to do", "keytool"),
+        ("west.ssl.keystore.key", "MIIE", "to do", "PEM file"),
+        ("west.consumer.client.id", "${file:/etc/secret:id}", "to do", "config provider"),
+        ("west.bootstrap.servers", "west:9092", "taken", "kafka_west: bootstrap.servers"),
+        ("west.request.timeout.ms", "9000", "taken", "socket.timeout.ms"),
+        ("west.consumer.bootstrap.servers", "west:9092", "not needed", "the same as west.bootstrap.servers"),
+        ("west.admin.client.id", "one", "taken", "kafka_west: client.id"),
+        ("bootstrap.servers", "west:9092", "no counterpart", "east.bootstrap.servers counts"),
+        ("config.providers", "file", "to do", "write them in"),
+    ],
+)
+def test_each_option_is_named_with_what_became_of_it(tmp_path, option, value, outcome, note):
+    found = imported(properties(tmp_path, ONE_WAY | {option: value}))
+    (row,) = (row for row in found["options"] if row["option"] == option)
+    assert row["outcome"] == outcome, row
+    assert note in row["note"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["west.sasl.jaas.config", "west.ssl.key.password", "west.ssl.keystore.password", "config.providers.v.param.token",
+     "west.sasl.oauthbearer.client.credentials.client.secret", "west.ssl.keystore.key"],
+)  # fmt: skip
+def test_secret_is_shown_nowhere_and_stands_in_no_plan(tmp_path, name):
+    options = ONE_WAY | {"west.security.protocol": "SASL_SSL", "west.sasl.mechanism": "GSSAPI", name: "hunter-2"}
+    file = properties(tmp_path, options)
+    assert "hunter-2" not in run(file).output
+    assert "hunter-2" not in run(file, "--json", "--write", tmp_path / "out").output
+    assert "hunter-2" not in (tmp_path / "out" / "west-to-east.yaml").read_text()
+
+
+def test_token_endpoint_and_client_credentials_become_a_connection(tmp_path):
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    handler = "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler"
+    options = ONE_WAY | {
+        "west.security.protocol": "SASL_SSL",
+        "west.sasl.mechanism": "OAUTHBEARER",
+        "west.sasl.login.callback.handler.class": handler,
+        "west.sasl.oauthbearer.token.endpoint.url": "https://id.example/token",
+        "west.sasl.jaas.config": f"{module} required clientId='mm' clientSecret='s' scope='k' extension_pool='p';",
+    }
+    assert imported(properties(tmp_path, options))["connections"]["kafka_west"] == {
+        "bootstrap.servers": "west:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": "https://id.example/token",
+        "sasl.oauthbearer.client.id": "mm",
+        "sasl.oauthbearer.client.secret": "<hidden>",
+        "sasl.oauthbearer.scope": "k",
+        "sasl.oauthbearer.extensions": "pool=p",
+    }
+
+
+def test_connectors_of_one_flow_become_one_plan_with_groups_only_where_checkpoints_are_written(tmp_path):
+    common = {
+        "source.cluster.alias": "west",
+        "target.cluster.alias": "east",
+        "source.cluster.bootstrap.servers": "west:9092",
+        "target.cluster.bootstrap.servers": "east:9092",
+    }
+    prefix = "org.apache.kafka.connect.mirror.Mirror"
+    source = tmp_path / "source.json"
+    config = common | {
+        "connector.class": f"{prefix}SourceConnector",
+        "topics": "orders",
+        "tasks.max": 4,
+        "source.consumer.auto.offset.reset": "latest",
+        "producer.override.linger.ms": 5,
+        "sync.topic.acls.enabled": False,
+    }
+    source.write_text(json.dumps({"name": "mm-source", "config": config}))
+    (alone,) = imported(source)["plans"].values()
+    assert "groups" not in alone
+    assert (alone["topics"]["include"], alone["mirror"]["start"]) == (["orders"], "latest")
+    checkpoints = tmp_path / "checkpoints.json"
+    config = common | {
+        "connector.class": f"{prefix}CheckpointConnector",
+        "groups": "app",
+        "topics": ".*",
+        "tasks.max": 1,
+    }
+    # As Connect lists its connectors.
+    checkpoints.write_text(json.dumps({"mm-checkpoints": {"info": {"config": config}}}))
+    found = imported(source, checkpoints)
+    (both,) = found["plans"].values()
+    assert both["groups"]["include"] == ["app"]
+    assert (both["topics"]["include"], both["mirror"]["num_streams"]) == (["orders"], 4)
+    assert len(found["options"]) == 10 + 8
+
+
+def first(folder: Path, consumer: dict[str, str], producer: dict[str, str]) -> list[object]:
+    return [
+        "--consumer.config",
+        properties(folder, {"bootstrap.servers": "old:9092", "group.id": "mm"} | consumer, "consumer.properties"),
+        "--producer.config",
+        properties(folder, {"bootstrap.servers": "new:9092"} | producer, "producer.properties"),
+    ]
+
+
+def test_mirrormaker_1_is_its_two_files_and_its_command_line(tmp_path):
+    files = first(tmp_path, {"auto.offset.reset": "earliest"}, {"acks": "all", "compression.type": "lz4"})
+    found = imported(*files, "--whitelist", "'orders.*, logs.*'", "--num.streams", 5, "--abort.on.send.failure", "true")
+    (fields,) = found["plans"].values()
+    plan = load(tmp_path, fields)
+    assert plan.name == "source-to-target"
+    # As MirrorMaker 1 copies them, which knows no topics of tools.
+    assert plan.topics.select(("orders.eu", "logs.internal", "__consumer_offsets")) == ("logs.internal", "orders.eu")
+    assert (plan.mirror.num_streams, plan.mirror.start, plan.groups.include) == (5, "earliest", ())
+    assert outcomes(found) == {
+        "bootstrap.servers": "taken",
+        "group.id": "not needed",
+        "auto.offset.reset": "taken",
+        "acks": "not needed",
+        "compression.type": "not needed",
+        "include": "taken",
+        "num.streams": "taken",
+        "abort.on.send.failure": "not needed",
+    }
+    later = imported(*first(tmp_path, {}, {}), "--include", "x", "--message.handler", "com.example.Mask")
+    assert later["plans"]["source->target"]["mirror"]["start"] == "latest"
+    assert outcomes(later)["message.handler"] == "no counterpart"
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "remedy"),
+    [
+        ({"clusters": "west"}, "clusters", "--consumer.config"),
+        ({"west->east.enabled": "no"}, "west->east.enabled", "true"),
+        ({"west.bootstrap.servers": "west"}, "bootstrap.servers", "host:9092"),
+        ({"tasks.max": "many"}, "tasks.max", "digits"),
+        ({"tasks.max": "5000"}, "tasks.max", ""),
+        ({"west->east.topics": "(?!x).*"}, "west->east.topics", "exclude"),
+        ({"west.consumer.auto.offset.reset": "by_duration:PT1H"}, "west.consumer.auto.offset.reset", "mirror.start"),
+        ({"west.security.protocol": "SASL_SSL"}, "sasl.mechanism", "use one of"),
+    ],
+)
+def test_what_no_plan_takes_is_refused_by_the_name_of_the_option(tmp_path, options, field, remedy):
+    done = run(properties(tmp_path, ONE_WAY | options), "--write", tmp_path / "out")
+    assert done.exit_code == 2, done.output
+    text = " ".join(done.output.split())
+    assert field in text
+    assert remedy in text
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_flows_that_reach_a_cluster_in_two_ways_are_imported_one_at_a_time(tmp_path):
+    options = ONE_WAY | {
+        "clusters": "west, east, north",
+        "north.bootstrap.servers": "north:9092",
+        "north->east.enabled": "true",
+        "north->east.target.cluster.bootstrap.servers": "east-2:9092",
+    }
+    file = properties(tmp_path, options)
+    refused = run(file)
+    assert refused.exit_code == 2
+    assert "--flow" in refused.output
+    found = imported(file, "--flow", "north->east", "--name", "from-north")
+    assert found["plans"]["north->east"]["name"] == "from-north"
+    assert found["connections"]["kafka_east"] == {"bootstrap.servers": "east-2:9092"}
+    assert run(file, "--flow", "east->west").exit_code == 2
+
+
+def test_neither_properties_nor_a_connector_is_refused(tmp_path):
+    for name, text in (("a.json", "{"), ("b.json", '{"connector.class": "FileStreamSource"}'), ("c.json", "[1]")):
+        (tmp_path / name).write_text(text)
+        assert run(tmp_path / name).exit_code == 2
+    (tmp_path / "d.properties").write_text("clusters = \\u12")
+    assert run(tmp_path / "d.properties").exit_code == 2
+    (tmp_path / "e").write_bytes(b"\xff\xfe")
+    assert run(tmp_path / "e").exit_code == 2
+    assert run(tmp_path / "absent").exit_code == 2
+    assert run().exit_code == 2
+    assert run(properties(tmp_path, ONE_WAY), "--include", "x").exit_code == 2
+
+
+def test_imported_plan_is_what_check_takes_on_real_clusters(source_cluster, target_cluster, tmp_path):
+    servers = {"west": source_cluster.bootstrap_servers, "east": target_cluster.bootstrap_servers}
+    options = ONE_WAY | {f"{alias}.bootstrap.servers": there for alias, there in servers.items()}
+    topic = f"import-{os.urandom(4).hex()}"
+    create_topics(servers["west"], {topic: 2})
+    file = properties(tmp_path, options | {"west->east.topics": topic, "replication.factor": "1", "groups": ""})
+    assert run(file, "--write", tmp_path / "out").exit_code == 0
+    words = f". out/connections.env && {sys.executable} -m kafka_migration check out/west-to-east.yaml --json"
+    done = subprocess.run(
+        ["sh", "-c", words], cwd=tmp_path, env=environment({}), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert topic in done.stdout
+
+
+def test_document_has_the_tables_of_the_code():
+    """Written anew by `python -m tests.mirrormaker.tables`."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert text.partition(HEADING)[2] == tables()
+    assert set(re.findall(r"^\| ([a-z ]+) \| .*\|$", text, re.MULTILINE)) >= {str(one) for one in Outcome}
