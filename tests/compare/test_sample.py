@@ -5,22 +5,32 @@ import random
 import pytest
 
 from kafka_migration.compare.digests import Digest, SegmentOutcome
+from kafka_migration.compare.records import job as record_job
+from kafka_migration.compare.request import PartitionRange
+from kafka_migration.compare.segments import cut
 from kafka_migration.domain.levels import sample_size, stratified
-from kafka_migration.validation.job import sample
+from kafka_migration.domain.offset_map import OffsetMap, Run
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
+from kafka_migration.validation import job
+from kafka_migration.validation.job import sample, with_between
+from tests.compare.lab import request_of
 
 _PLAIN, _RARE = 1 << 4, 1 << 9
 
 
-def _segment(topic: str, number: int, *, traits: int = _PLAIN, differs: bool = False) -> SegmentOutcome:
+def _segment(
+    topic: str, number: int, *, traits: int = _PLAIN, differs: bool = False, failure: str = ""
+) -> SegmentOutcome:
     return SegmentOutcome(
         topic=topic,
         partition=0,
         segment=number,
         start=100 * number,
         end=100 * number + 100,
-        target_start=0,
-        target_end=0,
+        target_start=100 * number + 7,
+        target_end=100 * number + 107,
         level="batch",
+        failure=failure,
         source=Digest(rows=100, total=1),
         target=Digest(rows=100, total=2 if differs else 1),
         traits=traits,
@@ -64,3 +74,45 @@ def test_kinds_count_for_more_than_the_size_and_nothing_is_drawn_of_none() -> No
     found = stratified(random.Random(1), bits, 3, topic=lambda _: "t", traits=lambda it: it)
     assert sorted(found) == bits
     assert stratified(random.Random(1), bits, 0, topic=lambda _: "t", traits=lambda it: it) == []
+
+
+def test_little_between_two_chosen_segments_is_read_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read of its own takes Spark a second to plan, however small it is."""
+    monkeypatch.setattr(job, "_MOST_BETWEEN", 200)
+    every = [_segment("t", n) for n in range(20)] + [_segment("u", n) for n in (0, 1)]
+    found = with_between(every, [every[n] for n in (2, 5, 9, 19, 20)])
+    assert [(one.topic, one.segment) for one in found] == [("t", n) for n in (2, 3, 4, 5, 9, 19)] + [("u", 0)]
+    request = request_of([_range("t", 20), _range("u", 2)], segment_records=100)
+    ranges = job._ranges_of(request, found)
+    assert [(r.topic, r.source_start, r.source_end, r.target_start, r.target_end) for r in ranges] == [
+        ("t", 200, 600, 207, 607),
+        ("t", 900, 1000, 907, 1007),
+        ("t", 1900, 2000, 1907, 2007),
+        ("u", 0, 100, 7, 107),
+    ]
+
+
+def test_what_could_not_be_read_or_was_not_asked_for_stays_unread_between_two_segments() -> None:
+    broken = [_segment("t", n, failure="a broken batch" if n == 3 else "") for n in range(6)]
+    assert [one.segment for one in with_between(broken, [broken[2], broken[4]])] == [2, 4]
+    kept = [_segment("t", n) for n in (0, 1, 3, 4)]
+    assert [one.segment for one in with_between(kept, [kept[1], kept[2]])] == [1, 3]
+    # Two ranges of one partition that were asked for apart stay apart.
+    request = request_of([_range("t", 2), cut(_range("t", 4), 200, 400, 207, 407)], segment_records=100)
+    beside = [_segment("t", n) for n in (1, 2)]
+    assert [r.source_end for r in job._ranges_of(request, beside)] == [200, 300]
+
+
+def test_a_wave_has_few_reads_of_one_partition() -> None:
+    ranges = [cut(_range("t", 40), n, n + 100, n + 7, n + 107) for n in range(0, 4000, 400)]
+    found = list(record_job._waves([*ranges, _range("u", 2)], 100))
+    assert [len(wave) for wave in found] == [4, 4, 3]
+    assert [each for wave in found for each in wave] == [*ranges, _range("u", 2)]
+
+
+def _range(topic: str, segments: int) -> PartitionRange:
+    """So many segments of 100 offsets each, which stand seven offsets later on the target."""
+    end = 100 * segments
+    pinned = PartitionEnds(start=0, end=end), PartitionEnds(start=7, end=end + 7)
+    offsets = OffsetMap([Run(0, 7, end)], source_end=end, target_end=end + 7)
+    return PartitionRange.pinned(TopicPartition(topic, 0), offsets, source=pinned[0], target=pinned[1])

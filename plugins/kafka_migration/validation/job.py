@@ -50,6 +50,8 @@ from kafka_migration.kafka.lookup import find_connection
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: So many source offsets are read at record level in the time that Spark takes to plan another read.
+_MOST_BETWEEN = 100_000
 #: JVM properties that are secret as a whole, whatever of the connection stands in them.
 _SECRET = frozenset({"sasl.jaas.config", "ssl.keystore.key", "ssl.key.password"})
 
@@ -149,6 +151,7 @@ def run(
     second: list[SegmentOutcome] = []
     if request.level is Level.SAMPLED:
         chosen = sample(found, seed=request.seed, share=request.sample, twice=frozenset(request.twice))
+        chosen = with_between(found, chosen)
         if chosen:
             shown = listed(f"{one.tp} {one.start}..{one.end}" for one in chosen)
             log(
@@ -206,10 +209,45 @@ def sample(
     return sorted([*must, *chosen], key=_place)
 
 
+def with_between(outcomes: Iterable[SegmentOutcome], chosen: Iterable[SegmentOutcome]) -> list[SegmentOutcome]:
+    """``chosen``, and what little stands between two of them: to read on costs less than to begin another read. Never
+    over what could not be read."""
+    wanted = set(map(_place, chosen))
+    found: list[SegmentOutcome] = []
+    between: list[SegmentOutcome] = []
+    before: SegmentOutcome | None = None
+    # Whether all since the last chosen one may be read with it.
+    is_open = False
+    for one in sorted(outcomes, key=_place):
+        if before is None or (one.tp, one.start) != (before.tp, before.end):
+            is_open = False
+        before = one
+        if _place(one) in wanted:
+            found += [*between, one] if is_open else [one]
+            between, is_open = [], True
+            continue
+        between.append(one)
+        if one.failure or sum(each.end - each.start for each in between) > _MOST_BETWEEN:
+            is_open = False
+        if not is_open:
+            between = []
+    return found
+
+
 def _ranges_of(request: ValidationRequest, chosen: Sequence[SegmentOutcome]) -> list[PartitionRange]:
-    """A range for each of ``chosen``."""
-    found = []
+    """``chosen`` in ranges: a range for those that stand side by side, since each one of a partition is a read."""
+    found: list[PartitionRange] = []
+    whole: PartitionRange | None = None
     for segment in chosen:
+        last = found[-1] if found else None
+        if (
+            whole is not None
+            and last is not None
+            and (last.tp, last.source_end, last.target_end) == (segment.tp, segment.start, segment.target_start)
+            and segment.end <= whole.source_end
+        ):
+            found[-1] = cut(whole, last.source_start, segment.end, last.target_start, segment.target_end)
+            continue
         (whole,) = (
             range_
             for range_ in request.ranges

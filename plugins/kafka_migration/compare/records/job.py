@@ -26,6 +26,8 @@ _MOST_FAILURES = 24
 _WAVE_OFFSETS = 4_000_000
 #: A run weighs as much as so many: the driver broadcasts the runs of a wave.
 _OFFSETS_A_RUN = 20
+#: Ranges of one partition in a wave: Spark plans a read for each.
+_RANGES_A_PARTITION = 4
 
 
 def outcomes(
@@ -67,10 +69,14 @@ def outcomes(
 
 
 def _waves(ranges: Sequence[PartitionRange], segment_records: int) -> Iterator[list[PartitionRange]]:
-    """``ranges`` in parts of whole segments, together of about a wave each; those of compacted logs stay whole."""
+    """``ranges``, which stand in order, in parts of whole segments, together of about a wave each; those of compacted
+    logs stay whole."""
     wave: list[PartitionRange] = []
     size = 0
     for range_ in ranges:
+        if sum(other.tp == range_.tp for other in wave[-_RANGES_A_PARTITION:]) == _RANGES_A_PARTITION:
+            yield wave
+            wave, size = [], 0
         if range_.by_key:
             # Whether compaction may have taken a record is seen from all of its key's records.
             wave.append(range_)
