@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_behaviours import NAMED, shown_by, skipping
+from tests.waiting import HANGS_SECONDS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "conformance.md"
@@ -79,7 +80,7 @@ def collected() -> frozenset[str]:
     """The ids of all tests, as pytest finds them in the files that the document names; without parameters."""
     files = sorted({id_.partition("::")[0] for id_ in IDS} | {str(SUITE.relative_to(ROOT))})
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANGS_SECONDS, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return frozenset(line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line)
 

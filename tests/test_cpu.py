@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cpu import kind
+from tests.waiting import HANGS_SECONDS
 
 ROOT = Path(__file__).resolve().parents[1]
 BUSY = "import time; end = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
@@ -33,7 +34,7 @@ def test_command_is_run_to_its_end_and_all_that_its_processes_used_is_counted() 
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=HANGS_SECONDS,
     )
     assert done.returncode == 3, done.stderr
     (total,) = re.findall(r"^ *(\d+\.\d) .* in all, ", done.stderr, re.MULTILINE)

@@ -14,7 +14,7 @@ from demo.brokers import BrokerError
 from demo.brokers.ports import is_free
 from tests.cli.processes import environment
 from tests.shared import PROPERTIES, Run, shared_cluster
-from tests.waiting import wait_until
+from tests.waiting import HANGS_SECONDS, wait_until
 
 ASK = "from pathlib import Path; from tests.shared import *; "
 
@@ -38,7 +38,7 @@ def test_run_is_killed_its_cluster_that_all_shared_ends(tmp_path: Path) -> None:
             subprocess.Popen([sys.executable, "-c", ask], stdout=pipe, text=True, cwd=tmp_path, env=environment({}))
             for _ in range(2)
         ]
-        answers = {process.communicate(timeout=240)[0].strip() for process in asking}
+        answers = {process.communicate(timeout=HANGS_SECONDS)[0].strip() for process in asking}
         assert [process.returncode for process in asking] == [0, 0]
         ((servers, directory),) = (answer.split() for answer in answers)
         data = Path(directory)
@@ -79,7 +79,7 @@ def test_cluster_that_some_tests_need_begins_once_and_ends_with_the_last_of_them
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=HANGS_SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     words = [word.lstrip(".") for word in done.stdout.split() if "." in word[1:] or word.isupper()]

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.waiting import HANGS_SECONDS
+
 ROOT = Path(__file__).resolve().parents[1]
 #: Of requirements.txt, what only the demo, measurements and tests use.
 NOT_IN_THE_PACKAGE = {"cryptography", "prometheus-client", "pyspark-client"}
@@ -22,7 +24,7 @@ NOT_IN_THE_PACKAGE = {"cryptography", "prometheus-client", "pyspark-client"}
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(folder)]
-    subprocess.run([*command, str(ROOT)], check=True, timeout=120)
+    subprocess.run([*command, str(ROOT)], check=True, timeout=HANGS_SECONDS)
     (built,) = folder.glob("*.whl")
     return built
 
@@ -32,7 +34,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what pip makes of the wheel: packages, entry points, the console command in bin/."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder)]
-    subprocess.run([*command, str(wheel)], check=True, timeout=120)
+    subprocess.run([*command, str(wheel)], check=True, timeout=HANGS_SECONDS)
     return folder
 
 
@@ -41,7 +43,7 @@ def run(installed: Path, tmp_path: Path, *command: str, **variables: str) -> str
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "KAFKA_MIGRATION", "AIRFLOW"))}
     environment |= {"PYTHONPATH": str(installed), "AIRFLOW_HOME": str(tmp_path), "COLUMNS": "80", **variables}
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=120, check=False
+        command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=HANGS_SECONDS, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -6,6 +6,8 @@ from collections.abc import Callable
 POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 180.0
 """Enough for a Spark session that begins beside seven other workers: a deadline ends what hangs, it claims nothing."""
+HANGS_SECONDS = 540.0
+"""A process of a test that takes longer hangs. Shorter than a test may take, so that what it printed is shown."""
 UNDER_LOAD = 10
 """So many times what is documented for a machine with time to spare may be taken on one without."""
 

@@ -19,7 +19,7 @@ from tests.cli.processes import ROOT
 from tests.copy.plans import SmallPlan, small_plan
 from tests.kafka_tools import ToSend, create_topics, log_ends, produce
 from tests.steps import histories
-from tests.waiting import UNDER_LOAD, wait_until
+from tests.waiting import HANGS_SECONDS, UNDER_LOAD, wait_until
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ class Commands:
 
     def run(self, *words: str) -> str:
         process = self.begin(*words)
-        out, err = process.communicate(timeout=180)
+        out, err = process.communicate(timeout=HANGS_SECONDS)
         assert process.returncode == 0, err
         return out
 
@@ -161,7 +161,7 @@ def test_mirror_on_spark_obeys_within_two_seconds_and_is_taken_over_while_it_is_
         fences = len(link.fences())
         second = commands.begin("mirror", "--master", "local[2]")
         others.append(second)
-        _, said = first.communicate(timeout=180)
+        _, said = first.communicate(timeout=HANGS_SECONDS)
         assert first.returncode == 3
         assert "taken over" in said
         wait_until(lambda: len(link.fences()) > fences, "the second has fenced")
@@ -172,7 +172,7 @@ def test_mirror_on_spark_obeys_within_two_seconds_and_is_taken_over_while_it_is_
         wait_until(lambda: log_ends(target, topics) > paused_at + 2, "it goes on", deadline_seconds=UNDER_LOAD * 2)
         wait_until(lambda: log_ends(target, topics) == backlog + 4, "all is copied")
         commands.run("stop", "--now")
-        second.communicate(timeout=180)
+        second.communicate(timeout=HANGS_SECONDS)
         assert second.returncode == 0
     finally:
         for process in others:

@@ -17,6 +17,7 @@ import pytest
 from kafka_migration.compare.expectations import replaced
 from kafka_migration.compare.launch import run_expectations
 from kafka_migration.domain.errors import CouldNotFindOut
+from tests.waiting import HANGS_SECONDS
 
 ROW: dict[str, Any] = {
     "partition": "topic-0",
@@ -110,7 +111,7 @@ def test_site_is_whole_wherever_the_run_before_died(tmp_path, renames):
     # What earlier versions left behind when they were killed.
     (tmp_path / ".data_docs.4711" / "results").mkdir(parents=True)
     command = [sys.executable, "-c", KILLED_AT_A_RENAME, str(site), str(renames)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(PLUGINS)}, timeout=60, check=False)
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(PLUGINS)}, timeout=HANGS_SECONDS, check=False)
     assert done.returncode == -signal.SIGKILL
     with replaced(site) as part:
         assert (site / "index.html").read_text() == "old", "it is there while the next one is made"
@@ -121,7 +122,7 @@ def test_site_is_whole_wherever_the_run_before_died(tmp_path, renames):
 
 
 def test_runs_that_end_at_once_are_both_in_the_site(tmp_path):
-    site, inside = tmp_path / "data_docs", threading.Barrier(2, timeout=60)
+    site, inside = tmp_path / "data_docs", threading.Barrier(2, timeout=HANGS_SECONDS)
 
     def add(name: str) -> None:
         inside.wait()
@@ -133,7 +134,7 @@ def test_runs_that_end_at_once_are_both_in_the_site(tmp_path):
         for _ in range(20):
             shutil.rmtree(site, ignore_errors=True)
             for one in [pool.submit(add, name) for name in ("a", "b")]:
-                one.result(timeout=60)
+                one.result(timeout=HANGS_SECONDS)
             assert sorted(path.name for path in (site / "results").iterdir()) == ["a.json", "b.json"]
 
 

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from kafka_migration.domain.spark_settings import exposure
+from tests.waiting import HANGS_SECONDS
 
 OPENED = """
 import sys, time
@@ -49,7 +50,7 @@ def session_process(command: list[str], seen: Path) -> Iterator[psutil.Process]:
     finally:
         # spark-submit passes no input on.
         seen.touch()
-        process.communicate(timeout=180)
+        process.communicate(timeout=HANGS_SECONDS)
 
 
 @pytest.mark.parametrize("room", ["copy", "compare"])

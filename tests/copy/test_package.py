@@ -10,6 +10,7 @@ import pytest
 
 from kafka_migration.copy.package import package_zip
 from kafka_migration.domain.errors import BadInput
+from tests.waiting import HANGS_SECONDS
 
 SHOWN = "from kafka_migration.copy.package import package_zip; print(package_zip()); input()"
 
@@ -48,5 +49,5 @@ def test_zip_without_a_named_folder_lies_where_only_this_user_looks_and_goes_wit
         assert path.parent.stat().st_mode & 0o777 == 0o700
         assert zipfile.is_zipfile(path)
     finally:
-        process.communicate("\n", timeout=60)
+        process.communicate("\n", timeout=HANGS_SECONDS)
     assert not path.parent.exists()

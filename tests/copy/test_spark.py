@@ -34,7 +34,7 @@ from tests.copy.bench import assert_same, bench
 from tests.copy.plans import SmallPlan, small_plan
 from tests.kafka_tools import ToSend, create_topics, produce, read_all
 from tests.spark_standalone import spark_standalone
-from tests.waiting import wait_until
+from tests.waiting import HANGS_SECONDS, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,7 +45,9 @@ def _submit(plan: SmallPlan, job: Path, *options: str, cwd: Path, python: str = 
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
     environment.pop("PYTHONPATH", None)
     command = [str(submit), "--conf", "spark.ui.enabled=false", *options, str(job), str(plan.path), "--until-caught-up"]
-    done = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(
+        command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=HANGS_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     outcome: dict[str, object] = ast.literal_eval(done.stdout.strip().splitlines()[-1])
     return outcome
@@ -208,7 +210,7 @@ def test_driver_sees_a_spark_task_that_ended_before_its_time_and_leaves_no_order
             [sys.executable, "-c", ONE_TASK_ENDS, it.link.name, it.source, it.target, str(tmp_path)],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=HANGS_SECONDS,
             env={name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"},
             check=False,
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.waiting import wait_until
+from tests.waiting import HANGS_SECONDS, wait_until
 
 KEEPER = Path(__file__).resolve().parents[2] / "demo" / "airflow_keeper.py"
 
@@ -106,4 +106,4 @@ def test_command_that_ends_at_once_has_its_status_told_all_the_same() -> None:
         "sys.argv[1:] = ['0', '1', sys.executable, '-c', 'raise SystemExit(7)']\n"
         f"runpy.run_path({str(KEEPER)!r}, run_name='__main__')"
     )
-    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 7
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=HANGS_SECONDS).returncode == 7

@@ -21,7 +21,7 @@ from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.kafka.errors import TopicExists
 from kafka_migration.kafka.types import ScramUser
 from tests.kafka.guarded import PASSWORDS, Guarded
-from tests.waiting import wait_until
+from tests.waiting import HANGS_SECONDS, wait_until
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 
@@ -72,7 +72,7 @@ def by_the_jvm(connections: list[ClusterConnection], directory: Path) -> list[st
     options = [f"-D{name}={value}" for name, value in system.items()]
     program = str(Path(__file__).with_name("Probe.java"))
     command = [str(java_executable()), *options, "-cp", class_path, program, *files]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS_SECONDS)
     assert run.returncode == 0, run.stderr[-3000:]
     return [line.removeprefix("cluster ") for line in run.stdout.splitlines() if line.startswith("cluster ")]
 

@@ -12,6 +12,7 @@ import pytest
 
 from kafka_migration.domain.errors import BadInput
 from kafka_migration.kafka.lookup import find_connection, find_password
+from tests.waiting import HANGS_SECONDS
 
 EXTRA = {"bootstrap.servers": "one:9092", "client.id": "me"}
 
@@ -154,7 +155,7 @@ def test_lookup_outside_airflow_does_not_import_it() -> None:
         "sys.exit(2)\n"
     )
     environ = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60, env=environ).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=HANGS_SECONDS, env=environ).returncode == 0
 
 
 def test_inside_airflow_its_connections_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:

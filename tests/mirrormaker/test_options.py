@@ -12,6 +12,7 @@ from demo import jars
 from demo.java import java_executable
 from kafka_migration.mirrormaker import options
 from kafka_migration.mirrormaker.connections import is_connection_property
+from tests.waiting import HANGS_SECONDS
 
 pytestmark = pytest.mark.long
 #: In the table besides: of releases before 4.0, of classes that print no table, and of Connect's source connectors.
@@ -47,7 +48,7 @@ BY_VALUE = {
 
 def java(class_path: str, *words: str) -> str:
     command = [str(java_executable()), "-cp", class_path, *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS_SECONDS)
     return done.stdout + done.stderr
 
 

@@ -126,8 +126,8 @@ def imported(found: Configuration, *, only: str = "", name: str = "") -> Importe
 
 def _differences(flows: Sequence[Flow]) -> Iterator[str]:
     yield (
-        "The copy starts from the beginning: topics that MirrorMaker has made on the target are refused by `create` unless they are"
-        " empty and named in topics.adopt."
+        "The copy starts from the beginning: topics that MirrorMaker has made on the target are refused by `create`"
+        " unless they are empty and named in topics.adopt."
     )
     for flow in flows:
         if _has_prefixes(flow):
