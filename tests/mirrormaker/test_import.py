@@ -158,6 +158,23 @@ def test_option_of_a_flow_goes_before_that_of_all_wherever_it_stands(tmp_path, b
     assert plan_of(tmp_path, own | of_all if before else of_all | own)["mirror"]["num_streams"] == 3
 
 
+def test_alias_that_begins_another_one_is_not_taken_for_it(tmp_path):
+    options = {
+        "clusters": "eu, eu.west",
+        "eu.bootstrap.servers": "eu:9092",
+        "eu.west.bootstrap.servers": "west:9092",
+        "eu->eu.west.enabled": "true",
+        "eu->eu.west.topics": "orders",
+    }
+    found = imported(properties(tmp_path, options))
+    assert found["plans"]["eu->eu.west"]["topics"]["include"] == ["orders"]
+    assert found["connections"] == {
+        "kafka_eu": {"bootstrap.servers": "eu:9092"},
+        "kafka_eu_west": {"bootstrap.servers": "west:9092"},
+    }
+    assert set(outcomes(found).values()) == {"taken"}
+
+
 def test_flow_that_is_not_enabled_and_clusters_without_a_flow_are_ignored(tmp_path):
     options = ONE_WAY | {
         "clusters": "west, east, spare",
@@ -184,6 +201,8 @@ def test_flow_that_is_not_enabled_and_clusters_without_a_flow_are_ignored(tmp_pa
         ("value.converter", "org.apache.kafka.connect.json.JsonConverter", "no counterpart", "copied as bytes"),
         ("topic.filter.class", "com.example.Mine", "no counterpart", "patterns"),
         ("errors.tolerance", "all", "no counterpart", "halts"),
+        ("replication.factor", "-1", "not needed", "on the source"),
+        ("east.topics", "x", "ignored", "not of a cluster"),
         ("frobnicate", "1", "ignored", "no option of this name"),
         ("producer.linger.ms", "5", "ignored", "behind a cluster or a flow"),
         ("east.producer.linger.ms", "5", "not needed", "tunes"),

@@ -278,6 +278,8 @@ def of_flow(name: str, value: str) -> Counterpart | None:
             return taken("naming: identity")
         case "replication.policy.class":
             return no_counterpart("topics keep their names (naming: identity), and have no prefix on the target")
+        case "replication.factor" if value.strip() == "-1":
+            return not_needed("a topic has as many replicas as on the source (topic_defaults.replication_factor)")
         case "sync.topic.configs.enabled":
             if is_off:
                 return no_counterpart("every config that the target takes is the source's; alter it after `restore`")

@@ -205,25 +205,31 @@ def _read_dedicated(found: Configuration, settings: Mapping[str, Setting], path:
         for alias in (flow.source, flow.target):
             if f"{alias}.bootstrap.servers" not in settings and "bootstrap.servers" not in settings:
                 raise BadInput("missing", file=str(path), field=f"{alias}.bootstrap.servers", remedy="add it")
-    closed = [f"{source}->{target}." for source, target in pairs if f"{source}->{target}." not in flows]
+    prefixes = [f"{source}->{target}." for source, target in pairs]
     for setting in settings.values():
-        if opened := next((prefix for prefix in flows if setting.name.startswith(prefix)), None):
-            _read_of_flow(found, flows[opened], setting, setting.name.removeprefix(opened))
-        elif next((prefix for prefix in closed if setting.name.startswith(prefix)), None):
-            found.known[setting] = ignored("this flow is not enabled")
-        elif cluster := next((name for name in aliases if setting.name.startswith(f"{name}.")), None):
-            _read_of_cluster(found, flows.values(), cluster, setting)
+        if prefix := _longest(prefixes, setting.name):
+            if prefix in flows:
+                _read_of_flow(found, flows[prefix], setting, setting.name.removeprefix(prefix))
+            else:
+                found.known[setting] = ignored("this flow is not enabled")
+        elif prefix := _longest([f"{alias}." for alias in aliases], setting.name):
+            _read_of_cluster(found, flows.values(), prefix.removesuffix("."), setting)
         else:
             _read_of_all(found, flows.values(), setting)
     found.flows += flows.values()
 
 
-def _read_of_flow(found: Configuration, flow: Flow, setting: Setting, name: str, distance: int = 0) -> None:
+def _longest(prefixes: Iterable[str], name: str) -> str:
+    """The prefix that ``name`` has, or "": an alias may begin as another one does."""
+    return max((prefix for prefix in prefixes if name.startswith(prefix)), key=len, default="")
+
+
+def _read_of_flow(found: Configuration, flow: Flow, setting: Setting, name: str) -> None:
     """An option of one flow, or of one of its connectors."""
     sides, role, client = _client_of_flow(name)
     if sides:
         for side in sides:
-            _note_client(found, flow, side, Client(client, role, distance, setting))
+            _note_client(found, flow, side, Client(client, role, 0, setting))
         return
     counterpart = options.of_flow(name, setting.value)
     if counterpart is not None:
@@ -240,7 +246,9 @@ def _read_of_cluster(found: Configuration, flows: Iterable[Flow], alias: str, se
     if not sides:
         found.known[setting] = ignored("no enabled flow has this cluster")
     elif not role and not is_client_option(name):
-        found.known[setting] = _of_worker(name) or _UNKNOWN
+        misplaced = ignored("MirrorMaker 2 reads it of a flow (A->B.), or of all of them, and not of a cluster")
+        is_of_flow = options.of_flow(name, setting.value) is not None
+        found.known[setting] = misplaced if is_of_flow else _of_worker(name) or _UNKNOWN
     for flow, side in sides:
         if setting not in found.known or is_client_option(name):
             _note_client(found, flow, side, Client(name, role, 1, setting))
