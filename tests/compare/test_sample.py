@@ -1,10 +1,11 @@
 """Which segments are read a second time: enough of them, and some of every kind."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from kafka_migration.compare.digests import Digest, SegmentOutcome
+from kafka_migration.compare.digests import Digest, OnRead, SegmentOutcome
 from kafka_migration.compare.records import job as record_job
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.segments import cut
@@ -101,6 +102,40 @@ def test_what_could_not_be_read_or_was_not_asked_for_stays_unread_between_two_se
     request = request_of([_range("t", 2), cut(_range("t", 4), 200, 400, 207, 407)], segment_records=100)
     beside = [_segment("t", n) for n in (1, 2)]
     assert [r.source_end for r in job._ranges_of(request, beside)] == [200, 300]
+
+
+def test_much_between_two_segments_is_not_read_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = [replace(_segment("t", n), source=Digest(rows=100, total=1, bytes=1_000)) for n in range(6)]
+    monkeypatch.setattr(job, "_MOST_BYTES_BETWEEN", 2_000)
+    assert [one.segment for one in with_between(every, [every[0], every[3]])] == [0, 1, 2, 3]
+    assert [one.segment for one in with_between(every, [every[0], every[4]])] == [0, 4]
+
+
+def test_segments_that_cannot_be_read_together_are_read_apart_and_what_is_between_says_nothing() -> None:
+    every = [_segment("t", n) for n in range(8)]
+    request = request_of([_range("t", 8)], segment_records=100)
+    reads: list[list[tuple[int, int]]] = []
+    told: list[int] = []
+
+    def on_records(*, ranges: list[PartitionRange], on_read: OnRead) -> list[SegmentOutcome]:
+        reads.append([(one.source_start // 100, one.source_end // 100) for one in ranges])
+        found = []
+        for start, end in reads[-1]:
+            broken = "a broken batch" if start <= 3 < end else ""
+            found += [replace(every[n], level="record", failure=broken) for n in range(start, end)]
+        on_read(found)
+        return found
+
+    def told_of(found: list[SegmentOutcome]) -> None:
+        told.extend(one.segment for one in found)
+
+    second = job._again(request, every, [every[2], every[4], every[7]], on_records, told_of)
+    assert reads == [[(2, 8)], [(2, 3), (4, 5), (7, 8)]]
+    assert [(one.segment, one.failure) for one in second] == [(2, ""), (4, ""), (7, "")]
+    assert told == [2, 4, 7]
+    alone = job._again(request, every, [every[3]], on_records, told_of)
+    assert [(one.segment, one.failure) for one in alone] == [(3, "a broken batch")]
+    assert len(reads) == 3, "what fails by itself is not read again"
 
 
 def test_a_wave_has_few_reads_of_one_partition() -> None:

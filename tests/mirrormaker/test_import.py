@@ -79,7 +79,7 @@ def test_sample_of_kafkas_distribution_becomes_two_plans(tmp_path):
     found = imported(properties(tmp_path, SAMPLE))
     assert {title: plan["name"] for title, plan in found["plans"].items()} == {"A->B": "a-to-b", "B->A": "b-to-a"}
     assert found["plans"]["A->B"]["topic_defaults"] == {"replication_factor": 1}
-    assert found["connections"]["kafka_a"] == {"bootstrap.servers": SAMPLE["A.bootstrap.servers"]}
+    assert found["connections"]["kafka_a"] == {"bootstrap.servers": SAMPLE["A.bootstrap.servers"].replace(" ", "")}
     assert outcomes(found).keys() == SAMPLE.keys()
     assert "A->B and B->A: run one of the two" in " ".join(found["differences"])
 
@@ -126,10 +126,11 @@ def test_selection_is_what_mirrormaker_would_have_copied(tmp_path):
     names = "orders.eu", "payments", "orders.old", "__consumer_offsets", ".hidden", "orders.x.internal", "heartbeats"
     assert topics.select(names) == ("orders.eu", "payments")
     every = load(tmp_path, plan_of(tmp_path, {"replication.policy.separator": "_"}))
-    found = every.topics.select(
-        ("orders", "east_orders", "east.orders", "a.heartbeats", "mm2-offset-syncs.east.internal", "connect-internal")
-    )
-    assert found == ("east.orders", "orders")
+    left_out = ("east_orders", "north_east_orders", "west_heartbeats", "mm2-offset-syncs_east_internal", "x-internal")
+    found = every.topics.select(("orders", "east.orders", "patient.heartbeats", "least_orders", *left_out))
+    assert found == ("east.orders", "least_orders", "orders", "patient.heartbeats")
+    none = load(tmp_path, plan_of(tmp_path, {"replication.policy.separator": "", "topics": "east-.*"}))
+    assert none.topics.select(("east-orders", "orders")) == ("east-orders",)
     assert every.groups.select(("app", "console-consumer-7", "connect-sink", "__x")) == ("app",)
     assert every.mirror.follow_new_topics
     assert every.mirror.start == "earliest"
@@ -208,9 +209,6 @@ def test_flow_that_is_not_enabled_and_clusters_without_a_flow_are_ignored(tmp_pa
         ("east.producer.linger.ms", "5", "not needed", "tunes"),
         ("east.consumer.auto.offset.reset", "latest", "ignored", "reads the source alone"),
         ("west.sasl.kerberos.service.name", "kafka", "no counterpart", "SCRAM"),
-        ("west.sasl.mechanism", "GSSAPI", "no counterpart", "GSSAPI"),
-        ("west.ssl.truststore.location", "/etc/trust.jks", "to do", "keytool"),
-        ("west.ssl.keystore.key", "MIIE", "to do", "PEM file"),
         ("west.consumer.client.id", "${file:/etc/secret:id}", "to do", "config provider"),
         ("west.bootstrap.servers", "west:9092", "taken", "kafka_west: bootstrap.servers"),
         ("west.request.timeout.ms", "9000", "taken", "socket.timeout.ms"),
@@ -218,6 +216,12 @@ def test_flow_that_is_not_enabled_and_clusters_without_a_flow_are_ignored(tmp_pa
         ("west.admin.client.id", "one", "taken", "kafka_west: client.id"),
         ("bootstrap.servers", "west:9092", "no counterpart", "east.bootstrap.servers counts"),
         ("config.providers", "file", "to do", "write them in"),
+        ("west.consumer.isolation.level", "read_uncommitted", "no counterpart", "aborted"),
+        ("west.connections.max.idle.ms", "-1", "no counterpart", "default"),
+        ("emit.checkpoints.enabled", "false", "taken", "no groups"),
+        ("west.ssl.enabled.protocols", "TLSv1.3", "no counterpart", "negotiates"),
+        ("west.ssl.truststore.location", "/etc/ca.jks", "ignored", "PLAINTEXT"),
+        ("topics.blacklist", "x", "taken", "topics.exclude"),
     ],
 )
 def test_each_option_is_named_with_what_became_of_it(tmp_path, option, value, outcome, note):
@@ -238,6 +242,144 @@ def test_secret_is_shown_nowhere_and_stands_in_no_plan(tmp_path, name):
     assert "hunter-2" not in run(file).output
     assert "hunter-2" not in run(file, "--json", "--write", tmp_path / "out").output
     assert "hunter-2" not in (tmp_path / "out" / "west-to-east.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "outcome", "note"),
+    [
+        ("west.sasl.mechanism", "GSSAPI", "no counterpart", "GSSAPI"),
+        ("west.ssl.truststore.location", "/etc/trust.jks", "to do", "keytool"),
+        ("west.ssl.keystore.key", "MIIE", "to do", "PEM file"),
+        ("west.ssl.truststore.password", "${file:/etc/secret:trust}", "not needed", "PEM files"),
+        ("west.sasl.jaas.config", f"{SCRAM} required username='a' password='${{env:P}}';", "to do", "sasl.password"),
+        ("west.sasl.jaas.config", f"{SCRAM} required username='a' password='b' tokenauth='true';", "no counterpart",
+         "tokenauth"),
+    ],
+)  # fmt: skip
+def test_security_that_a_connection_cannot_have_is_named(tmp_path, option, value, outcome, note):
+    secure = {"west.security.protocol": "SASL_SSL", "west.sasl.mechanism": "SCRAM-SHA-512"}
+    secure["west.sasl.jaas.config"] = f"{SCRAM} required username='a' password='b';"
+    found = imported(properties(tmp_path, ONE_WAY | secure | {option: value}))
+    (row,) = (row for row in found["options"] if row["option"] == option)
+    assert row["outcome"] == outcome, row
+    assert note in row["note"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "west.sasl.jass.config",
+        "value.converter.basic.auth.user.info",
+        "west->east.transforms.mask.key",
+        "topics.exlude",
+    ],
+)
+def test_value_of_what_may_be_a_secret_is_not_shown(tmp_path, name):
+    assert "hunter-2" not in run(properties(tmp_path, ONE_WAY | {name: "hunter-2"}), "--json").output
+
+
+def test_user_of_a_url_is_shown_nowhere(tmp_path):
+    options = ONE_WAY | {
+        "west.security.protocol": "SASL_SSL",
+        "west.sasl.mechanism": "OAUTHBEARER",
+        "west.ssl.truststore.location": "/etc/trust.jks",
+        "west.sasl.oauthbearer.token.endpoint.url": "https://u:hunter-2@id.example/token",
+    }
+    file = properties(tmp_path, options)
+    assert "hunter-2" not in run(file, "--json").output + run(file).output
+
+
+def test_nothing_that_was_written_becomes_more_than_a_comment_of_the_plan(tmp_path):
+    block = "\napprovals:\n  plan: false\n  signed: false\n#"
+    prefix = "org.apache.kafka.connect.mirror.Mirror"
+    for end in ("\n", "\x85", "\u2028", "\r"):
+        options = {
+            "connector.class": f"{prefix}SourceConnector",
+            "source.cluster.alias": "west",
+            "target.cluster.alias": "east",
+            "source.cluster.bootstrap.servers": "west:9092",
+            "source.cluster.security.protocol": "SSL",
+            "source.cluster.ssl.truststore.location": f"x.jks{block.replace(chr(10), end)}",
+            "target.cluster.bootstrap.servers": "east:9092",
+            f"transforms.x{block.replace(chr(10), end)}": "y",
+        }
+        file = tmp_path / "source.json"
+        file.write_text(json.dumps(options))
+        folder = tmp_path / f"out{ord(end)}"
+        assert run(file, "--write", folder).exit_code == 0
+        plan = load_plan(folder / "west-to-east.yaml")
+        assert plan.approvals.plan
+        assert plan.approvals.signed
+
+
+def test_what_would_be_copied_twice_or_not_at_all_is_refused(tmp_path):
+    file = properties(tmp_path, ONE_WAY)
+    other = properties(tmp_path, ONE_WAY | {"topics": "logs"}, "other.properties")
+    assert "two MirrorMakers" in run(file, other).output
+    common = {"source.cluster.alias": "west", "target.cluster.alias": "east"}
+    common |= {f"{side}.cluster.bootstrap.servers": f"{side}:9092" for side in ("source", "target")}
+    connectors = {
+        name: {"info": {"config": common | {"connector.class": f"Mirror{kind}Connector", "topics": name, **more}}}
+        for name, kind, more in (
+            ("orders", "Source", {}),
+            ("logs", "Source", {}),
+            ("off", "Source", {"enabled": "false"}),
+            ("offsets", "Checkpoint", {}),
+        )
+    }
+    connectors["sink"] = {"info": {"config": {"connector.class": "S3Sink"}}}
+    path = tmp_path / "connectors.json"
+
+    def of(*names: str) -> Result:
+        path.write_text(json.dumps({name: connectors[name] for name in names}))
+        return run(path, "--json")
+
+    assert "two MirrorMakers" in of("orders", "logs").output
+    assert "no source connector" in of("offsets").output
+    assert "no source connector" in of("off", "offsets").output
+    assert of("sink").exit_code == 2
+    found = json.loads(of("orders", "off", "sink", "offsets").stdout)
+    assert found["plans"]["west->east"]["topics"]["include"] == ["orders"]
+    assert "left out: sink" in " ".join(found["differences"])
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("topics", "${file:/etc/mm:topics}"), ("topics", "[a-z&&[^b]]+"), ("groups.exclude", "(?i)app,other"),
+     ("clusters", "${env:CLUSTERS}"), ("west.consumer.auto.offset.reset", "${env:RESET}")],
+)  # fmt: skip
+def test_value_that_would_mean_something_else_is_refused_by_its_option(tmp_path, option, value):
+    done = run(properties(tmp_path, ONE_WAY | {option: value}))
+    assert done.exit_code == 2
+    assert option in done.output
+
+
+def test_option_that_another_one_goes_before_is_not_said_to_be_taken(tmp_path):
+    options = ONE_WAY | {
+        "tasks.max": "9",
+        "west->east.tasks.max": "3",
+        "topics.blacklist": "x",
+        "topics.exclude": "y",
+        "west->east.source.cluster.bootstrap.servers": "w2:9092",
+        "west->east.consumer.auto.offset.reset": "latest",
+        "west.consumer.auto.offset.reset": "earliest",
+    }
+    found = imported(properties(tmp_path, options))
+    assert found["plans"]["west->east"]["mirror"]["start"] == "earliest"
+    assert found["connections"]["kafka_west"] == {"bootstrap.servers": "west:9092"}
+    of = outcomes(found)
+    assert (of["tasks.max"], of["topics.blacklist"]) == ("ignored", "ignored")
+    assert of["west->east.source.cluster.bootstrap.servers"] == "no counterpart"
+
+
+def test_files_are_read_as_java_reads_them(tmp_path):
+    file = tmp_path / "latin.properties"
+    text = "# f\u00fcr\r\nclusters=west,east\r\ntasks.max=2\r\ntasks.max=3\r\n"
+    rest = "".join(f"{name}:{value} \r\n" for name, value in ONE_WAY.items() if name != "clusters")
+    file.write_bytes((text + rest).encode("latin-1"))
+    found = imported(file)
+    assert found["plans"]["west->east"]["mirror"]["num_streams"] == 3
+    assert [row["outcome"] for row in found["options"] if row["option"] == "tasks.max"] == ["ignored", "taken"]
 
 
 def test_token_endpoint_and_client_credentials_become_a_connection(tmp_path):
@@ -298,6 +440,7 @@ def test_connectors_of_one_flow_become_one_plan_with_groups_only_where_checkpoin
     assert both["groups"]["include"] == ["app"]
     assert (both["topics"]["include"], both["mirror"]["num_streams"]) == (["orders"], 4)
     assert len(found["options"]) == 10 + 8
+    assert outcomes(found)["source.consumer.auto.offset.reset"] == "taken"
 
 
 def first(folder: Path, consumer: dict[str, str], producer: dict[str, str]) -> list[object]:
@@ -318,6 +461,7 @@ def test_mirrormaker_1_is_its_two_files_and_its_command_line(tmp_path):
     # As MirrorMaker 1 copies them, which knows no topics of tools.
     assert plan.topics.select(("orders.eu", "logs.internal", "__consumer_offsets")) == ("logs.internal", "orders.eu")
     assert (plan.mirror.num_streams, plan.mirror.start, plan.groups.include) == (5, "earliest", ())
+    assert plan.mirror.follow_new_topics
     assert outcomes(found) == {
         "bootstrap.servers": "taken",
         "group.id": "not needed",
@@ -328,9 +472,13 @@ def test_mirrormaker_1_is_its_two_files_and_its_command_line(tmp_path):
         "num.streams": "taken",
         "abort.on.send.failure": "not needed",
     }
-    later = imported(*first(tmp_path, {}, {}), "--include", "x", "--message.handler", "com.example.Mask")
+    unsaid = imported(*first(tmp_path, {}, {}), "--include", "x", "--message.handler", "com.example.Mask")
+    assert unsaid["plans"]["source->target"]["mirror"]["start"] == "earliest", "its default counted at its first start"
+    assert "Everything that is there is copied" in " ".join(unsaid["differences"])
+    assert outcomes(unsaid)["message.handler"] == "no counterpart"
+    later = imported(*first(tmp_path, {"auto.offset.reset": "latest"}, {}), "--include", "x")
     assert later["plans"]["source->target"]["mirror"]["start"] == "latest"
-    assert outcomes(later)["message.handler"] == "no counterpart"
+    assert "only what is written from now on" in " ".join(later["differences"])
 
 
 @pytest.mark.parametrize(
@@ -355,27 +503,35 @@ def test_what_no_plan_takes_is_refused_by_the_name_of_the_option(tmp_path, optio
     assert not (tmp_path / "out").exists()
 
 
-def test_two_flows_that_reach_a_cluster_in_two_ways_are_imported_one_at_a_time(tmp_path):
-    options = ONE_WAY | {
-        "clusters": "west, east, north",
-        "north.bootstrap.servers": "north:9092",
-        "north->east.enabled": "true",
-        "north->east.target.cluster.bootstrap.servers": "east-2:9092",
-    }
-    file = properties(tmp_path, options)
-    refused = run(file)
-    assert refused.exit_code == 2
-    assert "--flow" in refused.output
-    found = imported(file, "--flow", "north->east", "--name", "from-north")
-    assert found["plans"]["north->east"]["name"] == "from-north"
-    assert found["connections"]["kafka_east"] == {"bootstrap.servers": "east-2:9092"}
-    assert run(file, "--flow", "east->west").exit_code == 2
+def test_cluster_that_two_flows_reach_in_two_ways_is_two_connections(tmp_path):
+    connectors = [
+        {
+            "connector.class": "MirrorSourceConnector",
+            "source.cluster.alias": alias,
+            "target.cluster.alias": "East",
+            "source.cluster.bootstrap.servers": f"{alias}:9092",
+            "target.cluster.bootstrap.servers": f"SASL://{servers}:9092,",
+        }
+        for alias, servers in (("west", "east"), ("north", "east"), ("south", "east-2"), ("east", "east"))
+    ]
+    (tmp_path / "all.json").write_text(json.dumps(connectors))
+    found = imported(tmp_path / "all.json")
+    targets = [plan["target"] for plan in found["plans"].values()]
+    assert targets == ["kafka_east", "kafka_east", "kafka_east_2", "kafka_east"]
+    assert found["plans"]["east->East"]["source"] == "kafka_east_3", "another alias is another cluster"
+    assert found["connections"]["kafka_east_2"] == {"bootstrap.servers": "east-2:9092"}
+    assert "a topic of one name can be copied by one of the two alone" in " ".join(found["differences"])
+    one = imported(tmp_path / "all.json", "--flow", "south->East", "--name", "from-south")
+    assert one["plans"]["south->East"]["name"] == "from-south"
+    assert run(tmp_path / "all.json", "--flow", "East->west").exit_code == 2
 
 
 def test_neither_properties_nor_a_connector_is_refused(tmp_path):
     for name, text in (("a.json", "{"), ("b.json", '{"connector.class": "FileStreamSource"}'), ("c.json", "[1]")):
         (tmp_path / name).write_text(text)
         assert run(tmp_path / name).exit_code == 2
+    (tmp_path / "f.json").write_text('{"connector.class": "MirrorSource", "transforms.\\ud800": "x"}')
+    assert run(tmp_path / "f.json").exit_code == 2
     (tmp_path / "d.properties").write_text("clusters = \\u12")
     assert run(tmp_path / "d.properties").exit_code == 2
     (tmp_path / "e").write_bytes(b"\xff\xfe")

@@ -80,14 +80,15 @@ def write_new(texts: Mapping[Path, str], *, secret: Path | None = None) -> list[
     Raises BadInput, about --write, for a file that is there, or cannot be written.
     """
     written: list[Path] = []
+    contents = {path: text.encode() for path, text in texts.items()}
     try:
-        for path, text in texts.items():
+        for path, data in contents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             mode = 0o600 if path == secret else 0o666
             # Never through a link, and over nothing.
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 written.append(path)
-                file.write(text)
+                file.write(data)
     except OSError as error:
         for path in written:
             path.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kafka_migration.kafka import jaas
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.kafka.properties import PASSWORD_MECHANISMS, SAME, SECRETS
-from kafka_migration.mirrormaker.options import Counterpart, Outcome, no_counterpart, not_needed, taken, to_do
+from kafka_migration.mirrormaker.options import Counterpart, Outcome, ignored, no_counterpart, not_needed, taken, to_do
 
 #: Java's names of properties that mean the same everywhere, and librdkafka's.
 _SAME = {java: ours for ours, (_, java, _) in SAME.items()}
@@ -42,7 +42,10 @@ _TOKEN_HANDLER = re.compile(
     r"org\.apache\.kafka\.common\.security\.oauthbearer\.(secured\.)?OAuthBearerLoginCallbackHandler"
 )
 #: ${provider:path:key} and ${provider:key}, as Kafka's ConfigTransformer finds them.
-_PROVIDED = re.compile(r"\$\{[^}]*?:.*?\}")
+PROVIDED = re.compile(r"\$\{[^}]*?:.*?\}")
+
+#: Of a URL that says who asks.
+USER_INFO = re.compile(r"//[^/?#\s]*@")
 
 _TO_PEM = {
     "truststore": "convert it: keytool -exportcert -rfc -keystore {store} -alias ALIAS -file ca.pem (for each alias);"
@@ -69,11 +72,15 @@ class Connection:
     @property
     def is_complete(self) -> bool:
         """Whether a person has nothing to write into it."""
-        return all(one.outcome in (Outcome.TAKEN, Outcome.NOT_NEEDED) for one in self.counterparts.values())
+        open_ = (Outcome.TO_DO, Outcome.NO_COUNTERPART)
+        return not any(one.outcome in open_ for one in self.counterparts.values())
 
     def shown(self) -> dict[str, str]:
         """The properties, without secrets."""
-        return {name: "<hidden>" if name in SECRETS else value for name, value in self.properties.items()}
+        return {
+            name: "<hidden>" if name in SECRETS else USER_INFO.sub("//<hidden>@", value)
+            for name, value in self.properties.items()
+        }
 
 
 def connection(conn_id: str, given: Mapping[str, str]) -> Connection:
@@ -97,11 +104,18 @@ class _Made:
         self.counterparts: dict[str, Counterpart] = {}
         self._conn_id, self._given = conn_id, given
 
-    def take(self, name: str, value: str) -> None:
-        if _PROVIDED.search(value):
-            self.counterparts[name] = to_do(f"the value comes from a config provider: write it into {self._conn_id}")
+    def take(self, name: str, text: str) -> None:
+        # As Kafka trims every value, of passwords, too.
+        value = text.strip()
+        protocol = self._given.get("security.protocol", "PLAINTEXT").strip().upper()
+        kind = name.partition(".")[0]
+        if not PROVIDED.search(protocol) and (
+            (kind == "ssl" and not protocol.endswith("SSL")) or (kind == "sasl" and not protocol.startswith("SASL"))
+        ):
+            self.counterparts[name] = ignored(f"security.protocol of {self._conn_id} is {protocol}")
             return
         special: Mapping[str, Callable[[str], Counterpart]] = {
+            "bootstrap.servers": self._servers,
             "sasl.jaas.config": self._from_jaas,
             "sasl.mechanism": self._mechanism,
             "sasl.login.callback.handler.class": self._token_handler,
@@ -116,11 +130,20 @@ class _Made:
             self.counterparts[name] = self._set(_SAME.get(name) or _OAUTH.get(name) or name, value)
 
     def _set(self, name: str, value: str) -> Counterpart:
-        self.properties[name] = value if name in SECRETS else value.strip()
+        if PROVIDED.search(value):
+            return to_do(f"the value comes from a config provider: write it into {self._conn_id}, as {name}")
+        if name in SAME and SAME[name][2] and not value.isdecimal():
+            return no_counterpart("is left to the clients' default")
+        self.properties[name] = value
         return taken(f"{self._conn_id}: {name}")
 
+    def _servers(self, value: str) -> Counterpart:
+        # As Java's clients read them: a protocol before a host means nothing.
+        hosts = [part.strip().rpartition("://")[2] for part in value.split(",") if part.strip()]
+        return self._set("bootstrap.servers", ",".join(hosts))
+
     def _mechanism(self, value: str) -> Counterpart:
-        if value.upper() not in (*PASSWORD_MECHANISMS, "OAUTHBEARER"):
+        if not PROVIDED.search(value) and value.upper() not in (*PASSWORD_MECHANISMS, "OAUTHBEARER"):
             return no_counterpart(f"{value} is not supported: use PLAIN, SCRAM or OAUTHBEARER, or mutual TLS")
         return self._set("sasl.mechanism", value.upper())
 
@@ -131,22 +154,26 @@ class _Made:
             return no_counterpart(
                 "only user name and password, or client id and secret, can be taken from a login module"
             )
-        if any(_PROVIDED.search(text) for text in known.values()):
+        if PROVIDED.search(value):
             return to_do(f"a value comes from a config provider: write {', '.join(known)} into {self._conn_id}")
+        extensions = {n.removeprefix("extension_"): text for n, text in found.items() if n.startswith("extension_")}
+        left = [n for n in found if n not in _OF_JAAS and not n.startswith("extension_")]
+        if left or any("," in text for text in extensions.values()):
+            named = ", ".join([*left, *(f"extension_{n}" for n, text in extensions.items() if "," in text)])
+            return no_counterpart(f"a connection has no {named}: write what it needs instead into {self._conn_id}")
         for name, text in known.items():
             self.properties.setdefault(name, text)
-        extensions = {n.removeprefix("extension_"): text for n, text in found.items() if n.startswith("extension_")}
         if extensions:
             self.properties["sasl.oauthbearer.extensions"] = ",".join(f"{n}={text}" for n, text in extensions.items())
         return taken(f"{self._conn_id}: {', '.join(known)}")
 
     def _token_handler(self, value: str) -> Counterpart:
-        if _TOKEN_HANDLER.fullmatch(value.strip()):
+        if _TOKEN_HANDLER.fullmatch(value):
             return taken(f"{self._conn_id}: sasl.oauthbearer.method")
         return no_counterpart("tokens come from sasl.oauthbearer.token.endpoint.url, for a client id and its secret")
 
     def _verification(self, value: str) -> Counterpart:
-        return self._set("ssl.endpoint.identification.algorithm", value.strip().lower() or "none")
+        return self._set("ssl.endpoint.identification.algorithm", value.lower() or "none")
 
     def _key_password(self, value: str) -> Counterpart:
         if self._is_pem("keystore"):

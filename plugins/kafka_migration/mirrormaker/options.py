@@ -270,6 +270,17 @@ FIRST: Mapping[str, Counterpart] = _table(
 )
 
 
+def of_client(name: str, value: str) -> Counterpart | None:
+    """What stands for a client's option with this value; None if Kafka's clients know none of this name, or a
+    connection takes it."""
+    match name, value.strip().lower():
+        case "isolation.level", "read_uncommitted":
+            return no_counterpart("records of aborted transactions are never copied")
+        case "exclude.internal.topics", "false":
+            return no_counterpart("Kafka's own topics are never copied")
+    return CLIENT.get(name)
+
+
 def of_flow(name: str, value: str) -> Counterpart | None:
     """What stands for an option of a flow with this value; None if MirrorMaker 2 knows none of this name."""
     is_off = value.strip().lower() == "false"
@@ -296,6 +307,8 @@ def of_flow(name: str, value: str) -> Counterpart | None:
             if value.strip() == _FILTERS[name]:
                 return not_needed("the plan's patterns mean the same")
             return no_counterpart("no code of others chooses: write patterns into the plan")
+        case "emit.checkpoints.enabled" if is_off:
+            return taken("no groups")
         case "errors.tolerance" if value.strip().lower() == "all":
             return no_counterpart("nothing is skipped: a record that cannot be copied halts its partition")
     if name.startswith(("transforms.", "predicates.")):

@@ -134,7 +134,7 @@ class Validation(PlanModel):
 
     sample: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.05
     """The share of segments that the level sampled reads at both levels, 20 at the least, or all if there are fewer; 0
-    for none."""
+    for none. What little stands between two of them is read, too."""
 
     reread_seconds: Seconds = 604_800.0
     """Segments that were found equal longer ago than this many seconds are read again."""

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 #: So many source offsets are read at record level in the time that Spark takes to plan another read.
 _MOST_BETWEEN = 100_000
+_MOST_BYTES_BETWEEN = 32 << 20
 #: JVM properties that are secret as a whole, whatever of the connection stands in them.
 _SECRET = frozenset({"sasl.jaas.config", "ssl.keystore.key", "ssl.key.password"})
 
@@ -151,13 +152,12 @@ def run(
     second: list[SegmentOutcome] = []
     if request.level is Level.SAMPLED:
         chosen = sample(found, seed=request.seed, share=request.sample, twice=frozenset(request.twice))
-        chosen = with_between(found, chosen)
         if chosen:
             shown = listed(f"{one.tp} {one.start}..{one.end}" for one in chosen)
             log(
                 f"reading {len(chosen)} of {len(found)} segments again, record by record (seed {request.seed}): {shown}"
             )
-            second = on_records(ranges=_ranges_of(request, chosen), on_read=on_read)
+            second = _again(request, found, chosen, on_records, on_read)
     if by_record:
         headers = on_batches(ranges=by_record, headers_only=True)
         read = on_records(ranges=by_record, on_read=lambda new: on_read(with_headers(new, headers)))
@@ -209,6 +209,28 @@ def sample(
     return sorted([*must, *chosen], key=_place)
 
 
+def _again(
+    request: ValidationRequest,
+    outcomes: Sequence[SegmentOutcome],
+    chosen: Sequence[SegmentOutcome],
+    on_records: Callable[..., list[SegmentOutcome]],
+    on_read: OnRead,
+) -> list[SegmentOutcome]:
+    """Record level's outcomes of ``chosen``, and of what stands between them. What could not be read together is read
+    by itself, and of what stands between nothing is said then."""
+    ranges = _ranges_of(request, with_between(outcomes, chosen))
+    spans = {(range_.tp, range_.source_start, range_.source_end) for range_ in ranges}
+
+    def counting(new: Iterable[SegmentOutcome]) -> list[SegmentOutcome]:
+        return [one for one in new if not one.failure or (one.tp, one.start, one.end) in spans]
+
+    read = on_records(ranges=ranges, on_read=lambda new: on_read(counting(new)))
+    counted = counting(read)
+    failed = set(map(_place, read)) - set(map(_place, counted))
+    apart = [range_ for one in chosen if _place(one) in failed for range_ in _ranges_of(request, [one])]
+    return counted + (on_records(ranges=apart, on_read=on_read) if apart else [])
+
+
 def with_between(outcomes: Iterable[SegmentOutcome], chosen: Iterable[SegmentOutcome]) -> list[SegmentOutcome]:
     """``chosen``, and what little stands between two of them: to read on costs less than to begin another read. Never
     over what could not be read."""
@@ -227,7 +249,8 @@ def with_between(outcomes: Iterable[SegmentOutcome], chosen: Iterable[SegmentOut
             between, is_open = [], True
             continue
         between.append(one)
-        if one.failure or sum(each.end - each.start for each in between) > _MOST_BETWEEN:
+        offsets, size = sum(each.end - each.start for each in between), sum(each.source.bytes for each in between)
+        if one.failure or offsets > _MOST_BETWEEN or size > _MOST_BYTES_BETWEEN:
             is_open = False
         if not is_open:
             between = []

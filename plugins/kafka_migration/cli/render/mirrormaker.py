@@ -23,7 +23,7 @@ def imported(made: Imported, written: Sequence[Path]) -> Sequence[RenderableType
     order = (Outcome.IGNORED, Outcome.NOT_NEEDED, Outcome.TAKEN, Outcome.NO_COUNTERPART, Outcome.TO_DO)
     rows = []
     for row in sorted(made.rows, key=lambda row: order.index(row.counterpart.outcome)):
-        text = Text().append(row.setting.name, "bold").append(f" = {row.setting.shown}\n{row.counterpart.note}")
+        text = Text().append(row.setting.name, "bold").append(f" = {row.shown}\n{row.counterpart.note}")
         rows.append((Text(str(row.counterpart.outcome), _STYLES.get(row.counterpart.outcome, "")), text))
     plans = [
         (title, f"plan {fields['name']}, from {fields['source']} to {fields['target']}")
