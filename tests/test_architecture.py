@@ -29,8 +29,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "topics": frozenset({"domain", "kafka", "state", "migration"}),
     "link": frozenset({"domain", "kafka", "state", "migration", "topics", "copy", "wire"}),
     "fence": frozenset({"domain", "plans", "kafka", "state", "migration", "topics", "link"}),
-    "groups": frozenset({"domain", "plans", "kafka", "state", "migration", "topics", "link"}),
+    "groups": frozenset({"domain", "plans", "kafka", "state", "migration", "topics", "link", "access"}),
     "mirrormaker": frozenset({"domain", "plans", "kafka"}),
+    "access": frozenset({"domain", "plans", "kafka", "migration", "fence"}),
     "positions": frozenset({"domain", "kafka", "migration", "link"}),
     "validation": frozenset({"domain", "kafka", "migration", "topics", "link", "groups", "copy", "compare"}),
     "waves": frozenset({"domain", "plans", "kafka", "migration", "topics", "link"}),
@@ -50,7 +51,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     ),
     "cli": frozenset(
         {"domain", "plans", "kafka", "migration", "topics", "link", "groups", "validation", "inventory", "approvals"}
-        | {"steps", "positions", "waves", "fence", "mirrormaker"}
+        | {"steps", "positions", "waves", "fence", "mirrormaker", "access"}
     ),
 }
 #: Files outside the rooms, and the rooms that they may import.

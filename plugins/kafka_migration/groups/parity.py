@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.access import access as difference
 from kafka_migration.domain.errors import MigrationError, NotAuthorized
 from kafka_migration.domain.generations import Generations
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
@@ -130,7 +131,7 @@ class Parity:
     @property
     def problems(self) -> tuple[str, ...]:
         """What a consumer would notice. Missing ACLs are listed and not judged: principals may have other names on the
-        target."""
+        target, and the plan need not name them (`access.principals`)."""
         groups = [f"group {group.group}: {group.problem}" for group in self.groups if group.problem]
         drifted = [f"topic {topic.topic}: {topic.what}: {topic.observed}" for topic in self.topics if topic.endangers]
         return (*groups, *drifted)
@@ -172,7 +173,7 @@ class Parity:
 def read(ctx: Context, groups: Sequence[str] | None = None) -> Parity:
     """Compare now. ``groups``: these instead of the plan's. Raises what reading the clusters raises."""
     names = selected_groups(ctx, groups)
-    access, unknown = _access(ctx, names)
+    access, unknown = _access(ctx)
     return Parity(groups=_groups(ctx, names), topics=drift.read(ctx), access=access, access_unknown=unknown)
 
 
@@ -230,12 +231,8 @@ def _expected(offsets: OffsetMap | Generations | None, source: int) -> int | Non
         return None
 
 
-def _access(ctx: Context, groups: Sequence[str]) -> tuple[tuple[Acl, ...] | None, str]:
+def _access(ctx: Context) -> tuple[tuple[Acl, ...] | None, str]:
     try:
-        source = ctx.source.acls()
-        target = set(ctx.target.acls())
+        return difference.read(ctx).missing, ""
     except (NotSupported, NotAuthorized) as error:
         return None, error.message
-    names = {"TOPIC": ctx.journal.all("topic").keys(), "GROUP": {*groups}}
-    concerned = [acl for acl in source if acl.is_on_any(names)]
-    return tuple(sorted((acl for acl in concerned if acl not in target), key=lambda acl: str(asdict(acl)))), ""

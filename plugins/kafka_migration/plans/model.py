@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from kafka_migration.domain.digest import digest_of
 from kafka_migration.domain.direction import SOURCE, TARGET, Side
+from kafka_migration.plans.access import Access
 from kafka_migration.plans.alerts import Alerts
 from kafka_migration.plans.base import ConnectionId, Contradictions, Name, PlanModel, Seconds, each_once, wrong
 from kafka_migration.plans.hooks import Hook
@@ -314,6 +315,9 @@ class Plan(PlanModel):
 
     producers: Producers | None = None
     """How producers are kept from the source. Left out: nothing keeps them from it, and they leave by themselves."""
+
+    access: Access | None = None
+    """Which ACLs of the source the target gets, by the command access."""
 
     drain: Drain = Drain()
     """The gate before the mirror is stopped for good."""

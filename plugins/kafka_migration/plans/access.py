@@ -1,0 +1,43 @@
+"""How principals of the source are called on the target, where ACLs are copied."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from kafka_migration.plans.base import Contradictions, PlanModel, each_once, wrong
+
+
+def _principal(text: str) -> str:
+    kind, colon, name = text.partition(":")
+    if not colon or not kind.isalnum() or not name or text != text.strip():
+        raise wrong("not a principal as ACLs name them", "write it like User:orders-service, or User:CN=orders,O=Shop")
+    if name == "*":
+        raise wrong("stands for everybody, who is called so on every cluster", "remove it")
+    return text
+
+
+Principal = Annotated[str, AfterValidator(_principal), Field(max_length=255)]
+"""A principal as ACLs name it, such as User:orders-service."""
+
+
+class Access(PlanModel):
+    """Which ACLs of the source the target gets (`access`): those of the plan's topics and groups, and what their
+    principals need besides."""
+
+    principals: dict[Principal, Principal] = Field(default_factory=dict)
+    """Principals that are called otherwise on the target; all others keep their names. Two may become one."""
+
+    exclude: tuple[Principal, ...] = ()
+    """Principals of the source whose ACLs the target does not get."""
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        found = Contradictions()
+        each_once(found, "exclude", self.exclude)
+        for name in self.principals:
+            if name in self.exclude:
+                found.add(("principals", name), self.principals[name], "is excluded, too", "remove one of the two")
+        found.raise_any("access")
+        return self
