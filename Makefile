@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 # Hundreds of processes are started, and each would compile again what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lock lint format test test-long conformance kill-test upgrade airflow-check races crash-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-access bench-validate demo demo-secure demo-installed demo-full up down brokers brokers-down clean
+.PHONY: help setup lock lint format test test-long conformance kill-test upgrade airflow-check races crash-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate demo demo-secure demo-installed demo-full up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,9 +103,6 @@ bench-mirror: setup ## The same data copied by MirrorMaker 2 and by this mirror,
 
 bench-scale: setup ## 1,000 topics, 5,000 partitions, 2,000 groups; an offset map of 10,000,000 runs: times and memory
 	$(BIN)/python -m bench.scale $(ARGS)
-
-bench-access: setup ## 10,000 ACLs compared, made on the target, read back, and removed again: seconds
-	$(BIN)/python -m bench.access $(ARGS)
 
 bench-validate: setup ## Both levels of validation, against the mirror's rate and what the brokers give
 	$(BIN)/python -m bench.validate $(ARGS)

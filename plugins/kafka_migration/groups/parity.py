@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.access import access as difference
-from kafka_migration.domain.errors import MigrationError, NotAuthorized
+from kafka_migration.access import difference
+from kafka_migration.domain.errors import Fatal, MigrationError, NotAuthorized
 from kafka_migration.domain.generations import Generations
 from kafka_migration.domain.offset_map import NotMirroredYet, OffsetMap
 from kafka_migration.domain.types import TopicPartition
@@ -234,5 +234,5 @@ def _expected(offsets: OffsetMap | Generations | None, source: int) -> int | Non
 def _access(ctx: Context) -> tuple[tuple[Acl, ...] | None, str]:
     try:
         return difference.read(ctx).missing, ""
-    except (NotSupported, NotAuthorized) as error:
+    except (NotSupported, NotAuthorized, Fatal) as error:
         return None, error.message

@@ -105,11 +105,6 @@ FENCE_RIGHTS: tuple[Right, ...] = (
     Right(side="target", on=On.CLUSTER, operation="Alter", why="`create`, `switch` and `switch --back` do so here"),
 )
 
-#: Besides, of plans that have ACLs copied.
-ACCESS_RIGHTS: tuple[Right, ...] = (
-    Right(side="target", on=On.CLUSTER, operation="Alter", why="`access` makes ACLs, and removes them"),
-)
-
 _WAY_BACK = "the way back"
 #: Of no use to a migration that goes through: asked for by name where it is wanted.
 OPTIONAL_RIGHTS: tuple[Right, ...] = (
@@ -206,8 +201,6 @@ def rules(plan: Plan, side: Side, names: Names, *, optional: bool = False) -> tu
     fences = {} if plan.producers is None else {"source": plan.producers.fence, "target": plan.producers.target_fence}
     fenced = {on for on, fence in fences.items() if fence is not None and fence.kind == "acl_deny"}
     rights = OPTIONAL_RIGHTS if optional else (*RIGHTS, *(right for right in FENCE_RIGHTS if right.side in fenced))
-    if plan.access is not None and not optional and "target" not in fenced:
-        rights = (*rights, *ACCESS_RIGHTS)
     return tuple(
         Rule(right=right, name=name, prefixed=prefixed)
         for right in rights

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -23,14 +23,15 @@ Principal = Annotated[str, AfterValidator(_principal), Field(max_length=255)]
 
 
 class Access(PlanModel):
-    """Which ACLs of the source the target gets (`access`): those of the plan's topics and groups, and what their
+    """Which ACLs of the source the target should have (`access`): those of the plan's topics and groups, and what their
     principals need besides."""
 
     principals: dict[Principal, Principal] = Field(default_factory=dict)
-    """Principals that are called otherwise on the target; all others keep their names. Two may become one."""
+    """Principals that are called otherwise on the target; all others keep their names. Two may become one, unless one
+    of them is denied something."""
 
-    exclude: tuple[Principal, ...] = ()
-    """Principals of the source whose ACLs the target does not get."""
+    exclude: tuple[Principal | Literal["User:*"], ...] = ()
+    """Principals of the source whose ACLs the target need not have; User:* for those of everybody."""
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:

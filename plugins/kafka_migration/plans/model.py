@@ -317,7 +317,7 @@ class Plan(PlanModel):
     """How producers are kept from the source. Left out: nothing keeps them from it, and they leave by themselves."""
 
     access: Access | None = None
-    """Which ACLs of the source the target gets, by the command access."""
+    """Which ACLs of the source the target should have: the command access."""
 
     drain: Drain = Drain()
     """The gate before the mirror is stopped for good."""
