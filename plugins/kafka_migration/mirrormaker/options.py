@@ -298,7 +298,7 @@ def of_flow(name: str, value: str) -> Counterpart | None:
         case "sync.topic.acls.enabled":
             if is_off:
                 return not_needed("no ACL is copied")
-            return no_counterpart("no ACL is copied: clients need theirs on the target before they go there")
+            return no_counterpart("`access PLAN` shows which ACLs the target lacks, and the commands that make them")
         case "key.converter" | "value.converter" | "header.converter":
             if value.strip() == BYTES_CONVERTER:
                 return _DESERIALIZED
