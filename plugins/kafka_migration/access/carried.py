@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from kafka_migration.domain.errors import BadInput
 from kafka_migration.kafka.types import Acl
 from kafka_migration.plans.access import Access
+from kafka_migration.plans.producers import EVERYBODY
 
-_EVERYTHING, _EVERYBODY = "*", "User:*"
+_EVERYTHING = "*"
 _WRITES = frozenset({"WRITE", "ALL"})
 #: Names of the migration's own topics and transactional ids begin so.
 _OWN = "kafka-migration."
@@ -27,7 +28,7 @@ _BY_HAND = "of more than the plan's topics and groups: grant it by hand if it is
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """An ACL of the source, and those that the target should have for it: none, if ``why`` says why."""
+    """An ACL of the source, and those that the target should have for it; if none, ``why`` is the reason."""
 
     acl: Acl
     made: tuple[Acl, ...] = ()
@@ -97,7 +98,7 @@ class Copying:
         self._writers = {acl.principal for acl in allowed if acl.resource_type == "TOPIC" and acl.operation in _WRITES}
         concerned = [acl for acl in every if self._is_on(acl) or self._narrows(acl)]
         users = {acl.principal for acl in concerned}
-        if _EVERYBODY in self._writers:
+        if EVERYBODY in self._writers:
             users |= {acl.principal for acl in every if acl.resource_type == "TRANSACTIONAL_ID"}
         self._require_apart(concerned)
         return tuple(self._one(acl) for acl in every if acl.principal in users)
@@ -142,7 +143,7 @@ class Copying:
         named = replace(acl, principal=self.access.principals.get(acl.principal, acl.principal))
         if acl.operation.isdecimal():
             return Carried(acl=acl, why="an operation that is not known here")
-        if acl.permission == "DENY" and (named.principal == _EVERYBODY or named.principal in self.own):
+        if acl.permission == "DENY" and (named.principal == EVERYBODY or named.principal in self.own):
             return Carried(acl=acl, why="it would deny the migration, too: make it by hand when that is over")
         if acl.resource_type in self.names:
             made = tuple(dict.fromkeys(self._made(named)))
@@ -156,7 +157,7 @@ class Copying:
         return Carried(acl=acl, why=_BY_HAND)
 
     def _of_writers(self, acl: Acl, named: Acl) -> Carried:
-        if acl.principal in self._writers or _EVERYBODY in self._writers:
+        if acl.principal in self._writers or EVERYBODY in self._writers:
             return Carried(acl=acl, made=(named,))
         return Carried(acl=acl, why="its principal writes to none of the plan's topics")
 

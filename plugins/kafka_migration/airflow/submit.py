@@ -85,14 +85,14 @@ def start(ctx: Context, connection: Any, *, folder: Path) -> tuple[Submission, i
 def job_environment(plan: Plan, environ: Mapping[str, str], *, spark: Any) -> dict[str, str]:
     """The environment of the process, with both clusters' connections and Airflow's connection ``spark``. Holds
     secrets: never log it."""
-    from kafka_migration.kafka.lookup import find_connection, variable_of
+    from kafka_migration.kafka.lookup import find_connection, stated, variable_of
     from kafka_migration.migration.signing import without_keys
 
     # The mirror asks no gate, so its driver needs no approval key.
     found = without_keys(environ)
     for conn_id in (plan.source, plan.target):
         properties = dict(find_connection(conn_id).properties)
-        found[variable_of(conn_id)] = json.dumps({"conn_type": "kafka", "extra": properties})
+        found[variable_of(conn_id)] = stated(properties)
     fields = ("conn_type", "host", "port", "schema", "login", "password")
     values = {name: getattr(spark, name) for name in fields if getattr(spark, name) is not None}
     found[variable_of(spark.conn_id)] = json.dumps({**values, "extra": spark.extra_dejson})

@@ -38,6 +38,11 @@ def find_connection(conn_id: str, environ: Mapping[str, str] | None = None) -> C
     return ClusterConnection(conn_id, _properties(f"connection {conn_id}", stated))
 
 
+def stated(properties: Mapping[str, object]) -> str:
+    """The value of a connection's variable, in Airflow's JSON form. Holds secrets."""
+    return json.dumps({"conn_type": _TYPE, "extra": dict(properties)})
+
+
 def find_password(conn_id: str, environ: Mapping[str, str] | None = None) -> str | None:
     """The password of the connection called ``conn_id``, of any type; None if there is no such connection.
 

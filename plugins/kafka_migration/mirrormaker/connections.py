@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from kafka_migration.kafka import jaas
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.kafka.properties import PASSWORD_MECHANISMS, SAME, SECRETS
-from kafka_migration.mirrormaker.options import Counterpart, Outcome, ignored, no_counterpart, not_needed, taken, to_do
+from kafka_migration.mirrormaker.options import Counterpart, ignored, no_counterpart, not_needed, taken, to_do
+from kafka_migration.plans.problems import without_user
 
 #: Java's names of properties that mean the same everywhere, and librdkafka's.
 _SAME = {java: ours for ours, (_, java, _) in SAME.items()}
@@ -44,9 +45,6 @@ _TOKEN_HANDLER = re.compile(
 #: ${provider:path:key} and ${provider:key}, as Kafka's ConfigTransformer finds them.
 PROVIDED = re.compile(r"\$\{[^}]*?:.*?\}")
 
-#: Of a URL that says who asks.
-USER_INFO = re.compile(r"//[^/?#\s]*@")
-
 _TO_PEM = {
     "truststore": "convert it: keytool -exportcert -rfc -keystore {store} -alias ALIAS -file ca.pem (for each alias);"
     " then write ssl.ca.location into the connection",
@@ -57,7 +55,7 @@ _TO_PEM = {
 
 
 def is_connection_property(name: str) -> bool:
-    """Whether a connection says what this option of Java's clients says."""
+    """Whether this option of Java's clients becomes one of a connection."""
     return name in _SAME or name in _OAUTH or name in _STORES or name in _OTHERS
 
 
@@ -72,15 +70,11 @@ class Connection:
     @property
     def is_complete(self) -> bool:
         """Whether a person has nothing to write into it."""
-        open_ = (Outcome.TO_DO, Outcome.NO_COUNTERPART)
-        return not any(one.outcome in open_ for one in self.counterparts.values())
+        return not any(one.is_open for one in self.counterparts.values())
 
     def shown(self) -> dict[str, str]:
         """The properties, without secrets."""
-        return {
-            name: "<hidden>" if name in SECRETS else USER_INFO.sub("//<hidden>@", value)
-            for name, value in self.properties.items()
-        }
+        return {name: "<hidden>" if name in SECRETS else without_user(value) for name, value in self.properties.items()}
 
 
 def connection(conn_id: str, given: Mapping[str, str]) -> Connection:

@@ -12,19 +12,19 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """What becomes of an option."""
+    """What becomes of an option; of one that is about several flows or clusters, the first of these."""
 
     TAKEN = "taken"
     """It stands in the plan, or in a connection."""
-
-    NOT_NEEDED = "not needed"
-    """The migration does as much without being asked, or has nothing that it could be about."""
 
     TO_DO = "to do"
     """A person has to write something into the connection first."""
 
     NO_COUNTERPART = "no counterpart"
-    """The migration does not do this; ``note`` says what to do instead."""
+    """The migration does not do this; ``note`` is what to do instead."""
+
+    NOT_NEEDED = "not needed"
+    """The migration does as much without being asked, or has nothing that it could be about."""
 
     IGNORED = "ignored"
     """MirrorMaker does nothing with it, where it stands."""
@@ -37,29 +37,34 @@ class Counterpart:
     outcome: Outcome
     note: str
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a person has to do or decide something."""
+        return self.outcome in (Outcome.TO_DO, Outcome.NO_COUNTERPART)
+
 
 def taken(note: str) -> Counterpart:
-    """It stands in the plan, or in a connection; ``note`` says where."""
+    """It stands in the plan, or in a connection: ``note`` is where."""
     return Counterpart(Outcome.TAKEN, note)
 
 
 def not_needed(note: str) -> Counterpart:
-    """The migration does without it; ``note`` says why."""
+    """The migration does without it: ``note`` is why."""
     return Counterpart(Outcome.NOT_NEEDED, note)
 
 
 def to_do(note: str) -> Counterpart:
-    """A person has to do what ``note`` says."""
+    """A person has to do something: ``note`` is what."""
     return Counterpart(Outcome.TO_DO, note)
 
 
 def no_counterpart(note: str) -> Counterpart:
-    """The migration does not do this; ``note`` says why, or what to do instead."""
+    """The migration does not do this: ``note`` is why, or what to do instead."""
     return Counterpart(Outcome.NO_COUNTERPART, note)
 
 
 def ignored(note: str) -> Counterpart:
-    """MirrorMaker makes no use of it; ``note`` says why."""
+    """MirrorMaker makes no use of it: ``note`` is why."""
     return Counterpart(Outcome.IGNORED, note)
 
 

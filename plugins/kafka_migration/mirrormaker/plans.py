@@ -6,7 +6,6 @@ A copy starts from the beginning: nothing here knows how far MirrorMaker has cop
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,14 +16,15 @@ import yaml
 
 from kafka_migration.domain.direction import Side
 from kafka_migration.domain.errors import BadInput
-from kafka_migration.kafka.lookup import variable_of
+from kafka_migration.domain.printable import in_one_line
+from kafka_migration.kafka.lookup import stated, variable_of
 from kafka_migration.mirrormaker import options
-from kafka_migration.mirrormaker.connections import USER_INFO, Connection, connection
+from kafka_migration.mirrormaker.connections import Connection, connection
 from kafka_migration.mirrormaker.options import Counterpart, Outcome
 from kafka_migration.mirrormaker.read import SIDES, Configuration, Flow, Setting, listed_in, literal, overridden
 from kafka_migration.plans.load import parse_plan
 from kafka_migration.plans.patterns import pattern_of
-from kafka_migration.plans.problems import InvalidPlan, is_secret_name
+from kafka_migration.plans.problems import InvalidPlan, is_secret_name, without_user
 
 #: What MirrorMaker 2 never copies, or only if it is asked to, besides what topics.exclude names.
 _INTERNAL = ("__.*", r"\..*", r".*[.-]internal")
@@ -33,8 +33,6 @@ _EXCLUDED_GROUPS = ("console-consumer-.*", "connect-.*", "__.*")
 #: Java's unions and intersections of character classes, which RE2 reads as characters.
 _CLASS_OF_CLASSES = re.compile(r"\[[^\]]*(?:&&|\[(?!:))")
 _FLAGS = re.compile(r"\(\?[a-zA-Z-]+\)")
-#: What YAML, or a terminal, takes for more than a character of a line.
-_UNPRINTED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff]")
 _SECRET = re.compile(
     r"passphrase|keystore\.key|private|user\.info|config\.providers\..*\.param|\.args$|(?:converter|transforms|predicates)\.",
 )
@@ -53,7 +51,7 @@ class Row:
         name = self.setting.name
         if self.counterpart.outcome is Outcome.IGNORED or is_secret_name(name) or _SECRET.search(name):
             return "<hidden>"
-        return USER_INFO.sub("//<hidden>@", self.setting.value)
+        return without_user(self.setting.value)
 
     def as_dict(self) -> dict[str, str]:
         """JSON types, without secrets."""
@@ -91,12 +89,7 @@ class Imported:
 
     def _text(self, title: str, fields: Mapping[str, Any]) -> str:
         others = tuple(f"{other}." for other in self.plans if other != title)
-        left = [
-            row
-            for row in self.rows
-            if row.counterpart.outcome in (Outcome.TO_DO, Outcome.NO_COUNTERPART)
-            and not row.setting.name.startswith(others)
-        ]
+        left = [row for row in self.rows if row.counterpart.is_open and not row.setting.name.startswith(others)]
         lines = ["From MirrorMaker's configuration. See migration_plans/reference.yaml for all that a plan can say."]
         lines += [f"- {one}" for one in self.differences]
         lines += ["What stands in no plan:"] if left else []
@@ -111,14 +104,8 @@ class Imported:
         """The connections as variables of a shell, which commands and Airflow look for. Holds secrets."""
         lines = []
         for name, one in self.connections.items():
-            value = json.dumps({"conn_type": "kafka", "extra": dict(one.properties)})
-            lines.append(f"export {variable_of(name)}={shlex.quote(value)}\n")
+            lines.append(f"export {variable_of(name)}={shlex.quote(stated(one.properties))}\n")
         return "".join(lines)
-
-
-def in_one_line(text: str) -> str:
-    """``text`` as it may stand in a comment."""
-    return _UNPRINTED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def imported(found: Configuration, *, only: str = "", name: str = "") -> Imported:
@@ -178,13 +165,9 @@ def _connection(known: Mapping[str, Connection], aliases: dict[str, str], flow: 
 
 
 def _account(rows: Configuration, flow: Flow, side: Side, made: Connection) -> None:
-    # Of an option of several clusters, what counts for one of them is said, or else what does not.
-    order = (Outcome.TAKEN, Outcome.TO_DO, Outcome.NO_COUNTERPART, Outcome.NOT_NEEDED, Outcome.IGNORED)
     for client in flow.clients[side]:
         if client.name in made.counterparts:
-            said = overridden(flow, side, client) or made.counterparts[client.name]
-            before = rows.known.get(client.setting, said)
-            rows.known[client.setting] = min(before, said, key=lambda one: order.index(one.outcome))
+            rows.note(client.setting, overridden(flow, side, client) or made.counterparts[client.name])
 
 
 def _lost(rows: Configuration, flows: Sequence[Flow]) -> None:

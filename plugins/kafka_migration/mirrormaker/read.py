@@ -126,10 +126,10 @@ class Configuration:
     others: list[str] = field(default_factory=list)
 
     def note(self, setting: Setting, counterpart: Counterpart) -> None:
-        """What became of an option; of one that counts in any flow, that it does."""
-        before = self.known.get(setting)
-        if before is None or before.outcome is not Outcome.TAKEN:
-            self.known[setting] = counterpart
+        """What became of an option, in one of the flows and clusters that it is about."""
+        order = list(Outcome)
+        before = self.known.get(setting, counterpart)
+        self.known[setting] = min(before, counterpart, key=lambda one: order.index(one.outcome))
 
 
 def literal(setting: Setting) -> str:

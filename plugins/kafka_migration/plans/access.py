@@ -6,16 +6,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kafka_migration.plans.base import Contradictions, PlanModel, each_once, wrong
+from kafka_migration.plans.base import Contradictions, PlanModel, a_principal, each_once
 
 
 def _principal(text: str) -> str:
-    kind, colon, name = text.partition(":")
-    if not colon or not kind.isalnum() or not name or text != text.strip():
-        raise wrong("not a principal as ACLs name them", "write it like User:orders-service, or User:CN=orders,O=Shop")
-    if name == "*":
-        raise wrong("stands for everybody, who is called so on every cluster", "remove it")
-    return text
+    return a_principal(text, everybody=("stands for everybody, who is called so on every cluster", "remove it"))
 
 
 Principal = Annotated[str, AfterValidator(_principal), Field(max_length=255)]

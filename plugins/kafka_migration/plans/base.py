@@ -51,6 +51,16 @@ def each_once(found: Contradictions, field: str, names: tuple[str, ...]) -> None
             found.add((field, at), name, "given twice", "remove one of them")
 
 
+def a_principal(text: str, *, everybody: tuple[str, str]) -> str:
+    """``text``, if it is a principal as ACLs name them; ``everybody`` is why User:* is none here, and the remedy."""
+    kind, colon, name = text.partition(":")
+    if not colon or not kind.isalnum() or not name or text != text.strip():
+        raise wrong("not a principal as ACLs name them", "write it like User:orders-service")
+    if name == "*":
+        raise wrong(*everybody)
+    return text
+
+
 def _a_name(text: str) -> str:
     if not text.strip() or text != text.strip():
         raise wrong("a name is neither empty nor padded with blanks", "write the name exactly as it is used")

@@ -18,6 +18,11 @@ def is_secret_name(name: str) -> bool:
     return bool(_SECRET_NAME.search(name))
 
 
+def without_user(text: str) -> str:
+    """``text`` without who asks, and by which password, in URLs."""
+    return _USER_INFO.sub("//(hidden)@", text)
+
+
 def shown(value: object, *, field: str = "") -> str:
     """``value`` for a message: short, and without what looks like a secret.
 
@@ -28,7 +33,7 @@ def shown(value: object, *, field: str = "") -> str:
     if isinstance(value, Mapping):
         return f"a mapping of {', '.join(map(str, value)) or 'nothing'}"
     if isinstance(value, str):
-        text = repr(_USER_INFO.sub("//(hidden)@", value))
+        text = repr(without_user(value))
     elif isinstance(value, Sequence):
         return f"a list of {len(value)}"
     elif value is None or isinstance(value, bool):

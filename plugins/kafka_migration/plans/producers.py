@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kafka_migration.plans.base import ConnectionId, Contradictions, PlanModel, Seconds, each_once, wrong
+from kafka_migration.plans.base import ConnectionId, Contradictions, PlanModel, Seconds, a_principal, each_once
 from kafka_migration.plans.hooks import Hook
 
 EVERYBODY = "User:*"
@@ -16,15 +16,9 @@ CALL_SHARE = 0.25
 
 
 def _principal(text: str) -> str:
-    kind, colon, name = text.partition(":")
-    if not colon or not kind.isalnum() or not name or text != text.strip():
-        raise wrong("not a principal as ACLs name them", "write it like User:orders-service")
-    if name == "*":
-        raise wrong(
-            "a denial for everybody would stop the mirror's own principal and the reverse link, too",
-            "name principals one by one; those that ACLs let write are found without being named",
-        )
-    return text
+    why = "a denial for everybody would stop the mirror's own principal and the reverse link, too"
+    remedy = "name principals one by one; those that ACLs let write are found without being named"
+    return a_principal(text, everybody=(why, remedy))
 
 
 Principal = Annotated[str, AfterValidator(_principal), Field(max_length=255)]

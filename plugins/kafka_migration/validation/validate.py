@@ -26,7 +26,7 @@ from kafka_migration.domain.levels import Level
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups import parity
-from kafka_migration.kafka.lookup import variable_of
+from kafka_migration.kafka.lookup import stated, variable_of
 from kafka_migration.link import reverse
 from kafka_migration.migration.reports import Place, local_site, made, write_text
 from kafka_migration.topics.declared import mirrored, topic_ids
@@ -198,10 +198,7 @@ def _expected(ctx: Context, found: Validation, tools: Tools) -> Expectations:
 def connection_variables(ctx: Context) -> dict[str, str]:
     """Both clusters' connections as the Spark job looks for them. Holds secrets: for a process's environment only."""
     clusters = {ctx.plan.source: ctx.source, ctx.plan.target: ctx.target}
-    return {
-        variable_of(conn_id): json.dumps({"conn_type": "kafka", "extra": dict(cluster.connection.properties)})
-        for conn_id, cluster in clusters.items()
-    }
+    return {variable_of(conn_id): stated(cluster.connection.properties) for conn_id, cluster in clusters.items()}
 
 
 def _partitions(ctx: Context, topics: Collection[str]) -> list[TopicPartition]:

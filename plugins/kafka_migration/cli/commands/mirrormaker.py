@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,11 @@ from kafka_migration.cli.output import Output, write_new
 
 _FIRST = "MirrorMaker 1"
 _CONNECTIONS = "connections.env"
+
+
+def _first(*names: str, metavar: str) -> Any:
+    """An option of MirrorMaker 1, as it is called there."""
+    return typer.Option(*names, metavar=metavar, rich_help_panel=_FIRST, show_default=False)
 
 
 def import_(
@@ -33,39 +38,27 @@ def import_(
     ] = None,
     flow: Annotated[str, typer.Option(metavar="A->B", help="This flow only. (default: all that are enabled)")] = "",
     name: Annotated[str, typer.Option(metavar="NAME", help="The plan's name. (default: a-to-b)")] = "",
-    consumer_config: Annotated[
-        Path | None, typer.Option("--consumer.config", metavar="FILE", rich_help_panel=_FIRST, show_default=False)
-    ] = None,
-    producer_config: Annotated[
-        Path | None, typer.Option("--producer.config", metavar="FILE", rich_help_panel=_FIRST, show_default=False)
-    ] = None,
+    consumer_config: Annotated[Path | None, _first("--consumer.config", metavar="FILE")] = None,
+    producer_config: Annotated[Path | None, _first("--producer.config", metavar="FILE")] = None,
     include: Annotated[
         str | None,
-        typer.Option("--include", "--whitelist", metavar="PATTERN", rich_help_panel=_FIRST, show_default=False),
+        _first("--include", "--whitelist", metavar="PATTERN"),
     ] = None,
-    num_streams: Annotated[
-        str | None, typer.Option("--num.streams", metavar="N", rich_help_panel=_FIRST, show_default=False)
-    ] = None,
-    message_handler: Annotated[
-        str | None, typer.Option("--message.handler", metavar="CLASS", rich_help_panel=_FIRST, show_default=False)
-    ] = None,
-    message_handler_args: Annotated[
-        str | None, typer.Option("--message.handler.args", metavar="TEXT", rich_help_panel=_FIRST, show_default=False)
-    ] = None,
-    abort_on_send_failure: Annotated[
-        str | None, typer.Option("--abort.on.send.failure", metavar="BOOL", rich_help_panel=_FIRST, show_default=False)
-    ] = None,
+    num_streams: Annotated[str | None, _first("--num.streams", metavar="N")] = None,
+    message_handler: Annotated[str | None, _first("--message.handler", metavar="CLASS")] = None,
+    message_handler_args: Annotated[str | None, _first("--message.handler.args", metavar="TEXT")] = None,
+    abort_on_send_failure: Annotated[str | None, _first("--abort.on.send.failure", metavar="BOOL")] = None,
     offset_commit_interval_ms: Annotated[
         str | None,
-        typer.Option("--offset.commit.interval.ms", metavar="MS", rich_help_panel=_FIRST, show_default=False),
+        _first("--offset.commit.interval.ms", metavar="MS"),
     ] = None,
     consumer_rebalance_listener: Annotated[
         str | None,
-        typer.Option("--consumer.rebalance.listener", metavar="CLASS", rich_help_panel=_FIRST, show_default=False),
+        _first("--consumer.rebalance.listener", metavar="CLASS"),
     ] = None,
     rebalance_listener_args: Annotated[
         str | None,
-        typer.Option("--rebalance.listener.args", metavar="TEXT", rich_help_panel=_FIRST, show_default=False),
+        _first("--rebalance.listener.args", metavar="TEXT"),
     ] = None,
     new_consumer: Annotated[bool, typer.Option("--new.consumer", rich_help_panel=_FIRST)] = False,
     as_json: Json = False,
