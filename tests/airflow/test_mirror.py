@@ -32,6 +32,7 @@ from kafka_migration.airflow.submit import job_environment
 from kafka_migration.domain.errors import BadInput, ClusterUnreachable, Refused
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired
+from kafka_migration.kafka import lookup
 from kafka_migration.kafka.lookup import find_connection
 from kafka_migration.migration.joined import begun_mirror, mirror_began
 from kafka_migration.migration.signing import FILE_VARIABLE
@@ -42,6 +43,7 @@ from kafka_migration.state.store import MemoryStore
 from kafka_migration.steps import mirror as phase
 from kafka_migration.steps import mirror_watch
 from tests.airflow.conftest import PASSWORD, connection
+from tests.steps.worlds import FakeClock
 from tests.waiting import wait_until
 
 DIED = {"exit_code": 3, "message": "the Spark application ended", "facts": {"died": True}}
@@ -70,6 +72,7 @@ def spark(monkeypatch, opened, tmp_path):
     monkeypatch.setattr("kafka_migration.airflow.mirror.OUTPUT_FOLDER", found.folder)
     monkeypatch.setattr(phase, "check", lambda ctx: ["t"])
     monkeypatch.setattr(BaseHook, "get_connection", staticmethod(get_connection))
+    monkeypatch.setattr(lookup, "time", FakeClock())
     played = SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)
     monkeypatch.setattr(submit, "subprocess", played)
     for conn_id in ("k_source", "k_target"):

@@ -11,7 +11,9 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from kafka_migration.domain.errors import BadInput
+from kafka_migration.kafka import lookup
 from kafka_migration.kafka.lookup import find_connection, find_password
+from tests.steps.worlds import FakeClock
 from tests.waiting import HANGS_SECONDS
 
 EXTRA = {"bootstrap.servers": "one:9092", "client.id": "me"}
@@ -104,7 +106,8 @@ def test_fields_of_a_connection_of_the_providers_type_are_left_alone() -> None:
     assert found(text) == EXTRA | {"security.protocol": "PLAINTEXT"}
 
 
-def test_unknown_id_names_the_variable_and_the_page() -> None:
+def test_unknown_id_names_the_variable_and_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "time", FakeClock())
     with pytest.raises(BadInput) as caught:
         find_connection("nobody", {})
     assert caught.value.value == "nobody"
@@ -163,12 +166,18 @@ def test_inside_airflow_its_connections_are_asked(monkeypatch: pytest.MonkeyPatc
     from airflow.sdk.definitions.connection import Connection
     from airflow.sdk.exceptions import AirflowNotFoundException
 
+    asked = list[str]()
+
     def get_connection(conn_id: str) -> Connection:
-        if conn_id != "stored":
+        asked.append(conn_id)
+        if conn_id == "missing" or asked.count(conn_id) < 3:
             raise AirflowNotFoundException(conn_id)
         return Connection(conn_id=conn_id, conn_type="kafka", extra=json.dumps(EXTRA))
 
+    clock = FakeClock()
+    monkeypatch.setattr(lookup, "time", clock)
     monkeypatch.setattr(airflow.sdk.BaseHook, "get_connection", staticmethod(get_connection))
-    assert find_connection("stored", {}).servers == "one:9092"
+    assert find_connection("stored", {}).servers == "one:9092", "a database that is locked says that there is none"
+    assert clock.monotonic() == 2.0
     with pytest.raises(BadInput, match="no connection has the id 'missing'"):
         find_connection("missing", {})

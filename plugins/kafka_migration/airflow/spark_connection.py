@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from kafka_migration.domain.errors import BadInput
+from kafka_migration.kafka.lookup import from_airflow
 
 
 def require_spark_connection(conn_id: str, *, field: str) -> Any:
@@ -14,19 +15,15 @@ def require_spark_connection(conn_id: str, *, field: str) -> Any:
     In cluster mode the driver runs elsewhere, and what is in its environment, secrets included, is part of Spark's
     configuration. ``field`` is where the plan names the connection.
     """
-    from airflow.sdk import BaseHook
-    from airflow.sdk.exceptions import AirflowNotFoundException
-
-    try:
-        connection = BaseHook.get_connection(conn_id)
-    except AirflowNotFoundException:
+    connection = from_airflow(conn_id)
+    if connection is None:
         raise BadInput(
             f"no connection has the id {conn_id!r}",
             field=field,
             value=conn_id,
             remedy="add it in Airflow under Admin, Connections (type Spark; host local[2], spark://host:7077, yarn or "
             "k8s://...), or name another one in the plan",
-        ) from None
+        )
     mode = connection.extra_dejson.get("deploy-mode")
     if mode not in (None, "", "client"):
         raise BadInput(

@@ -9,17 +9,21 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from kafka_migration.domain.errors import BadInput
+from kafka_migration.domain.waiting import tries
 from kafka_migration.kafka.connections import ClusterConnection
 
 #: The Kafka provider's, with all properties in its Extra.
 _TYPE = "kafka"
 #: Ours, with a form: servers and login are Airflow's own fields.
 CLUSTER_TYPE = "kafka_cluster"
+
+_ASKED_AGAIN_SECONDS = 10.0
 
 
 def find_connection(conn_id: str, environ: Mapping[str, str] | None = None) -> ClusterConnection:
@@ -31,7 +35,7 @@ def find_connection(conn_id: str, environ: Mapping[str, str] | None = None) -> C
     text = (os.environ if environ is None else environ).get(variable)
     if text is not None:
         return ClusterConnection(conn_id, _properties(variable, _stated(variable, text)))
-    connection = _from_airflow(conn_id)
+    connection = from_airflow(conn_id)
     if connection is None:
         raise _unknown(conn_id)
     stated = {name: getattr(connection, name) for name in ("conn_type", "host", "port", "login", "password", "extra")}
@@ -55,7 +59,7 @@ def find_password(conn_id: str, environ: Mapping[str, str] | None = None) -> str
             password = str(_json_of(variable, text).get("password") or "")
         else:
             password = unquote(_parts_of(variable, text).password or "")
-    elif (connection := _from_airflow(conn_id)) is not None:
+    elif (connection := from_airflow(conn_id)) is not None:
         password = connection.password or ""
     else:
         return None
@@ -145,18 +149,21 @@ def _json_of(variable: str, text: str) -> dict[str, Any]:
     return stated
 
 
-def _from_airflow(conn_id: str) -> Any:
-    """Airflow's own connection; None if there is none, or outside Airflow."""
+def from_airflow(conn_id: str) -> Any:
+    """Airflow's own connection, of any type; None if there is none, or outside Airflow. Blocks."""
     if "airflow" not in sys.modules:
         # Importing it here would cost seconds and could only find an unconfigured one; inside Airflow it is loaded.
         return None
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
 
-    try:
-        return BaseHook.get_connection(conn_id)
-    except AirflowNotFoundException:
-        return None
+    # Airflow takes every error of its database, a locked one for example, for "there is no such connection".
+    for _ in tries(time, seconds=_ASKED_AGAIN_SECONDS, pause=1.0):
+        try:
+            return BaseHook.get_connection(conn_id)
+        except AirflowNotFoundException:
+            continue
+    return None
 
 
 def _require_type(where: str, kind: str) -> None:
