@@ -98,6 +98,9 @@ chaos-cut: setup ## Faults while producers are switched and groups rolled back, 
 mutation: setup ## Hundreds of copies with one fault each: does validation find, name and place it? And 100 clean runs
 	$(BIN)/python -m tests.mutation $(ARGS)
 
+alerts-check: setup ## Does each alert rule fire for its fault alone? Needs Prometheus' promtool on PATH
+	$(BIN)/python -m tests.metrics.alerts
+
 bench-mirror: setup ## The same data copied by MirrorMaker 2 and by this mirror, in turn, and the brokers' limit
 	$(BIN)/python -m bench.mirror $(ARGS)
 

@@ -44,6 +44,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         {"domain", "plans", "state", "migration", "topics", "link", "groups", "validation", "approvals"}
         | {"copy", "compare", "kafka", "inventory", "waves", "fence"}
     ),
+    "metrics": frozenset({"domain", "plans", "migration", "steps"}),
     # Faces of the steps.
     "airflow": frozenset(
         {"domain", "plans", "kafka", "migration", "topics", "link", "groups", "validation", "inventory", "approvals"}
@@ -51,7 +52,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     ),
     "cli": frozenset(
         {"domain", "plans", "kafka", "migration", "topics", "link", "groups", "validation", "inventory", "approvals"}
-        | {"steps", "positions", "waves", "fence", "mirrormaker", "access"}
+        | {"steps", "positions", "waves", "fence", "mirrormaker", "access", "metrics"}
     ),
 }
 #: Files outside the rooms, and the rooms that they may import.

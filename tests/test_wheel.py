@@ -17,7 +17,7 @@ from tests.waiting import HANGS_SECONDS
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Of requirements.txt, what only the demo, measurements and tests use.
-NOT_IN_THE_PACKAGE = {"cryptography", "prometheus-client", "pyspark-client"}
+NOT_IN_THE_PACKAGE = {"cryptography", "pyspark-client"}
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from kafka_migration.cli.commands import access, copy, end, look, mirrormaker, m
 PANELS: Mapping[str, tuple[Callable[..., Any], ...]] = {
     "Migrate": (run.run,),
     "Come from MirrorMaker": (mirrormaker.import_,),
-    "Look": (look.check, look.waves, look.status, look.lag, look.report, look.acls, look.schema),
+    "Look": (look.check, look.waves, look.status, look.lag, look.report, look.metrics, look.acls, look.schema),
     "Copy topics": (
         copy.create,
         copy.mirror,

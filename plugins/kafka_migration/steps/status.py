@@ -106,11 +106,12 @@ class GroupStatus:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSummary:
     """Replication lag in offsets of where the link reads; ``worst`` are the partitions that are furthest behind,
-    ``undecided`` is what open transactions hold back."""
+    ``topics`` the lag of each topic, ``undecided`` is what open transactions hold back."""
 
     total: int
     partitions: int
     worst: tuple[tuple[str, int], ...]
+    topics: Mapping[str, int] = field(default_factory=dict)
     undecided: str = ""
 
 
@@ -349,10 +350,14 @@ def _lag(ctx: Context, unknown: dict[str, str], part: str) -> LagSummary | None:
         unknown[part] = error.message
         return None
     worst = sorted(report.sample.lag.items(), key=lambda item: (-item[1], item[0]))[:_WORST_PARTITIONS]
+    topics = Counter[str]()
+    for tp, lag in report.sample.lag.items():
+        topics[tp.topic] += lag
     return LagSummary(
         total=report.total,
         partitions=len(report.sample.lag),
         worst=tuple((str(tp), lag) for tp, lag in worst if lag),
+        topics=dict(sorted(topics.items())),
         undecided=undecided(report.sample),
     )
 

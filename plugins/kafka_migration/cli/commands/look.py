@@ -1,4 +1,4 @@
-"""check, waves, status, lag, report, acls, schema: what there is, and how far it came."""
+"""check, waves, status, lag, report, metrics, acls, schema: what there is, and how far it came."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kafka_migration.cli.opening import loaded, opened
-from kafka_migration.cli.options import Debug, DryRun, Json, PlanFile, ReportsDirectory, Reverse
+from kafka_migration.cli.options import Debug, DryRun, Json, PlanFile, ReportsDirectory, Reverse, finite
 from kafka_migration.cli.output import Output, write_new
 from kafka_migration.domain.errors import BadInput, MigrationError, Refused
 
@@ -226,6 +226,37 @@ def lag(
             output.log(f"whether topics have changed is unknown: {error.message}")
     drift = {"drift": [phase_drift.as_dict(change) for change in changes]}
     output.result({**report.as_dict(), **drift}, shown(report, changes))
+
+
+def metrics(
+    plans: Annotated[
+        list[Path], typer.Argument(metavar="PLAN...", help="The plan files of the migrations.", show_default=False)
+    ],
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where Prometheus asks; beyond this machine only if it says so.")
+    ] = "127.0.0.1:9404",
+    interval: Annotated[
+        float, typer.Option(min=1, callback=finite, help="Seconds from one reading of the migrations to the next.")
+    ] = 30.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Read once, print the metrics, and end: for node_exporter's text files.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Serve where migrations stand to Prometheus, until interrupted. Changes nothing."""
+    from prometheus_client import generate_latest
+
+    from kafka_migration.metrics.exporter import Exporter, registry_of, serve
+
+    output = Output(as_json=False)
+    found = Exporter(plans=plans, log=output.log)
+    if once:
+        found.read()
+        sys.stdout.write(generate_latest(registry_of(found)).decode())
+        raise typer.Exit(3 if found.errors else 0)
+    url = serve(found, listen, field="--listen")
+    output.log(f"metrics of {len(plans)} migrations at {url}; Ctrl-C ends it")
+    found.read_every(interval)
 
 
 class SideOption(StrEnum):

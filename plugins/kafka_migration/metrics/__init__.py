@@ -1,0 +1,1 @@
+"""Where migrations stand, as metrics for Prometheus."""

@@ -1,0 +1,161 @@
+"""Migrations read in turn, and served to Prometheus: a scrape gets what was read last and waits for no cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from kafka_migration.domain.errors import BadInput, MigrationError
+from kafka_migration.metrics.table import METRICS, MIGRATION, PREFIX, Kind
+from kafka_migration.migration import context
+from kafka_migration.plans.load import load_plan
+from kafka_migration.steps import status
+
+if TYPE_CHECKING:
+    from kafka_migration.steps.status import Status
+
+#: Migrations that are read at once: each has connections of its own, and its state in memory.
+_AT_ONCE = 4
+_MOST_PORT = 65_535
+
+#: Of the exporter itself, by migration.
+UP = ("up", "1 if the last reading of the migration succeeded, else 0: then its other metrics are missing.")
+READ_AT = ("read_timestamp_seconds", "When the migration was read successfully last.")
+READ_FOR = ("read_duration_seconds", "How long the last successful reading took.")
+
+
+def read_page(path: Path) -> Status:
+    """The status page of the plan at ``path``, as of now. Raises BadInput, and what the target raises."""
+    with context.open_context(load_plan(path)) as ctx:
+        return status.read(ctx)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A migration as it was read last. ``page`` is None after a reading that failed, ``error`` says why."""
+
+    page: Status | None = None
+    error: str = ""
+    at: float | None = None
+    seconds: float | None = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Exporter(Collector):
+    """The metrics of the migrations of ``plans``, as :meth:`read` found them. ``log`` hears of readings that fail, and
+    that succeed again.
+
+    Raises BadInput for a plan that cannot be loaded, and for two plans of one name.
+    """
+
+    plans: Sequence[Path]
+    log: Callable[[str], None]
+    page_of: Callable[[Path], Status] = read_page
+    clock: context.Clock = field(default_factory=context.SystemClock)
+    _seen: dict[str, _Seen] = field(default_factory=dict, init=False)
+    _paths: dict[str, Path] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        for path in self.plans:
+            name = load_plan(path).name
+            if name in self._paths:
+                raise BadInput(
+                    f"{self._paths[name]} is a plan of this name, too",
+                    file=str(path),
+                    field="name",
+                    value=name,
+                    remedy="rename one of the two plans: their metrics would be the same",
+                )
+            self._paths[name], self._seen[name] = path, _Seen()
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """Why the last reading of a migration failed, by its name."""
+        return {name: seen.error for name, seen in self._seen.items() if seen.error}
+
+    def read(self) -> None:
+        """Read every migration once, some at a time; what goes wrong is in :attr:`errors`."""
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="metrics") as pool:
+            list(pool.map(self._read, self._paths))
+
+    def read_every(self, seconds: float) -> NoReturn:
+        """Read again and again, ``seconds`` from one beginning to the next where reading takes no longer."""
+        while True:
+            began = self.clock.monotonic()
+            self.read()
+            self.clock.sleep(max(0.0, began + seconds - self.clock.monotonic()))
+
+    def _read(self, name: str) -> None:
+        before, began = self._seen[name], self.clock.monotonic()
+        try:
+            page = self.page_of(self._paths[name])
+        except Exception as error:
+            # Whatever it is, it must not end the reading of the others.
+            why = error.message if isinstance(error, MigrationError) else f"{type(error).__name__}: {error}"
+            now = _Seen(error=why, at=before.at, seconds=before.seconds)
+        else:
+            now = _Seen(page=page, at=self.clock.now().timestamp(), seconds=self.clock.monotonic() - began)
+        if now.error != before.error:
+            self.log(f"{name} cannot be read: {now.error}" if now.error else f"{name} is read again")
+        self._seen[name] = now
+
+    def collect(self) -> Iterable[Family]:
+        """One family for each metric, with the samples of all migrations."""
+        seen = dict(self._seen)
+        pages = {name: one.page for name, one in seen.items() if one.page is not None}
+        tried = {name: one for name, one in seen.items() if one.page is not None or one.error}
+        yield _own(UP, {name: float(one.page is not None) for name, one in tried.items()})
+        yield _own(READ_AT, {name: one.at for name, one in seen.items() if one.at is not None})
+        yield _own(READ_FOR, {name: one.seconds for name, one in seen.items() if one.seconds is not None})
+        for metric in METRICS:
+            make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+            family = make(PREFIX + metric.name, metric.help, labels=(MIGRATION, *metric.labels))
+            for name, page in pages.items():
+                for labels, value in metric.read(page):
+                    family.add_metric((name, *labels), value)
+            yield family
+
+
+def _own(metric: tuple[str, str], values: dict[str, float]) -> Family:
+    name, text = metric
+    family = GaugeMetricFamily(PREFIX + name, text, labels=(MIGRATION,))
+    for migration, value in values.items():
+        family.add_metric((migration,), value)
+    return family
+
+
+def registry_of(exporter: Exporter) -> CollectorRegistry:
+    """What prometheus-client's servers and writers take."""
+    registry = CollectorRegistry()
+    registry.register(exporter)
+    return registry
+
+
+def serve(exporter: Exporter, place: str, *, field: str) -> str:
+    """Serve the metrics at ``place``, HOST:PORT, from a thread that ends with the process; the URL.
+
+    Raises BadInput, for the option ``field``, for a place that is none, or that is taken.
+    """
+    host, _, port = place.rpartition(":")
+    # An IPv6 address as it stands in URLs.
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > _MOST_PORT:
+        raise BadInput("is not HOST:PORT", field=field, value=place, remedy="write it like 127.0.0.1:9404")
+    try:
+        server, _ = start_http_server(int(port), host, registry_of(exporter))
+    except OSError as error:
+        raise BadInput(
+            f"cannot be listened on: {error.strerror or error}",
+            field=field,
+            value=place,
+            remedy="choose an address of this machine, and a port that nobody listens on",
+        ) from None
+    return f"http://{place.removesuffix(port)}{server.server_port}/metrics"

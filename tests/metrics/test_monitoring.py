@@ -1,0 +1,59 @@
+"""What stands beside the metrics: the document, the alert rules and the dashboard speak of metrics that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from kafka_migration.metrics.exporter import READ_AT, READ_FOR, UP
+from kafka_migration.metrics.table import METRICS, MIGRATION, PREFIX
+from tests.metrics.document import PATH, with_table
+
+MONITORING = PATH.parents[1] / "monitoring"
+LABELS = {metric.name: {MIGRATION, *metric.labels} for metric in METRICS} | {
+    name: {MIGRATION} for name, _ in (UP, READ_AT, READ_FOR)
+}
+#: A metric, and the matchers behind it.
+_SELECTOR = re.compile(rf"\b{PREFIX}(\w+)(?:\{{([^}}]*)\}})?")
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Every expression, by where it stands."""
+    for group in yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"]:
+        yield from ((rule["alert"], rule["expr"]) for rule in group["rules"])
+    yield from _queries(json.loads((MONITORING / "dashboard.json").read_text()))
+
+
+def _queries(panel: Any) -> Iterator[tuple[str, str]]:
+    for inner in panel.get("panels", ()):
+        yield from _queries(inner)
+    yield from ((panel["title"], target["expr"]) for target in panel.get("targets", ()))
+
+
+def test_document_has_every_metric() -> None:
+    text = PATH.read_text(encoding="utf-8")
+    assert with_table(text) == text, "write it anew: python -m tests.metrics.document"
+
+
+@pytest.mark.parametrize(("place", "expression"), list(expressions()))
+def test_expression_selects_metrics_and_labels_that_there_are(place: str, expression: str) -> None:
+    found = _SELECTOR.findall(expression)
+    assert found, place
+    for name, matchers in found:
+        assert name in LABELS
+        assert set(re.findall(r"(\w+)\s*[=!]", matchers)) <= LABELS[name]
+        for labels in re.findall(r"(?:by|on) \(([^)]*)\)", expression):
+            assert set(re.findall(r"\w+", labels)) <= set().union(*(LABELS[one] for one, _ in found))
+
+
+def test_every_rule_says_what_happened_to_which_migration_and_what_to_do() -> None:
+    for group in yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"]:
+        for rule in group["rules"]:
+            assert rule["labels"]["severity"] in ("warning", "critical")
+            assert "$labels.migration" in rule["annotations"]["summary"]
+            assert rule["annotations"]["remedy"]
