@@ -197,10 +197,17 @@ def test_commands_alone_migrate_topics_and_a_group(
     assert report["data_docs"] == "data_docs/index.html"
     page = story.run("status")
     assert max(map(len, page.out.splitlines())) <= 80
+    assert {
+        f'kafka_migration_mirror_records_total{{direction="forward",migration="story"}} {2 * RECORDS:.1f}',
+        'kafka_migration_lag_offsets{direction="forward",migration="story",topic="story.orders"} 0.0',
+        'kafka_migration_groups{migration="story",step="alive"} 2.0',
+        'kafka_migration_validation_verdict{migration="story",verdict="EQUAL"} 1.0',
+    } <= set(story.run("metrics", "--once").out.splitlines())
 
     # A wrong password is a no, not a silence; and nothing that was said or written holds the right one.
     story.connect("guarded", credentials(guarded, "a wrong one"))
     assert "authentication failed" in " ".join(story.run("check", code=1).out.split())
+    assert 'kafka_migration_unknown{migration="story",part="lag"} 1.0' in story.run("metrics", "--once").out
     written = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert len(written) > 5
     assert [file for file in written if PASSWORD.encode() in file.read_bytes()] == []

@@ -249,6 +249,8 @@ def metrics(
     from kafka_migration.metrics.exporter import Exporter, registry_of, serve
 
     output = Output(as_json=False)
+    for plan in plans:
+        loaded(plan)
     found = Exporter(plans=plans, log=output.log)
     if once:
         found.read()
