@@ -257,7 +257,7 @@ def metrics(
         sys.stdout.write(generate_latest(registry_of(found)).decode())
         raise typer.Exit(3 if found.errors else 0)
     url = serve(found, listen, field="--listen")
-    output.log(f"metrics of {len(plans)} migrations at {url}; Ctrl-C ends it")
+    output.log(f"serving metrics at {url}; Ctrl-C ends it")
     found.read_every(interval)
 
 
