@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_migration.kafka.types import Quota, ScramUser
 from tests.cli.conftest import Terminal
 from tests.fence.worlds import acl
 from tests.steps.gates import PermissiveCluster
@@ -36,6 +37,28 @@ def test_what_the_target_lacks_is_shown_and_is_exit_code_one(locked: Terminal) -
     locked.shop.target.create_acls([READ])
     assert locked.run("access").exit_code == 0
     assert locked.run("access", "--commands").stdout == ""
+
+
+def test_quotas_and_users_are_shown_and_a_missing_quota_is_exit_code_one(locked: Terminal) -> None:
+    locked.shop.target.create_acls([READ])
+    locked.shop.source.client_quotas = [
+        Quota(entity=(("user", "app"),), limits=(("producer_byte_rate", 1048576.0),)),
+        Quota(entity=(("client-id", "batch"),), limits=(("consumer_byte_rate", 2e6),)),
+    ]
+    locked.shop.source.users = [ScramUser(user="app", credentials=(("SCRAM-SHA-512", 8192),))]
+    seen = locked.run("access")
+    page = " ".join(seen.stdout.split())
+    assert seen.exit_code == 1
+    assert "user app producer_byte_rate 1048576" in page
+    assert "client-id batch consumer_byte_rate 2000000" in page
+    assert "no SCRAM credentials on the target: app (SCRAM-SHA-512)" in page
+    assert "1 missing" in page
+    made, comment = locked.run("access", "--commands").stdout.splitlines()
+    assert made.endswith("--add-config producer_byte_rate=1048576 --entity-type users --entity-name app")
+    assert comment.startswith("# kafka-configs ")
+    assert locked.json("access")["quotas"]["missing"][0]["value"] == 1048576
+    locked.shop.target.client_quotas = locked.shop.source.client_quotas[:1]
+    assert locked.run("access").exit_code == 0, "who authenticates how on the target is the administrator's to know"
 
 
 def test_cluster_without_an_authorizer_is_an_error_that_names_it(terminal: Terminal) -> None:

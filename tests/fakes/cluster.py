@@ -96,6 +96,8 @@ class FakeCluster:
         self.pending: set[str] = set()
         #: Configs of brokers beside the usual ones; None for a value that brokers do not show.
         self.configs_of_brokers: dict[str, str | None] = {}
+        self.client_quotas: list[Quota] = []
+        self.users: list[ScramUser] = []
         #: What a broker goes by that is behind, or that does not answer (None).
         self._behind: dict[int, tuple[Acl, ...] | None] = {}
         self._producers: dict[TopicPartition, dict[int, ActiveProducer]] = {}
@@ -495,10 +497,10 @@ class FakeCluster:
         return any(rule.permission == "ALLOW" and rule.operation in enough for rule in mine)
 
     def quotas(self) -> tuple[Quota, ...]:
-        return ()
+        return tuple(self.client_quotas)
 
     def scram_users(self) -> tuple[ScramUser, ...]:
-        return ()
+        return tuple(self.users)
 
     # --- what users of the cluster do --------------------------------------------------------------------------------
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (
@@ -13,14 +16,18 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kafka_migration.access import difference
+from demo import jars
+from demo.clients.moving_java import java_properties
+from demo.java import java_executable
+from kafka_migration.access import difference, limits
 from kafka_migration.groups import parity
+from kafka_migration.inventory import permissions
 from kafka_migration.kafka.types import Acl
 from kafka_migration.migration.context import open_context
 from kafka_migration.plans.model import Plan
 from kafka_migration.topics import create
 from tests.locked import Locked, all_rules, locked_pair, small_plan
-from tests.waiting import wait_until
+from tests.waiting import HANGS_SECONDS, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +110,47 @@ def test_what_the_target_lacks_is_seen_with_describe_alone_and_is_gone_once_it_i
     for future in locked.admin("target").create_acls(bindings).values():
         future.result(30)
     wait_until(lambda: not lacks(), "nothing is missed")
+
+
+def _servers(locked: Locked, side: str) -> str:
+    """The administrator's listener, as a shell word."""
+    return shlex.quote(locked.admin_properties(side)["bootstrap.servers"])
+
+
+def _configure(locked: Locked, side: str, folder: Path, line: str) -> None:
+    """Kafka's own tool, as the administrator."""
+    file = folder / f"{side}.properties"
+    properties = java_properties(locked.admin_properties(side))
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    tool, *words = (word.replace("admin.properties", str(file)) for word in shlex.split(line))
+    assert tool == "kafka-configs"
+    java = [str(java_executable()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", jars.class_path("kafka")]
+    done = subprocess.run(
+        [*java, "kafka.admin.ConfigCommand", *words], capture_output=True, text=True, timeout=HANGS_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(600)
+def test_printed_commands_make_the_quotas_that_the_target_lacks(locked: Locked, tmp_path: Path) -> None:
+    plan = small_plan(access={"principals": {"User:app": "User:CN=app"}})
+    (topic,) = plan.topics.include
+    locked.create("source", topic)
+    names = permissions.names_of(plan)
+    locked.grant([*all_rules(plan), *permissions.rules(plan, "source", names, optional=True)])
+    _granted(locked, plan, "source", ("TOPIC", topic, "LITERAL", "READ"))
+    own = limits.Limit(entity=(("client-id", "a batch"), ("user", "app")), key="producer_byte_rate", value=1048576.0)
+    others = limits.Limit(entity=(("user", "somebody"),), key="request_percentage", value=12.5)
+    for line in limits.commands(limits.Limits(missing=(own, others)), servers=_servers(locked, "source")):
+        _configure(locked, "source", tmp_path, line)
+
+    def seen() -> limits.Limits:
+        with open_context(plan) as ctx:
+            return limits.read(ctx, difference.read(ctx).users)
+
+    wanted = limits.Limit(entity=(("client-id", "a batch"), ("user", "CN=app")), key=own.key, value=own.value)
+    wait_until(lambda: seen().missing == (wanted,), "the one of the plan's user is missed")
+    (line,) = limits.commands(limits.Limits(missing=(wanted,)), servers=_servers(locked, "target"))
+    _configure(locked, "target", tmp_path, line)
+    wait_until(lambda: seen().missing == (), "nothing is missed")
+    assert seen().unknown == ()

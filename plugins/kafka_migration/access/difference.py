@@ -5,9 +5,9 @@ Making ACLs is an administrator's: :func:`commands` are those of Kafka's own too
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from kafka_migration.fence.ground import principal_of
 from kafka_migration.kafka.errors import NotSupported
 from kafka_migration.kafka.types import Acl
 from kafka_migration.plans.access import Access
+from kafka_migration.plans.producers import EVERYBODY
 
 if TYPE_CHECKING:
     from kafka_migration.kafka.cluster import Cluster
@@ -31,21 +32,21 @@ _MOST = 50_000
 _OPEN_DOOR = "allow.everyone.if.no.acl.found"
 #: Names in one command line.
 _AT_ONCE = 50
+_USER = "User:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessDiff:
-    """``missing`` on the target; ``present`` there; ``left_out`` of the source, each with why; ``notes`` on both."""
+    """``missing`` on the target; ``present`` there; ``left_out`` of the source, each with why; ``notes`` on both.
+
+    ``users`` are the source's users who may use something of the plan's, by name, with their names on the target.
+    """
 
     missing: tuple[Acl, ...]
     present: int
     left_out: tuple[Carried, ...]
+    users: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-    @property
-    def exit_code(self) -> int:
-        """0 if the target lacks none, else 1."""
-        return 1 if self.missing else 0
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
@@ -84,6 +85,7 @@ def read(ctx: Context) -> AccessDiff:
         missing=tuple(in_order(wanted - there)),
         present=len(wanted & there),
         left_out=tuple(one for one in found if not one.made),
+        users=dict(sorted(_users(found))),
         notes=tuple(_notes(ctx, access, source)),
     )
 
@@ -114,6 +116,14 @@ def commands(acls: Iterable[Acl], *, servers: str) -> tuple[str, ...]:
             rest = [option] if kind == "CLUSTER" else [word for name in some for word in (option, quote(name))]
             lines.append(" ".join([*words, *rest]))
     return tuple(lines)
+
+
+def _users(found: Iterable[Carried]) -> Iterator[tuple[str, str]]:
+    for one in found:
+        for acl in one.made:
+            names = one.acl.principal, acl.principal
+            if acl.permission == "ALLOW" and EVERYBODY not in names and all(name.startswith(_USER) for name in names):
+                yield names[0].removeprefix(_USER), names[1].removeprefix(_USER)
 
 
 def _own_principals(ctx: Context) -> frozenset[str]:

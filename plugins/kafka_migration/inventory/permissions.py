@@ -108,6 +108,7 @@ FENCE_RIGHTS: tuple[Right, ...] = (
 _WAY_BACK = "the way back"
 #: Of no use to a migration that goes through: asked for by name where it is wanted.
 OPTIONAL_RIGHTS: tuple[Right, ...] = (
+    Right(side="source", on=On.CLUSTER, operation="DescribeConfigs", why="`access` compares client quotas"),
     Right(side="target", on=On.TOPICS, operation="Delete", why="`cancel` and `mirror --again` delete what was created"),
     Right(side="source", on=On.TOPICS, operation="Write", why=_WAY_BACK),
     Right(side="source", on=On.TOPICS, operation="AlterConfigs", why=_WAY_BACK),

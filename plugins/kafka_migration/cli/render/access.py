@@ -1,34 +1,55 @@
-"""ACLs that the target lacks, and those of the source that it need not have."""
+"""ACLs and client quotas that the target lacks, and those of the source that it need not have."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from kafka_migration.access.limits import shown, words
 from kafka_migration.cli.render.tables import facts, grid
+from kafka_migration.domain.listing import listed
 
 if TYPE_CHECKING:
     from kafka_migration.access.difference import AccessDiff
+    from kafka_migration.access.limits import Limit, Limits
     from kafka_migration.kafka.types import Acl
 
 #: Enough to see which; --json has them all.
 _SHOWN = 100
 
 
-def difference(seen: AccessDiff) -> RenderableType:
-    """Both as tables, and how many are there."""
+def difference(seen: AccessDiff, limits: Limits) -> RenderableType:
+    """All as tables, and how many are there."""
     columns = ("permission", "principal", "operation", "on")
     missing = [_row(acl) for acl in seen.missing]
     left_out = [(*_row(one.acl), one.why) for one in seen.left_out]
-    lacks = f"{len(missing)} missing: `access PLAN --commands` prints what makes them" if missing else "none missing"
+    count = len(missing) + len(limits.missing)
+    lacks = f"{count} missing: `access PLAN --commands` prints what makes them" if count else "none missing"
+    quotas = ("of", "limit", ">source", ">target")
+    ours = [_limit(limit) for limit in (*limits.missing, *limits.different)]
+    others = [_limit(limit) for limit in limits.by_hand]
     return Group(
         grid("The target lacks", columns, missing[:_SHOWN], note=_more(len(missing))),
         grid("Not copied", (*columns, "why"), left_out[:_SHOWN], note=_more(len(left_out))),
-        facts(("note", text) for text in seen.notes),
-        Text(f"{seen.present} there, {lacks}", "bold yellow" if missing else "green"),
+        grid("Client quotas that the target lacks, or has another value of", quotas, ours),
+        grid("Client quotas of others, too: set them by hand, if they are wanted", quotas, others),
+        facts(("note", text) for text in (*seen.notes, *limits.unknown, *_users(limits))),
+        Text(f"{seen.present} ACLs there, {lacks}", "bold yellow" if count else "green"),
     )
+
+
+def _limit(limit: Limit) -> tuple[str, str, str, str]:
+    there = "" if limit.there is None else shown(limit.there)
+    return words(limit.entity), limit.key, shown(limit.value), there
+
+
+def _users(limits: Limits) -> Iterator[str]:
+    if limits.users:
+        names = listed(f"{user.user} ({', '.join(name for name, _ in user.credentials)})" for user in limits.users)
+        yield f"no SCRAM credentials on the target: {names}; give them new passwords, or other ways to authenticate"
 
 
 def _more(count: int) -> str:
