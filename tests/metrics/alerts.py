@@ -32,10 +32,11 @@ _HEALTHY: Mapping[str, str] = {
     'validation_verdict{migration="shop",verdict="EQUAL"}': "1x90",
     'groups_astray{migration="shop"}': "0x90",
     'straggler_records{migration="shop"}': "0x90",
-    'fence_standing{migration="shop"}': "0x90",
+    'fence_standing{migration="shop",fence="early-writes"}': "1x90",
+    'fence_standing{migration="shop",fence="group-reads"}': "1x90",
     'phase_outcome{migration="shop",phase="create_targets",outcome="done"}': "1x90",
     'phase_outcome{migration="shop",phase="mirror",outcome="running"}': "1x90",
-    'completed{migration="shop"}': "0x90",
+    'over{migration="shop"}': "0x90",
 }
 _RUNNING = f'mirror_state{{{_LINK},state="running"}}'
 
@@ -73,11 +74,12 @@ _FAULTS: tuple[tuple[Mapping[str, str | None], str], ...] = (
     ),
     ({'groups_astray{migration="shop"}': "1x90"}, "KafkaMigrationGroupsAstray"),
     ({'straggler_records{migration="shop"}': "7x90"}, "KafkaMigrationStragglers"),
-    ({'fence_standing{migration="shop"}': "1x90"}, "KafkaMigrationFenceStands"),
+    ({'fence_standing{migration="shop",fence="writes"}': "1x90"}, "KafkaMigrationFenceStands"),
+    ({'fence_standing{migration="shop",fence="back-writes"}': "1x90"}, "KafkaMigrationFenceStands"),
     # Behind a switch of producers it is there for good.
     (
         {
-            'fence_standing{migration="shop"}': "1x90",
+            'fence_standing{migration="shop",fence="writes"}': "1x90",
             'topics_by_state{migration="shop",state="mirroring"}': None,
             'topics_by_state{migration="shop",state="served by the target"}': "5x90",
         },
@@ -86,6 +88,17 @@ _FAULTS: tuple[tuple[Mapping[str, str | None], str], ...] = (
     (
         {'phase_outcome{migration="shop",phase="validate",outcome="failed"}': "1x90"},
         "KafkaMigrationPhaseFailed",
+    ),
+    # Once it is over, the source may be switched off.
+    (
+        {
+            'over{migration="shop"}': "1x90",
+            'unknown{migration="shop",part="lag"}': "1x90",
+            _RUNNING: None,
+            f'mirror_state{{{_LINK},state="ended"}}': "1x90",
+            'phase_outcome{migration="shop",phase="validate",outcome="failed"}': "1x90",
+        },
+        "",
     ),
 )
 

@@ -17,6 +17,8 @@ from kafka_migration.domain.errors import BadInput, ClusterUnreachable
 from kafka_migration.groups.record import Step
 from kafka_migration.metrics.exporter import Exporter, registry_of, serve
 from kafka_migration.metrics.table import METRICS, MIGRATION, PREFIX
+from kafka_migration.migration import cancellation, completion
+from kafka_migration.migration.cancellation import Cancellation, State
 from kafka_migration.steps import status
 from tests.steps import histories
 from tests.steps.gates import Migration
@@ -95,7 +97,8 @@ def test_migration_in_flight_is_shown_as_its_status_page_shows_it(fleet: Fleet) 
     assert found["mirror_fences_total"] == {("shop", "forward"): 1}
     assert [labels[:2] for labels in found["approval_timestamp_seconds"]] == [("shop", "plan")]
     assert found["mirror_paused"] == {("shop", "forward"): 0}
-    assert found["fence_standing"] == found["straggler_records"] == found["completed"] == {("shop",): 0}
+    assert found["straggler_records"] == found["over"] == {("shop",): 0}
+    assert "fence_standing" not in found
 
 
 def test_migration_that_cannot_be_read_has_no_values_and_the_others_have(fleet: Fleet) -> None:
@@ -120,9 +123,26 @@ def test_migration_that_cannot_be_read_has_no_values_and_the_others_have(fleet: 
     assert set(fleet.log[1:]) == {"one is read again", "two cannot be read: KeyError: 'x'"}
 
 
-def test_migration_that_was_not_read_yet_is_neither_up_nor_down(fleet: Fleet) -> None:
+def test_migration_that_was_not_read_yet_is_not_up(fleet: Fleet) -> None:
     fleet.add("shop", Migration())
-    assert "up" not in series(fleet.exporter())
+    assert series(fleet.exporter()) == {"up": {("shop",): 0}}
+
+
+def test_migration_that_is_cancelled_or_completed_is_over(fleet: Fleet) -> None:
+    for name, over in (("cancelled", True), ("begun-again", False), ("completed", True), ("begun", False)):
+        shop = in_flight(Migration())
+        path = fleet.add(name, shop)
+        ctx = shop.ctx()
+        if name == "completed":
+            completion.begin(ctx, by="ada")
+        elif over or name == "begun-again":
+            state = State.CANCELLED if over else State.BEGUN_AGAIN
+            found = Cancellation(state=state, at=ctx.stamp(), by="ada")
+            ctx.journal.record(cancellation.KIND, cancellation.NAME, found.as_dict())
+        assert fleet.page_of(path).is_over is over, name
+    exporter = fleet.exporter()
+    exporter.read()
+    assert series(exporter)["over"] == {("cancelled",): 1, ("begun-again",): 0, ("completed",): 1, ("begun",): 0}
 
 
 def test_two_plans_of_one_name_are_refused(fleet: Fleet) -> None:

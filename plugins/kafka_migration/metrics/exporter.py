@@ -27,7 +27,7 @@ _AT_ONCE = 4
 _MOST_PORT = 65_535
 
 #: Of the exporter itself, by migration.
-UP = ("up", "1 if the last reading of the migration succeeded, else 0: then its other metrics are missing.")
+UP = ("up", "1 if the last reading of the migration succeeded; 0 if not, or before the first: others are missing then.")
 READ_AT = ("read_timestamp_seconds", "When the migration was read successfully last.")
 READ_FOR = ("read_duration_seconds", "How long the last successful reading took.")
 
@@ -111,8 +111,7 @@ class Exporter(Collector):
         """One family for each metric, with the samples of all migrations."""
         seen = dict(self._seen)
         pages = {name: one.page for name, one in seen.items() if one.page is not None}
-        tried = {name: one for name, one in seen.items() if one.page is not None or one.error}
-        yield _own(UP, {name: float(one.page is not None) for name, one in tried.items()})
+        yield _own(UP, {name: float(one.page is not None) for name, one in seen.items()})
         yield _own(READ_AT, {name: one.at for name, one in seen.items() if one.at is not None})
         yield _own(READ_FOR, {name: one.seconds for name, one in seen.items() if one.seconds is not None})
         for metric in METRICS:

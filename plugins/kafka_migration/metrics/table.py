@@ -264,8 +264,9 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         name="fence_standing",
-        help="1 while a fence keeps clients out, also in part, else 0.",
-        read=lambda page: _one(bool(page.fence)),
+        help="1 for each fence that keeps clients out, also in part: writes, back-writes, early-writes, group-reads.",
+        labels=("fence",),
+        read=lambda page: (((key,), 1) for key in page.fences),
     ),
     Metric(
         name="straggler_records",
@@ -273,9 +274,9 @@ METRICS: tuple[Metric, ...] = (
         read=_stragglers,
     ),
     Metric(
-        name="completed",
-        help="1 once the way back was given up, else 0.",
-        read=lambda page: _one(bool(page.completion)),
+        name="over",
+        help="1 once the migration is completed, or cancelled and not begun again, else 0.",
+        read=lambda page: _one(page.is_over),
     ),
     Metric(
         name="unknown",

@@ -154,8 +154,8 @@ class Status:
     """The newest cancellation, also where the migration has begun again since."""
     switch: str = ""
     """How far producers were switched to the target; "" if that was never begun."""
-    fence: str = ""
-    """Which fences stand, or stand in part."""
+    fences: Mapping[str, str] = field(default_factory=dict)
+    """Which fences stand, or stand in part, by key."""
     rehearsal: str = ""
     """Which rehearsals of a switch go on, or left their denials of the probe."""
     way_back: WayBack | None = None
@@ -167,6 +167,16 @@ class Status:
     def has_begun(self) -> bool:
         """Whether this migration has left any trace on the target."""
         return bool(self.phases or self.topics or self.approvals or self.groups)
+
+    @property
+    def fence(self) -> str:
+        """The fences that stand, in one line; "" for none."""
+        return "; ".join(self.fences.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the migration was completed or cancelled, and has not begun again."""
+        return bool(self.completion) or (self.cancelled is not None and self.cancelled.holds)
 
     @property
     def groups_by_step(self) -> dict[str, int]:
@@ -251,7 +261,7 @@ def read(ctx: Context) -> Status:
         waves=waves.standings(ctx),
         validation=_validation(ctx),
         topics=len(topics),
-        fence=fence_record.describe(ctx),
+        fences=fence_record.described(ctx),
         rehearsal=fence_record.describe_rehearsals(ctx),
         stragglers=_stragglers(ctx, unknown),
         states={topic: str(state) for topic, state in lifecycle.read(ctx).items()},
