@@ -124,8 +124,17 @@ def compose(document: dict[str, Any]) -> Compose:
     return load(document)
 
 
-def test_file_holds_two_kafkas_airflow_and_spark(compose: Compose) -> None:
-    assert compose.services.keys() == {"source", "target", "spark-master", "spark-worker", "airflow"}
+def test_file_holds_two_kafkas_airflow_spark_and_metrics(compose: Compose) -> None:
+    assert compose.services.keys() == {"source", "target", "spark-master", "spark-worker", "airflow", "metrics"}
+
+
+def test_metrics_are_served_where_the_file_publishes_them_with_the_connections_of_airflow(compose: Compose) -> None:
+    service = compose.services["metrics"]
+    *python, command, plan, option, place = service.command or []
+    assert (python, command, option) == (["python", "-m", "kafka_migration"], "metrics", "--listen")
+    assert (ROOT / plan).is_file()
+    assert service.ports == [f"127.0.0.1:9404:{place.rpartition(':')[2]}"]
+    assert service.environment.items() <= compose.services["airflow"].environment.items()
 
 
 @pytest.fixture(scope="module")
@@ -192,8 +201,8 @@ def test_spark_connection_names_the_master_that_is_started(compose: Compose) -> 
     assert worker[-1] == "spark://spark-master:7077"
 
 
-def test_airflow_and_spark_run_on_one_image_and_the_same_mounts(compose: Compose) -> None:
-    ours = [compose.services[name] for name in ("airflow", "spark-master", "spark-worker")]
+def test_all_but_the_brokers_run_on_one_image_and_the_same_mounts(compose: Compose) -> None:
+    ours = [compose.services[name] for name in ("airflow", "spark-master", "spark-worker", "metrics")]
     assert {(service.image, service.build) for service in ours} == {("kafka-migration:local", ".")}
     for service in ours:
         mounted = {v.split(":")[0]: v.split(":")[1:] for v in service.volumes if v.startswith("./")}

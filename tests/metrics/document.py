@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from kafka_migration.metrics.exporter import READ_AT, READ_FOR, UP
-from kafka_migration.metrics.table import METRICS, PREFIX, Kind
+from kafka_migration.metrics.table import METRICS, PREFIX
 
 PATH = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 _TABLE = re.compile(r"(?<=<!-- table -->\n\n).*?(?=\n\n<!-- end -->)", re.DOTALL)
@@ -14,12 +14,11 @@ _TABLE = re.compile(r"(?<=<!-- table -->\n\n).*?(?=\n\n<!-- end -->)", re.DOTALL
 
 def table() -> str:
     """The rows, as Markdown."""
-    own = [(name, Kind.GAUGE, (), text) for name, text in (UP, READ_AT, READ_FOR)]
-    rows = [*own, *((metric.name, metric.kind, metric.labels, metric.help) for metric in METRICS)]
-    head = "| metric | kind | labels besides `migration` | what it is |\n| --- | --- | --- | --- |"
+    own = [(name, (), text) for name, text in (UP, READ_AT, READ_FOR)]
+    rows = [*own, *((metric.name, metric.labels, metric.help) for metric in METRICS)]
+    head = "| metric | labels besides `migration` | what it is |\n| --- | --- | --- |"
     lines = [
-        f"| `{PREFIX}{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {text} |"
-        for name, kind, labels, text in rows
+        f"| `{PREFIX}{name}` | {', '.join(f'`{label}`' for label in labels)} | {text} |" for name, labels, text in rows
     ]
     return "\n".join([head, *lines])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from kafka_migration.migration.cancellation import Cancellation, State
 from kafka_migration.steps import status
 from tests.steps import histories
 from tests.steps.gates import Migration
+from tests.waiting import HANGS_SECONDS, wait_until
 
 Series = dict[tuple[str, ...], float]
 LABELS = {metric.name: metric.labels for metric in METRICS}
@@ -93,8 +95,8 @@ def test_migration_in_flight_is_shown_as_its_status_page_shows_it(fleet: Fleet) 
     assert found["groups_longest_pause_seconds"] == {("shop",): 6.5}
     assert found["topics"] == {("shop",): 2}
     assert found["halted_partitions"] == {("shop", "forward", "CORRUPT"): 1}
-    assert found["validation_verdict"] == {("shop", "EQUAL"): 1}
-    assert found["mirror_fences_total"] == {("shop", "forward"): 1}
+    assert found["validation_verdict"] == {("shop", "forward", "EQUAL"): 1}
+    assert found["mirror_fences"] == {("shop", "forward"): 1}
     assert [labels[:2] for labels in found["approval_timestamp_seconds"]] == [("shop", "plan")]
     assert found["mirror_paused"] == {("shop", "forward"): 0}
     assert found["straggler_records"] == found["over"] == {("shop",): 0}
@@ -117,10 +119,55 @@ def test_migration_that_cannot_be_read_has_no_values_and_the_others_have(fleet: 
     assert len(fleet.log) == 1, "an outage is no news at each reading"
     assert "one cannot be read: target: no broker at 127.0.0.1:1 answered" in fleet.log[0]
     # An error that nobody expected ends neither this reading nor the next one.
-    fleet.away = {"two": KeyError("x")}
+    fleet.away = {"two": KeyError("hunter2")}
     exporter.read()
     assert series(exporter)["up"] == {("one",): 1, ("two",): 0}
-    assert set(fleet.log[1:]) == {"one is read again", "two cannot be read: KeyError: 'x'"}
+    assert set(fleet.log[1:]) == {"one is read again", "two cannot be read: KeyError; `status` shows more"}
+
+
+def test_plan_that_was_renamed_meanwhile_is_not_taken_for_another_migration(fleet: Fleet) -> None:
+    path = fleet.add("shop", in_flight(Migration()))
+    exporter = fleet.exporter()
+    path.write_text(path.read_text().replace("name: shop", "name: kitchen"))
+    exporter.read()
+    assert "the plan is called kitchen now" in exporter.errors["shop"]
+    assert "topics" not in series(exporter)
+
+
+def test_migration_that_takes_long_to_read_holds_up_no_other(fleet: Fleet) -> None:
+    fleet.add("slow", in_flight(Migration()))
+    fleet.add("quick", in_flight(Migration()))
+    going_on, ended = threading.Event(), threading.Event()
+
+    def page_of(path: Path) -> status.Status:
+        page = fleet.page_of(path)
+        if page.migration == "slow":
+            assert going_on.wait(HANGS_SECONDS)
+        return page
+
+    exporter = Exporter(plans=list(fleet.shops), log=fleet.log.append, page_of=page_of)
+    exporter.read_every(0.01, ended)
+    try:
+        wait_until(lambda: series(exporter)["up"] == {("slow",): 0, ("quick",): 1}, "the quick one alone is read")
+        first = series(exporter)["read_timestamp_seconds"]["quick",]
+        wait_until(lambda: series(exporter)["read_timestamp_seconds"]["quick",] > first, "it is read again")
+        going_on.set()
+        wait_until(lambda: series(exporter)["up"]["slow",] == 1, "the slow one is read")
+    finally:
+        ended.set()
+        going_on.set()
+        for thread in (one for one in threading.enumerate() if one.name.startswith("metrics ")):
+            thread.join(HANGS_SECONDS)
+
+
+def test_lag_behind_a_seal_is_none(fleet: Fleet) -> None:
+    shop = in_flight(Migration())
+    fleet.add("shop", shop)
+    page = status.read(shop.ctx())
+    sealed = replace(page, mirror=replace(page.mirror, is_sealed=True))
+    found = {metric.name: list(metric.read(sealed)) for metric in METRICS}
+    assert found["lag_offsets"] == []
+    assert found["mirror_state"] == [(("forward", "sealed"), 1)]
 
 
 def test_migration_that_was_not_read_yet_is_not_up(fleet: Fleet) -> None:
@@ -129,11 +176,13 @@ def test_migration_that_was_not_read_yet_is_not_up(fleet: Fleet) -> None:
 
 
 def test_migration_that_is_cancelled_or_completed_is_over(fleet: Fleet) -> None:
-    for name, over in (("cancelled", True), ("begun-again", False), ("completed", True), ("begun", False)):
+    for name, over in (("cancelled", True), ("begun-again", False), ("completed", True), ("completing", False)):
         shop = in_flight(Migration())
         path = fleet.add(name, shop)
         ctx = shop.ctx()
         if name == "completed":
+            completion.end(ctx, completion.begin(ctx, by="ada"))
+        elif name == "completing":
             completion.begin(ctx, by="ada")
         elif over or name == "begun-again":
             state = State.CANCELLED if over else State.BEGUN_AGAIN
@@ -142,7 +191,7 @@ def test_migration_that_is_cancelled_or_completed_is_over(fleet: Fleet) -> None:
         assert fleet.page_of(path).is_over is over, name
     exporter = fleet.exporter()
     exporter.read()
-    assert series(exporter)["over"] == {("cancelled",): 1, ("begun-again",): 0, ("completed",): 1, ("begun",): 0}
+    assert series(exporter)["over"] == {("cancelled",): 1, ("begun-again",): 0, ("completed",): 1, ("completing",): 0}
 
 
 def test_two_plans_of_one_name_are_refused(fleet: Fleet) -> None:

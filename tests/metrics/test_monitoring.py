@@ -15,8 +15,10 @@ from kafka_migration.metrics.table import METRICS, MIGRATION, PREFIX
 from tests.metrics.document import PATH, with_table
 
 MONITORING = PATH.parents[1] / "monitoring"
-LABELS = {metric.name: {MIGRATION, *metric.labels} for metric in METRICS} | {
-    name: {MIGRATION} for name, _ in (UP, READ_AT, READ_FOR)
+#: Those that Prometheus gives to whatever it scrapes.
+_SCRAPED = {"job", "instance"}
+LABELS = {metric.name: {*_SCRAPED, MIGRATION, *metric.labels} for metric in METRICS} | {
+    name: {*_SCRAPED, MIGRATION} for name, _ in (UP, READ_AT, READ_FOR)
 }
 #: A metric, and the matchers behind it.
 _SELECTOR = re.compile(rf"\b{PREFIX}(\w+)(?:\{{([^}}]*)\}})?")
@@ -51,9 +53,16 @@ def test_expression_selects_metrics_and_labels_that_there_are(place: str, expres
             assert set(re.findall(r"\w+", labels)) <= set().union(*(LABELS[one] for one, _ in found))
 
 
+def test_migrations_of_one_name_on_several_targets_are_kept_apart_by_every_rule() -> None:
+    for group in yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"]:
+        for rule in group["rules"]:
+            for labels in re.findall(r"(?:by|on) \(([^)]*)\)", rule["expr"]):
+                assert labels.startswith("job, instance, migration"), rule["alert"]
+
+
 def test_every_rule_says_what_happened_to_which_migration_and_what_to_do() -> None:
     for group in yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"]:
         for rule in group["rules"]:
             assert rule["labels"]["severity"] in ("warning", "critical")
-            assert "$labels.migration" in rule["annotations"]["summary"]
+            assert "$labels.migration" in rule["annotations"]["summary"] or "absent(" in rule["expr"]
             assert rule["annotations"]["remedy"]

@@ -351,7 +351,7 @@ def test_what_follows_a_switch_works_as_ever(shop: Shop) -> None:
     assert waited is not None
     assert waited.exit_code == 0
     restore.apply(shop.ctx())
-    assert "topics are served by the target" in status.read(shop.ctx()).switch
+    assert "topics are served by the target" in str(status.read(shop.ctx()).switch)
     written = report.build(shop.ctx())
     assert written["switch"]["state"] == "switched"
     assert "served by the target" in report.as_html(written)

@@ -225,7 +225,7 @@ def test_effects_come_in_their_order_and_the_sources_fence_is_lifted_behind_the_
     places = [shop.effects.index(effect) for effect in order]
     assert places == sorted(places), list(zip(order, places, strict=True))
     assert shop.hooks() == ["hook stop target fence", "hook start source switch"]
-    assert "2 topics are served by the source since" in status.read(shop.ctx().newest()).switch
+    assert "2 topics are served by the source since" in str(status.read(shop.ctx().newest()).switch)
 
 
 def test_reruns_change_nothing_and_nothing_on_the_target_is_lifted_any_more(shop: BackShop) -> None:
@@ -413,7 +413,7 @@ def _ended_by_stop(shop: BackShop) -> list[str]:
     assert (shop.denials(), shop.denials_there(), record.standing(ctx)) == (0, 0, {})
     assert set(lifecycle.read(ctx).values()) == {TopicState.SEALED}
     assert switched.served(ctx) is None
-    assert "served by the source" not in status.read(ctx).switch
+    assert "served by the source" not in str(status.read(ctx).switch)
     assert complete._served(ctx).verdict == "PASS"
     # They can go back once more.
     fence.apply(ctx, lambda *_: None, BACK_WRITES)

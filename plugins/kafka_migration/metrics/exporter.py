@@ -1,20 +1,23 @@
-"""Migrations read in turn, and served to Prometheus: a scrape gets what was read last and waits for no cluster."""
+"""Migrations read in turn and served to Prometheus: a scrape gets what was read last, and waits for no cluster."""
 
 from __future__ import annotations
 
+import ipaddress
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from kafka_migration.domain.errors import BadInput, MigrationError
-from kafka_migration.metrics.table import METRICS, MIGRATION, PREFIX, Kind
+from kafka_migration.domain.printable import in_one_line
+from kafka_migration.metrics.table import METRICS, MIGRATION, PREFIX, Sample
 from kafka_migration.migration import context
 from kafka_migration.plans.load import load_plan
 from kafka_migration.steps import status
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 #: Migrations that are read at once: each has connections of its own, and its state in memory.
 _AT_ONCE = 4
 _MOST_PORT = 65_535
+_MOST_CHARACTERS = 300
 
 #: Of the exporter itself, by migration.
 UP = ("up", "1 if the last reading of the migration succeeded; 0 if not, or before the first: others are missing then.")
@@ -38,20 +42,22 @@ def read_page(path: Path) -> Status:
         return status.read(ctx)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Seen:
-    """A migration as it was read last. ``page`` is None after a reading that failed, ``error`` says why."""
+    """A migration as it was read last. ``samples`` of each metric are None after a reading that failed, ``error`` says
+    why, ``kind`` in a word."""
 
-    page: Status | None = None
+    samples: tuple[tuple[Sample, ...], ...] | None = None
     error: str = ""
+    kind: str = ""
     at: float | None = None
     seconds: float | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Exporter(Collector):
-    """The metrics of the migrations of ``plans``, as :meth:`read` found them. ``log`` hears of readings that fail, and
-    that succeed again.
+    """The metrics of the migrations of ``plans``, as they were read last. ``log`` hears of readings that fail, and that
+    succeed again.
 
     Raises BadInput for a plan that cannot be loaded, and for two plans of one name.
     """
@@ -62,6 +68,7 @@ class Exporter(Collector):
     clock: context.Clock = field(default_factory=context.SystemClock)
     _seen: dict[str, _Seen] = field(default_factory=dict, init=False)
     _paths: dict[str, Path] = field(default_factory=dict, init=False)
+    _slots: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_AT_ONCE), init=False)
 
     def __post_init__(self) -> None:
         for path in self.plans:
@@ -86,39 +93,56 @@ class Exporter(Collector):
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="metrics") as pool:
             list(pool.map(self._read, self._paths))
 
-    def read_every(self, seconds: float) -> NoReturn:
-        """Read again and again, ``seconds`` from one beginning to the next where reading takes no longer."""
-        while True:
+    def read_every(self, seconds: float, ended: threading.Event) -> None:
+        """Read until it has ``ended``, or the process has: each migration for itself, so that one that takes long holds
+        up no other, ``seconds`` from one beginning to the next."""
+        for name in self._paths:
+            threading.Thread(
+                target=self._watch, args=(name, seconds, ended), name=f"metrics {name}", daemon=True
+            ).start()
+
+    def _watch(self, name: str, seconds: float, ended: threading.Event) -> None:
+        while not ended.is_set():
             began = self.clock.monotonic()
-            self.read()
-            self.clock.sleep(max(0.0, began + seconds - self.clock.monotonic()))
+            with self._slots:
+                self._read(name)
+            ended.wait(max(0.0, began + seconds - self.clock.monotonic()))
 
     def _read(self, name: str) -> None:
         before, began = self._seen[name], self.clock.monotonic()
         try:
             page = self.page_of(self._paths[name])
+            if page.migration != name:
+                raise BadInput(
+                    f"the plan is called {page.migration} now",
+                    field="name",
+                    value=page.migration,
+                    remedy="start `metrics` again",
+                )
+            samples = tuple(tuple(metric.read(page)) for metric in METRICS)
         except Exception as error:
-            # Whatever it is, it must not end the reading of the others.
-            why = error.message if isinstance(error, MigrationError) else f"{type(error).__name__}: {error}"
-            now = _Seen(error=why, at=before.at, seconds=before.seconds)
+            # Whatever it is, it must not end the reading. What nobody expected may quote anything.
+            is_ours = isinstance(error, MigrationError)
+            why = str(error) if is_ours else f"{type(error).__name__}; `status` shows more"
+            short = in_one_line(why)[:_MOST_CHARACTERS]
+            now = _Seen(error=short, kind=type(error).__name__, at=before.at, seconds=before.seconds)
         else:
-            now = _Seen(page=page, at=self.clock.now().timestamp(), seconds=self.clock.monotonic() - began)
-        if now.error != before.error:
+            now = _Seen(samples, at=self.clock.now().timestamp(), seconds=self.clock.monotonic() - began)
+        # By kind: brokers and seconds in a message change with every reading.
+        if now.kind != before.kind:
             self.log(f"{name} cannot be read: {now.error}" if now.error else f"{name} is read again")
         self._seen[name] = now
 
     def collect(self) -> Iterable[Family]:
         """One family for each metric, with the samples of all migrations."""
         seen = dict(self._seen)
-        pages = {name: one.page for name, one in seen.items() if one.page is not None}
-        yield _own(UP, {name: float(one.page is not None) for name, one in seen.items()})
+        yield _own(UP, {name: float(one.samples is not None) for name, one in seen.items()})
         yield _own(READ_AT, {name: one.at for name, one in seen.items() if one.at is not None})
         yield _own(READ_FOR, {name: one.seconds for name, one in seen.items() if one.seconds is not None})
-        for metric in METRICS:
-            make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
-            family = make(PREFIX + metric.name, metric.help, labels=(MIGRATION, *metric.labels))
-            for name, page in pages.items():
-                for labels, value in metric.read(page):
+        for at, metric in enumerate(METRICS):
+            family = GaugeMetricFamily(PREFIX + metric.name, metric.help, labels=(MIGRATION, *metric.labels))
+            for name, one in seen.items():
+                for labels, value in () if one.samples is None else one.samples[at]:
                     family.add_metric((name, *labels), value)
             yield family
 
@@ -157,4 +181,10 @@ def serve(exporter: Exporter, place: str, *, field: str) -> str:
             value=place,
             remedy="choose an address of this machine, and a port that nobody listens on",
         ) from None
+    if not _is_loopback(server.server_address[0]):
+        exporter.log("whoever reaches this address can read the metrics: there is neither login nor TLS")
     return f"http://{place.removesuffix(port)}{server.server_port}/metrics"
+
+
+def _is_loopback(address: object) -> bool:
+    return ipaddress.ip_address(str(address).partition("%")[0]).is_loopback

@@ -1,17 +1,16 @@
 """Every metric: what it is called, what it is, and how it is read off a migration's status page.
 
-Names and labels follow Prometheus' conventions: base units, ``_total`` for what only grows, and one series for each
-state that a thing is in, with the value 1. docs/metrics.md shows the same table to people.
+Names and labels follow Prometheus' conventions: base units, and a series with the value 1 for the state that a thing is
+in. All are gauges: whatever is counted may fall, by a rewind or a new generation. docs/metrics.md has the same table.
 """
 
 from __future__ import annotations
 
-import enum
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.direction import Direction
 
@@ -26,13 +25,6 @@ MIGRATION = "migration"
 Sample = tuple[tuple[str, ...], float]
 
 
-class Kind(enum.StrEnum):
-    """What Prometheus does with a metric's values."""
-
-    GAUGE = "gauge"
-    COUNTER = "counter"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One metric. ``labels`` are those besides the migration; ``read`` gives one sample for each of their values."""
@@ -41,7 +33,6 @@ class Metric:
     help: str
     read: Callable[[Status], Iterable[Sample]]
     labels: tuple[str, ...] = ()
-    kind: Kind = Kind.GAUGE
 
 
 def _links(page: Status) -> Iterator[tuple[str, Status | WayBack]]:
@@ -72,8 +63,14 @@ def _moment(text: str | None) -> float | None:
     return datetime.fromisoformat(text).timestamp() if text else None
 
 
+def _state(link: Status | WayBack) -> str:
+    """Behind a seal nothing is copied any more, however the mirror ended."""
+    return "sealed" if link.mirror.is_sealed else link.mirror.state
+
+
 def _lag(page: Status) -> Iterator[Sample]:
-    for direction, link in _links(page):
+    # Behind a seal, what is written where the link read is none of its affair.
+    for direction, link in ((direction, link) for direction, link in _links(page) if not link.mirror.is_sealed):
         for topic, offsets in (link.lag.topics if link.lag else {}).items():
             yield (direction, topic), offsets
 
@@ -82,6 +79,13 @@ def _halted(page: Status) -> Iterator[Sample]:
     for direction, link in _links(page):
         for reason, count in Counter(halt.reason for halt in link.halts).items():
             yield (direction, reason), count
+
+
+def _verdicts(page: Status) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """By direction, what was validated last."""
+    for direction, link in _links(page):
+        if link.validation is not None:
+            yield direction, link.validation
 
 
 def _drifted(page: Status) -> Iterator[Sample]:
@@ -109,7 +113,7 @@ _LINK = ("direction",)
 METRICS: tuple[Metric, ...] = (
     Metric(
         name="phase_outcome",
-        help="1 for how the last run of a phase ended: done, running (or killed), refused, failed, bad input.",
+        help="1 for how the last run of a phase ended: done, running (or killed), refused, failed, bad input, ...",
         labels=("phase", "outcome"),
         read=lambda page: (((one.name, one.outcome), 1) for one in page.phases),
     ),
@@ -124,13 +128,6 @@ METRICS: tuple[Metric, ...] = (
         help="How long the last run of a phase took, once it has ended.",
         labels=("phase",),
         read=lambda page: (((one.name,), one.seconds) for one in page.phases if one.seconds is not None),
-    ),
-    Metric(
-        name="phase_runs_total",
-        help="Runs of a phase so far.",
-        labels=("phase",),
-        kind=Kind.COUNTER,
-        read=lambda page: (((one.name,), one.runs) for one in page.phases),
     ),
     Metric(
         name="topics",
@@ -151,9 +148,17 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         name="mirror_state",
-        help="1 for what the mirror is: not started, running, silent (it has probably died), ended.",
+        help="1 for what the mirror is: not started, running, silent (it has probably died), ended, sealed.",
         labels=("direction", "state"),
-        read=lambda page: (((direction, link.mirror.state), 1) for direction, link in _links(page)),
+        read=lambda page: (((direction, _state(link)), 1) for direction, link in _links(page)),
+    ),
+    Metric(
+        name="mirror_ended",
+        help="1 for how the mirror ended, where it has: caught_up, drained, stopped, failed.",
+        labels=("direction", "reason"),
+        read=lambda page: (
+            ((direction, link.mirror.ended_as), 1) for direction, link in _links(page) if link.mirror.ended_as
+        ),
     ),
     Metric(
         name="mirror_desired",
@@ -186,28 +191,26 @@ METRICS: tuple[Metric, ...] = (
         read=_per_link(lambda link: link.mirror.partitions),
     ),
     Metric(
-        name="mirror_records_total",
-        help="Records copied so far.",
+        name="mirror_records",
+        help="Records copied so far, as far as they count: fewer after a rewind, none in a new generation.",
         labels=_LINK,
-        kind=Kind.COUNTER,
         read=_per_link(lambda link: link.mirror.records),
     ),
     Metric(
-        name="mirror_fences_total",
-        help="Times that a start of the mirror took partitions over.",
+        name="mirror_fences",
+        help="Fences of this generation: each start of the mirror has one at the least.",
         labels=_LINK,
-        kind=Kind.COUNTER,
         read=_per_link(lambda link: link.mirror.fences),
     ),
     Metric(
-        name="mirror_rewound",
-        help="Partitions' tails that the target lost, and that were copied again.",
+        name="mirror_rewound_timestamp_seconds",
+        help="When confirmed records that the destination had lost were copied again last.",
         labels=_LINK,
-        read=_per_link(lambda link: len(link.mirror.rewound)),
+        read=_per_link(lambda link: _moment(link.mirror.rewound_at)),
     ),
     Metric(
         name="lag_offsets",
-        help="Offsets that the mirror has still to copy, of the cluster that it reads.",
+        help="Offsets that the mirror has still to copy, of the cluster that it reads; none behind a seal.",
         labels=("direction", "topic"),
         read=_lag,
     ),
@@ -248,19 +251,27 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         name="validation_verdict",
-        help="1 for what the last validation found: EQUAL, DIFFERENT or another verdict.",
-        labels=("verdict",),
-        read=lambda page: [((str(page.validation["verdict"]),), 1)] if page.validation else [],
+        help="1 for what the last validation of all topics found: EQUAL, DIFFERENT, EXPIRED, INCONCLUSIVE.",
+        labels=("direction", "verdict"),
+        read=lambda page: (((direction, str(found["verdict"])), 1) for direction, found in _verdicts(page)),
     ),
     Metric(
         name="validation_timestamp_seconds",
-        help="When the last validation ended.",
-        read=lambda page: _one(_moment(page.validation["at"]) if page.validation else None),
+        help="When what that validation compared was pinned.",
+        labels=_LINK,
+        read=lambda page: (((direction,), _moment(found["at"]) or 0.0) for direction, found in _verdicts(page)),
     ),
     Metric(
         name="validation_unequal_partitions",
-        help="Partitions that the last validation did not find equal.",
-        read=lambda page: _one(len(page.validation["unequal"]) if page.validation else None),
+        help="Partitions that it did not find equal, as far as the journal keeps them one by one.",
+        labels=_LINK,
+        read=lambda page: (((direction,), len(found["unequal"])) for direction, found in _verdicts(page)),
+    ),
+    Metric(
+        name="switch_unfinished",
+        help="1 while a switch of producers is under way, or was broken off: they may be shut out. Else 0.",
+        labels=("to",),
+        read=lambda page: [((str(page.switch.to),), page.switch.is_unfinished)] if page.switch else [],
     ),
     Metric(
         name="fence_standing",
@@ -275,7 +286,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         name="over",
-        help="1 once the migration is completed, or cancelled and not begun again, else 0.",
+        help="1 once the migration has been completed, or cancelled and not begun again, else 0.",
         read=lambda page: _one(page.is_over),
     ),
     Metric(

@@ -19,6 +19,7 @@ from kafka_migration.domain.controls import Controls
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.domain.lifecycle import TopicState
+from kafka_migration.domain.seal import Seal
 from kafka_migration.fence import record as fence_record
 from kafka_migration.groups import sides
 from kafka_migration.groups.record import GroupRecord, Step
@@ -29,7 +30,7 @@ from kafka_migration.link.lag import LagMeter, undecided
 from kafka_migration.link.losses import all_losses
 from kafka_migration.link.stragglers import Stray
 from kafka_migration.migration import cancellation, completion
-from kafka_migration.migration.cancellation import Cancellation
+from kafka_migration.migration.cancellation import Cancellation, State
 from kafka_migration.migration.history import KIND as PHASE
 from kafka_migration.topics import drift
 from kafka_migration.validation import verdict
@@ -42,7 +43,7 @@ _WORST_PARTITIONS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseStatus:
-    """The last run of a phase. ``outcome`` running: it runs, or was killed. ``runs`` counts all of them."""
+    """The last run of a phase. ``outcome`` running: it runs, or was killed. ``runs`` are those that are remembered."""
 
     name: str
     outcome: str
@@ -58,7 +59,8 @@ class MirrorStatus:
     """The running copy. ``state`` is not started, running, silent (probably dead) or ended; ages are seconds.
 
     ``sealed``: since when the mirror may not write any more, and whether every partition shows the seal;
-    ``waiting`` which partitions stand still, and why; ``rewound`` what the target lost and was copied again.
+    ``waiting`` which partitions stand still, and why; ``rewound`` what the target lost and was copied again, last at
+    ``rewound_at``.
     """
 
     state: str
@@ -73,8 +75,10 @@ class MirrorStatus:
     controls: Controls = field(default_factory=Controls)
     """Pause and throttle, by whom and since when."""
     sealed: str = ""
+    is_sealed: bool = False
     waiting: str = ""
     rewound: tuple[str, ...] = ()
+    rewound_at: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +127,7 @@ class WayBack:
     mirror: MirrorStatus
     lag: LagSummary | None
     halts: tuple[HaltStatus, ...]
+    validation: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,12 +153,12 @@ class Status:
     unknown: Mapping[str, str]
     waves: tuple[waves.Standing, ...] = ()
     """Where each wave of the plan stands, in their order."""
-    completion: str = ""
-    """That the way back was given up, or is about to be; "" before that."""
+    completion: completion.Completion | None = None
+    """That the way back was given up, or is about to be; None before that."""
     cancelled: Cancellation | None = None
     """The newest cancellation, also where the migration has begun again since."""
-    switch: str = ""
-    """How far producers were switched to the target; "" if that was never begun."""
+    switch: switched.Switch | None = None
+    """How far producers were switched to the target; None if that was never begun."""
     fences: Mapping[str, str] = field(default_factory=dict)
     """Which fences stand, or stand in part, by key."""
     rehearsal: str = ""
@@ -176,7 +181,8 @@ class Status:
     @property
     def is_over(self) -> bool:
         """Whether the migration was completed or cancelled, and has not begun again."""
-        return bool(self.completion) or (self.cancelled is not None and self.cancelled.holds)
+        is_completed = self.completion is not None and bool(self.completion.ended)
+        return is_completed or (self.cancelled is not None and self.cancelled.state is State.CANCELLED)
 
     @property
     def groups_by_step(self) -> dict[str, int]:
@@ -200,7 +206,9 @@ class Status:
             "at": self.at.isoformat(timespec="milliseconds"),
             "phases": [as_fields(phase) for phase in self.phases],
             **_copying(self),
-            "way_back": None if self.way_back is None else _copying(self.way_back),
+            "way_back": None
+            if self.way_back is None
+            else {**_copying(self.way_back), "validation": self.way_back.validation},
             "losses": [dict(loss) for loss in self.losses],
             "drift": [as_fields(topic) for topic in self.drift],
             "groups": [as_fields(group) for group in self.groups],
@@ -212,12 +220,12 @@ class Status:
             "states": dict(self.states),
             "topics_by_state": self.topics_by_state,
             "locks": dict(self.locks),
-            "switch": self.switch,
+            "switch": str(self.switch or ""),
             "fence": self.fence,
             "rehearsal": self.rehearsal,
             "stragglers": [stray.as_dict() for stray in self.stragglers],
             "unknown": dict(self.unknown),
-            "completion": self.completion,
+            "completion": str(self.completion or ""),
             "cancelled": None if self.cancelled is None else self.cancelled.as_dict(),
         }
 
@@ -267,9 +275,9 @@ def read(ctx: Context) -> Status:
         states={topic: str(state) for topic, state in lifecycle.read(ctx).items()},
         locks=ctx.journal.holders(topics),
         unknown=unknown,
-        completion=str(done or ""),
+        completion=done,
         cancelled=cancellation.read(ctx),
-        switch=str(switched.last(ctx) or ""),
+        switch=switched.last(ctx),
     )
 
 
@@ -312,8 +320,9 @@ def halts(ctx: Context) -> tuple[HaltStatus, ...]:
 
 
 def _mirror(ctx: Context) -> MirrorStatus:
-    run, wish, progress = ctx.link.run(), ctx.link.wished(), ctx.link.progress()
+    run, wish, progress, seal = ctx.link.run(), ctx.link.wished(), ctx.link.progress(), ctx.link.seal()
     state, last = mirror_state(ctx)
+    rewinds = ctx.link.rewinds()
     age = None if last is None else max(0.0, (ctx.clock.now() - last).total_seconds())
     return MirrorStatus(
         state=state,
@@ -326,19 +335,20 @@ def _mirror(ctx: Context) -> MirrorStatus:
         records=sum(ctx.link.records().values()),
         ended_as=str(run.get("reason", "")) if run and run["state"] == "ended" else "",
         controls=ctx.link.controls(),
-        sealed=_sealed(ctx),
+        sealed=_sealed(seal),
+        is_sealed=seal is not None and seal.is_complete,
         waiting=str((run or {}).get("waiting", "")),
         rewound=tuple(
             f"{tp}: target offsets {rewind['lost_from']} to {rewind['lost_to'] - 1} were lost there, and copied again"
             f" from source offset {rewind['source']} at {rewind['at']}"
-            for tp, rewinds in sorted(ctx.link.rewinds().items())
-            for rewind in rewinds
+            for tp, mine in sorted(rewinds.items())
+            for rewind in mine
         ),
+        rewound_at=max((rewind["at"] for mine in rewinds.values() for rewind in mine), default=""),
     )
 
 
-def _sealed(ctx: Context) -> str:
-    seal = ctx.link.seal()
+def _sealed(seal: Seal | None) -> str:
     if seal is None:
         return ""
     if not seal.is_complete:
@@ -350,7 +360,9 @@ def _way_back(ctx: Context, unknown: dict[str, str]) -> WayBack | None:
     back = reverse.begun(ctx)
     if back is None:
         return None
-    return WayBack(mirror=_mirror(back), lag=_lag(back, unknown, "way_back"), halts=halts(back))
+    return WayBack(
+        mirror=_mirror(back), lag=_lag(back, unknown, "way_back"), halts=halts(back), validation=_validation(back)
+    )
 
 
 def _lag(ctx: Context, unknown: dict[str, str], part: str) -> LagSummary | None:

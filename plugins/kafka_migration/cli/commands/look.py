@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import threading
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kafka_migration.cli.opening import loaded, opened
-from kafka_migration.cli.options import Debug, DryRun, Json, PlanFile, ReportsDirectory, Reverse, finite
+from kafka_migration.cli.options import Debug, DryRun, Json, PlanFile, ReportsDirectory, Reverse
 from kafka_migration.cli.output import Output, write_new
 from kafka_migration.domain.errors import BadInput, MigrationError, Refused
 
@@ -236,8 +237,8 @@ def metrics(
         str, typer.Option(metavar="HOST:PORT", help="Where Prometheus asks; beyond this machine only if it says so.")
     ] = "127.0.0.1:9404",
     interval: Annotated[
-        float, typer.Option(min=1, callback=finite, help="Seconds from one reading of the migrations to the next.")
-    ] = 30.0,
+        float, typer.Option(min=1, max=300, help="Seconds from one reading of a migration to its next.")
+    ] = 60.0,
     once: Annotated[
         bool, typer.Option("--once", help="Read once, print the metrics, and end: for node_exporter's text files.")
     ] = False,
@@ -249,8 +250,6 @@ def metrics(
     from kafka_migration.metrics.exporter import Exporter, registry_of, serve
 
     output = Output(as_json=False)
-    for plan in plans:
-        loaded(plan)
     found = Exporter(plans=plans, log=output.log)
     if once:
         found.read()
@@ -258,7 +257,9 @@ def metrics(
         raise typer.Exit(3 if found.errors else 0)
     url = serve(found, listen, field="--listen")
     output.log(f"serving metrics at {url}; Ctrl-C ends it")
-    found.read_every(interval)
+    ended = threading.Event()
+    found.read_every(interval, ended)
+    ended.wait()
 
 
 class SideOption(StrEnum):

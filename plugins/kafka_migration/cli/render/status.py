@@ -47,7 +47,7 @@ def status(page: Status) -> RenderableType:
             *([("stand at", states)] if states else []),
             *([("cancelled", Text(_cancelled(page.cancelled), "yellow"))] if page.cancelled else []),
             *([("completion", f"the migration is {page.completion}")] if page.completion else []),
-            *([("producers", page.switch)] if page.switch else []),
+            *([("producers", str(page.switch))] if page.switch else []),
             *([("fence", Text(page.fence, "yellow"))] if page.fence else []),
             *([("rehearsal", Text(page.rehearsal, "yellow"))] if page.rehearsal else []),
             *_stragglers(page),
