@@ -145,6 +145,8 @@ def test_commands_alone_migrate_topics_and_a_group(
     copied = story.run("mirror", "--until-caught-up", "--master", "local[2]", "--json").json
     assert (copied["reason"], copied["records"]) == ("caught_up", 2 * RECORDS)
     assert story.run("lag", "--gate", "--json").json["passed"] is True
+    lag = 'kafka_migration_lag_offsets{direction="forward",migration="story",topic="story.orders"} 0.0'
+    assert lag in story.run("metrics", "--once").out.splitlines()
     assert "nothing was validated yet" in story.run("cutover", code=1).err
     verdict = story.run("validate", "--master", "local[2]", "--json").json
     assert (verdict["verdict"], verdict["totals"]["source_records"]) == ("EQUAL", 2 * RECORDS)
@@ -198,10 +200,10 @@ def test_commands_alone_migrate_topics_and_a_group(
     page = story.run("status")
     assert max(map(len, page.out.splitlines())) <= 80
     assert {
-        f'kafka_migration_mirror_records_total{{direction="forward",migration="story"}} {2 * RECORDS:.1f}',
-        'kafka_migration_lag_offsets{direction="forward",migration="story",topic="story.orders"} 0.0',
+        f'kafka_migration_mirror_records{{direction="forward",migration="story"}} {2 * RECORDS:.1f}',
+        'kafka_migration_mirror_state{direction="forward",migration="story",state="sealed"} 1.0',
         'kafka_migration_groups{migration="story",step="alive"} 2.0',
-        'kafka_migration_validation_verdict{migration="story",verdict="EQUAL"} 1.0',
+        'kafka_migration_validation_verdict{direction="forward",migration="story",verdict="EQUAL"} 1.0',
     } <= set(story.run("metrics", "--once").out.splitlines())
 
     # A wrong password is a no, not a silence; and nothing that was said or written holds the right one.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kafka_migration.cli.opening import loaded, opened
-from kafka_migration.cli.options import Debug, DryRun, Json, PlanFile, ReportsDirectory, Reverse
+from kafka_migration.cli.options import Debug, DryRun, Json, PlanFile, ReportsDirectory, Reverse, finite
 from kafka_migration.cli.output import Output, write_new
 from kafka_migration.domain.errors import BadInput, MigrationError, Refused
 
@@ -237,7 +237,8 @@ def metrics(
         str, typer.Option(metavar="HOST:PORT", help="Where Prometheus asks; beyond this machine only if it says so.")
     ] = "127.0.0.1:9404",
     interval: Annotated[
-        float, typer.Option(min=1, max=300, help="Seconds from one reading of a migration to its next.")
+        float,
+        typer.Option(min=1, max=300, callback=finite, help="Seconds from one reading of a migration to its next."),
     ] = 60.0,
     once: Annotated[
         bool, typer.Option("--once", help="Read once, print the metrics, and end: for node_exporter's text files.")
