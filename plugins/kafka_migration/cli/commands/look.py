@@ -231,7 +231,7 @@ def lag(
 
 def metrics(
     plans: Annotated[
-        list[Path], typer.Argument(metavar="PLAN...", help="The plan files of the migrations.", show_default=False)
+        list[Path], typer.Argument(metavar="PLAN", help="The plan files of the migrations.", show_default=False)
     ],
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where Prometheus asks; beyond this machine only if it says so.")
