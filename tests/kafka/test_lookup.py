@@ -177,7 +177,7 @@ def test_inside_airflow_its_connections_are_asked(monkeypatch: pytest.MonkeyPatc
     clock = FakeClock()
     monkeypatch.setattr(lookup, "time", clock)
     monkeypatch.setattr(airflow.sdk.BaseHook, "get_connection", staticmethod(get_connection))
-    assert find_connection("stored", {}).servers == "one:9092", "a database that is locked says that there is none"
+    assert find_connection("stored", {}).servers == "one:9092", "a locked database looks like no such connection"
     assert clock.monotonic() == 2.0
     with pytest.raises(BadInput, match="no connection has the id 'missing'"):
         find_connection("missing", {})

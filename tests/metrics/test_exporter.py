@@ -15,7 +15,6 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_migration.domain.errors import BadInput, ClusterUnreachable
-from kafka_migration.groups.record import Step
 from kafka_migration.metrics.exporter import Exporter, registry_of, serve
 from kafka_migration.metrics.table import METRICS, MIGRATION, PREFIX
 from kafka_migration.migration import cancellation, completion
@@ -71,11 +70,7 @@ def series(exporter: Exporter) -> dict[str, Series]:
 
 
 def in_flight(shop: Migration) -> Migration:
-    histories.created(shop)
-    histories.mirroring(shop)
-    histories.validated(shop)
-    histories.moved(shop)
-    histories.moved(shop, "shop.slow", upto=Step.STOPPED)
+    histories.in_flight(shop)
     return shop
 
 

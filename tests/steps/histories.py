@@ -156,6 +156,15 @@ def moved(shop: Migration, group: str = "shop.app", *, upto: Step = Step.ALIVE) 
         shop.clock.sleep(1)
 
 
+def in_flight(shop: Migration) -> None:
+    """Mirroring and validated; one group was moved, another one is stopped."""
+    created(shop)
+    mirroring(shop)
+    validated(shop)
+    moved(shop)
+    moved(shop, "shop.slow", upto=Step.STOPPED)
+
+
 def rolled_back(shop: Migration, group: str = "shop.app") -> None:
     """A moved group that was moved back from target offset 90 of the first partition to source offset 95."""
     record = GroupRecord.own(shop.ctx().journal, group, at=shop.ctx().stamp())

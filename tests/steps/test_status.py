@@ -12,7 +12,6 @@ from kafka_migration.compare.result import Equality
 from kafka_migration.domain.errors import ClusterUnreachable
 from kafka_migration.domain.types import Desired, Halt, TopicPartition
 from kafka_migration.groups import looks
-from kafka_migration.groups.record import Step
 from kafka_migration.link import halts
 from kafka_migration.migration.history import phase
 from kafka_migration.state.link import Wish
@@ -38,11 +37,7 @@ def test_migration_that_has_not_begun_has_a_page_too(shop: Migration) -> None:
 
 
 def test_page_of_a_migration_in_flight_tells_all_of_it(shop: Migration) -> None:
-    histories.created(shop)
-    histories.mirroring(shop)
-    histories.validated(shop)
-    histories.moved(shop)
-    histories.moved(shop, "shop.slow", upto=Step.STOPPED)
+    histories.in_flight(shop)
     page = status.read(shop.ctx())
     assert page.has_begun
     assert [(it.name, it.outcome, it.runs) for it in page.phases] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -65,7 +66,6 @@ class Exporter(Collector):
     plans: Sequence[Path]
     log: Callable[[str], None]
     page_of: Callable[[Path], Status] = read_page
-    clock: context.Clock = field(default_factory=context.SystemClock)
     _seen: dict[str, _Seen] = field(default_factory=dict, init=False)
     _paths: dict[str, Path] = field(default_factory=dict, init=False)
     _slots: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_AT_ONCE), init=False)
@@ -103,13 +103,13 @@ class Exporter(Collector):
 
     def _watch(self, name: str, seconds: float, ended: threading.Event) -> None:
         while not ended.is_set():
-            began = self.clock.monotonic()
+            began = time.monotonic()
             with self._slots:
                 self._read(name)
-            ended.wait(max(0.0, began + seconds - self.clock.monotonic()))
+            ended.wait(max(0.0, began + seconds - time.monotonic()))
 
     def _read(self, name: str) -> None:
-        before, began = self._seen[name], self.clock.monotonic()
+        before, began = self._seen[name], time.monotonic()
         try:
             page = self.page_of(self._paths[name])
             if page.migration != name:
@@ -127,7 +127,7 @@ class Exporter(Collector):
             short = in_one_line(why)[:_MOST_CHARACTERS]
             now = _Seen(error=short, kind=type(error).__name__, at=before.at, seconds=before.seconds)
         else:
-            now = _Seen(samples, at=self.clock.now().timestamp(), seconds=self.clock.monotonic() - began)
+            now = _Seen(samples, at=time.time(), seconds=time.monotonic() - began)
         # By kind: brokers and seconds in a message change with every reading.
         if now.kind != before.kind:
             self.log(f"{name} cannot be read: {now.error}" if now.error else f"{name} is read again")

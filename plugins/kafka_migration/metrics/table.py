@@ -291,7 +291,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         name="unknown",
-        help="1 for each part of the status page that could not be read: what it would say is missing here.",
+        help="1 for each part of the status page that could not be read: its values are missing.",
         labels=("part",),
         read=lambda page: (((part,), 1) for part in page.unknown),
     ),

@@ -234,7 +234,8 @@ def metrics(
         list[Path], typer.Argument(metavar="PLAN", help="The plan files of the migrations.", show_default=False)
     ],
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where Prometheus asks; beyond this machine only if it says so.")
+        str,
+        typer.Option(metavar="HOST:PORT", help="Where Prometheus asks; the default serves this machine alone."),
     ] = "127.0.0.1:9404",
     interval: Annotated[
         float,
