@@ -17,11 +17,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from kafka_migration.domain.codes import RETRYABLE
 from kafka_migration.domain.errors import AuthenticationFailed, BadInput, ClusterUnreachable
 from kafka_migration.domain.hiding import hidden
+from kafka_migration.kafka.admin_client import AdminClient
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.kafka.errors import UNREACHABLE_CODES, Asked, retried, translated
 from kafka_migration.kafka.raw import RawClient
@@ -40,6 +40,22 @@ class _QuietLog:
 
     def log(self, level: int, message: str, *args: object) -> None:
         log.debug(message, *args)
+
+
+class _Heard:
+    """The causes that librdkafka gave. It refers to none of the clients: AdminClient wants no callback that does."""
+
+    def __init__(self, connection: ClusterConnection) -> None:
+        self._connection = connection
+        self.cause = ""
+        self.authentication = ""
+
+    def note(self, error: KafkaError) -> None:
+        text = _DECORATION.sub("", hidden(error.str(), self._connection.secrets()))
+        if error.code() == KafkaError._AUTHENTICATION:
+            self.authentication = text
+        elif error.code() != KafkaError._ALL_BROKERS_DOWN or not self.cause:
+            self.cause = text
 
 
 class Clients:
@@ -62,8 +78,7 @@ class Clients:
         self._admin: AdminClient | None = None
         self._raw: RawClient | None = None
         self._lock = threading.Lock()
-        self._cause = ""
-        self._authentication = ""
+        self._heard = _Heard(connection)
         self.reached = False
 
     def asked(self, operation: str, resource: str) -> Asked:
@@ -144,7 +159,7 @@ class Clients:
                     # Nothing else of us is worth a reconnect storm against a cluster in trouble.
                     "reconnect.backoff.ms": "250",
                     **self.connection.librdkafka(),
-                    "error_cb": self._note,
+                    "error_cb": self._heard.note,
                     "logger": _QuietLog(),
                 }
                 try:
@@ -197,25 +212,18 @@ class Clients:
                 self.admin().poll(0)
                 self._raise_authentication()
                 if time.monotonic() > until:
-                    cause = self._cause or f"no answer within {self.timeout_seconds:g} s"
+                    cause = self._heard.cause or f"no answer within {self.timeout_seconds:g} s"
                     raise ClusterUnreachable(self.role, self.connection.servers, cause) from None
 
-    def _note(self, error: KafkaError) -> None:
-        text = _DECORATION.sub("", self.scrubbed(error.str()))
-        if error.code() == KafkaError._AUTHENTICATION:
-            self._authentication = text
-        elif error.code() != KafkaError._ALL_BROKERS_DOWN or not self._cause:
-            self._cause = text
-
     def _raise_authentication(self) -> None:
-        if self._authentication:
-            cause, self._authentication = self._authentication, ""
+        if cause := self._heard.authentication:
+            self._heard.authentication = ""
             raise AuthenticationFailed(self.role, self.connection.servers, cause)
 
     def _translate(self, asked: Asked, error: KafkaError) -> Exception:
         text = self.scrubbed(error.str())
-        if error.code() in UNREACHABLE_CODES and self._cause:
-            text = self._cause
+        if error.code() in UNREACHABLE_CODES and self._heard.cause:
+            text = self._heard.cause
         return translated(asked, code=error.code(), name=error.name(), text=text)
 
 

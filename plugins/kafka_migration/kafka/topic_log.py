@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, cast
 
 import confluent_kafka
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 from confluent_kafka.cimpl import NewTopic
 
@@ -27,6 +26,7 @@ from kafka_migration.domain.errors import (
     StateConflict,
 )
 from kafka_migration.domain.waiting import tries
+from kafka_migration.kafka.admin_client import AdminClient
 from kafka_migration.kafka.errors import retried
 
 _TIMEOUT, _TRY_TIMEOUT = 30.0, 5.0
