@@ -42,8 +42,8 @@ class _QuietLog:
         log.debug(message, *args)
 
 
-class _Heard:
-    """The causes that librdkafka gave. It refers to none of the clients: AdminClient wants no callback that does."""
+class _ConnectionErrors:
+    """The last errors of connections, as librdkafka reported them. No reference to the client: it is its callback."""
 
     def __init__(self, connection: ClusterConnection) -> None:
         self._connection = connection
@@ -78,7 +78,7 @@ class Clients:
         self._admin: AdminClient | None = None
         self._raw: RawClient | None = None
         self._lock = threading.Lock()
-        self._heard = _Heard(connection)
+        self._errors = _ConnectionErrors(connection)
         self.reached = False
 
     def asked(self, operation: str, resource: str) -> Asked:
@@ -159,7 +159,7 @@ class Clients:
                     # Nothing else of us is worth a reconnect storm against a cluster in trouble.
                     "reconnect.backoff.ms": "250",
                     **self.connection.librdkafka(),
-                    "error_cb": self._heard.note,
+                    "error_cb": self._errors.note,
                     "logger": _QuietLog(),
                 }
                 try:
@@ -212,18 +212,18 @@ class Clients:
                 self.admin().poll(0)
                 self._raise_authentication()
                 if time.monotonic() > until:
-                    cause = self._heard.cause or f"no answer within {self.timeout_seconds:g} s"
+                    cause = self._errors.cause or f"no answer within {self.timeout_seconds:g} s"
                     raise ClusterUnreachable(self.role, self.connection.servers, cause) from None
 
     def _raise_authentication(self) -> None:
-        if cause := self._heard.authentication:
-            self._heard.authentication = ""
+        if cause := self._errors.authentication:
+            self._errors.authentication = ""
             raise AuthenticationFailed(self.role, self.connection.servers, cause)
 
     def _translate(self, asked: Asked, error: KafkaError) -> Exception:
         text = self.scrubbed(error.str())
-        if error.code() in UNREACHABLE_CODES and self._heard.cause:
-            text = self._heard.cause
+        if error.code() in UNREACHABLE_CODES and self._errors.cause:
+            text = self._errors.cause
         return translated(asked, code=error.code(), name=error.name(), text=text)
 
 
